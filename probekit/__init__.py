@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from probekit.adaptation.train import train
     from probekit.analyses.comparison import compare, summary
     from probekit.analyses.domains import domains
+    from probekit.analyses.geometry import geometry
     from probekit.analyses.guidelines import guidelines
     from probekit.analyses.information import mi
     from probekit.analyses.mdl import mdl
+    from probekit.analyses.movement import movement
     from probekit.analyses.new_task import new_task
     from probekit.analyses.probe import probe
+    from probekit.analyses.similarity import similarity
     from probekit.demo import demo
     from probekit.domains.divergence import js_divergence
     from probekit.errors import ProbekitError
@@ -67,6 +70,7 @@ __all__ = [
     "domains",
     "edge",
     "evaluate",
+    "geometry",
     "guidelines",
     "inspect",
     "js_divergence",
@@ -74,6 +78,7 @@ __all__ = [
     "load_task",
     "mdl",
     "mi",
+    "movement",
     "mutual_information",
     "new_task",
     "plot",
@@ -86,6 +91,7 @@ __all__ = [
     "results",
     "run",
     "search",
+    "similarity",
     "study",
     "summary",
     "table",
@@ -113,7 +119,9 @@ _HOME = {
     "RidgePath": "probekit.probes",
     "compare": "probekit.analyses.comparison",
     "summary": "probekit.analyses.comparison",
+    "geometry": "probekit.analyses.geometry",
     "mdl": "probekit.analyses.mdl",
+    "movement": "probekit.analyses.movement",
     "edge": "probekit.information.edge",
     "mi": "probekit.analyses.information",
     "mutual_information": "probekit.information",

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf, log
+from math import inf, log, pi
 from typing import Any, Literal
 
 import numpy as np
@@ -347,6 +347,32 @@ METRICS: dict[str, Metric] = _table(
     Metric("proxy-a-distance", "Proxy A-distance", (-2.0, 2.0), ""),
     Metric("js-divergence-by-size", "Jensen-Shannon divergence by corpus size", SHARE, "", "bits"),
     Metric("js-contribution", "Contribution to the Jensen-Shannon divergence", SHARE, "", "bits"),
+    # two layers; see probekit.similarity.options.Similarity
+    Metric("cka", "CKA", SIGNED, "", alike=True),
+    Metric("cka-biased", "CKA (biased)", SHARE, "", alike=True),
+    Metric("cka-rbf", "CKA (Gaussian kernel)", SIGNED, "", alike=True),
+    Metric("cca", "Mean canonical correlation", SHARE, "", alike=True),
+    Metric("cca-r2", "Mean squared canonical correlation", SHARE, "", alike=True),
+    Metric("svcca", "SVCCA", SHARE, "", alike=True),
+    Metric("pwcca", "PWCCA", SHARE, "", alike=True),
+    Metric("procrustes", "Procrustes similarity", SHARE, "", alike=True),
+    Metric("procrustes-angle", "Procrustes angle", (0.0, pi / 2), "", "radians"),
+    Metric("rsa-pearson", "RSA (Pearson)", SIGNED, "", alike=True),
+    Metric("rsa-spearman", "RSA (Spearman)", SIGNED, "", alike=True),
+    Metric("rsa-cosine", "RSA (cosine)", SIGNED, "", alike=True),
+    Metric("mutual-knn", "Shared nearest neighbours", SHARE, "", alike=True),
+    Metric("knn-jaccard", "Jaccard index of neighbours", SHARE, "", alike=True),
+    Metric("linear-predictivity", "Linear predictivity (R²)", (-inf, 1.0), "", alike=True),
+    Metric("linear-predictivity-reverse", "Linear predictivity, reversed (R²)", (-inf, 1.0), "", alike=True),
+    # how far vectors move, and their geometry
+    Metric("relative-distance", "Relative distance\nto the reference", ABOVE_0, ""),
+    Metric("cosine-distance", "Cosine distance\nto the reference", (0.0, 2.0), ""),
+    Metric("aligned-distance", "Aligned distance\n(after shift and rotation)", ABOVE_0, ""),
+    Metric("rank", "Rank", ABOVE_0, ""),
+    Metric("participation-ratio", "Participation ratio", ABOVE_0, ""),
+    Metric("intrinsic-dimension", "Intrinsic dimension\n(TwoNN)", ABOVE_0, ""),
+    Metric("mean-cosine", "Mean cosine\nof two examples", SIGNED, ""),
+    Metric("mean-cosine-without-top", "Mean cosine without top\n(mean and components)", SIGNED, ""),
     # distances
     Metric("kendall", "Kendall correlation", SIGNED),
 )

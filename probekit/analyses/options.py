@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import check_least, option
 from probekit.sites import layer_list
+from probekit.statistics.options import check_resamples
 
-__all__ = ["GuidelinesOptions", "VectorOptions"]
+__all__ = ["DISTANCES", "GeometryOptions", "GuidelinesOptions", "MovementOptions", "VectorOptions"]
+
+DISTANCES = ("relative-distance", "cosine-distance", "aligned-distance")
+"""The distances of :func:`probekit.movement`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +58,53 @@ class GuidelinesOptions:
         if not 0 < self.margin < 1:
             raise UsageError(f"margin is {self.margin}; it must be between 0 and 1.")
         check_least(self, resamples=1000, seed=0)
+
+
+@dataclass(frozen=True, slots=True)
+class MovementOptions:
+    """Which distances are measured, and their intervals."""
+
+    measures: tuple[str, ...] = option(
+        DISTANCES,
+        "Distances, separated by commas: relative-distance, cosine-distance, aligned-distance (after the best shift "
+        "and rotation; takes longest).",
+    )
+    top: int = option(10, "Number of examples listed for each layer, those that moved most; 0 for none.")
+    resamples: int = option(1000, "Bootstrap resamples of the examples; 0 for no intervals.")
+    level: float = option(0.95, "Coverage of the intervals.")
+    seed: int = option(0, "Seed of the resamples, of the folds for the rotation, and of the other examples.")
+
+    def __post_init__(self) -> None:
+        names = self.measures.split(",") if isinstance(self.measures, str) else list(self.measures)
+        if not names:
+            raise UsageError(f"measures is empty; name one or more of {', '.join(DISTANCES)}.")
+        for name in names:
+            if name not in DISTANCES:
+                raise UsageError(f"unknown distance {name!r}; {did_you_mean(name, DISTANCES)}")
+        object.__setattr__(self, "measures", tuple(name for name in DISTANCES if name in names))
+        check_least(self, top=0)
+        check_resamples(self.resamples, self.level, self.seed, none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class GeometryOptions:
+    """How many vectors are used, what is removed, and the coverage of the intervals."""
+
+    remove: int | None = option(
+        None,
+        "Number of principal components removed, with the mean, for the second mean cosine (default: a hundredth of "
+        "the width, at least 1).",
+    )
+    discard: float = option(
+        0.1, "Proportion of the largest ratios of neighbour distances that TwoNN only counts as large."
+    )
+    max_examples: int = option(10_000, "Number of vectors drawn at random if there are more.")
+    level: float = option(0.95, "Coverage of the intervals.")
+    seed: int = option(0, "Seed of the draw.")
+
+    def __post_init__(self) -> None:
+        check_least(self, remove=0, max_examples=4, seed=0)
+        if not 0 <= self.discard < 1:
+            raise UsageError(f"discard is {self.discard:g}; expected a proportion from 0 to below 1.")
+        if not 0 < self.level < 1:
+            raise UsageError(f"level is {self.level:g}; it must be between 0 and 1.")

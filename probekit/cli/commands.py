@@ -55,6 +55,13 @@ COMMANDS: dict[str, Command] = {
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "mi": Command("probekit.cli.mi:mi", "Estimate the mutual information of each layer and the labels.", ANALYSE),
     "mdl": Command("probekit.cli.mdl:mdl", "Measure minimum description length: online or variational codes.", ANALYSE),
+    "similarity": Command(
+        "probekit.cli.similarity:similarity", "Measure how alike the layers of one or several models are.", ANALYSE
+    ),
+    "movement": Command(
+        "probekit.cli.similarity:movement", "Measure how far each layer moves from a reference model.", ANALYSE
+    ),
+    "geometry": Command("probekit.cli.similarity:geometry", "Measure dimension and anisotropy of each layer.", ANALYSE),
     "compare": Command("probekit.cli.compare:compare", "Test differences between layers or models.", ANALYSE),
     "summary": Command(
         "probekit.cli.compare:summary", "Summarise layer curves: best layer, centre of gravity.", ANALYSE

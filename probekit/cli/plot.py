@@ -18,6 +18,7 @@ app = App(name="plot", help="Draw results as figures (PDF, SVG, EPS, PNG).")
 Layers, Differences, Trajectory, Mix, Domains, Relation, Transfer = map(
     options_of, ("layers", "differences", "trajectory", "mix", "domains", "relation", "transfer")
 )
+Similarity, Dendrogram, Movement, Geometry = map(options_of, ("similarity", "dendrogram", "movement", "geometry"))
 ALL = Parameter(name="*")
 Out = Annotated[
     list[Path] | None,
@@ -222,6 +223,121 @@ def transfer(
         Further rows.
     """
     _draw("transfer", (first, *rows), out, options)
+
+
+@app.command
+def similarity(
+    first: str,
+    /,
+    *rows: str,
+    out: Out = None,
+    options: Annotated[Similarity, ALL] = Similarity(),  # type: ignore[valid-type]
+) -> None:
+    """Plot the similarity of all pairs of layers as heat maps, one panel per pair of models and measure.
+
+    The colour scale is fixed to 0 to 1. Hatched cells are not shown to be more alike than chance (p > 0.05, corrected
+    over all pairs of layers). probekit plot layers draws the same layers of both models as a curve, and probekit plot
+    trajectory the checkpoints of a run.
+
+    Examples:
+
+        probekit plot similarity similarity.parquet --out similarity.pdf
+
+        probekit plot layers similarity.parquet --metric cka
+
+        probekit plot trajectory steps.parquet --metric cka
+
+    Parameters
+    ----------
+    first
+        Rows that probekit similarity wrote (.parquet, .csv).
+    rows
+        Further rows.
+    """
+    _draw("similarity", (first, *rows), out, options)
+
+
+@app.command
+def dendrogram(
+    first: str,
+    /,
+    *rows: str,
+    out: Out = None,
+    options: Annotated[Dendrogram, ALL] = Dendrogram(),  # type: ignore[valid-type]
+) -> None:
+    """Plot models as a tree by the similarity of their layers.
+
+    The distance of two models is 1 minus the mean similarity of their same layers; clusters are joined by average
+    linkage.
+
+    Examples:
+
+        probekit similarity a.h5 b.h5 c.h5 d.h5 --against all --out models.parquet
+
+        probekit plot dendrogram models.parquet --out models.pdf
+
+    Parameters
+    ----------
+    first
+        Rows that probekit similarity --against all wrote (.parquet, .csv).
+    rows
+        Further rows.
+    """
+    _draw("dendrogram", (first, *rows), out, options)
+
+
+@app.command
+def movement(
+    first: str,
+    /,
+    *rows: str,
+    out: Out = None,
+    options: Annotated[Movement, ALL] = Movement(),  # type: ignore[valid-type]
+) -> None:
+    """Plot how far each layer is from the reference: one panel per distance, one curve per model.
+
+    A dotted line shows the distance to other examples, unless it is far above the curves.
+
+    Examples:
+
+        probekit plot movement movement.parquet --out movement.pdf
+
+        probekit plot trajectory steps.parquet --metric relative-distance
+
+    Parameters
+    ----------
+    first
+        Rows that probekit movement wrote (.parquet, .csv).
+    rows
+        Further rows.
+    """
+    _draw("movement", (first, *rows), out, options)
+
+
+@app.command
+def geometry(
+    first: str,
+    /,
+    *rows: str,
+    out: Out = None,
+    options: Annotated[Geometry, ALL] = Geometry(),  # type: ignore[valid-type]
+) -> None:
+    """Plot dimension and anisotropy by layer: one panel per measure, one curve per model.
+
+    Examples:
+
+        probekit plot geometry geometry.parquet --out geometry.pdf
+
+        probekit plot geometry geometry.parquet --metric intrinsic-dimension --width column
+
+    Parameters
+    ----------
+    first
+        Rows that probekit geometry wrote (.parquet, .csv).
+    rows
+        Further rows.
+    """
+    _draw("geometry", (first, *rows), out, options)
 
 
 def _draw(kind: str, rows: tuple[str, ...], out: list[Path] | None, options: Any) -> None:

@@ -1,7 +1,7 @@
 """Plots: rows in, Axes out. Nothing is shown, and nothing is saved except with :func:`save`.
 
-``curve_rows``, ``difference_rows``, ``mix_rows``, ``trajectory_grids``, ``domain_values``, ``relation_rows`` and
-``transfer_values`` return the drawn values as tables.
+``curve_rows``, ``difference_rows``, ``mix_rows``, ``trajectory_grids``, ``domain_values``, ``relation_rows``,
+``similarity_values`` and ``transfer_values`` return the drawn values as tables.
 """
 
 from probekit.plots.differences import difference_panels, difference_rows, layer_differences
@@ -18,6 +18,15 @@ from probekit.plots.layers import curve_rows, layer_curve, layer_panels
 from probekit.plots.mix import mix_panels, mix_rows, mix_weights
 from probekit.plots.options import WIDTHS, PlotOptions
 from probekit.plots.relation import relation_panels, relation_rows
+from probekit.plots.representations import (
+    geometry_panels,
+    movement_panels,
+    similarity_matrix,
+    similarity_panels,
+    similarity_tree,
+    similarity_trees,
+    similarity_values,
+)
 from probekit.plots.save import save
 from probekit.plots.trajectory import trajectory, trajectory_grids, trajectory_panels
 from probekit.plots.transfer import transfer_matrix, transfer_panels, transfer_rows, transfer_values
@@ -34,16 +43,23 @@ __all__ = [
     "domain_terms",
     "domain_tree",
     "domain_values",
+    "geometry_panels",
     "layer_curve",
     "layer_differences",
     "layer_panels",
     "mix_panels",
     "mix_rows",
     "mix_weights",
+    "movement_panels",
     "plot",
     "relation_panels",
     "relation_rows",
     "save",
+    "similarity_matrix",
+    "similarity_panels",
+    "similarity_tree",
+    "similarity_trees",
+    "similarity_values",
     "trajectory",
     "trajectory_grids",
     "trajectory_panels",

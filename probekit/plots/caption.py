@@ -10,7 +10,7 @@ from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import RANDOM, of_analyses, plot_rows
 from probekit.plots.domains import SIZES, TERMS
-from probekit.plots.layers import INFORMATION, LAYERED, curve_rows, kept, of_metric
+from probekit.plots.layers import INFORMATION, LAYERED, as_curves, curve_rows, kept, of_metric
 from probekit.plots.legends import common
 from probekit.plots.look import Look
 from probekit.plots.mix import MIX
@@ -66,7 +66,7 @@ def details(kind: str, rows: pd.DataFrame, options: PlotOptions, look: Look) -> 
 def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     import pandas as pd
 
-    rows = kept(of_analyses(rows, *LAYERED))
+    rows = as_curves(kept(of_analyses(rows, *LAYERED)))
     parts = [curve_rows(of_metric(part, options.metric)) for _, part in rows.groupby("task", sort=False)]
     points = pd.concat(parts)
     curve, control, line = (points[points["role"] == role] for role in ("curve", "control", "line"))
@@ -157,10 +157,11 @@ def _differences(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterat
 def _trajectory(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     import pandas as pd
 
-    rows = of_analyses(rows, *LAYERED, "train")
+    rows = as_curves(of_analyses(rows, *LAYERED, "train"))
     rows = pd.concat([of_metric(part, options.metric) for _, part in rows.groupby("task", sort=False)])
     yield from _measured(rows[(rows["target"] == "gold") & (rows["layer_name"] != "")], look)
-    yield "Dots: the best layer of each step that is above noise."
+    if rows["metric"].map(lambda name: bool(metric_called(name).better)).all():
+        yield "Dots: the best layer of each step that is above noise."
     if (rows["target"] != "gold").any():
         yield f"Hatched cells: not above noise ({listed(_controls(rows))})."
 
@@ -207,6 +208,32 @@ def _relation(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[
         yield f"In brackets: {look.interval}s of the correlations; p from permutations."
 
 
+def _similarity(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterator[str]:
+    rows = rows[rows["analysis"] == "similarity"]
+    rows = rows[rows["metric"] == options.metric] if options.metric else rows
+    yield f"Measure: {_metrics(rows)}."
+    yield from _sizes(rows)
+    if "p_adjusted" in rows and (rows["p_adjusted"] > options.level).any():
+        yield f"Hatched: not shown to be more alike than chance (p > {options.level:g}, corrected over all pairs)."
+
+
+def _dendrogram(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterator[str]:
+    rows = rows[rows["analysis"] == "similarity"]
+    rows = rows[rows["metric"] == (options.metric or rows["metric"].iloc[0])]
+    yield f"Distance: 1 minus the mean of the same layers ({_metrics(rows)})."
+    yield from _sizes(rows)
+
+
+def _by_metric(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    rows = as_curves(rows[rows["analysis"].isin(("movement", "geometry"))])
+    rows = rows[rows["metric"] == options.metric] if options.metric else rows
+    yield from _measured(rows, look)
+    if "against" in rows:
+        yield f"Reference: {listed(look.shown(name) for name in rows['against'].unique())}."
+    if rows["ci_low"].notna().any():
+        yield f"Bands and bars: {look.interval}s, each for a single layer."
+
+
 def _metrics(rows: pd.DataFrame) -> str:
     return listed(metric_called(str(m)).title.replace("\n", " ") for m in rows["metric"].unique())
 
@@ -235,4 +262,8 @@ DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] =
     "domains": _domains,
     "relation": _relation,
     "transfer": _transfer,
+    "similarity": _similarity,
+    "dendrogram": _dendrogram,
+    "movement": _by_metric,
+    "geometry": _by_metric,
 }

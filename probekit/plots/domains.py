@@ -134,9 +134,6 @@ def domain_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None)
     ----------
     Average linkage (Sokal & Michener 1958), as implemented in SciPy.
     """
-    from scipy.cluster.hierarchy import dendrogram, linkage
-    from scipy.spatial.distance import squareform
-
     rows, metric = _of_metric(rows, metric)
     if metric_called(metric).alike or not _symmetric(rows):
         raise UsageError(f"a tree needs a symmetric distance, such as js-distance, not {metric}.")
@@ -144,13 +141,21 @@ def domain_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None)
     if len(names) < 2 or not np.isfinite(values).all():
         raise UsageError("a tree needs at least two domains and a finite distance for every pair; the rows lack some.")
     ax = _axes(ax, 3.6, 0.3 * len(names) + 1)
+    draw_tree(ax, names, values, metric_title(metric))
+    return ax
+
+
+def draw_tree(ax: Axes, names: list[str], values: np.ndarray, title: str) -> None:
+    """Draw a dendrogram of a matrix of distances, with average linkage; ``title`` labels the axis of distances."""
+    from scipy.cluster.hierarchy import dendrogram, linkage
+    from scipy.spatial.distance import squareform
+
     joined = linkage(squareform(values, checks=False), method="average")
     dendrogram(joined, labels=names, orientation="right", ax=ax, link_color_func=lambda _: COLOURS[0], leaf_font_size=8)
     for label in ax.get_yticklabels():
         label.set_parse_math(False)
-    ax.set_xlabel(wrapped(metric_title(metric), width_of(ax) - 1, 9), fontsize=9, color=INK)
+    ax.set_xlabel(wrapped(title, width_of(ax) - 1, 9), fontsize=9, color=INK)
     bare(ax, ("bottom",))
-    return ax
 
 
 def domain_terms(rows: Any, *, top: int = 20, ax: Axes | None = None) -> Axes:

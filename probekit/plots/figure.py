@@ -18,6 +18,12 @@ from probekit.plots.mix import mix_panels
 from probekit.plots.options import COMMON, KINDS, Kind, PlotOptions, inches
 from probekit.plots.palette import INK
 from probekit.plots.relation import relation_panels, relation_rows
+from probekit.plots.representations import (
+    geometry_panels,
+    movement_panels,
+    similarity_panels,
+    similarity_trees,
+)
 from probekit.plots.save import check_files, save
 from probekit.plots.text import wrapped
 from probekit.plots.trajectory import trajectory_panels
@@ -39,6 +45,10 @@ HEADS = {
     "domains": "Distances between domains.",
     "relation": "Metrics against the distance between domains, with their correlations.",
     "transfer": "Transfer between domains; frames mark evaluation on the training domain.",
+    "similarity": "Similarity of all pairs of layers of two models.",
+    "dendrogram": "Models by the similarity of their layers (average linkage).",
+    "movement": "Distance of each layer from the reference model.",
+    "geometry": "Dimension and anisotropy of each layer.",
 }
 """The first sentence of the suggested caption, by kind."""
 DOMAINS = ("domains", "relation", "transfer")
@@ -55,7 +65,8 @@ def plot(
     Parameters
     ----------
     kind : str
-        "layers", "differences", "trajectory", "mix", "domains", "relation" or "transfer".
+        "layers", "differences", "trajectory", "mix", "domains", "relation", "transfer", "similarity", "dendrogram",
+        "movement" or "geometry".
     *rows : DataFrame, Result or path
         Rows of analyses that the kind does not draw are ignored.
     out : path or tuple of path, optional
@@ -150,4 +161,8 @@ FIGURES: dict[str, Callable[[Any, PlotOptions, Look], Figure]] = {
     "domains": lambda rows, o, look: domain_panels(rows, metric=o.metric, top=o.top, width=inches(o.width), look=look),
     "relation": _relation,
     "transfer": lambda rows, o, look: transfer_panels(transfer_rows(rows), **_panels(o, 3, look)),
+    "similarity": lambda rows, o, look: similarity_panels(rows, metric=o.metric, level=o.level, **_panels(o, 3, look)),
+    "dendrogram": lambda rows, o, look: similarity_trees(rows, metric=o.metric, width=inches(o.width), look=look),
+    "movement": lambda rows, o, look: movement_panels(rows, metric=o.metric, **_panels(o, 3, look)),
+    "geometry": lambda rows, o, look: geometry_panels(rows, metric=o.metric, **_panels(o, 4, look)),
 }

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["INFORMATION", "LAYERED", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
+__all__ = ["INFORMATION", "LAYERED", "as_curves", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
 
-LAYERED = ("probe", "mi", "mdl")
+LAYERED = ("probe", "mi", "mdl", "similarity", "movement", "geometry")
 """The analyses with curves by layer."""
 INFORMATION = "mutual-information"
 SETTINGS = ("n", "n_train", "groups", "n_groups")
@@ -78,7 +78,7 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
     --------
     >>> probekit.plots.layer_curve("cola.parquet", metric="accuracy")  # doctest: +SKIP
     """
-    rows, new_figure = kept(plot_rows(rows)), ax is None
+    rows, new_figure = as_curves(kept(plot_rows(rows))), ax is None
     ax = one_axes(rows, ax, 2.8 if summary is None else 3.5, ("layer_curve", "layer_panels"))
     rows = of_metric(rows, metric)
     styles = CurveStyles.of(gold_of(rows), alike=True)
@@ -123,7 +123,7 @@ def layer_panels(
     """
     import pandas as pd
 
-    rows = kept(of_analyses(plot_rows(rows), *LAYERED))
+    rows = as_curves(kept(of_analyses(plot_rows(rows), *LAYERED)))
     if not rows.empty:
         rows = pd.concat([of_metric(part, metric) for _, part in rows.groupby("task", sort=False)])
     rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
@@ -171,7 +171,7 @@ def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | No
     """
     import pandas as pd
 
-    rows = kept(plot_rows(rows))
+    rows = as_curves(kept(plot_rows(rows)))
     rows = of_metric(rows, metric)
     name = str(rows["metric"].iloc[0])
     if name == "mix-weight":
@@ -234,6 +234,63 @@ def gold_of(rows: pd.DataFrame) -> pd.DataFrame:
 def kept(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of the weights that a training run kept; all rows of other analyses."""
     return rows[rows["kept"].fillna(value=True).astype(bool)] if "kept" in rows else rows
+
+
+def as_curves(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of similarity and movement as curves by layer; rows of other analyses as they are.
+
+    Similarity: a curve for each model that is compared with the first one, at its own layers, with the permuted
+    examples as a control. Movement: the means over all examples.
+    """
+    import pandas as pd
+
+    analysis = rows["analysis"]
+    if not analysis.isin(("similarity", "movement")).any():
+        return rows
+    parts = [rows[~analysis.isin(("similarity", "movement"))]]
+    if len(moved := rows[analysis == "movement"]) and "example" in moved:
+        derived = moved["metric"].map(lambda name: bool(metric_called(name).derived))
+        parts.append(moved[moved["example"].fillna("").eq("") & moved["label"].fillna("").eq("") & ~derived])
+    if len(alike := rows[analysis == "similarity"]) and "layer_b" in alike:
+        parts.append(_same_layers(alike))
+    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+
+
+SECOND = (
+    *("model", "checkpoint", "step", "representation", "trained_on", "regime", "head", "variant"),
+    *("random_weights", "run_seed"),
+)
+
+
+def _same_layers(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the first model's layers and the same ones of each other model, as curves of the latter."""
+    import pandas as pd
+
+    if (rows["target"] != "gold").any():  # already done for a larger table
+        return rows
+    key = (
+        rows[["task", "model", "checkpoint", "step", "representation"]]
+        .astype("string")
+        .fillna("")
+        .agg("|".join, axis=1)
+    )
+    rows = rows[key == key.iloc[0]]
+    same = (rows["layer"].fillna(-1) == rows["layer_b"].fillna(-1)) & (rows["site"] == rows["site_b"])
+    rows = rows[same.astype(bool)]
+    there = [c for c in SECOND if f"{c}_b" in rows]
+    found = rows.drop(columns=[c for c in ("run", "run_kind", "method", "random", "layer_name") if c in rows])
+    found = found.assign(**{c: rows[f"{c}_b"] for c in there})
+    noise = found.assign(
+        target="permuted",
+        value=found["null_mean"],
+        ci_low=float("nan"),
+        ci_high=found["null_high"],
+        p_adjusted=float("nan"),
+    )
+    known = noise["null_mean"].notna()
+    noise = noise[known].assign(ci_low=noise["null_mean"].where(noise["null_high"].notna()))
+    low, high = noise[["ci_low", "ci_high"]].min(axis=1), noise[["ci_low", "ci_high"]].max(axis=1)
+    return plot_rows(pd.concat([found, noise.assign(ci_low=low, ci_high=high)], ignore_index=True))
 
 
 def of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:

@@ -14,7 +14,19 @@ __all__ = ["COMMON", "KINDS", "WIDTHS", "Kind", "PlotOptions", "inches", "option
 
 WIDTHS = {"column": 3.03, "text": 6.30}
 """Widths in inches of one column and of the text of a two-column paper (A4, as the ACL sets it)."""
-Kind = Literal["layers", "differences", "trajectory", "mix", "domains", "relation", "transfer"]
+Kind = Literal[
+    "layers",
+    "differences",
+    "trajectory",
+    "mix",
+    "domains",
+    "relation",
+    "transfer",
+    "similarity",
+    "dendrogram",
+    "movement",
+    "geometry",
+]
 KINDS: dict[str, tuple[str, ...]] = {
     "layers": ("metric", "summary", "columns"),
     "differences": ("level", "columns"),
@@ -23,6 +35,10 @@ KINDS: dict[str, tuple[str, ...]] = {
     "domains": ("metric", "top"),
     "relation": ("transfer", "columns"),
     "transfer": ("columns",),
+    "similarity": ("metric", "level", "columns"),
+    "dendrogram": ("metric",),
+    "movement": ("metric", "columns"),
+    "geometry": ("metric", "columns"),
 }
 """The kinds of figure, and the options each takes in addition to :data:`COMMON`."""
 COMMON = ("width", "names", "title", "legend", "dpi")
@@ -39,7 +55,9 @@ class PlotOptions:
     summary: tuple[str, ...] = option(
         (), "Rows that probekit summary wrote, drawn under the curves; may be repeated.", metavar="ROWS"
     )
-    level: float = option(0.05, "Markers are hollow where the corrected p-value is above this level.")
+    level: float = option(
+        0.05, "Markers are hollow, and cells hatched, where the corrected p-value is above this level."
+    )
     top: int = option(20, "Number of terms shown for each pair.")
     transfer: bool = option(False, "Plot the loss from training on another domain, one point per pair of domains.")
     columns: int | None = option(None, "Largest number of panels side by side; by default 3 or 4.")

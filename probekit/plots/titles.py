@@ -8,6 +8,7 @@ __all__ = ["band_title", "control_title", "first_line", "metric_title"]
 
 CONTROLS = {
     "shuffled": "shuffled labels",
+    "permuted": "permuted examples",
     "control-task": "control task",
     "random": "random weights",
     "bag-of-pieces": "bag of word pieces",

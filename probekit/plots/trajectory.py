@@ -12,7 +12,7 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
 from probekit.plots.layer_axes import SMALL
-from probekit.plots.layers import INFORMATION, LAYERED, of_metric
+from probekit.plots.layers import INFORMATION, LAYERED, as_curves, of_metric
 from probekit.plots.look import Look
 from probekit.plots.noise import controls_by_layer, not_above_noise
 from probekit.plots.palette import INK
@@ -40,9 +40,9 @@ def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) 
     ``final_norm`` on top. Step 0 is the pretrained model; if the run saved no step 0, rows of the same model without
     checkpoint and step are used. Light colours are good: the scale is reversed for metrics that are better when
     smaller. The colour scale is at least as wide as an interval or the noise band, so that noise does not fill it; for
-    mix weights, equal weights are in its middle. A dot marks the best layer of a step. Cells that are not above noise
-    are hatched, by the rule of :func:`layer_curve`, with the controls of each step. Undetermined cells are white with a
-    cross; cells without rows are white.
+    mix weights, equal weights are in its middle. The scale of a similarity ends at 1. A dot marks the best layer of a
+    step, for metrics that have one. Cells that are not above noise are hatched, by the rule of :func:`layer_curve`,
+    with the controls of each step. Undetermined cells are white with a cross; cells without rows are white.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) 
     UsageError
         If the rows have no steps, several tasks or runs, lack the metric, or have two values for one cell.
     """
-    rows, new_figure = plot_rows(rows), ax is None
+    rows, new_figure = as_curves(plot_rows(rows)), ax is None
     ax = one_axes(rows, ax, 2.8, ("trajectory", "trajectory_panels"))
     found = _runs(of_metric(rows, metric))
     if (many := found["panel"].unique()).size > 1:
@@ -103,7 +103,7 @@ def trajectory_panels(
     """
     import pandas as pd
 
-    rows = of_analyses(plot_rows(rows), *LAYERED, "train")
+    rows = as_curves(of_analyses(plot_rows(rows), *LAYERED, "train"))
     found = [_runs(of_metric(part, metric)) for _, part in rows.groupby("task", sort=False)]
     figure, drawn = panels(
         pd.concat(found) if found else rows, columns, 2.4, by="panel", width=width, natural=2.9, look=look
@@ -131,7 +131,7 @@ def trajectory_grids(rows: Any, metric: str | None = None) -> dict[str, Grid]:
     """
     return {
         str(name): Grid.of(part)
-        for name, part in _runs(of_metric(plot_rows(rows), metric)).groupby("panel", sort=False)
+        for name, part in _runs(of_metric(as_curves(plot_rows(rows)), metric)).groupby("panel", sort=False)
     }
 
 
@@ -231,6 +231,8 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
     value = gold["value"].dropna()
     if value.empty or metric == INFORMATION:
         return min((0.0, *value)), max((SMALL, *value, *controls["ci_high"].dropna()))
+    if metric_called(metric).alike:
+        return min((0.0, *value)), 1.0
     if metric == MIX:  # equal weights lie in the middle
         return 0.0, max(value.max(), 2 / gold["layer_name"].nunique())
     widths = [(part["ci_high"] - part["ci_low"]).median() for part in (gold, controls)]
@@ -251,8 +253,9 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look 
     mesh.set(edgecolor="face", linewidth=0.2)  # no seams in vector formats
     _hatch(ax, grid)
     best = "largest weight of the step" if metric == MIX else "best layer of the step"
-    j, i = grid.best(-1 if worse else 1)
-    ax.plot(j, grid.at[i], "o", markersize=4, markeredgecolor="white", markeredgewidth=0.8, label=best, **POINT)
+    if metric == MIX or metric_called(metric).better:
+        j, i = grid.best(-1 if worse else 1)
+        ax.plot(j, grid.at[i], "o", markersize=4, markeredgecolor="white", markeredgewidth=0.8, label=best, **POINT)
     if grid.undetermined.any():
         layers, steps = grid.undetermined.nonzero()
         ax.plot(steps, grid.at[layers], "x", markersize=3.5, markeredgewidth=0.9, label="undetermined", **POINT)

@@ -1,0 +1,142 @@
+"""Dimension and anisotropy of the vectors of each layer: the analysis of ``probekit geometry``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probekit.activations import ActivationCache
+from probekit.analyses.matching import FEWEST, opened
+from probekit.analyses.options import GeometryOptions, VectorOptions
+from probekit.analyses.vectors import LayerVectors, PairFeatures, columns_of, layer_vectors, read_of
+from probekit.errors import NonFiniteError, UsageError
+from probekit.public import public
+from probekit.rows import Result, make_rows
+from probekit.runtime import Progress, no_progress
+from probekit.similarity.geometry import (
+    Estimate,
+    all_but_the_top,
+    intrinsic_dimension,
+    mean_cosine,
+    participation_ratio,
+    rank,
+)
+
+__all__ = ["geometry"]
+
+log = logging.getLogger(__name__)
+
+
+@public(vectors=VectorOptions, options=GeometryOptions)
+def geometry(
+    *caches: str | Path | ActivationCache,
+    vectors: VectorOptions,
+    options: GeometryOptions,
+    progress: Progress = no_progress,
+) -> Result:
+    """Measure how many dimensions the vectors of each layer fill, and whether they point in similar directions.
+
+    Parameters
+    ----------
+    *caches : path or ActivationCache
+        One or several caches; each is measured for itself.
+    vectors : VectorOptions
+        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
+    options : GeometryOptions
+        ``remove``, ``discard``, ``max_examples``, ``level``, ``seed``; each may be given as a keyword.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Result
+        Rows of each cache and layer, with intervals over examples (groups):
+
+        - "rank", the numerical rank, at most n - 1, without an interval;
+        - "participation-ratio", among how many dimensions the variance is spread, corrected for the number of examples;
+        - "intrinsic-dimension", TwoNN's estimate from the two nearest neighbours of each example;
+        - "mean-cosine" of two random examples, and "mean-cosine-without-top", the same after the mean and the first
+          principal components were removed (their number is in the column ``removed``).
+
+        The column ``note`` says what is undefined or left out.
+
+    Raises
+    ------
+    UsageError
+        For fewer than 4 examples.
+    NonFiniteError
+        If a layer contains NaN; the message names the layer.
+
+    References
+    ----------
+    See :mod:`probekit.similarity.geometry`.
+
+    Examples
+    --------
+    >>> result = probekit.geometry("cola.dev.h5", "cola.dev-tuned.h5")  # doctest: +SKIP
+    >>> result.plot(metric="intrinsic-dimension")  # doctest: +SKIP
+    """
+    with ExitStack() as stack:
+        found = opened(caches, stack)
+        chosen = [layer_vectors(cache, vectors) for cache in found]
+        total, records = sum(len(one.layers) for one in chosen), list[dict[str, Any]]()
+        done = 0
+        for cache, one in zip(found, chosen, strict=True):
+            head = {"analysis": "geometry", **columns_of(cache, one.representation), **one.group_columns}
+            head |= {"estimator": "", "target": "gold", "seed": options.seed}
+            rows = _drawn(cache, one, options)
+            for name in one.layers:
+                progress("layers", done, total)
+                records += [head | row for row in _of_layer(cache, name, one, rows, options)]
+                done += 1
+        progress("layers", done, total)
+        return Result(make_rows(records), reads=tuple(map(read_of, found)))
+
+
+def _drawn(cache: ActivationCache, chosen: LayerVectors, options: GeometryOptions) -> np.ndarray:
+    """The rows that are measured, in order."""
+    n = len(chosen.labels.y)
+    what = "words" if chosen.words else "examples"
+    if n < FEWEST:
+        raise UsageError(f"{cache.path} has {n} {what}; the geometry of a layer needs {FEWEST} or more.")
+    if n <= options.max_examples:
+        return np.arange(n)
+    log.warning(
+        "%s: %s of %s %s are measured, drawn at random; --max-examples changes that.",
+        cache.path, f"{options.max_examples:,}", f"{n:,}", what,
+    )  # fmt: skip
+    return np.sort(np.random.default_rng(options.seed).choice(n, options.max_examples, replace=False))
+
+
+def _of_layer(
+    cache: ActivationCache, name: str, chosen: LayerVectors, rows: np.ndarray, options: GeometryOptions
+) -> Iterator[dict[str, Any]]:
+    """The rows of one layer."""
+    x = chosen.layers[name]()
+    x = np.asarray((x.x if isinstance(x, PairFeatures) else x)[rows])
+    ids, groups = chosen.labels.ids, None if chosen.labels.groups is None else chosen.labels.groups[rows]
+    if not (finite := np.isfinite(x).all(1)).all():
+        first = ids[rows[np.argmin(finite)]] if ids is not None else rows[np.argmin(finite)]
+        raise NonFiniteError(f"{cache.path}: layer {name} contains NaN or infinity (first in {first!r}).")
+    how: dict[str, Any] = {"groups": groups, "level": options.level}
+    least = min(x.shape) - 1
+    removed = min(least, max(1, x.shape[1] // 100) if options.remove is None else options.remove)
+    found: dict[str, Estimate] = {
+        "rank": rank(x),
+        "participation-ratio": participation_ratio(x, **how),
+        "intrinsic-dimension": intrinsic_dimension(x, discard=options.discard, **how),
+        "mean-cosine": mean_cosine(x, **how),
+        "mean-cosine-without-top": mean_cosine(all_but_the_top(x, removed), **how),
+    }
+    if np.isnan(found["participation-ratio"].value):
+        log.warning("%s: layer %s: %s.", cache.path, name, found["participation-ratio"].note)
+    for metric, one in found.items():
+        yield {
+            "layer_name": name, "metric": metric, "value": one.value, "ci_low": one.low, "ci_high": one.high,
+            "n": one.n, "removed": removed if metric == "mean-cosine-without-top" else None, "note": one.note,
+        }  # fmt: skip

@@ -1,0 +1,290 @@
+"""How far the vectors of examples move from a reference model: the analysis of ``probekit movement``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from probekit.activations import ActivationCache
+from probekit.analyses.matching import Matched, Side, by_step, check_finite, matched, opened, texts_of
+from probekit.analyses.options import DISTANCES, MovementOptions, VectorOptions
+from probekit.analyses.vectors import PairFeatures
+from probekit.errors import UsageError
+from probekit.files import FileKind, check_folder, parse_json, whole
+from probekit.metrics import derive
+from probekit.public import public
+from probekit.recipe import current
+from probekit.rows import Result, called, make_rows
+from probekit.runtime import Progress, no_progress
+from probekit.similarity.movement import Movement
+from probekit.similarity.movement import movement as movement_of
+from probekit.statistics.bootstrap import bounds
+from probekit.statistics.clusters import difference_of_means
+from probekit.statistics.multiplicity import holm
+
+__all__ = ["movement"]
+
+FORMAT = "probekit-movement/1"
+FEW_CLASSES = 20
+"""With more classes, there are no rows by label."""
+
+
+def _is_movement(path: Path) -> bool:
+    from pyarrow.parquet import read_schema
+
+    about = parse_json((read_schema(path).metadata or {}).get(b"probekit", b"{}"))
+    return bool(about.get("format") == FORMAT)
+
+
+EXAMPLES_FILE = FileKind("a file of distances by example", _is_movement, "give the distances another name")
+
+
+@public(vectors=VectorOptions, options=MovementOptions)
+def movement(
+    *caches: str | Path | ActivationCache,
+    vectors: VectorOptions,
+    options: MovementOptions,
+    examples: str | Path | None = None,
+    progress: Progress = no_progress,
+) -> Result:
+    """Measure how far each layer's vectors move from a reference, such as the pretrained model before fine-tuning.
+
+    For each example and layer it measures the distance between the vector of the model and that of the reference:
+
+    - "relative-distance", in units of the length of the reference's vector;
+    - "cosine-distance", 1 minus the cosine of the two, which ignores lengths;
+    - "aligned-distance", the relative distance that is left after the shift and the rotation common to all examples,
+      which no linear probe notices. They come from other examples than the one measured.
+
+    Parameters
+    ----------
+    *caches : path or ActivationCache
+        The reference, then one or several models with vectors of the same width: checkpoints, other seeds. All hold the
+        same split of one task; examples are matched by id.
+    vectors : VectorOptions
+        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
+    options : MovementOptions
+        ``measures``, ``top``, ``resamples``, ``level``, ``seed``; each may be given as a keyword.
+    examples : path, optional
+        Also write the distances of all examples there (.parquet), a row for each model, layer and example.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Result
+        Rows of each model and layer: the mean of each distance with its interval, and in the column ``others`` the mean
+        distance to the reference vectors of *other* examples, which is what an unrelated vector would have. The column
+        ``against`` names the reference. Rows with a ``label`` are means over the examples of that class, and
+        "difference(relative-distance)" is that mean minus the mean of all other classes, with p and with p_adjusted for
+        all layers, models and labels (Holm). Rows with an ``example`` are the examples that moved most, with their
+        ``text`` if the data can be read.
+
+    Raises
+    ------
+    UsageError
+        For fewer than two caches, for vectors of different width, and as in :func:`probekit.similarity`.
+    NonFiniteError
+        If a layer contains NaN; the message names the layer.
+
+    See Also
+    --------
+    probekit.similarity : How alike layers are, also of models with other dimensions.
+
+    Examples
+    --------
+    >>> result = probekit.movement("cola.dev.h5", "cola.dev-tuned.h5")  # doctest: +SKIP
+    >>> result.plot()  # doctest: +SKIP
+    """
+    if len(caches) < 2:
+        raise UsageError("movement needs a reference and one or more models; give two caches or more.")
+    _check_place(examples)
+    with ExitStack() as stack:
+        found = matched(by_step(opened(caches, stack)), vectors)
+        reference, *others = found.sides
+        for side in others:
+            _check_layers(reference, side)
+        measured: list[tuple[Side, str, Movement]] = []
+        total = len(others) * len(reference.layers)
+        for side in others:
+            for name in side.layers:
+                progress("layers", len(measured), total)
+                measured.append((side, name, _measure(reference, side, name, found, options)))
+        progress("layers", len(measured), total)
+        texts = texts_of(reference.cache) if options.top else None
+        rows = make_rows(_rows(found, measured, texts, options))
+        reads = tuple(side.read for side in found.sides)
+    if examples is not None:
+        _write(Path(examples), found, measured, options)
+    return Result(rows, reads=reads)
+
+
+def _check_place(examples: str | Path | None) -> None:
+    """Raise UsageError, before the computation, if the distances cannot be written."""
+    if examples is None:
+        return
+    path, recipe = Path(examples), current()
+    if path.suffix != ".parquet" or (recipe and str(path) == recipe.leaves.get("out")):
+        raise UsageError(f"--examples must be a separate .parquet file, not {path}.")
+    EXAMPLES_FILE.check(path)
+    check_folder(path.parent)
+
+
+def _check_layers(reference: Side, side: Side) -> None:
+    """Raise UsageError for other layers, or other widths, than the reference has."""
+    if list(side.layers) != list(reference.layers):
+        raise UsageError(
+            f"{reference.cache.path} has the layers {', '.join(reference.layers)}, {side.cache.path} "
+            f"{', '.join(side.layers)}; name shared ones with --layers, or use probekit similarity."
+        )
+    for name in side.layers:
+        widths = [one.cache.widths[one.cache.layers.index(name)] for one in (reference, side)]
+        if widths[0] != widths[1]:
+            raise UsageError(
+                f"layer {name} has {widths[0]} dimensions in {reference.cache.path} and {widths[1]} in "
+                f"{side.cache.path}, so no distance is defined; use probekit similarity."
+            )
+
+
+def _measure(reference: Side, side: Side, name: str, found: Matched, options: MovementOptions) -> Movement:
+    x, y = (_plain(one.layers[name]()) for one in (reference, side))
+    for one, values in ((reference, x), (side, y)):
+        check_finite(values, one, name, found.labels)
+    align = "aligned-distance" in options.measures
+    return movement_of(x, y, groups=found.labels.groups, seed=options.seed, align=align)
+
+
+def _plain(x: Any) -> Any:
+    """Vectors [u; v] of separately encoded pairs as they are, without |u - v| and u * v."""
+    inner = getattr(x, "x", x)
+    if isinstance(inner, PairFeatures):
+        return type(x)(inner.x, x.rows)
+    return inner if isinstance(x, PairFeatures) else x
+
+
+def _rows(
+    found: Matched,
+    measured: Sequence[tuple[Side, str, Movement]],
+    texts: Mapping[str, str] | None,
+    options: MovementOptions,
+) -> pd.DataFrame:
+    """All rows: means, by label, differences between labels, and the examples that moved most."""
+    chosen = [DISTANCES.index(name) for name in options.measures]
+    values = np.stack([one.distance[k] for _, _, one in measured for k in chosen])
+    others = np.stack([one.others[k] for _, _, one in measured for k in chosen])
+    heads = [
+        {
+            "analysis": "movement", **side.columns, **found.group_columns, "layer_name": name, "estimator": "",
+            "against": called(found.sides[0].columns), "target": "gold", "metric": DISTANCES[k],
+            "seed": options.seed, "label": "", "example": "", "text": "",
+        }
+        for side, name, _ in measured
+        for k in chosen
+    ]  # fmt: skip
+    records = [head | row for head, row in zip(heads, _means(values, found.labels.groups, options), strict=True)]
+    for record, other in zip(records, others, strict=True):
+        record["others"] = float(np.nanmean(other)) if np.isfinite(other).any() else np.nan
+    by_label = list(_by_label(found, heads, values, options))
+    top = [row for head, row in zip(heads, values, strict=True) if head["metric"] == options.measures[0]]
+    of_top = [head for head in heads if head["metric"] == options.measures[0]]
+    moved = [r for head, row in zip(of_top, top, strict=True) for r in _most(found, head, row, texts, options.top)]
+    return pd.DataFrame([*records, *by_label, *moved])
+
+
+def _means(values: np.ndarray, groups: np.ndarray | None, options: MovementOptions) -> Iterator[dict[str, Any]]:
+    """The mean of each row of values (F, n) with its interval; undefined distances are left out."""
+    there = np.isfinite(values)
+    for row, known in zip(values, there, strict=True):
+        if not known.any():
+            yield {"value": np.nan, "ci_low": np.nan, "ci_high": np.nan, "n": 0}
+            continue
+        zero = np.zeros(known.sum())
+        one = bounds(
+            zero, zero[None], "log-loss", log_loss=row[known][None], groups=None if groups is None else groups[known],
+            resamples=options.resamples, level=options.level, seed=options.seed,
+        )  # fmt: skip
+        low, high = one.ci[0]
+        yield {"value": float(one.value[0]), "ci_low": low, "ci_high": high, "n": int(known.sum())}
+
+
+def _by_label(
+    found: Matched, heads: Sequence[Mapping[str, Any]], values: np.ndarray, options: MovementOptions
+) -> Iterator[dict[str, Any]]:
+    """Rows of each class, and of its difference from the others; none for numbers and for more than 20 classes."""
+    labels, names = found.labels, found.sides[0].cache.spec["label_names"]
+    if labels.y.dtype.kind == "f":
+        return
+    classes = np.unique(labels.y[labels.known])
+    if not 2 <= len(classes) <= FEW_CLASSES:
+        return
+    differences: list[dict[str, Any]] = []
+    for code in classes[:1] if len(classes) == 2 else classes:
+        mine = labels.y[labels.known] == code
+        of = difference_of_means(
+            values[:, labels.known], mine, None if labels.groups is None else labels.groups[labels.known], options.level
+        )
+        for head, value, low, high, p in zip(heads, *of, strict=True):
+            differences.append(
+                dict(head)
+                | {"metric": derive("difference", head["metric"]), "label": _label(names, code), "value": value}
+                | {"ci_low": low, "ci_high": high, "p": p, "n": int(labels.known.sum())}
+            )
+    for code in classes:
+        rows = labels.y == code
+        groups = None if labels.groups is None else labels.groups[rows]
+        for head, row in zip(heads, _means(values[:, rows], groups, options), strict=True):
+            yield dict(head) | row | {"label": _label(names, code)}
+    for metric in dict.fromkeys(row["metric"] for row in differences):
+        some = [row for row in differences if row["metric"] == metric]
+        for row, p in zip(some, holm(np.array([row["p"] for row in some])), strict=True):
+            yield row | {"p_adjusted": float(p)}
+
+
+def _label(names: Sequence[str], code: Any) -> str:
+    return str(names[int(code)]) if len(names) else str(code)
+
+
+def _most(
+    found: Matched, head: Mapping[str, Any], row: np.ndarray, texts: Mapping[str, str] | None, top: int
+) -> Iterator[dict[str, Any]]:
+    """The examples with the largest distance, the largest first."""
+    labels, names = found.labels, found.sides[0].cache.spec["label_names"]
+    assert labels.ids is not None
+    for i in np.argsort(np.where(np.isfinite(row), -row, np.inf), kind="stable")[: min(top, np.isfinite(row).sum())]:
+        name = str(labels.ids[i])
+        label = "" if not labels.known[i] else _label(names, labels.y[i])
+        yield dict(head) | {"value": row[i], "n": 1, "example": name, "label": label, "text": _text(texts, name, found)}
+
+
+def _text(texts: Mapping[str, str] | None, name: str, found: Matched) -> str:
+    """The text of an example; for a word, its sentence."""
+    return "" if texts is None else texts.get(name.rpartition(":")[0] if found.words else name, "")
+
+
+def _write(
+    path: Path, found: Matched, measured: Sequence[tuple[Side, str, Movement]], options: MovementOptions
+) -> None:
+    """The distances of all examples: model, checkpoint, step, layer, id, label, and a column for each distance."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    labels, names = found.labels, found.sides[0].cache.spec["label_names"]
+    assert labels.ids is not None
+    label = [None if not known else _label(names, y) for known, y in zip(labels.known, labels.y, strict=True)]
+    columns = [("model", pa.string()), ("checkpoint", pa.string()), ("step", pa.int64()), ("layer", pa.string())]
+    columns += [("id", pa.string()), ("label", pa.string()), *((name, pa.float64()) for name in options.measures)]
+    schema = pa.schema(columns, metadata={"probekit": json.dumps({"format": FORMAT})})
+    n = len(labels.ids)
+    with whole(path, EXAMPLES_FILE) as new, parquet.ParquetWriter(new, schema, compression="zstd") as writer:
+        for side, layer, one in measured:
+            head = [side.columns["model"], side.columns["checkpoint"], side.columns["step"], layer]
+            arrays = [pa.array([value] * n, kind) for value, (_, kind) in zip(head, columns, strict=False)]
+            arrays += [pa.array(labels.ids.astype(str)), pa.array(label, pa.string())]
+            arrays += [pa.array(one.distance[DISTANCES.index(name)]) for name in options.measures]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))

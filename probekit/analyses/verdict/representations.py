@@ -1,0 +1,211 @@
+"""Sentences on the similarity of layers, on how far they moved, and on their geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.analyses.verdict.curves import FEW, Curve, named, names
+from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers, number
+from probekit.metrics import Metric
+from probekit.metrics import metric as metric_called
+from probekit.rows import layer_labels, layer_order
+from probekit.statistics.predictions import Predictions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["geometry", "movement", "similarity"]
+
+SIDE = ("model", "checkpoint", "step", "representation", "regime", "head", "variant", "seed")
+TITLES = {"cka": "CKA", "svcca": "SVCCA", "pwcca": "PWCCA"}
+SPOKEN = {
+    "relative-distance": "relative distance",
+    "cosine-distance": "cosine distance",
+    "aligned-distance": "distance after shift and rotation",
+    "participation-ratio": "participation ratio",
+    "intrinsic-dimension": "intrinsic dimension",
+    "mean-cosine": "mean cosine",
+}
+"""Metrics as sentences say them."""
+
+
+def similarity(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    """The first measure: for each pair of models the least and the most alike layers, and which pairs beat chance."""
+    rows = rows[rows["metric"] == rows["metric"].iloc[0]]
+    rows = rows.assign(a=layer_labels(rows), b=layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"])))
+    keys = [c for c in (*SIDE, *(f"{c}_b" for c in SIDE)) if c in rows]
+    pairs = [part for _, part in rows.groupby([rows[c].astype("string").fillna("") for c in keys], sort=False)]
+    metric, several = metric_called(str(rows["metric"].iloc[0])), len(pairs)
+    for part in pairs if several <= FEW else pairs[-1:]:
+        a, b = _model(part, ""), _model(part, "_b")
+        itself = _head(part, "") == _head(part, "_b")
+        prefix = f"{a}: " if itself else f"{a} and {b}: "
+        if several > FEW:
+            prefix = f"the last of {several} pairs, {prefix}"
+        yield prefix + (_itself(part, metric) if itself else _two(part, metric, several))
+
+
+def _head(rows: pd.DataFrame, end: str) -> dict[str, str]:
+    return {c: str(rows[c + end].iloc[0]) for c in ("model", "checkpoint", "step") if c + end in rows}
+
+
+def _model(rows: pd.DataFrame, end: str) -> str:
+    head = {c: rows[c + end].iloc[0] if c + end in rows else "" for c in SIDE}
+    name = named(Curve(head, rows, [], np.empty(0), np.empty(0)))
+    step = str(head["step"])
+    return name if step in ("<NA>", "nan", "None", "") else f"{name} at step {int(head['step']):,}"
+
+
+def _two(rows: pd.DataFrame, metric: Metric, several: int) -> str:
+    """Same layers of two models, or the closest ones if they share none."""
+    same = rows[(rows["a"] == rows["b"]) & rows["value"].notna()]
+    if same.empty:
+        return _closest(rows, metric)
+    sign = 1 if metric.alike else -1
+    order = same.assign(_far=-sign * same["value"]).sort_values("_far", kind="stable")
+    most, least = order.iloc[0], order.iloc[-1]
+    text = f"layer {most['a']} is the most alike ({_value(most, metric)})"
+    if len(same) > 1:
+        text += f", layer {least['a']} the least ({_value(least, metric, name=False)})"
+    return f"{text}; {_chance(same, len(rows), several)}"
+
+
+def _closest(rows: pd.DataFrame, metric: Metric) -> str:
+    known = rows[rows["value"].notna()]
+    if known.empty:
+        return f"{_spoken(metric)} is undefined for all pairs of layers"
+    best = _ends(known)[1 if metric.alike else 0]
+    who = f"layers {best['a']} and {best['b']} are the most alike ({_value(best, metric)})"
+    return f"{who}; {_chance(known, len(rows), 1)}"
+
+
+def _itself(rows: pd.DataFrame, metric: Metric) -> str:
+    """Neighbouring layers of one model."""
+    order = list(dict.fromkeys(rows["a"]))
+    next_to = dict(pairwise(order))
+    near = rows[(rows["a"].map(next_to) == rows["b"]) & rows["value"].notna()]
+    if near.empty:
+        return "there are no neighbouring layers to compare"
+    by = near.assign(_far=near["value"] * (-1 if metric.alike else 1)).sort_values("_far", kind="stable")
+    most, least = by.iloc[0], by.iloc[-1]
+    text = f"of neighbouring layers {most['a']} and {most['b']} are the most alike ({_value(most, metric)})"
+    if len(near) > 1:
+        text += f", {least['a']} and {least['b']} the least ({_value(least, metric, name=False)})"
+    return text
+
+
+def _chance(same: pd.DataFrame, tests: int, several: int) -> str:
+    """How many pairs are more alike than permuted examples."""
+    p = np.minimum(1, same["p_adjusted"].to_numpy(dtype=float) * several)
+    if np.isnan(p).all():
+        return "whether that is more than chance was not tested"
+    shown, of = p <= ALPHA, "pairs of layers"
+    whole = "same-layer pairs" if (same["a"] == same["b"]).all() else of
+    if shown.all():
+        who = "it is" if len(p) == 1 else f"all {len(p)} {whole} are"
+        return f"{who} more alike than chance ({adjusted(at_most(p), tests * several, of)})"
+    if not shown.any():
+        who = "it is not" if len(p) == 1 else f"none of the {len(p)} {whole} is"
+        return f"{who} shown to be more alike than chance ({adjusted(at_least(p), tests * several, of)})"
+    return (
+        f"{shown.sum()} of {len(p)} {whole} are more alike than chance, not {layers(same['a'][~shown].tolist())} "
+        f"({adjusted(at_most(p[shown]), tests * several, of)})"
+    )
+
+
+def _value(row: Mapping[Any, Any] | pd.Series, metric: Metric, *, name: bool = True) -> str:
+    """A value with its interval: "CKA .990 [.980, .995]"."""
+    text = number(row["value"])
+    if np.isfinite(row["ci_low"]):
+        text += f" [{number(row['ci_low'])}, {number(row['ci_high'])}]"
+    return f"{_spoken(metric)} {text}" if name else text
+
+
+def _spoken(metric: Metric) -> str:
+    return SPOKEN.get(metric.name) or TITLES.get(metric.name, metric.name)
+
+
+def movement(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    """The first distance: the layers that moved least and most, and labels that moved differently."""
+    metric = str(rows["metric"].iloc[0])
+    mine = rows[(rows["metric"] == metric) & (rows["example"] == "") & (rows["label"] == "")]
+    parts = _curves(mine)
+    shown = parts if len(parts) <= FEW else parts[-1:]
+    for curve, prefix in zip(shown, _prefixes(shown, parts), strict=True):
+        known = curve[curve["value"].notna()]
+        if known.empty:
+            yield f"{prefix}no distance is defined, because all reference vectors have length 0"
+            continue
+        low, high = _ends(known)
+        definition = metric_called(metric)
+        text = f"{prefix}layer {high['name']} moved most ({_value(high, definition)}"
+        text += f"; other examples are {number(high['others'])} away)" if np.isfinite(high["others"]) else ")"
+        if len(known) > 1:
+            text += f", layer {low['name']} least ({_value(low, definition, name=False)})"
+        yield text + _labels(rows, curve.iloc[0], metric)
+
+
+def _labels(rows: pd.DataFrame, head: Mapping[Any, Any] | pd.Series, metric: str) -> str:
+    """Labels whose examples moved further or less far than others, over all layers."""
+    if "p_adjusted" not in rows:
+        return ""
+    keys = {c: rows[c].astype("string").fillna("<NA>") for c in ("model", "checkpoint", "step")}
+    same = np.logical_and.reduce([keys[c] == str(head[c]) for c in keys])
+    tested = rows[(rows["metric"] == f"difference({metric})") & same]
+    found = []
+    for label, part in tested.groupby("label", sort=False):
+        p = part["p_adjusted"].to_numpy(dtype=float)
+        for word, side in (("further", part["value"] > 0), ("less far", part["value"] < 0)):
+            if (some := (p <= ALPHA) & side.to_numpy()).any():
+                which = layers(layer_labels(part)[some].tolist())
+                found.append(f"{label!r} moved {word} than the others in {which} (p adjusted {at_most(p[some])})")
+    if not found and tested["p_adjusted"].notna().any():
+        return f"; no label is shown to move differently (p adjusted {at_least(tested['p_adjusted'].dropna())})"
+    return "".join(f"; {text}" for text in found[:FEW])
+
+
+def geometry(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    """For each model the lowest and the highest layer of the dimensions and of the mean cosine."""
+    parts = _curves(rows[rows["metric"].isin(("participation-ratio", "intrinsic-dimension", "mean-cosine"))])
+    shown = parts if len(parts) <= FEW else parts[-1:]
+    for curve, prefix in zip(shown, _prefixes(shown, parts), strict=True):
+        found = []
+        for metric, part in curve.groupby("metric", sort=False):
+            known = part[part["value"].notna()]
+            if known.empty:
+                continue
+            definition = metric_called(str(metric))
+            low, high = _ends(known)
+            text = f"{_spoken(definition)} from {_plain(low)} (layer {low['name']})"
+            found.append(f"{text} to {_plain(high)} (layer {high['name']})")
+        yield f"{prefix}{', '.join(found)}" if found else f"{prefix}undefined in all layers"
+
+
+def _plain(row: Mapping[Any, Any] | pd.Series) -> str:
+    write = number if row["metric"] == "mean-cosine" else "{:.1f}".format
+    ends = f" [{write(row['ci_low'])}, {write(row['ci_high'])}]" if np.isfinite(row["ci_low"]) else ""
+    return f"{write(row['value'])}{ends}"
+
+
+def _ends(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """The rows with the smallest and the largest value."""
+    value = rows["value"].to_numpy(dtype=float)
+    return rows.iloc[int(value.argmin())], rows.iloc[int(value.argmax())]
+
+
+def _curves(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each model, with names of layers, in their order."""
+    rows = rows.assign(name=layer_labels(rows), _order=layer_order(rows)).reset_index(drop=True)
+    keys = [rows[c].astype("string").fillna("") for c in SIDE if c in rows]
+    return [part.sort_values("_order", kind="stable") for _, part in rows.groupby(keys, sort=False)]
+
+
+def _prefixes(shown: Sequence[pd.DataFrame], parts: Sequence[pd.DataFrame]) -> list[str]:
+    """What distinguishes the shown curves; the number of all if they are more."""
+    heads = [Curve(part.iloc[0].to_dict(), part, [], np.empty(0), np.empty(0)) for part in parts]
+    known = names(heads)[-len(shown) :]
+    return [f"the last of {len(parts)} models, {name}" if len(parts) > len(shown) else name for name in known]

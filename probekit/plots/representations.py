@@ -1,0 +1,397 @@
+"""Similarity of layers as heat maps and trees; movement and geometry as curves by layer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.display import shown_label
+from probekit.errors import UsageError
+from probekit.metrics import metric as metric_called
+from probekit.plots.curves import CurveStyles, of_analyses, plot_rows
+from probekit.plots.domains import draw_tree, write
+from probekit.plots.layer_axes import draw_layers
+from probekit.plots.layers import as_curves, curve_rows, gold_of
+from probekit.plots.look import Look
+from probekit.plots.palette import INK
+from probekit.plots.panels import bare, dress, new_figure, panels, width_of
+from probekit.plots.titles import metric_title
+from probekit.rows import called, layer_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "geometry_panels",
+    "movement_panels",
+    "similarity_matrix",
+    "similarity_panels",
+    "similarity_tree",
+    "similarity_trees",
+    "similarity_values",
+]
+
+WRITTEN = 13  # layers, up to which the cells show numbers
+LESS = ("rank", "mean-cosine-without-top")
+NOT_SHOWN = "not more alike than chance"
+PAIR = ("model", "checkpoint", "step", "representation", "model_b", "checkpoint_b", "step_b", "representation_b")
+
+
+def similarity_matrix(rows: Any, *, metric: str | None = None, level: float = 0.05, ax: Axes | None = None) -> Axes:
+    """Draw the similarity of all pairs of layers of two models as a heat map.
+
+    Layers of the first model are on the vertical axis, those of the second on the horizontal one. The colour scale is
+    fixed to 0 to 1, so that figures can be compared; negative values have the colour of 0. Pairs with p_adjusted above
+    ``level`` are hatched: they are not shown to be more alike than chance.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.similarity` for one pair of caches.
+    metric : str, optional
+        By default the first in the rows.
+    level : float
+        Threshold for the p-value.
+    ax : Axes, optional
+        Axes to draw into, part of which becomes a colour bar; by default those of a new figure. Nothing is shown or
+        saved.
+
+    Returns
+    -------
+    Axes
+        The Axes with the plot.
+
+    Raises
+    ------
+    UsageError
+        If the rows have several pairs of models, or lack the measure.
+    """
+    rows = _of_similarity(plot_rows(rows), metric)
+    if (many := rows["panel"].unique()).size > 1:
+        raise UsageError(
+            f"similarity_matrix draws one pair of models, but the rows have {many.size}; use similarity_panels, or "
+            "probekit plot similarity."
+        )
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(3.6, 3.2), layout="constrained")[1]
+    _draw_matrix(ax, rows, level, Look())
+    return ax
+
+
+def similarity_panels(
+    rows: Any,
+    *,
+    metric: str | None = None,
+    level: float = 0.05,
+    columns: int = 3,
+    width: float | None = None,
+    look: Look | None = None,
+) -> Figure:
+    """Draw one :func:`similarity_matrix` per pair of models and measure, side by side in the order of the rows.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.similarity`.
+    metric : str, optional
+        By default all measures.
+    level, columns, width, look
+        As in :func:`similarity_matrix` and :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+    """
+    found = _of_similarity(of_analyses(plot_rows(rows), "similarity"), metric, every=metric is None)
+    figure, drawn = panels(found, columns, 2.5, by="panel", width=width, natural=2.7, look=look)
+    for ax, part in drawn:
+        _draw_matrix(ax, part, level, look or Look())
+    return figure
+
+
+def similarity_values(rows: Any, metric: str | None = None) -> dict[str, pd.DataFrame]:
+    """Return the values that :func:`similarity_matrix` draws, layers by layers, by the name of the pair.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.similarity`.
+    metric : str, optional
+        By default the first in the rows.
+
+    Returns
+    -------
+    dict of DataFrame
+        Layers of the first model in rows, those of the second in columns.
+    """
+    found = _of_similarity(plot_rows(rows), metric)
+    return {str(name): _matrix(part, "value") for name, part in found.groupby("panel", sort=False)}
+
+
+def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = False) -> pd.DataFrame:
+    """Rows of similarity of one measure (or of all), with a column "panel" that names the pair of models."""
+    rows = rows[rows["analysis"] == "similarity"]
+    if rows.empty:
+        raise UsageError("there are no rows of probekit similarity to draw.")
+    metric = metric or str(rows["metric"].iloc[0])
+    if metric not in set(rows["metric"]):
+        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(rows['metric'].unique())}.")
+    rows = rows if every else rows[rows["metric"] == metric]
+    pairs = rows[list(PAIR)].drop_duplicates()
+    names = {
+        tuple(map(str, pair)): _pair_name(dict(zip(PAIR, pair, strict=True))) for pair in pairs.to_numpy().tolist()
+    }
+    panel = [names[tuple(map(str, pair))] for pair in rows[list(PAIR)].to_numpy().tolist()]
+    several = rows["metric"].nunique() > 1
+    titles = [
+        f"{name}, {metric_called(m).title}" if several else name for name, m in zip(panel, rows["metric"], strict=True)
+    ]
+    layer_b = layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"]))
+    return rows.assign(panel=titles, layer_b_name=layer_b)
+
+
+def _pair_name(pair: dict[str, Any]) -> str:
+    """The names of both models, without what they share: "MiniLM: pretrained and step 40"."""
+    import pandas as pd
+
+    a, b = ({c: None if pd.isna(v := pair[c + end]) else v for c in PAIR[:4]} for end in ("", "_b"))
+    if a == b:
+        return shown_label(called(a))
+    own = ["representation"] if a["representation"] == b["representation"] else []
+    if a["model"] == b["model"]:
+        own += ["model"] if b["checkpoint"] or b["step"] is not None else []
+        if a["checkpoint"] == b["checkpoint"] and b["step"] is not None:
+            own.append("checkpoint")
+    both = " and ".join(_named({**one, **dict.fromkeys(own, "")}) for one in (a, b))
+    return f"{shown_label(str(a['model']))}: {both}" if "model" in own else both
+
+
+def _named(model: dict[str, Any]) -> str:
+    """The name of a model: "step 40", "random weights", "pretrained" if nothing distinguishes it."""
+    name = shown_label(called(model)) or "pretrained"
+    return re.sub(r"\brandom-(\d+)", lambda m: "random weights" + f" {m[1]}" * (m[1] != "0"), name)
+
+
+def _matrix(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    """A column of one pair of models, layers by layers."""
+    import pandas as pd
+
+    a, b = list(dict.fromkeys(rows["layer_name"])), list(dict.fromkeys(rows["layer_b_name"]))
+    if rows.duplicated(["layer_name", "layer_b_name"]).any():
+        raise UsageError(
+            f"{rows['panel'].iloc[0]} has two values for a pair of layers; were the same rows given twice?"
+        )
+    cells = pd.DataFrame(np.nan, a, b)
+    for i, j, value in zip(rows["layer_name"], rows["layer_b_name"], rows[column], strict=True):
+        cells.loc[i, j] = value
+    return cells
+
+
+def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look) -> None:
+    import matplotlib as mpl
+    from matplotlib.patches import Rectangle
+
+    cells, metric = _matrix(rows, "value"), metric_called(str(rows["metric"].iloc[0]))
+    values = cells.to_numpy(dtype=float)
+    high = 1.0 if metric.alike else float(metric.range[1])
+    colours = mpl.colormaps["viridis" if metric.alike else "viridis_r"].with_extremes(bad="white")
+    image = ax.imshow(np.ma.masked_invalid(values), cmap=colours, vmin=0, vmax=high, origin="lower", aspect="auto")
+    if max(values.shape) <= min(WRITTEN, (width_of(ax) - 1.1) / 0.16):
+        short = np.vectorize(lambda v: f"{v:.2f}".replace("0.", ".", 1) if abs(v) < 0.995 else f"{v:.1f}")
+        write(ax, image, values, ".2f")
+        for text, label in zip(ax.texts, short(values[~np.isnan(values)]), strict=True):
+            text.set(text=label, fontsize=6)
+    noise = _matrix(rows, "p_adjusted").to_numpy(dtype=float) > level
+    for i, j in np.argwhere(noise):
+        style: dict[str, Any] = {"facecolor": "none", "edgecolor": ("white", 0.7), "hatch": "////", "linewidth": 0}
+        ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, **style))
+    if noise.any():
+        style = {"facecolor": "#555555", "edgecolor": "white", "hatch": "////", "linewidth": 0}
+        ax.add_patch(Rectangle((0, 0), 0, 0, label=NOT_SHOWN, **style))
+    dress(ax, rows, ylabel="Layer", how=look.shown(str(rows["panel"].iloc[0])), look=look)
+    for text in ax.texts:
+        text.set_in_layout(False)
+    ax.grid(visible=False)
+    ax.margins(0)
+    one = rows[list(PAIR[:4])].iloc[0].astype(str).tolist() == rows[list(PAIR[4:])].iloc[0].astype(str).tolist()
+    ax.set_xlabel("Layer" if one else "Layer of the second model", fontsize=9, color=INK)
+    ax.set_ylabel("Layer" if one else "Layer of the first model", fontsize=9, color=INK)
+    for names, ticks in ((list(cells.columns), ax.set_xticks), (list(cells.index), ax.set_yticks)):
+        step = -(-len(names) // 14)
+        ticks(range(0, len(names), step), ["norm" if n == "final_norm" else n for n in names[::step]])
+    bar = ax.figure.colorbar(image, ax=ax, pad=0.03, aspect=18)
+    bar.outline.set_visible(False)
+    bar.set_label(metric_title(metric.name), fontsize=8, color=INK)
+    bare(bar.ax, ())
+
+
+def similarity_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw models as a dendrogram: average linkage of 1 minus the mean similarity of their same layers.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.similarity` with ``against="all"``, of three or more models with the same layers.
+    metric : str, optional
+        By default the first in the rows.
+    ax : Axes, optional
+        Axes to draw into; by default those of a new figure. Nothing is shown or saved.
+
+    Returns
+    -------
+    Axes
+        The Axes with the plot.
+
+    Raises
+    ------
+    UsageError
+        If a pair of models is missing, or has no layer in common.
+
+    References
+    ----------
+    Average linkage (Sokal & Michener 1958), as implemented in SciPy.
+    """
+    rows = _of_similarity(plot_rows(rows), metric)
+    measure = metric_called(str(rows["metric"].iloc[0]))
+    same = rows[rows["layer_name"] == rows["layer_b_name"]]
+    names: dict[str, int] = {}
+    shared = [c for c in ("model", "representation") if len({*rows[c], *rows[f"{c}_b"]}) == 1]
+    found: dict[tuple[int, int], list[float]] = {}
+    for row in same.to_dict("records"):
+        a, b = (_named({c: "" if c in shared else row[c + end] for c in PAIR[:4]}) for end in ("", "_b"))
+        if a != b:
+            pair = sorted((names.setdefault(a, len(names)), names.setdefault(b, len(names))))
+            found.setdefault((pair[0], pair[1]), []).append(row["value"])
+    far = np.zeros((len(names), len(names)))
+    for i, j in np.argwhere(np.triu(np.ones_like(far), 1)):
+        if not np.isfinite(mean := np.mean(found.get((i, j), [np.nan]))):
+            raise UsageError(
+                "a tree needs a value for every pair of models; compare all pairs: probekit similarity A.h5 B.h5 C.h5 "
+                "… --against all."
+            )
+        far[i, j] = far[j, i] = max(0.0, float(1 - mean if measure.alike else mean))
+    if len(names) < 3:
+        raise UsageError(f"a tree needs three or more models, not {len(names)}.")
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(4.2, 0.3 * len(names) + 1), layout="constrained")[1]
+    draw_tree(ax, list(names), far, f"1 − mean {measure.title} of the same layers" if measure.alike else measure.title)
+    return ax
+
+
+def similarity_trees(
+    rows: Any, *, metric: str | None = None, width: float | None = None, look: Look | None = None
+) -> Figure:
+    """Draw one :func:`similarity_tree` per task, one below the other.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.similarity` with ``against="all"``.
+    metric, width, look
+        As in :func:`similarity_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+    """
+    look, rows = look or Look(), of_analyses(plot_rows(rows), "similarity")
+    tasks = [part for _, part in rows.groupby("task", sort=False)]
+    if not tasks:
+        raise UsageError("there are no rows of probekit similarity to draw.")
+    pairs = [len(part[list(PAIR)].drop_duplicates()) for part in tasks]
+    heights = [0.3 * (1 + np.sqrt(1 + 8 * count)) / 2 + 1.2 for count in pairs]  # all pairs of so many models
+    figure = new_figure((width or 4.2, sum(heights)), "constrained")
+    for ax, part in zip(figure.subplots(len(tasks), 1, squeeze=False)[:, 0], tasks, strict=True):
+        similarity_tree(part, metric=metric, ax=ax)
+        ax.set_title(look.task(str(part["task"].iloc[0])), loc="left", fontsize=10, fontweight="bold", color=INK)
+    return figure
+
+
+def movement_panels(
+    rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None, look: Look | None = None
+) -> Figure:
+    """Draw how far each layer moved: a panel per distance and task, a curve per model.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.movement`.
+    metric : str, optional
+        By default all distances.
+    columns, width, look
+        As in :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved. A dotted line shows the mean distance to *other* examples where it is not more than
+        three times the largest value.
+    """
+    return _metric_panels(rows, "movement", metric, columns, width, look)
+
+
+def geometry_panels(
+    rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None, look: Look | None = None
+) -> Figure:
+    """Draw rank, dimension and anisotropy by layer: a panel per measure and task, a curve per model.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.geometry`.
+    metric : str, optional
+        By default participation ratio, intrinsic dimension and mean cosine. The rank says little, and the mean cosine
+        without the top is near 0 by construction.
+    columns, width, look
+        As in :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+    """
+    return _metric_panels(rows, "geometry", metric, columns, width, look)
+
+
+def _metric_panels(
+    rows: Any, analysis: str, metric: str | None, columns: int, width: float | None, look: Look | None
+) -> Figure:
+    rows = as_curves(plot_rows(rows))
+    rows = rows[rows["analysis"] == analysis]
+    if rows.empty:
+        raise UsageError(f"there are no rows of probekit {analysis} to draw.")
+    if metric is not None and metric not in set(rows["metric"]):
+        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(rows['metric'].unique())}.")
+    rows = rows[rows["metric"] == metric] if metric else rows[~rows["metric"].isin(LESS)]
+    rows = rows.assign(panel=rows["metric"])
+    figure, drawn = panels(rows, columns, 2.35, by="panel", width=width, look=look)
+    styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
+    for ax, part in drawn:
+        draw_layers(ax, curve_rows(part, styles=styles), styles, look=look)
+        if "others" in part:
+            _draw_others(ax, part)
+    return figure
+
+
+def _draw_others(ax: Axes, rows: pd.DataFrame) -> None:
+    """The mean distance to other examples, unless it would flatten the curves."""
+    others = rows.groupby("layer", sort=True)["others"].mean()
+    if others.notna().any() and others.max() <= 3 * rows["value"].max():
+        ax.plot(
+            others.index.to_numpy(dtype=float),
+            others,
+            color="#4D4D4D",
+            linestyle=":",
+            label="other examples",
+            zorder=1.6,
+        )

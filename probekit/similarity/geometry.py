@@ -1,0 +1,310 @@
+"""The shape of a cloud of vectors: how many dimensions it fills, and whether its vectors point the same way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.statistics.bootstrap import FEWEST
+from probekit.statistics.clusters import reach, standard_error
+
+__all__ = [
+    "Estimate",
+    "all_but_the_top",
+    "intrinsic_dimension",
+    "mean_cosine",
+    "participation_ratio",
+    "rank",
+]
+
+BLOCK = 1 << 23  # numbers held at once
+NEAREST = 4
+"""Candidates for the two nearest vectors, whose distances are computed again without cancellation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its interval.
+
+    Attributes
+    ----------
+    value, low, high : float
+        NaN if undefined, or if there is no interval.
+    n : int
+        The vectors used.
+    note : str
+        Why the value is undefined, or which vectors were left out; "" if there is nothing to say.
+    """
+
+    value: float
+    low: float = field(default=float("nan"))
+    high: float = field(default=float("nan"))
+    n: int = 0
+    note: str = ""
+
+
+def rank(x: np.ndarray) -> Estimate:
+    """The numerical rank of the centred vectors (n, d): singular values above what rounding leaves.
+
+    The tolerance is that of :func:`numpy.linalg.matrix_rank` for the precision in which ``x`` is stored. The rank is
+    at most n - 1, and has no interval.
+    """
+    precision = np.finfo(x.dtype).eps if x.dtype.kind == "f" else np.finfo(np.float64).eps
+    singular = np.linalg.svd(_centred(x), compute_uv=False)
+    return Estimate(float((singular > max(x.shape) * precision * singular.max()).sum()), n=len(x))
+
+
+def participation_ratio(x: np.ndarray, *, groups: np.ndarray | None = None, level: float = 0.95) -> Estimate:
+    """Estimate the participation ratio of the covariance of vectors (n, d), :math:`(\\sum λ)^2 / \\sum λ^2`.
+
+    It is the number of dimensions among which the variance is spread: d for equal variances, 1 if one direction has
+    all. The plug-in value of n vectors is at most n - 1 and far too small when n is not much larger than it. Here
+    :math:`\\sum λ^2` is the unbiased estimate from pairs of different vectors, and :math:`(\\sum λ)^2` is without the
+    variance of :math:`\\sum λ`.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        (n, d), 4 or more vectors.
+    groups : np.ndarray, optional
+        (n,), vectors that are not independent.
+    level : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        NaN for constant vectors, and if :math:`\\sum λ^2` is estimated as 0 or less, which happens when n is much
+        smaller than the ratio.
+
+    Notes
+    -----
+    The interval is the jackknife's, on the logarithmic scale. Measured coverage is in docs/calibration.md.
+
+    References
+    ----------
+    Song et al. 2012, "Feature selection via dependence maximization", JMLR 13, equation 5, of a kernel with itself
+    (:math:`\\sum λ^2`); Gao et al. 2017, "A theory of multineuronal dimensionality" (the ratio).
+    """
+    n = _checked(x)
+    centred = _centred(x)
+    length = (centred**2).sum(1)
+    if not length.max() > 0:
+        return Estimate(np.nan, n=n, note="all vectors are equal")
+    total = length.sum() / (n - 1)
+    pairs = _squared_products(centred) - length**2  # for each vector, the sum over the others
+    square, each = _unbiased_square(pairs, length, n)
+    if not square > 0:
+        return Estimate(np.nan, n=n, note="too few vectors for so many dimensions")
+    value = (total**2 - (length * n / (n - 1)).var(ddof=1) / n) / square
+    influence = 2 * length / total - 2 * each / square
+    error, units = standard_error(influence[None], groups)
+    half = reach(units, level) * float(error[0])
+    return Estimate(float(value), float(value * np.exp(-half)), float(value * np.exp(half)), n)
+
+
+def _unbiased_square(pairs: np.ndarray, length: np.ndarray, n: int) -> tuple[float, np.ndarray]:
+    """The unbiased trace of the squared covariance, from the centred Gram matrix, and what each vector contributes.
+
+    ``pairs`` (n,) : sums of the squared entries of each row of that matrix without the diagonal; ``length``, its
+    diagonal. With the diagonal at 0, its row sums are minus the diagonal, because the rows of the centred matrix sum to
+    0.
+    """
+    rows, whole = -length, -length.sum()
+    square = (pairs.sum() + whole**2 / ((n - 1) * (n - 2)) - 2 * (rows**2).sum() / (n - 2)) / (n * (n - 3))
+    return float(square), pairs / (n - 1)
+
+
+def intrinsic_dimension(
+    x: np.ndarray, *, groups: np.ndarray | None = None, discard: float = 0.1, level: float = 0.95
+) -> Estimate:
+    """Estimate the intrinsic dimension of vectors (n, d) with TwoNN, from the two nearest neighbours of each.
+
+    If the density hardly changes between neighbours, the ratio of their distances :math:`μ = r_2 / r_1` has
+    :math:`P(μ > m) = m^{-D}` in D dimensions, whatever the density. D is the maximum-likelihood estimate from the
+    ratios; the largest are only counted as large, since they come from regions where the density changes.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        (n, d). Of equal vectors, one is kept.
+    groups : np.ndarray, optional
+        (n,), vectors that are not independent: the neighbours of a vector are the nearest ones of two other groups.
+    discard : float
+        The proportion of the largest ratios that are only counted as large.
+    level : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        NaN with fewer than 4 different vectors.
+
+    Notes
+    -----
+    Neighbourhoods of 1,000 or 10,000 vectors are not small in many dimensions: estimates above about 10 are too low,
+    and the more the higher they are (a 20-dimensional cube is estimated as 15 from 1,000 vectors). The interval
+    describes the sampling error only. Compare layers with the same number of vectors.
+
+    References
+    ----------
+    Facco, d'Errico, Rodriguez & Laio 2017, "Estimating the intrinsic dimension of datasets by a minimal neighborhood
+    information", Scientific Reports 7 (the ratios, and discarding a tenth); Denti, Doimo, Laio & Mira 2022, Scientific
+    Reports 12 (maximum likelihood).
+    """
+    if not 0 <= discard < 1:
+        raise UsageError(f"discard is {discard:g}; expected a proportion from 0 to below 1.")
+    everything, kept = len(x), np.sort(np.unique(np.ascontiguousarray(x), axis=0, return_index=True)[1])
+    note = f"{everything - len(kept):,} copies of other vectors left out" if len(kept) < everything else ""
+    x, groups = _centred(x[kept]), None if groups is None else groups[kept]
+    nearest, second, who = _two_nearest(x, groups)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(second / nearest)
+    there = np.isfinite(ratio)
+    n = int(there.sum())
+    if n < 4:
+        return Estimate(np.nan, n=n, note="fewer than 4 different vectors with two neighbours")
+    ratio = ratio[there]
+    cut = np.sort(ratio)[max(1, int(np.ceil(n * (1 - discard)))) - 1]
+    seen, log_ratio = (ratio <= cut).astype(np.float64), np.minimum(ratio, cut)
+    if not log_ratio.sum() > 0:
+        return Estimate(np.nan, n=n, note="all neighbours are equally far")
+    value = (seen.sum() - 1) / log_ratio.sum()
+    influence = (seen - value * log_ratio) / (value * log_ratio.mean())
+    units = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+    half = _shared_error(influence, units[np.flatnonzero(there)[:, None]], units[who[there]]) * reach(n, level)
+    return Estimate(float(value), float(value * np.exp(-half)), float(value * np.exp(half)), n, note)
+
+
+def _shared_error(influence: np.ndarray, own: np.ndarray, near: np.ndarray) -> float:
+    """The standard error of a mean whose terms depend on each other if they share a vector (or its group).
+
+    own (n, 1), near (n, 2) : the units of each vector and of its neighbours. The covariances of all pairs of terms that
+    share a unit are added up, as if they were neighbours in time (Chen & Shao 2004, local dependence).
+    """
+    from scipy import sparse
+
+    n, columns = len(influence), np.concatenate([own, near], axis=1)
+    if len(np.unique(columns)) < FEWEST:
+        return float("nan")
+    uses = sparse.csr_array((np.ones(columns.size), (np.repeat(np.arange(n), 3), columns.ravel())))
+    shares = uses @ uses.T
+    shares.data[:] = 1
+    centred = influence - influence.mean()
+    return float(np.sqrt(max(centred @ (shares @ centred), (centred**2).sum()) / n**2))
+
+
+def _two_nearest(x: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distances to the nearest vectors of the two nearest other groups, (n,) each, and which vectors, (n, 2).
+
+    Infinite if there are too few. Without groups, each vector is one.
+    """
+    n, squared = len(x), (x**2).sum(1)
+    code = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+    out, who = np.full((2, n), np.inf), np.zeros((n, 2), dtype=np.int64)
+    take = min(n - 1, NEAREST + int(np.bincount(code).max()))
+    if take < 2:
+        return out[0], out[1], who
+    step = max(1, BLOCK // max(n, take * x.shape[1]))
+    for start in range(0, n, step):
+        rows = np.arange(start, min(n, start + step))
+        far = squared[rows, None] + squared - 2 * x[rows] @ x.T
+        far[code[rows, None] == code] = np.inf
+        near = np.argpartition(far, take - 1, axis=1)[:, :take]
+        again = np.linalg.norm(x[rows, None] - x[near], axis=2)
+        again[~np.isfinite(np.take_along_axis(far, near, axis=1))] = np.inf
+        order = np.argsort(again, axis=1, kind="stable")
+        near, again = (np.take_along_axis(values, order, axis=1) for values in (near, again))
+        second = (code[near] != code[near[:, :1]]).argmax(1)  # 0 if there is none
+        both = np.stack([np.zeros_like(second), second], axis=1)
+        out[:, rows], who[rows] = np.take_along_axis(again, both, axis=1).T, np.take_along_axis(near, both, axis=1)
+        out[1, rows[second == 0]] = np.inf
+    return out[0], out[1], who
+
+
+def mean_cosine(x: np.ndarray, *, groups: np.ndarray | None = None, level: float = 0.95) -> Estimate:
+    """Estimate the mean cosine between two random vectors, a measure of anisotropy: 0 if no direction is preferred.
+
+    It is the exact mean over all pairs of vectors from different groups.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        (n, d); vectors of length 0 are left out.
+    groups : np.ndarray, optional
+        (n,), vectors that are not independent.
+    level : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        The interval is the jackknife's.
+
+    References
+    ----------
+    Ethayarajh 2019, "How contextual are contextualized word representations?", section 3.2.
+    """
+    _checked(x)
+    length = np.linalg.norm(x.astype(np.float64, copy=False), axis=1)
+    there = length > 0
+    n = int(there.sum())
+    note = f"{len(x) - n:,} vectors of length 0 left out" if n < len(x) else ""
+    code = np.arange(n) if groups is None else np.unique(groups[there], return_inverse=True)[1].reshape(-1)
+    if n < 4 or code.max() < 1:
+        return Estimate(np.nan, n=n, note=note or "all vectors are of one group")
+    unit = x[there] / length[there, None]
+    by_group = np.zeros((code.max() + 1, x.shape[1]))
+    np.add.at(by_group, code, unit)
+    size = np.bincount(code)
+    each = unit @ by_group.sum(0) - (unit * by_group[code]).sum(1)  # sums over the vectors of other groups
+    pairs = n * n - (size**2).sum()
+    value = each.sum() / pairs
+    influence = 2 * n * (each - value * (n - size[code])) / pairs
+    error, units = standard_error(influence[None], None if groups is None else code)
+    half = reach(units, level) * float(error[0])
+    return Estimate(float(value), float(max(-1, value - half)), float(min(1, value + half)), n, note)
+
+
+def all_but_the_top(x: np.ndarray, top: int) -> np.ndarray:
+    """Vectors (n, d) without their mean and without their ``top`` first principal components.
+
+    References
+    ----------
+    Mu & Viswanath 2018, "All-but-the-top", ICLR, algorithm 1.
+    """
+    if not 0 <= top < min(x.shape):
+        raise UsageError(
+            f"top is {top}; {x.shape[0]} vectors of {x.shape[1]} dimensions allow 0 to {min(x.shape) - 1}."
+        )
+    centred = _centred(x)
+    if not top:
+        return centred
+    n, d = x.shape
+    if d <= n:
+        directions = np.linalg.eigh(centred.T @ centred)[1][:, -top:]
+        return centred - centred @ directions @ directions.T
+    scores = np.linalg.eigh(centred @ centred.T)[1][:, -top:]
+    return centred - scores @ (scores.T @ centred)
+
+
+def _checked(x: np.ndarray) -> int:
+    """The number of vectors; UsageError for fewer than 4."""
+    if len(x) < 4:
+        raise UsageError(f"the geometry of vectors needs 4 or more of them, not {len(x)}.")
+    return len(x)
+
+
+def _centred(x: np.ndarray) -> np.ndarray:
+    x = np.asarray(x, dtype=np.float64)
+    return x - x.mean(0)
+
+
+def _squared_products(centred: np.ndarray) -> np.ndarray:
+    """For each row, the sum of its squared inner products with all rows, (n,)."""
+    n, d = centred.shape
+    if d <= n:
+        return ((centred @ (centred.T @ centred)) * centred).sum(1)
+    return ((centred @ centred.T) ** 2).sum(1)

@@ -1,0 +1,88 @@
+"""Standard errors from the influence of each example, where examples of a group are not independent."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from probekit.statistics.bootstrap import FEWEST
+
+__all__ = ["difference_of_means", "reach", "standard_error"]
+
+
+def standard_error(influence: np.ndarray, groups: np.ndarray | None = None) -> tuple[np.ndarray, int]:
+    """The standard error of F estimates, and the number of groups (examples if there are none).
+
+    Parameters
+    ----------
+    influence : np.ndarray
+        (F, n), how much each example contributes to the error of each estimate, times n; its mean is subtracted.
+    groups : np.ndarray, optional
+        (n,), examples that are not independent of each other.
+
+    Returns
+    -------
+    error : np.ndarray
+        (F,), NaN with fewer than 5 groups.
+    units : int
+        The number of groups.
+
+    References
+    ----------
+    Huber 1967; Liang & Zeger 1986 (groups); the factor G / (G - 1) is that of the jackknife (Efron 1982, chapter 3).
+    """
+    n = influence.shape[1]
+    influence = influence - influence.mean(1, keepdims=True)
+    if groups is not None:
+        code = np.unique(groups, return_inverse=True)[1].reshape(-1)
+        influence = np.stack([np.bincount(code, row) for row in influence])
+    units = influence.shape[1]
+    if units < FEWEST:
+        return np.full(len(influence), np.nan), units
+    return np.sqrt((influence**2).sum(1) * units / (units - 1)) / n, units
+
+
+def reach(units: int, level: float) -> float:
+    """How many standard errors an interval reaches to either side: the quantile of Student's t."""
+    return float(stats.t.ppf((1 + level) / 2, max(1, units - 1)))
+
+
+def difference_of_means(
+    values: np.ndarray, mine: np.ndarray, groups: np.ndarray | None = None, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The mean over some examples minus the mean over the others, its interval and two-sided p.
+
+    Parameters
+    ----------
+    values : np.ndarray
+        (F, n); an example with NaN in any row is left out.
+    mine : np.ndarray
+        Bool (n,), the examples of the first mean.
+    groups : np.ndarray, optional
+        (n,), examples that are not independent of each other, also across the two means.
+
+    Returns
+    -------
+    value, low, high, p : np.ndarray
+        (F,) each; NaN with fewer than 2 examples on a side, or fewer than 5 groups.
+
+    Notes
+    -----
+    A t-test that allows other variances on both sides (Welch 1947), with standard errors by group.
+    """
+    there = np.isfinite(values).all(0)
+    values, mine = values[:, there], mine[there]
+    nothing = np.full(len(values), np.nan)
+    sides = mine, ~mine
+    if min(side.sum() for side in sides) < 2:
+        return nothing, nothing, nothing, nothing
+    means = [values[:, side].mean(1) for side in sides]
+    n, influence = len(mine), np.zeros(values.shape)
+    for side, mean, sign in zip(sides, means, (1, -1), strict=True):
+        influence[:, side] = sign * n / side.sum() * (values[:, side] - mean[:, None])
+    error, units = standard_error(influence, None if groups is None else groups[there])
+    value = means[0] - means[1]
+    half = reach(units, level) * error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * stats.t.sf(np.abs(value) / error, max(1, units - 1))
+    return value, value - half, value + half, p

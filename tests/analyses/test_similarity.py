@@ -1,0 +1,284 @@
+"""Similarity, movement and geometry through the front door: caches in, rows, sentences and files out."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import word_caches, word_task
+
+import probekit
+from probekit.activations import ActivationCache, cache_activations
+from probekit.analyses.matching import matched, opened
+from probekit.errors import NonFiniteError, UsageError
+from probekit.rows import read_rows
+from probekit.similarity.layer_pairs import layer_pairs
+from probekit.similarity.movement import movement as movement_of
+from probekit.tasks.task import Split, Task
+
+QUICK = {"permutations": 99, "resamples": 200}
+
+
+@pytest.fixture(scope="module")
+def caches(tiny_model, tmp_path_factory):
+    folder, bert = tmp_path_factory.mktemp("caches"), tiny_model("bert")
+    how = {
+        "plain": {},
+        "random": {"random_weights": 3},
+        "other": {"random_weights": 4},
+        "pairs": {"kind": "pairs", "pairs": "separate"},
+        "pairs-random": {"kind": "pairs", "pairs": "separate", "random_weights": 1},
+        "words": {"kind": "sequence-labelling"},
+        "words-random": {"kind": "sequence-labelling", "random_weights": 1},
+        "numbers": {"kind": "regression"},
+    }
+    return {name: word_caches(folder, bert, name=name, sizes={"dev": 60}, **own)[0] for name, own in how.items()}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model):
+    return tiny_model("bert")
+
+
+def cached(model, examples, out, **how):
+    task = word_task("classification", {"dev": 60})
+    changed = Task(task.name, task.kind, {"dev": Split("dev", tuple(examples(task.splits["dev"].examples)))},
+                   task.label_names, task.metrics)  # fmt: skip
+    cache_activations(model, changed, "dev", out=out, **how).close()
+    return out
+
+
+def with_layer_2(monkeypatch, path, change):
+    """The cache at ``path`` gives other vectors of layer 2."""
+    plain = ActivationCache.layer
+
+    def layer(self, name, pooling=None):
+        x = plain(self, name, pooling)
+        return change(x.copy()) if self.path == path and str(name) == "2" else x
+
+    monkeypatch.setattr(ActivationCache, "layer", layer)
+
+
+def test_rows_of_two_models_are_those_of_the_arrays(caches):
+    result = probekit.similarity(caches["plain"], caches["random"], **QUICK)
+    rows = result.rows
+    with opened_of(caches["plain"], caches["random"]) as found:
+        sides = [list(side.layers.values()) for side in found.sides]
+        from probekit.similarity.options import SimilarityOptions
+
+        one = layer_pairs(*sides, options=SimilarityOptions(**QUICK), groups=found.labels.groups)["cka"]
+    assert len(rows) == 16
+    assert rows["value"].to_numpy().reshape(4, 4) == pytest.approx(one.value)
+    assert rows["p_adjusted"].to_numpy().reshape(4, 4) == pytest.approx(one.p_adjusted)
+    assert rows["layer"].tolist() == sorted(4 * [0, 1, 2, 3])
+    assert rows["layer_b"].tolist() == 4 * [0, 1, 2, 3]
+    assert set(rows["site_b"]) == {"resid_post"}
+    assert rows["random_weights"].isna().all()
+    assert set(rows["random_weights_b"]) == {3}
+    assert set(rows["checkpoint_b"]) == {"random-3"}
+    assert rows["draws"].min() >= 99
+
+
+class opened_of:
+    def __init__(self, *paths):
+        from contextlib import ExitStack
+
+        self.paths, self.stack = paths, ExitStack()
+
+    def __enter__(self):
+        return matched(opened(self.paths, self.stack))
+
+    def __exit__(self, *error):
+        self.stack.close()
+
+
+def test_one_cache_is_compared_with_itself(caches):
+    result = probekit.similarity(caches["plain"], **QUICK)
+    cells = result.rows.pivot(index="layer", columns="layer_b", values="value").to_numpy()
+    assert np.diag(cells) == pytest.approx(np.ones(4))
+    assert cells == pytest.approx(cells.T)
+    [sentence] = result.verdict
+    assert "of neighbouring layers" in sentence
+
+
+def test_several_caches_each_with_the_first_or_all(caches):
+    first = probekit.similarity(caches["plain"], caches["random"], caches["other"], **QUICK).rows
+    assert first.groupby(["checkpoint", "checkpoint_b"]).size().to_dict() == {
+        ("", "random-3"): 16,
+        ("", "random-4"): 16,
+    }
+    every = probekit.similarity(caches["plain"], caches["random"], caches["other"], against="all", **QUICK)
+    assert set(zip(every.rows["checkpoint"], every.rows["checkpoint_b"], strict=True)) == {
+        ("", "random-3"), ("", "random-4"), ("random-3", "random-4"),
+    }  # fmt: skip
+    ax = probekit.plots.similarity_tree(every)
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert len(labels) == 3
+    with pytest.raises(UsageError, match="a tree needs a value for every pair"):
+        probekit.plots.similarity_tree(first)
+
+
+def test_other_order_and_missing_examples_are_matched_by_id(caches, model, tmp_path, caplog):
+    def some(examples):
+        return [*reversed(examples[10:]), *examples[:5]]
+
+    other = cached(model, some, tmp_path / "other.h5", random_weights=3)
+    found = probekit.similarity(caches["plain"], other, groups="none", **QUICK).rows
+    assert (
+        "55 examples are in both caches (60 in plain.dev.h5, 55 in other.h5); only these are compared." in caplog.text
+    )
+    assert set(found["n"]) == {55}
+
+    def kept(examples):
+        return [*examples[:5], *examples[10:]]
+
+    a = cached(model, kept, tmp_path / "a.h5")
+    b = cached(model, kept, tmp_path / "b.h5", random_weights=3)
+    alone = probekit.similarity(a, b, groups="none", **QUICK).rows
+    assert found["value"].to_numpy() == pytest.approx(alone["value"].to_numpy(), rel=1e-6)
+    assert found["p"].to_numpy() == pytest.approx(alone["p"].to_numpy())
+    moved = probekit.movement(caches["plain"], other, groups="none", resamples=100, top=0).rows
+    assert moved["value"].to_numpy() == pytest.approx(
+        probekit.movement(a, b, groups="none", resamples=100, top=0).rows["value"].to_numpy(), rel=1e-6
+    )
+
+
+def test_other_examples_other_labels_and_the_same_cache_are_refused(caches, model, tmp_path):
+    from dataclasses import replace
+
+    renamed = cached(model, lambda e: [replace(x, id=f"x{x.id}") for x in e], tmp_path / "renamed.h5")
+    with pytest.raises(UsageError, match=r"share no example: no id is in both \(.*'0', '1', '2' …; .*'x0', 'x1', 'x2'"):
+        probekit.similarity(caches["plain"], renamed)
+    flipped = cached(
+        model, lambda e: [x if x.label is None else replace(x, label=1 - x.label) for x in e], tmp_path / "flipped.h5"
+    )
+    with pytest.raises(UsageError, match=r"59 of 60 examples with the same id have another label in .*flipped\.h5"):
+        probekit.movement(caches["plain"], flipped)
+    with pytest.raises(UsageError, match=r"plain\.dev\.h5 is given twice; give each cache once"):
+        probekit.similarity(caches["plain"], caches["plain"])
+    with pytest.raises(UsageError, match=r"holds classification dev, .* regression dev: these are not the same"):
+        probekit.similarity(caches["plain"], caches["numbers"])
+    with pytest.raises(
+        UsageError, match=r"holds sentences \(classification dev\), .* words \(sequence-labelling dev\)"
+    ):
+        probekit.similarity(caches["plain"], caches["words"])
+    few = cached(model, lambda e: e[:3], tmp_path / "few.h5")
+    with pytest.raises(UsageError, match=r"compared on 4 examples or more; few\.h5 and plain\.dev\.h5 share 3"):
+        probekit.similarity(few, caches["plain"])
+    with pytest.raises(UsageError, match="few.h5 has 3 examples; the geometry of a layer needs 4 or more"):
+        probekit.geometry(few)
+    with pytest.raises(UsageError, match=r"unknown measure 'ckaa'; did you mean cka"):
+        probekit.similarity(caches["plain"], measures="ckaa")
+    with pytest.raises(UsageError, match=r"unknown distance 'relative'"):
+        probekit.movement(caches["plain"], caches["random"], measures="relative")
+    with pytest.raises(UsageError, match="movement needs a reference and one or more models"):
+        probekit.movement(caches["plain"])
+    with pytest.raises(UsageError, match="no cache was given"):
+        probekit.geometry()
+
+
+def test_a_layer_with_nan(caches, monkeypatch):
+    def nan(x):
+        x[7, 0] = np.nan
+        return x
+
+    with_layer_2(monkeypatch, caches["random"], nan)
+    for analysis in (probekit.similarity, probekit.movement):
+        with pytest.raises(NonFiniteError, match=r"random\.dev\.h5: layer 2 contains NaN or infinity \(first in '7'\)"):
+            analysis(caches["plain"], caches["random"])
+    with pytest.raises(NonFiniteError, match=r"random\.dev\.h5: layer 2 contains NaN or infinity \(first in '7'\)"):
+        probekit.geometry(caches["random"])
+
+
+def test_a_constant_layer(caches, monkeypatch, caplog):
+    with_layer_2(monkeypatch, caches["random"], np.ones_like)
+    result = probekit.similarity(caches["plain"], caches["random"], groups="none", **QUICK)
+    rows = result.rows
+    assert rows.loc[rows["layer_b"] == 2, "value"].isna().all()
+    assert rows.loc[rows["layer_b"] != 2, "value"].notna().all()
+    assert "layer 2 " not in result.verdict[0].partition(";")[0]
+    shape = probekit.geometry(caches["random"], groups="none").rows
+    ratio = shape[(shape["metric"] == "participation-ratio") & (shape["layer"] == 2)].iloc[0]
+    assert np.isnan(ratio["value"])
+    assert ratio["note"] == "all vectors are equal"
+    assert "layer 2: all vectors are equal" in caplog.text
+
+
+def test_words_and_separate_pairs(caches):
+    words = probekit.similarity(caches["words"], caches["words-random"], **QUICK)
+    assert set(words.rows["n"]) == {300}  # 60 sentences of 5 words
+    assert set(words.rows["n_groups"]) <= set(range(2, 61))  # sentences are permuted as wholes
+    pairs = probekit.movement(caches["pairs"], caches["pairs-random"], top=0, resamples=100)
+    assert set(pairs.rows.loc[pairs.rows["label"] == "", "n"]) == {60}
+    with opened_of(caches["pairs"], caches["pairs-random"]) as found:
+        x, y = (side.layers["1"]().x for side in found.sides)  # [u; v] without |u - v| and u * v
+        one = movement_of(x, y, groups=found.labels.groups)
+    row = pairs.rows[(pairs.rows["layer"] == 1) & (pairs.rows["label"] == "")].iloc[0]
+    assert row["value"] == pytest.approx(one.distance[0].mean())
+    assert row["others"] == pytest.approx(np.nanmean(one.others[0]))
+
+
+def test_movement_by_label_and_the_examples_that_moved_most(caches, tmp_path):
+    out, every = tmp_path / "rows.parquet", tmp_path / "distances.parquet"
+    result = probekit.movement(caches["plain"], caches["random"], out=out, examples=every, top=3, resamples=200)
+    rows = read_rows(out)
+    table = pd.read_parquet(every)
+    assert table.columns.tolist() == [
+        "model", "checkpoint", "step", "layer", "id", "label",
+        "relative-distance", "cosine-distance", "aligned-distance",
+    ]  # fmt: skip
+    assert len(table) == 4 * 60
+    last = table[table["layer"] == "3"]
+    whole = rows[(rows["label"] == "") & (rows["example"] == "")]
+    assert whole.groupby("metric").size().to_dict() == dict.fromkeys(table.columns[-3:], 4)
+    assert set(whole["checkpoint"]) == {"random-3"}
+    at_last = whole[(whole["layer"] == 3) & (whole["metric"] == "cosine-distance")].iloc[0]
+    assert at_last["value"] == pytest.approx(last["cosine-distance"].mean())
+    assert at_last["ci_low"] < at_last["value"] < at_last["ci_high"]
+    by_label = rows[(rows["label"] == "yes") & (rows["metric"] == "relative-distance") & (rows["example"] == "")]
+    mine = last[last["label"] == "yes"]
+    assert by_label.set_index("layer")["value"][3] == pytest.approx(mine["relative-distance"].mean())
+    assert by_label.set_index("layer")["n"][3] == len(mine)
+    difference = rows[(rows["metric"] == "difference(relative-distance)") & (rows["layer"] == 3)].iloc[0]
+    others = last[last["label"] == "no"]
+    assert difference["label"] == "no"
+    assert difference["value"] == pytest.approx(others["relative-distance"].mean() - mine["relative-distance"].mean())
+    assert difference["p"] <= difference["p_adjusted"] <= 1
+    most = rows[(rows["example"] != "") & (rows["layer"] == 3)]
+    assert most["example"].tolist() == last.nlargest(3, "relative-distance")["id"].tolist()
+    assert result.verdict == tuple(json.loads((tmp_path / "rows.parquet.json").read_text())["verdict"])
+    assert probekit.read(out).recipe.words()[:2] == ["probekit", "movement"]
+    with pytest.raises(UsageError, match=r"--examples must be a separate \.parquet file"):
+        probekit.movement(caches["plain"], caches["random"], examples=tmp_path / "x.csv")
+    with pytest.raises(UsageError, match="give the distances another name"):
+        probekit.movement(caches["plain"], caches["random"], examples=out)
+
+
+def test_layers_or_widths_that_differ_have_no_distance(caches, tiny_model, tmp_path):
+    import tiny
+
+    wide = tiny.tiny_model("bert", tmp_path / "wide", hidden_size=48, num_attention_heads=2)
+    path = word_caches(tmp_path, wide, name="wide", sizes={"dev": 60})[0]
+    with pytest.raises(UsageError, match=r"layer 0 has \d+ dimensions in .* and 48 in .*, so no distance is defined"):
+        probekit.movement(caches["plain"], path)
+    rows = probekit.similarity(caches["plain"], path, **QUICK).rows  # similarity has no such limit
+    assert rows["value"].notna().all()
+
+
+def test_geometry_of_several_caches(caches, tmp_path):
+    out = tmp_path / "rows.parquet"
+    result = probekit.geometry(caches["plain"], caches["random"], out=out)
+    assert result.rows.groupby("metric").size().to_dict() == dict.fromkeys(
+        ("rank", "participation-ratio", "intrinsic-dimension", "mean-cosine", "mean-cosine-without-top"), 8
+    )
+    assert [len(sentence) > 0 for sentence in result.verdict] == [True, True]
+    some = probekit.geometry(caches["plain"], max_examples=20, remove=0).rows
+    assert set(some["n"]) <= {18, 19, 20}
+    assert set(some["removed"].dropna()) == {0}
+    assert probekit.reproduce(out).verdict == "to the bit"
+
+
+def test_same_seed_same_rows(caches):
+    for analysis, options in ((probekit.similarity, QUICK), (probekit.movement, {"resamples": 100})):
+        one, two = (analysis(caches["plain"], caches["random"], seed=5, **options).rows for _ in range(2))
+        pd.testing.assert_frame_equal(one, two)
