@@ -14,6 +14,7 @@ from probekit.plots.domains import (
     domain_values,
 )
 from probekit.plots.figure import plot
+from probekit.plots.layer_map import layer_map, map_panels, map_points
 from probekit.plots.layers import curve_rows, layer_curve, layer_panels
 from probekit.plots.mix import mix_panels, mix_rows, mix_weights
 from probekit.plots.options import WIDTHS, PlotOptions
@@ -46,7 +47,10 @@ __all__ = [
     "geometry_panels",
     "layer_curve",
     "layer_differences",
+    "layer_map",
     "layer_panels",
+    "map_panels",
+    "map_points",
     "mix_panels",
     "mix_rows",
     "mix_weights",

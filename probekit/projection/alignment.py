@@ -7,13 +7,15 @@ import numpy as np
 __all__ = ["rotation"]
 
 
-def rotation(xy: np.ndarray, reference: np.ndarray) -> np.ndarray:
+def rotation(xy: np.ndarray, reference: np.ndarray, *, keep_axes: bool = False) -> np.ndarray:
     """The orthogonal matrix R for which ``xy @ R`` is closest to ``reference`` (Schönemann 1966).
 
     Parameters
     ----------
     xy, reference : np.ndarray
         (n, 2), the same points; both are centred first.
+    keep_axes : bool
+        Only change signs, because the axes have a meaning.
 
     Returns
     -------
@@ -28,6 +30,8 @@ def rotation(xy: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """
     x, y = (np.asarray(a, dtype=np.float64) - np.mean(a, axis=0, dtype=np.float64) for a in (xy, reference))
     product = x.T @ y
+    if keep_axes:
+        return np.diag(np.where(np.diag(product) < 0, -1.0, 1.0))
     if not product.any():
         return np.eye(product.shape[0])
     u, _, v = np.linalg.svd(product)

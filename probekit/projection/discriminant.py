@@ -21,15 +21,17 @@ class Discriminant:
     Attributes
     ----------
     plane : Plane
-        The two directions that separate most; ``explained`` is their share of the variance between classes.
+        The two directions that separate most, each scaled to a variance of 1 within the classes; ``explained`` is their
+        share of the variance between classes.
     coef, intercept : np.ndarray
         float64 (classes, d) and (classes,): the log posterior of each class up to a constant; one row for numbers.
     shrinkage : float
         Weight of the multiple of the identity in the covariance, from 0 to 1 (Ledoit & Wolf 2004).
     n : int
         Number of examples that it was fitted on.
-    second : str
-        Description of the second axis.
+    directions : int
+        How many of the axes separate the labels: 1 for two classes and for numbers, where the second axis is the first
+        principal component of what remains within the classes; otherwise 2.
     """
 
     plane: Plane
@@ -37,7 +39,7 @@ class Discriminant:
     intercept: np.ndarray
     shrinkage: float
     n: int
-    second: str
+    directions: int
 
     def logits(self, x: Any) -> np.ndarray:
         """float64 (n, classes), or (n, 1) for numbers."""
@@ -89,27 +91,30 @@ def _classes(x: np.ndarray, y: np.ndarray, mean: np.ndarray, count: np.ndarray) 
     order = np.argsort(found)[::-1][: min(2, len(classes) - 1)]
     axes = np.zeros((d, 2))
     axes[:, : len(order)] = basis @ inner[:, order]
-    second = "the second discriminant"
     if len(order) < 2:
-        axes[:, 1], second = _remainder(within, axes[:, 0]), "the first principal component within the classes"
-    axes /= np.linalg.norm(axes, axis=0)
+        axes[:, 1] = _remainder(within, axes[:, 0])
     explained = np.full(2, np.nan)
     explained[: len(order)] = np.maximum(found[order], 0) / max(np.maximum(found, 0).sum(), 1e-300)
     weights = linalg.solve(within, means.T, assume_a="pos").T
     top = int(classes.max()) + 1
     coef, intercept = np.zeros((top, d)), np.full(top, -np.inf)
     coef[classes], intercept[classes] = weights, -0.5 * (weights * means).sum(1) + np.log(share)
-    return Discriminant(Plane(mean, upright(axes), explained), coef, intercept, shrinkage, len(y), second)
+    plane = Plane(mean, upright(_scaled(axes, within)), explained)
+    return Discriminant(plane, coef, intercept, shrinkage, len(y), len(order))
 
 
 def _regression(x: np.ndarray, y: np.ndarray, mean: np.ndarray) -> Discriminant:
     within, shrinkage = _covariance(x, mean[None], np.zeros(len(y), dtype=np.int64))
     cross = (x.astype(np.float64) - mean).T @ (y - y.mean()) / len(y)
     weights = linalg.solve(within, cross, assume_a="pos")
-    axes = np.stack([weights / max(np.linalg.norm(weights), 1e-300), _remainder(within, weights)], axis=1)
+    axes = _scaled(np.stack([weights, _remainder(within, weights)], axis=1), within)
     plane = Plane(mean, axes, np.full(2, np.nan))
-    second = "the first principal component of the rest"
-    return Discriminant(plane, weights[None], np.array([y.mean() - mean @ weights]), shrinkage, len(y), second)
+    return Discriminant(plane, weights[None], np.array([y.mean() - mean @ weights]), shrinkage, len(y), 1)
+
+
+def _scaled(axes: np.ndarray, within: np.ndarray) -> np.ndarray:
+    """Axes along which the variance within the classes is 1."""
+    return axes / np.sqrt(np.maximum(np.einsum("ij,ij->j", axes, within @ axes), 1e-300))
 
 
 def _covariance(x: np.ndarray, means: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, float]:

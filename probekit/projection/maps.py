@@ -31,8 +31,13 @@ NOTES = {
     "its neighbour, never stretched.",
     "tsne": f"{NEIGHBOURS_ONLY}t-SNE of 50 principal components, started from the map of the neighbouring layer.",
     "umap": f"{NEIGHBOURS_ONLY}UMAP of 50 principal components, started from the map of the neighbouring layer.",
-    "lda": "Axes that separate the labels, fitted on {n:,} training examples and shown on others. On the examples that "
-    "they were fitted on, classes would look better separated than they are.",
+    "lda": "{axes}, fitted on {n:,} training examples and shown on others: on the examples that they were fitted on, "
+    "classes would look better separated than they are. The unit of an axis is the standard deviation within the "
+    "classes.",
+}
+AXES = {
+    1: "The horizontal axis separates the labels, the vertical one is the first principal component of what remains",
+    2: "Axes that separate the labels",
 }
 
 
@@ -123,6 +128,7 @@ def project(
         )
     found: list[list[np.ndarray]] = []
     planes: list[list[Plane | None]] = []
+    directions = 2
     kept: list[list[Faithfulness]] = []
     with blas_thread():
         for s, side in enumerate(sides):
@@ -134,10 +140,10 @@ def project(
                 _check_points(x, found)
                 before = found[0][at] if s else found[0][-1] if at else None
                 try:
-                    xy, plane = _layer(x, method, before, seed, train[s] if train else None, at)
+                    xy, plane, directions = _layer(x, method, before, seed, train[s] if train else None, at)
                 except NonFiniteError as error:
                     raise NonFiniteError(f"layer {at} of model {s + 1}: {error}") from None
-                found[s].append(_towards(xy, before))
+                found[s].append(_towards(xy, before, keep_axes=directions < 2))
                 planes[s].append(plane)
                 kept[s].append(faithfulness(x, xy, neighbours=neighbours, points=compared, seed=seed))
                 progress(f"map {method}", s * len(side) + at + 1, sum(map(len, sides)))
@@ -145,7 +151,7 @@ def project(
     if method == "lda" and train:
         labels = train[0][1]
         known = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
-        note = note.format(n=int(known.sum()))
+        note = note.format(n=int(known.sum()), axes=AXES[directions])
     return [_projection(method, *parts, note) for parts in zip(found, planes, kept, strict=True)]
 
 
@@ -158,26 +164,27 @@ def _check_points(x: Any, found: Sequence[Sequence[np.ndarray]]) -> None:
 
 def _layer(
     x: Any, method: str, before: np.ndarray | None, seed: int, train: Train | None, at: int
-) -> tuple[np.ndarray, Plane | None]:
-    """The map of a layer before it is aligned."""
+) -> tuple[np.ndarray, Plane | None, int]:
+    """The map of a layer before it is aligned, its plane, and how many of its axes may be turned into each other."""
     if method == "lda" and train:
-        plane = fit_discriminant(train[0][at](), train[1]).plane
+        fitted = fit_discriminant(train[0][at](), train[1])
+        plane = fitted.plane
         if plane.axes.shape[0] != x.shape[1]:
             raise UsageError(
                 f"the training vectors have the width {plane.axes.shape[0]}, those to show {x.shape[1]}; "
                 "give the caches of one model."
             )
-        return plane.points(x), plane
+        return plane.points(x), plane, fitted.directions
     if method == "pca":
         plane = principal_plane(x)
-        return plane.points(x), plane
-    return embed(x, method, before, seed), None
+        return plane.points(x), plane, 2
+    return embed(x, method, before, seed), None, 2
 
 
-def _towards(xy: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+def _towards(xy: np.ndarray, before: np.ndarray | None, *, keep_axes: bool) -> np.ndarray:
     """A map, centred and turned towards another."""
     centred = xy - xy.mean(0)
-    return centred if before is None else centred @ rotation(centred, before)
+    return centred if before is None else centred @ rotation(centred, before, keep_axes=keep_axes)
 
 
 def _projection(

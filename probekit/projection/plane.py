@@ -26,7 +26,8 @@ class Plane:
     mean : np.ndarray
         float64 (d,), the origin.
     axes : np.ndarray
-        float64 (d, k), orthonormal columns; zeros where the vectors have fewer dimensions than the plane.
+        float64 (d, k); for principal components orthonormal columns, and zeros where the vectors have fewer dimensions
+        than the plane.
     explained : np.ndarray
         float64 (k,), the share of the variance along each axis; NaN if all vectors are equal.
     """

@@ -145,7 +145,9 @@ def test_discriminant_is_the_generalised_eigenvector_and_the_normal_density(clas
     values, vectors = linalg.eigh(between, shrunk)
     for i in range(min(2, classes - 1)):
         expected = vectors[:, -1 - i] / np.linalg.norm(vectors[:, -1 - i])
-        assert abs(found.plane.axes[:, i] @ expected) == pytest.approx(1, abs=1e-8)
+        axis = found.plane.axes[:, i]
+        assert abs(axis @ expected) == pytest.approx(np.linalg.norm(axis))
+        assert axis @ shrunk @ axis == pytest.approx(1)
     assert found.plane.explained[0] == pytest.approx(values[-1] / values.sum())
     inverse = np.linalg.inv(shrunk)
     density = np.array([-0.5 * np.einsum("ij,jk,ik->i", x - m, inverse, x - m) for m in means]).T
@@ -182,6 +184,23 @@ def test_regression_direction_and_unlabelled_examples():
         fit_discriminant(x, np.full(5000, -1))
     with pytest.raises(UsageError, match="different numbers"):
         fit_discriminant(x, np.ones(5000))
+
+
+def test_the_axis_that_separates_labels_stays_horizontal():
+    """With two classes it is not mixed with the other axis; only signs are chosen to fit the neighbour."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=300)
+    layers = [
+        rng.normal(size=(300, 10)) + 3 * sign * y[:, None] * np.eye(10)[k] for k, sign in ((0, 1), (1, -1), (2, 1))
+    ]
+    vectors = [lambda x=x: x for x in layers]
+    found = project([vectors], "lda", train=[(vectors, y)])[0]
+    for xy in found.xy:
+        gap = xy[y == 1].mean(0) - xy[y == 0].mean(0)
+        assert abs(gap[0]) > 2
+        assert abs(gap[1]) < 0.5
+        assert gap[0] * (found.xy[0][y == 1].mean(0) - found.xy[0][y == 0].mean(0))[0] > 0
+    assert "The horizontal axis separates the labels" in found.note
 
 
 def test_supervised_maps_do_not_flatter():

@@ -60,7 +60,7 @@ def attention(
         text = text[:1]
     own = model is None
     if cache is not None and own:
-        model = model_of(cache).removeprefix("random:")
+        model = model_of(cache)
     if model is None:
         raise UsageError("name the model whose attention is to be computed.")
     tokens, weights = _weights(

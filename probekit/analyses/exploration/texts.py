@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,9 +62,14 @@ def _parts(example: Example) -> tuple[str, ...]:
 
 
 def model_of(cache: ActivationCache) -> str:
-    """The model as it was given when the cache was made: a folder or a hub id."""
+    """The model as it was given when the cache was made: a hub id or a folder, also relative to the cache's folder."""
     given = None if cache.recipe is None else cache.recipe.arguments.get("model")
-    return given if isinstance(given, str) else str(cache.spec["model"])
+    if not isinstance(given, str):
+        return str(cache.spec["model"])
+    given = given.removeprefix("random:")
+    beside = [folder / given for folder in list(cache.path.absolute().parents)[:2]]
+    found = [str(folder) for folder in (Path(given), *beside) if folder.is_dir()]
+    return found[0] if found else given
 
 
 def tokenizer_of(cache: ActivationCache) -> Any:
