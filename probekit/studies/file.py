@@ -40,6 +40,7 @@ __all__ = [
     "Figure",
     "Information",
     "Probe",
+    "Similarity",
     "Study",
     "Table",
     "Train",
@@ -50,7 +51,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 Options = dict[str, Any]
-Of = Literal["pretrained", "fine-tuned", "random"]
+Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]
@@ -114,6 +115,7 @@ class _Layers(_Section):
     """An analysis of each layer of pretrained models, of the fine-tuning runs of the task, or of random weights.
 
     name : distinguishes sections that would otherwise be the same; part of file names
+    of : "checkpoints" are those that save_at in the options of [[train]] lists
     poolings : over the pieces of a text (default: mean); for word tags "first" or "mean" over the pieces of each word
         (default: first)
     limit : train on only this many examples, drawn at random with data_seed; seeds : for random weights
@@ -166,6 +168,18 @@ class Compare(_Section):
     options: Given = {}
 
 
+class Similarity(_Section):
+    """Similarity or movement of layers, the first kind of weights with each of the others, on the caches of [[probe]].
+
+    tasks : default: all tasks that a section [[probe]] analyses with all of these weights
+    """
+
+    of: list[Of] = Field(["pretrained", "fine-tuned"], min_length=1)
+    tasks: list[str] = []
+    name: str = ""
+    options: Given = {}
+
+
 class Domains(_Section):
     """Divergences between the domains of a task and named corpora, with options of ``probekit domains``."""
 
@@ -189,7 +203,7 @@ class Figure(_Section):
 
     kind: str
     name: str = ""
-    rows: Literal["probe", "mi", "train", "domains", "table"] = "probe"
+    rows: Literal["probe", "mi", "similarity", "movement", "train", "domains", "table"] = "probe"
     options: Given = {}
 
 
@@ -213,6 +227,8 @@ class Study(_Section):
     probe: list[Probe] = []
     mi: list[Information] = []
     compare: list[Compare] = []
+    similarity: list[Similarity] = []
+    movement: list[Similarity] = []
     domains: list[Domains] = []
     table: list[Table] = []
     figure: list[Figure] = []
@@ -271,6 +287,8 @@ FUNCTION = {
     "probe": "probe",
     "mi": "mi",
     "compare": "compare",
+    "similarity": "similarity",
+    "movement": "movement",
     "domains": "domains",
     "table": "table",
     "figure": "plot",

@@ -148,3 +148,29 @@ def test_what_no_function_takes_is_told_before_anything_is_done(written, tmp_pat
     told = capsys.readouterr().err
     assert re.search(message, told), told
     assert not (tmp_path / "out").exists()
+
+
+TUNED = '[[train]]\ntasks = ["grammar:sentiment"]\nregimes = ["fine-tune"]\nfine-tune = { save_at = "0,4,2" }\n'
+
+
+def test_layers_of_checkpoints_are_compared_with_the_pretrained_ones(written):
+    found = steps(written(TUNED + TEXTS + 'of = ["pretrained", "checkpoints"]', '[[similarity]]\nof = ["pretrained", "checkpoints"]'))
+    run = "grammar-sentiment.fine-tune.0"
+    assert found[f"cache {run}.step-2.dev"]["model"] == f"out/runs/{run}/step-2"
+    caches = [f"out/caches/{run}.step-{step}.dev.h5" for step in (0, 2, 4)]
+    told = found["similarity grammar-sentiment.tiny.pretrained-checkpoints.mean"]
+    assert told == {"caches": ["out/caches/grammar-sentiment.tiny.dev.h5", *caches], "pooling": "mean"}
+    assert len(found["probe grammar-sentiment.tiny.checkpoints.mean"]["more"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (TUNED.replace("0,4,2", "epochs") + TEXTS + 'of = ["checkpoints"]', "save_at is 'epochs'; write"),
+        (TEXTS + "[[similarity]]", r'\[\[similarity\]\] needs a section \[\[probe\]\] with of = \["pretrained", "fine-t'),
+        (BOTH + '[[movement]]\nof = ["pretrained", "random"]\ntasks = ["cola"]', r"\[\[movement\]\] needs .* on cola"),
+    ],
+)
+def test_layers_that_cannot_be_compared(written, sections, message):
+    with pytest.raises(UsageError, match=message):
+        steps(written(sections))

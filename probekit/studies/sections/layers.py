@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
@@ -10,37 +11,61 @@ from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import Regime
 from probekit.errors import UsageError
 from probekit.files import slug
-from probekit.studies.file import Information, Probe, arguments_of
+from probekit.studies.file import Information, Probe, Train, arguments_of
 from probekit.studies.sections.names import Plan, guarded, run_name, task_name
 from probekit.studies.steps import Inside, Step
 
-__all__ = ["analysis_name", "layer_steps", "poolings_of"]
+__all__ = ["analysis_name", "cache_steps", "layer_steps", "poolings_of"]
 
 Block = Probe | Information
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Pretrained weights, or those of a run, of one of its checkpoints, or random ones."""
+
+    run: str = ""
+    step: int | None = None
+    seed: int | None = None
+
+    @property
+    def folder(self) -> str:
+        return f"runs/{self.run}" + ("" if self.step is None else f"/step-{self.step}")
+
+    def name(self, task: str, model: str) -> str:
+        """In names of caches."""
+        if self.run:
+            return self.run + ("" if self.step is None else f".step-{self.step}")
+        return f"{task_name(task)}.{slug(model)}" + ("" if self.seed is None else f".random-{self.seed}")
 
 
 def layer_steps(plan: Plan, block: Block) -> Iterator[Step]:
     """The caches that a section reads, and its analyses, each after its caches."""
     function = "probe" if isinstance(block, Probe) else "mi"
     for task, model, of in product(block.tasks, plan.study.models, block.of):
-        weights = list(_weights(plan, block, task, model, of))
-        words = plan.sources.labels_words(task)
         for pooling in poolings_of(plan, block, task):
-            if words and pooling not in (Pooling.FIRST, Pooling.MEAN):
-                raise UsageError(
-                    f"{task} labels words; the pooling of their pieces must be first or mean, not {pooling}."
-                )
-            level = f"word-{pooling}" if words else ""
-            caches = [
-                _cache(plan, block, task, split, model, run, seed, level)
-                for run, seed in weights
-                for split in block.splits
-            ]
+            words = plan.sources.labels_words(task)
+            caches = cache_steps(plan, block, task, model, of, pooling, block.splits)
             yield from caches
             error = plan.sources.unfit(task, *block.splits) if isinstance(block, Probe) else ""
             name = analysis_name(block, task, model, of, pooling)
             step = _analysis(block, function, name, caches, "" if words else pooling)
             yield Step(step.name, leaves=step.leaves, error=error) if error else step
+
+
+def cache_steps(
+    plan: Plan, block: Block, task: str, model: str, of: str, pooling: str, splits: Iterable[str]
+) -> list[Step]:
+    """The caches of one kind of weights that a section reads."""
+    words = plan.sources.labels_words(task)
+    if words and pooling not in (Pooling.FIRST, Pooling.MEAN):
+        raise UsageError(f"{task} labels words; the pooling of their pieces must be first or mean, not {pooling}.")
+    level = f"word-{pooling}" if words else ""
+    return [
+        _cache(plan, block, task, split, model, weights, level)
+        for weights in _weights(plan, block, task, model, of)
+        for split in splits
+    ]
 
 
 def poolings_of(plan: Plan, block: Block, task: str) -> list[Pooling]:
@@ -65,18 +90,19 @@ def _analysis(block: Block, function: str, name: str, caches: list[Step], poolin
     return Step(name, function, {**arguments, "out": Inside(rows)}, needs, leaves, seconds=seconds)
 
 
-def _weights(plan: Plan, block: Block, task: str, model: str, of: str) -> Iterator[tuple[str | None, int | None]]:
-    """Pairs of run and seed of random weights: a run per seed, random weights per seed, or neither."""
+def _weights(plan: Plan, block: Block, task: str, model: str, of: str) -> Iterator[_Weights]:
+    """The weights of one kind: a run per seed, its checkpoints, random weights per seed, or the pretrained ones."""
     if of == "pretrained":
-        yield None, None
+        yield _Weights()
     elif of == "random":
-        yield from ((None, seed) for seed in block.seeds)
+        yield from (_Weights(seed=seed) for seed in block.seeds)
     else:
         found = [
-            (run_name(plan, train, task, model, Regime.FINE_TUNE, seed), None)
+            _Weights(run_name(plan, train, task, model, Regime.FINE_TUNE, seed), step)
             for train in plan.study.train
             if task in train.tasks and Regime.FINE_TUNE in train.regimes and model in plan.models(train)
             for seed in train.seeds
+            for step in (_saved(train) if of == "checkpoints" else (None,))
         ]
         if not found:
             raise UsageError(
@@ -85,27 +111,38 @@ def _weights(plan: Plan, block: Block, task: str, model: str, of: str) -> Iterat
         yield from found
 
 
+def _saved(train: Train) -> list[int]:
+    """The steps at which a section saves checkpoints."""
+    save_at = str(arguments_of("train", train.of_regime(Regime.FINE_TUNE)).get("save_at", ""))
+    try:
+        return sorted(map(int, save_at.split(",")))
+    except ValueError:
+        raise UsageError(
+            f'a section of "checkpoints" needs their steps, but save_at is {save_at!r}; write '
+            'fine-tune = { save_at = "0,10,100" } in [[train]].'
+        ) from None
+
+
 def _cache(
-    plan: Plan, block: Block, task: str, split: str, model: str, run: str | None, seed: int | None, level: str
+    plan: Plan, block: Block, task: str, split: str, model: str, weights: _Weights, level: str
 ) -> Step:
     """A cache for the weights of a run, pretrained or random weights: texts with all poolings, or words."""
-    which = run or f"{task_name(task)}.{slug(model)}" + ("" if seed is None else f".random-{seed}")
     limit = block.limit_dev if isinstance(block, Probe) and split == block.dev else block.limit
-    name = f"cache {which}.{slug(split)}" + (f".limit-{limit}" if limit else "") + (f".{level}" if level else "")
+    name = f"cache {weights.name(task, model)}.{slug(split)}" + (f".limit-{limit}" if limit else "") + (f".{level}" if level else "")
     leaf = f"caches/{slug(name.removeprefix('cache '))}.h5"
 
     def make() -> Step:
         sources = plan.sources
         arguments = {**sources.task_arguments(task, split), **sources.model_arguments(model), "split": split}
-        arguments |= {"model": Inside(f"runs/{run}")} if run else {"random_weights": seed}
+        arguments |= {"model": Inside(weights.folder)} if weights.run else {"random_weights": weights.seed}
         arguments |= {"tokens": True, "token_level": level} if level else {"pooling": _poolings(plan, task)}
-        if run:
+        if weights.run:
             del arguments["model_name"]
         size, pieces = sources.size(model), sources.pieces(task, split, limit)
         vectors = pieces if level else sources.examples(task, split, limit) * len(arguments["pooling"])
         work, space = 2 * size.weights * pieces, vectors * size.layers * size.width * 4
         arguments |= {"limit": limit, **({"data_seed": block.data_seed} if limit else {}), "out": Inside(leaf)}
-        needs = (run,) if run else ()
+        needs = (weights.run,) if weights.run else ()
         return Step(name, "cache_activations", arguments, needs, (leaf,), work, 4.0, space, between=True)
 
     return guarded(name, (leaf,), partial(make))
