@@ -154,7 +154,11 @@ TUNED = '[[train]]\ntasks = ["grammar:sentiment"]\nregimes = ["fine-tune"]\nfine
 
 
 def test_layers_of_checkpoints_are_compared_with_the_pretrained_ones(written):
-    found = steps(written(TUNED + TEXTS + 'of = ["pretrained", "checkpoints"]', '[[similarity]]\nof = ["pretrained", "checkpoints"]'))
+    found = steps(
+        written(
+            TUNED + TEXTS + 'of = ["pretrained", "checkpoints"]', '[[similarity]]\nof = ["pretrained", "checkpoints"]'
+        )
+    )
     run = "grammar-sentiment.fine-tune.0"
     assert found[f"cache {run}.step-2.dev"]["model"] == f"out/runs/{run}/step-2"
     caches = [f"out/caches/{run}.step-{step}.dev.h5" for step in (0, 2, 4)]
@@ -167,7 +171,10 @@ def test_layers_of_checkpoints_are_compared_with_the_pretrained_ones(written):
     ("sections", "message"),
     [
         (TUNED.replace("0,4,2", "epochs") + TEXTS + 'of = ["checkpoints"]', "save_at is 'epochs'; write"),
-        (TEXTS + "[[similarity]]", r'\[\[similarity\]\] needs a section \[\[probe\]\] with of = \["pretrained", "fine-t'),
+        (
+            TEXTS + "[[similarity]]",
+            r'\[\[similarity\]\] needs a section \[\[probe\]\] with of = \["pretrained", "fine-t',
+        ),
         (BOTH + '[[movement]]\nof = ["pretrained", "random"]\ntasks = ["cola"]', r"\[\[movement\]\] needs .* on cola"),
     ],
 )

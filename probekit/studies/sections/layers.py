@@ -123,12 +123,14 @@ def _saved(train: Train) -> list[int]:
         ) from None
 
 
-def _cache(
-    plan: Plan, block: Block, task: str, split: str, model: str, weights: _Weights, level: str
-) -> Step:
+def _cache(plan: Plan, block: Block, task: str, split: str, model: str, weights: _Weights, level: str) -> Step:
     """A cache for the weights of a run, pretrained or random weights: texts with all poolings, or words."""
     limit = block.limit_dev if isinstance(block, Probe) and split == block.dev else block.limit
-    name = f"cache {weights.name(task, model)}.{slug(split)}" + (f".limit-{limit}" if limit else "") + (f".{level}" if level else "")
+    name = (
+        f"cache {weights.name(task, model)}.{slug(split)}"
+        + (f".limit-{limit}" if limit else "")
+        + (f".{level}" if level else "")
+    )
     leaf = f"caches/{slug(name.removeprefix('cache '))}.h5"
 
     def make() -> Step:

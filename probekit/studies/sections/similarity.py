@@ -1,4 +1,4 @@
-"""How alike layers are, and how far fine-tuning moves them: the caches of a probe's dev split, kind by kind of weights."""
+"""How alike layers are, and how far fine-tuning moves them, on the caches of a probe's dev split."""
 
 from __future__ import annotations
 
