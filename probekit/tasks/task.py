@@ -101,6 +101,18 @@ class Split:
     def __iter__(self) -> Iterator[Example]:
         return iter(self.examples)
 
+    def _repr_html_(self) -> str:
+        words = [len(e.text.split()) + len((e.pair or "").split()) for e in self]
+        labelled = sum(e.label is not None for e in self)
+        domains = {e.domain for e in self} - {None}
+        first = {f"example {e.id}": " | ".join(filter(None, (e.text, e.pair))) for e in self[:3]}
+        facts: dict[str, object] = {
+            "examples": f"{len(self):,} {'pairs' if self.paired else 'texts'}, {labelled:,} labelled",
+            "words": f"{min(words)} to {max(words)}, median {np.median(words):g}" if words else "",
+            "domains": f"{len(domains)}: {', '.join(sorted(map(str, domains)))}" if domains else "",
+        }
+        return facts_html(f"Split {self.name}", facts | first)
+
     @overload
     def __getitem__(self, i: int) -> Example: ...
     @overload

@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import probekit.adaptation.train as module
 from probekit.activations import cache_activations
 from probekit.adaptation.heads.library import Layout
 from probekit.adaptation.runs.folder import RESUME, begin, load_weights, locked_run, read_card, remove_run, save_folder
+from probekit.adaptation.runs.run import open_run
 from probekit.adaptation.train import train, train_on_caches
 from probekit.errors import CacheBusy, DataError, ModelError, NonFiniteError, UsageError
 from probekit.rows import read_rows
@@ -80,6 +82,23 @@ def test_what_a_run_leaves(finished, tiny_bert):
     dev = finished.rows[(finished.rows["split"] == "dev") & finished.rows["kept"]].set_index("metric")["value"]
     assert dev["accuracy"] == finished.metrics["accuracy"]
     assert dev["log-loss"] == finished.metrics["loss"]
+
+
+def test_a_run_at_a_glance(finished):
+    html = finished._repr_html_()
+    known = (
+        f"step {finished.card['step']} of 10",
+        "40 train + 21 dev",
+        f"accuracy {finished.metrics['accuracy']:.3f}",
+        "seed 0",
+    )
+    for fact in known:
+        assert fact in html
+    assert html == open_run(finished.path)._repr_html_()
+    evil = replace(finished, card={**finished.card, "variant": "<script>"})._repr_html_()
+    assert "&lt;script&gt;" in evil
+    assert "<script>" not in evil
+    assert f"accuracy {finished.metrics['accuracy']:.3f}" in repr(finished)
 
 
 def test_the_same_again_returns_at_once(finished, tiny_bert, monkeypatch):

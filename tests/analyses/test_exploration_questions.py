@@ -292,6 +292,17 @@ def test_layers_are_named_as_everywhere(found):
         found.index(80)
 
 
+def test_a_scene_at_a_glance(found):
+    html = found._repr_html_()
+    assert html == found._repr_html_()
+    for fact in ("80 examples", "layers 0 to 3: pca (trustworthiness 0.", "with predictions of probes", "note 1"):
+        assert fact in html
+    from dataclasses import replace
+
+    assert "&lt;script&gt;" in replace(found, title="<script>", notes=("<script>",))._repr_html_()
+    assert "<script>" not in replace(found, title="<script>", notes=("<script>",))._repr_html_()
+
+
 def test_a_scene_without_caches_says_so(found):
     from dataclasses import replace
 

@@ -53,6 +53,20 @@ def test_nothing_prints_a_data_set():
     assert len(html) < 1000
 
 
+def test_a_split_at_a_glance():
+    examples = (
+        Example("1", "a b", 0, domain="web"), Example("2", "<i>x</i> " + "y " * 400, None, domain="news"),
+        Example("3", "a b c d", 1, domain="web"), Example("4", "not shown", 1, domain="web"),
+    )  # fmt: skip
+    html = Split("dev", examples)._repr_html_()
+    for fact in ("Split dev", "4 texts, 3 labelled", "2 to 401, median 3", "2: news, web", "&lt;i&gt;x"):
+        assert fact in html
+    assert "<i>" not in html
+    assert "not shown" not in html
+    assert len(html) < 1000
+    assert "0 texts, 0 labelled" in Split("none", ())._repr_html_()
+
+
 @pytest.mark.parametrize("split", [Split("none", ()), Split("one", EXAMPLES[:1])])
 def test_short_splits_show_themselves(split):
     assert f"{len(split)} examples" in repr(split)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.adaptation.runs.folder import ROWS, read_card
+from probekit.display import facts_html, shown_model
 from probekit.recipe import Recipe
 from probekit.rows import Result, read_rows
 from probekit.rows.examples import EXAMPLES
@@ -37,6 +38,49 @@ class Run(Result):
     def test(self) -> dict[str, float] | None:
         """Metrics and loss on the test split, if there is one."""
         return self.card["test"]
+
+    def __repr__(self) -> str:
+        return f"<Run {self._summary}; dev {_numbers(self.metrics)}>"
+
+    def _repr_html_(self) -> str:
+        card = self.card
+        facts = {
+            "examples": " + ".join(
+                f"{n:,} {split}" for n, split in zip(card.get("examples") or (), card.get("splits") or (), strict=False)
+            ),
+            "regime": card["regime"],
+            "head": (card.get("head") or {}).get("head", ""),
+            "variant": card.get("variant", ""),
+            "seeds": ", ".join(f"{name} {seed}" for name, seed in (card.get("seeds") or {}).items()),
+            "kept weights": self._step,
+            "dev": _numbers(self.metrics),
+            "test": _numbers(self.test or {}),
+            "truncated": _truncated(card),
+            "training time": f"{card['seconds']:,.0f} s" if card.get("seconds") else "",
+            "folder": self.path,
+            "command": card.get("command", ""),
+        }
+        return facts_html(f"Run {self._summary}", facts)
+
+    @property
+    def _summary(self) -> str:
+        card = self.card
+        return f"{card['run']}: {card['regime']} of {shown_model(str(card['model']))} on {card['task']}"
+
+    @property
+    def _step(self) -> str:
+        total = self.card.get("total_steps")
+        return f"step {self.card['step']:,}" + (f" of {total:,}" if total else "")
+
+
+def _numbers(metrics: Mapping[str, Any]) -> str:
+    """Metrics in words: "accuracy 0.777, f1 0.843"."""
+    return ", ".join(f"{name} {value:.3f}" for name, value in metrics.items() if value is not None)
+
+
+def _truncated(card: Mapping[str, Any]) -> str:
+    counts = card.get("truncated") or ()
+    return " + ".join(f"{n:,}" for n in counts) if any(counts) else ""
 
 
 def open_run(folder: str | Path, card: Mapping[str, Any] | None = None) -> Run:

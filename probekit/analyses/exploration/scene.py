@@ -16,6 +16,7 @@ from probekit.analyses.exploration.neighbours import neighbours
 from probekit.analyses.exploration.selection import compare_selection, examples, places, write_task
 from probekit.analyses.exploration.strips import TokenStrip, token_strip
 from probekit.analyses.exploration.units import UnitView, rank_units, unit_view
+from probekit.display import facts_html
 from probekit.errors import UsageError
 from probekit.projection import Map
 
@@ -121,6 +122,15 @@ class Scene:
         points = "tokens" if self.tokens_unit else "examples"
         names = ", ".join(side.name for side in self.sides)
         return f"<Scene {self.title}: {len(self):,} {points}, {len(self.sides[0].layers)} layers of {names}>"
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, object] = {"points": f"{len(self):,} {'tokens' if self.tokens_unit else 'examples'}"}
+        for side in self.sides:
+            maps = ", ".join(map(_kept, side.maps.values()))
+            rows = "" if side.prediction is None else "; with predictions of probes"
+            facts[side.name] = f"layers {side.layers[0]} to {side.layers[-1]}: {maps}{rows}"
+        facts |= {f"note {i}": note for i, note in enumerate(self.notes, 1)}
+        return facts_html(self.title, facts)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -371,3 +381,11 @@ class Scene:
         """Close the caches that the scene opened."""
         if self.sources is not None:
             self.sources.close()
+
+
+def _kept(shown: Map) -> str:
+    """The method of a map, and the range of its trustworthiness over the layers."""
+    if np.isnan(shown.trustworthiness).all():
+        return shown.method
+    low, high = np.nanmin(shown.trustworthiness), np.nanmax(shown.trustworthiness)
+    return f"{shown.method} (trustworthiness {low:.2f} to {high:.2f})"
