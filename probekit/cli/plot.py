@@ -18,7 +18,9 @@ app = App(name="plot", help="Draw results as figures (PDF, SVG, EPS, PNG).")
 Layers, Differences, Trajectory, Mix, Domains, Relation, Transfer = map(
     options_of, ("layers", "differences", "trajectory", "mix", "domains", "relation", "transfer")
 )
-Similarity, Dendrogram, Movement, Geometry = map(options_of, ("similarity", "dendrogram", "movement", "geometry"))
+Similarity, Dendrogram, Movement, Geometry, Gains = map(
+    options_of, ("similarity", "dendrogram", "movement", "geometry", "gains")
+)
 ALL = Parameter(name="*")
 Out = Annotated[
     list[Path] | None,
@@ -312,6 +314,36 @@ def movement(
         Further rows.
     """
     _draw("movement", (first, *rows), out, options)
+
+
+@app.command
+def gains(
+    first: str,
+    /,
+    *rows: str,
+    out: Out = None,
+    options: Annotated[Gains, ALL] = Gains(),  # type: ignore[valid-type]
+) -> None:
+    """Plot the gain of each layer's probe against how far the layer moved: do layers that move more learn more?
+
+    Filled points differ from the reference (p <= 0.05, corrected over layers). Lines join the checkpoints of a layer.
+
+    Examples:
+
+        probekit similarity pretrained.dev.h5 tuned.dev.h5 --out similarity.parquet
+
+        probekit compare tuned.parquet pretrained.parquet --out gains.parquet
+
+        probekit plot gains gains.parquet similarity.parquet --out figure.pdf
+
+    Parameters
+    ----------
+    first
+        Rows that probekit compare wrote: the tuned model or its checkpoints, against the reference.
+    rows
+        Rows of probekit similarity or movement with the same models, the reference first.
+    """
+    _draw("gains", (first, *rows), out, options)
 
 
 @app.command

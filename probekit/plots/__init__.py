@@ -14,6 +14,7 @@ from probekit.plots.domains import (
     domain_values,
 )
 from probekit.plots.figure import plot
+from probekit.plots.gains import gain_panels, gain_rows
 from probekit.plots.layer_map import layer_map, map_panels, map_points
 from probekit.plots.layers import curve_rows, layer_curve, layer_panels
 from probekit.plots.mix import mix_panels, mix_rows, mix_weights
@@ -44,6 +45,8 @@ __all__ = [
     "domain_terms",
     "domain_tree",
     "domain_values",
+    "gain_panels",
+    "gain_rows",
     "geometry_panels",
     "layer_curve",
     "layer_differences",

@@ -10,6 +10,7 @@ from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import RANDOM, of_analyses, plot_rows
 from probekit.plots.domains import SIZES, TERMS
+from probekit.plots.gains import gain_rows
 from probekit.plots.layers import INFORMATION, LAYERED, as_curves, curve_rows, kept, of_metric
 from probekit.plots.legends import common
 from probekit.plots.look import Look
@@ -234,6 +235,15 @@ def _by_metric(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator
         yield f"Bands and bars: {look.interval}s, each for a single layer."
 
 
+def _gains(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    points = gain_rows(rows, metric=options.metric)
+    yield f"Metrics: {_metrics(points)}. Reference: {listed(look.shown(name) for name in points['against'].unique())}."
+    yield from _sizes(points)
+    if points["step"].nunique() > 1:
+        yield "Lines join the checkpoints of a layer; the last one has the layer's name."
+    yield f"Bars: {look.interval}s. Filled: the probe differs from the reference's (p ≤ .05, corrected over layers)."
+
+
 def _metrics(rows: pd.DataFrame) -> str:
     return listed(metric_called(str(m)).title.replace("\n", " ") for m in rows["metric"].unique())
 
@@ -266,4 +276,5 @@ DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] =
     "dendrogram": _dendrogram,
     "movement": _by_metric,
     "geometry": _by_metric,
+    "gains": _gains,
 }

@@ -12,6 +12,7 @@ from probekit.errors import ProbekitError, UsageError, did_you_mean, naming
 from probekit.plots.caption import details, write_caption
 from probekit.plots.differences import difference_panels
 from probekit.plots.domains import domain_panels
+from probekit.plots.gains import gain_panels
 from probekit.plots.layers import layer_panels
 from probekit.plots.look import Look
 from probekit.plots.mix import mix_panels
@@ -49,6 +50,7 @@ HEADS = {
     "dendrogram": "Models by the similarity of their layers (average linkage).",
     "movement": "Distance of each layer from the reference model.",
     "geometry": "Dimension and anisotropy of each layer.",
+    "gains": "Gain of each layer's probe against the layer's distance from the reference model.",
 }
 """The first sentence of the suggested caption, by kind."""
 DOMAINS = ("domains", "relation", "transfer")
@@ -66,7 +68,7 @@ def plot(
     ----------
     kind : str
         "layers", "differences", "trajectory", "mix", "domains", "relation", "transfer", "similarity", "dendrogram",
-        "movement" or "geometry".
+        "movement", "geometry" or "gains".
     *rows : DataFrame, Result or path
         Rows of analyses that the kind does not draw are ignored.
     out : path or tuple of path, optional
@@ -165,4 +167,5 @@ FIGURES: dict[str, Callable[[Any, PlotOptions, Look], Figure]] = {
     "dendrogram": lambda rows, o, look: similarity_trees(rows, metric=o.metric, width=inches(o.width), look=look),
     "movement": lambda rows, o, look: movement_panels(rows, metric=o.metric, **_panels(o, 3, look)),
     "geometry": lambda rows, o, look: geometry_panels(rows, metric=o.metric, **_panels(o, 4, look)),
+    "gains": lambda rows, o, look: gain_panels(rows, metric=o.metric, **_panels(o, 2, look)),
 }

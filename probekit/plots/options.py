@@ -26,6 +26,7 @@ Kind = Literal[
     "dendrogram",
     "movement",
     "geometry",
+    "gains",
 ]
 KINDS: dict[str, tuple[str, ...]] = {
     "layers": ("metric", "summary", "columns"),
@@ -39,6 +40,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "dendrogram": ("metric",),
     "movement": ("metric", "columns"),
     "geometry": ("metric", "columns"),
+    "gains": ("metric", "columns"),
 }
 """The kinds of figure, and the options each takes in addition to :data:`COMMON`."""
 COMMON = ("width", "names", "title", "legend", "dpi")

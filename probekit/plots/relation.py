@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["is_derived", "of_study", "relation_panels", "relation_rows", "with_columns"]
+__all__ = ["arms", "is_derived", "of_study", "relation_panels", "relation_rows", "with_columns"]
 
 PANEL = ("task", "model", "corpus", "metric", "series")
 GAIN = "fine-tuning, gain"
@@ -174,8 +174,8 @@ def _draw(ax: Axes, part: pd.DataFrame, about: Mapping[str, str], styles: Mappin
         if styles is not None:
             colour, marker = styles[row["domain"]][0], styles[row["trained_on"]][1]
         ax.errorbar(
-            row["x"], row["value"], xerr=_arms(row, "x", "x_low", "x_high"),
-            yerr=_arms(row, "value", "ci_low", "ci_high"), color=colour, marker=marker, markersize=5,
+            row["x"], row["value"], xerr=arms(row, "x", "x_low", "x_high"),
+            yerr=arms(row, "value", "ci_low", "ci_high"), color=colour, marker=marker, markersize=5,
             linestyle="none", elinewidth=0.8, alpha=0.85,
         )  # fmt: skip
         if styles is None:
@@ -265,7 +265,7 @@ def _marks(ax: Axes) -> list[list[Any]]:
     return found
 
 
-def _arms(row: Any, value: str, low: str, high: str) -> np.ndarray | None:
+def arms(row: Any, value: str, low: str, high: str) -> np.ndarray | None:
     """The lengths of an error bar (2, 1), None without an interval; an interval may exclude its value."""
     arms = np.array([[row[value] - row[low]], [row[high] - row[value]]], dtype=np.float64)
     return None if np.isnan(arms).any() else np.maximum(arms, 0)

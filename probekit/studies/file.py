@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 
 Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
+RowsOf = Literal["probe", "mi", "compare", "similarity", "movement", "train", "domains", "table"]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]
@@ -199,11 +200,11 @@ class Table(_Section):
 
 
 class Figure(_Section):
-    """A figure from ``probekit plot KIND``, of the rows of the sections named in ``rows``."""
+    """A figure from ``probekit plot KIND``, of the rows of the sections named in ``rows``, one name or several."""
 
     kind: str
     name: str = ""
-    rows: Literal["probe", "mi", "similarity", "movement", "train", "domains", "table"] = "probe"
+    rows: RowsOf | Annotated[list[RowsOf], Field(min_length=1)] = "probe"
     options: Given = {}
 
 

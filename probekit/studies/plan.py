@@ -54,8 +54,8 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
         ]
     )
     tables = [table_step(table, measured) for table in study.table]
-    figures = [figure_step(figure, [*measured, *tables]) for figure in study.figure]
     compared = [step for block in study.compare for step in compare_steps(plan, block)]
+    figures = [figure_step(figure, [*measured, *compared, *tables]) for figure in study.figure]
     made = _unique([*measured, *compared, *tables, *figures])
     return [*made, report_step(study.title, made)]
 

@@ -57,12 +57,15 @@ def figure_step(figure: Figure, steps: Sequence[Step]) -> Step:
     for key in figure.options:
         if (option := key.replace("-", "_")) not in (*KINDS[figure.kind], *COMMON):
             raise UsageError(f"figure {name}: a figure of the kind {figure.kind} has no option {option}.")
-    start = {"train": "runs/"}.get(figure.rows, f"rows/{figure.rows}")
-    found = [(step, path) for step in steps for path in rows_of(step) if path.startswith(start)]
-    if not found:
-        raise UsageError(
-            f"the figure {name} needs rows of {figure.rows}, but the study has none; add a section {figure.rows}."
-        )
+    found: list[tuple[Step, str]] = []
+    for section in [figure.rows] if isinstance(figure.rows, str) else figure.rows:
+        start = {"train": "runs/"}.get(section, f"rows/{section}")
+        of_section = [(step, path) for step in steps for path in rows_of(step) if path.startswith(start)]
+        if not of_section:
+            raise UsageError(
+                f"the figure {name} needs rows of {section}, but the study has none; add a section {section}."
+            )
+        found += of_section
     leaves = tuple(f"figures/{slug(name)}.{kind}" for kind in ("svg", "pdf", "png"))
     arguments = {
         "kind": figure.kind, "rows": [Inside(path) for _, path in found],

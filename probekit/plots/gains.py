@@ -1,0 +1,139 @@
+"""Do layers that move more learn more? The gain of each layer's probe against its distance from the reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.metrics import metric as metric_called
+from probekit.plots.curves import plot_rows
+from probekit.plots.layers import as_curves
+from probekit.plots.look import Look
+from probekit.plots.palette import FAINT, INK
+from probekit.plots.panels import bare, even, fitting, grid
+from probekit.plots.relation import arms
+from probekit.plots.titles import metric_title
+from probekit.rows import layer_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["gain_panels", "gain_rows"]
+
+LAYER = ("task", "split", "model", "checkpoint", "step", "representation", "site", "layer")
+PANEL = ("task", "model", "metric")
+LEVEL = 0.05
+
+
+def gain_rows(rows: Any, *, metric: str | None = None) -> pd.DataFrame:
+    """Return the points that :func:`gain_panels` draws: differences of probes, and how far the same layers moved.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.compare` (a tuned model or its checkpoints, against the reference), and rows of
+        :func:`probekit.similarity` or :func:`probekit.movement` (the reference first) for the same models.
+    metric : str, optional
+        The similarity or distance; by default the first in the rows.
+
+    Returns
+    -------
+    DataFrame
+        The differences with the columns ``x``, ``x_low``, ``x_high`` and ``x_metric``: 1 minus a similarity, or a
+        distance. One row for each layer of each model or checkpoint that has both.
+
+    Raises
+    ------
+    UsageError
+        If rows of either kind are missing, or they have no layer in common.
+    """
+    rows = plot_rows(rows)
+    gains = rows[(rows["analysis"] == "compare") & rows["layer"].notna()]
+    moved = as_curves(rows[rows["analysis"].isin(("similarity", "movement"))])
+    moved = moved[moved["target"] == "gold"]
+    if gains.empty or moved.empty:
+        lacking = "compare" if gains.empty else "similarity or movement"
+        raise UsageError(f"a figure of gains also needs rows of probekit {lacking}, for the same models.")
+    metric = metric or str(moved["metric"].iloc[0])
+    if metric not in set(moved["metric"]):
+        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(moved['metric'].unique())}.")
+    moved = moved[moved["metric"] == metric]
+    alike = metric_called(metric).alike
+    value, low, high = (moved[c].astype("float64") for c in ("value", "ci_low", "ci_high"))
+    x, x_low, x_high = (1 - value, 1 - high, 1 - low) if alike else (value, low, high)
+    moved = moved.assign(x=x, x_low=x_low, x_high=x_high, x_metric=metric).drop_duplicates(list(LAYER))
+    found = gains.merge(moved[[*LAYER, "x", "x_low", "x_high", "x_metric"]], on=list(LAYER), how="inner")
+    if found.empty:
+        raise UsageError(
+            "the differences and the distances have no layer in common; they must be of the same task, split, model "
+            "and checkpoint, with the reference as the first cache of similarity and the second table of compare."
+        )
+    return found
+
+
+def gain_panels(
+    rows: Any, *, metric: str | None = None, columns: int = 2, width: float | None = None, look: Look | None = None
+) -> Figure:
+    """Draw what the probe of each layer gained against how far the layer moved: a panel for each task and metric.
+
+    Colours are layers. A line joins the checkpoints of a layer in the order of their steps; only the last one has
+    intervals and the layer's name. Filled points differ from the reference (p_adjusted of the comparison at most .05).
+    No regression line is drawn: layers and checkpoints of one run are not independent.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As in :func:`gain_rows`.
+    metric : str, optional
+        The similarity or distance; by default the first in the rows.
+    columns, width, look
+        As in :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+    """
+    points, look = gain_rows(rows, metric=metric), look or Look()
+    drawn = list(points.groupby(list(PANEL), sort=False))
+    across = even(len(drawn), fitting(columns, width, 3.2))
+    figure, axes = grid(len(drawn), across, 2.9, width, 3.2)
+    for ax, ((task, model, name), part) in zip(axes.ravel(), drawn, strict=False):
+        _draw(ax, part)
+        title = look.task(str(task)) + (f", {look.shown(str(model))}" if points["model"].nunique() > 1 else "")
+        ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
+        of = metric_called(str(points["x_metric"].iloc[0]))
+        ax.set_xlabel(f"1 − {of.title}" if of.alike else of.title, fontsize=9, color=INK)
+        ax.set_ylabel(metric_title(str(name)), fontsize=9, color=INK)
+    return figure
+
+
+def _draw(ax: Axes, part: pd.DataFrame) -> None:
+    import matplotlib as mpl
+
+    labels = layer_labels(part)
+    names = list(dict.fromkeys(labels))
+    colours = mpl.colormaps["viridis"](np.linspace(0, 0.92, len(names)))
+    ax.axhline(0, color=FAINT, linewidth=1, zorder=1)
+    for name, colour in zip(names, colours, strict=True):
+        of = part[labels == name].sort_values("step", kind="stable", na_position="last")
+        for _, run in of.groupby("checkpoint", sort=False):
+            ax.plot(run["x"], run["value"], color=colour, linewidth=0.9, alpha=0.7, zorder=2)
+        ends = of.groupby("checkpoint", sort=False).tail(1).index
+        for i, row in of.iterrows():
+            at, end = (row["x"], row["value"]), i in ends
+            ax.errorbar(
+                *at, xerr=arms(row, "x", "x_low", "x_high") if end else None,
+                yerr=arms(row, "value", "ci_low", "ci_high") if end else None, color=colour, elinewidth=0.8, zorder=3,
+                marker="o", markersize=5 if end else 3.5, linestyle="none",
+                markerfacecolor=colour if row["p_adjusted"] <= LEVEL else "white",
+            )  # fmt: skip
+            if end:
+                ax.annotate(name, at, (5, 4), textcoords="offset points", fontsize=8, color=colour, fontweight="bold")
+    ax.margins(0.08)
+    ax.grid(color=FAINT, linewidth=0.5)
+    bare(ax)
