@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.version import VERSION as __version__  # noqa: F401
 
 if TYPE_CHECKING:
-    from probekit import plots, report
+    from probekit import explore, plots, report
     from probekit.activations import ActivationCache, cache_activations, inspect, verify
     from probekit.activations.certify import certify
     from probekit.adaptation.evaluate import evaluate
@@ -70,6 +70,7 @@ __all__ = [
     "domains",
     "edge",
     "evaluate",
+    "explore",
     "geometry",
     "guidelines",
     "inspect",
@@ -147,7 +148,7 @@ _HOME = {
 }
 
 
-PACKAGES = ("domains", "plots", "report", "similarity")
+PACKAGES = ("domains", "explore", "plots", "report", "similarity")
 """Public packages; those with the name of a public function can be called like it."""
 
 

@@ -77,6 +77,7 @@ FUNCTIONS: dict[str, Function] = {
     "table": Function("probekit.tables:table", ("out", "rows_out"), "rows_out"),
     "plot": Function("probekit.plots:plot", rows=""),
     "report": Function("probekit.report:report", rows=""),
+    "explore": Function("probekit.explore.build:explore", (), rows=""),
     "study": Function("probekit.studies.run:study", rows=""),
     "run": Function("probekit.studies.first_look:run", rows="", always=("out",)),
     "demo": Function("probekit.demo:demo", ("figures", "caches"), "figures", "layers.parquet", ("caches",)),

@@ -42,7 +42,7 @@ RANK = {
     "adaptation": 4,
     "analyses": 5,
     **dict.fromkeys(("plots", "tables"), 6),
-    "report": 6.5,
+    **dict.fromkeys(("report", "explore"), 6.5),
     **dict.fromkeys(("studies", "provenance"), 7),
     "demo": 8,
     "cli": 9,

@@ -70,6 +70,9 @@ COMMANDS: dict[str, Command] = {
     "plot": Command("probekit.cli.plot:app", "Draw results as figures (PDF, SVG, EPS, PNG).", SHOW),
     "table": Command("probekit.cli.table:table", "Print results as a table in a paper's layout.", SHOW),
     "report": Command("probekit.cli.report:report", "Collect results in one HTML page.", SHOW),
+    "explore": Command(
+        "probekit.cli.explore:explore", "Show the layers of two models as linked maps, in one page.", SHOW
+    ),
     "train": Command("probekit.cli.train:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
     "evaluate": Command("probekit.cli.train:evaluate", "Evaluate a trained model on other examples.", ADAPT),
     "search": Command("probekit.cli.search:search", "Search hyperparameters on dev.", ADAPT),

@@ -1,0 +1,106 @@
+"""``probekit.explore``: caches in, a view out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probekit.activations import ActivationCache
+from probekit.errors import UsageError
+from probekit.explore.options import ExploreOptions
+from probekit.public import public
+from probekit.recipe import Recipe
+from probekit.rows import Result
+from probekit.runtime import Progress, no_progress
+from probekit.tasks import Task
+
+if TYPE_CHECKING:
+    from probekit.explore.view import View
+
+__all__ = ["MISSING", "explore"]
+
+MISSING = (
+    "the explorer needs jupyter-scatter and anywidget, which are not installed; pip install 'probekit-lm[explore]'."
+)
+Cache = str | Path | ActivationCache
+
+
+@public(options=ExploreOptions)
+def explore(
+    a: Cache,
+    b: Cache | None = None,
+    /,
+    *more: Cache,
+    rows: str | Path | Result | Sequence[str | Path | Result] | None = None,
+    train: Cache | Sequence[Cache] | None = None,
+    state: Mapping[str, Any] | str | Path | None = None,
+    task: Task | None = None,
+    options: ExploreOptions,
+    progress: Progress = no_progress,
+) -> View:
+    """Show the layers of one model, or of two side by side, as linked maps with curves, examples and units.
+
+    In a notebook, the last expression of a cell shows the view. ``view.save("page.html")`` writes it as one page that
+    needs neither a notebook nor a network.
+
+    Parameters
+    ----------
+    a : path or ActivationCache
+        The cache of the model on the left, such as the pretrained one.
+    b : path or ActivationCache, optional
+        The cache of the model on the right: the same split in a fine-tuned model, a checkpoint, another model.
+    *more : path or ActivationCache
+        Further checkpoints, in the order of their training steps; a slider chooses the one on the right.
+    rows : path, Result or sequence, optional
+        Rows of ``probekit probe`` (and ``mi``, ``mdl``) for these caches, with predictions: for curves, predictions,
+        errors, and the gained and lost examples.
+    train : path, ActivationCache or sequence, optional
+        Caches of the training split: for the projection lda, log odds of tokens, and the ranking of units.
+    state : mapping, JSON or path, optional
+        What ``view.state`` of another view of these caches returned.
+    task : Task, optional
+        The task with the texts, if the caches were made from a task in memory.
+    options : ExploreOptions
+        Points, layers and projections; they may be given one by one.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    View
+        With ``.selection``, ``.state``, ``.save(path)`` and ``.close()``.
+
+    Raises
+    ------
+    UsageError
+        If the extra ``explore`` is not installed, or the caches cannot be shown together.
+
+    Examples
+    --------
+    >>> view = probekit.explore("minilm.dev.h5", "tuned.dev.h5", rows="probe.parquet")  # doctest: +SKIP
+    >>> view  # doctest: +SKIP
+    >>> view.selection.ids  # doctest: +SKIP
+    """
+    try:
+        from probekit.explore.view import View
+    except ImportError as error:
+        raise UsageError(MISSING) from error
+    from probekit.analyses.exploration import scene
+
+    chosen = {f.name: getattr(options, f.name) for f in fields(options)}
+    shown = scene(a, b, *more, rows=rows, train=train, task=task, progress=progress, **chosen)
+    return View(shown, state, made_by=str(_recipe(a, b, more, rows, train, chosen)))
+
+
+def _recipe(a: Any, b: Any, more: Sequence[Any], rows: Any, train: Any, chosen: Mapping[str, Any]) -> Recipe:
+    """The call with paths, for the page that it writes."""
+
+    def path(given: Any) -> Any:
+        if isinstance(given, list | tuple):
+            return [path(one) for one in given]
+        return getattr(given, "path", given)
+
+    files = {"a": path(a), "b": path(b), "more": path(more), "rows": path(rows), "train": path(train)}
+    return Recipe.of("explore", {name: value for name, value in files.items() if value} | dict(chosen))

@@ -1,0 +1,187 @@
+"""The saved page: the maps and panels of a view in one file that needs no network."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.explore.colours import Colour, colours, correct
+from probekit.explore.maps import appearance
+from probekit.explore.panels import captions, values
+from probekit.explore.places import methods, place
+from probekit.explore.questions import facts
+from probekit.explore.stored import stored
+from probekit.files import MARK, FileKind, is_sealed, write
+from probekit.runtime import Progress, no_progress
+
+if TYPE_CHECKING:
+    from probekit.analyses.exploration.scene import Scene
+    from probekit.explore.view import View
+
+__all__ = ["MOST", "check_page", "save_page"]
+
+MOST = 20_000
+"""Points of a page, at most."""
+LONGEST = 10_000
+"""Characters of a text, at most."""
+PAGE = FileKind("a page as probekit wrote it", is_sealed)
+MODULES = ("controls", "caption", "curve", "selection", "example", "units")
+
+
+def check_page(path: Path) -> None:
+    """Raise UsageError if a page cannot be written there."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; give a file name, such as {path / 'explore.html'}.")
+    if path.suffix != ".html":
+        raise UsageError(f"the explorer is saved as one HTML page; name it {path.with_suffix('.html')}.")
+    PAGE.check(path)
+
+
+def save_page(view: View, path: str | Path, progress: Progress = no_progress) -> Path:
+    """Write a view as one HTML page; see :meth:`probekit.explore.view.View.save`."""
+    path, size = Path(path), len(view.scene)
+    check_page(path)
+    if size > MOST:
+        raise UsageError(f"a page holds at most {MOST:,} points, and this view has {size:,}; set max_points to {MOST}.")
+    return write(path, _html(view, progress), PAGE)
+
+
+def _html(view: View, progress: Progress) -> str:
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    here, scene = files("probekit.explore") / "static", view.scene
+    script = (here / "page.js").read_text(encoding="utf-8")
+    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    style = "\n".join([str(view.maps[0]._css), (here / "explore.css").read_text(encoding="utf-8")])
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string((here / "page.html").read_text(encoding="utf-8")).render(
+        title=f"{scene.title} ({len(scene):,} {'tokens' if scene.tokens_unit else 'examples'})",
+        unit="token" if scene.tokens_unit else "example",
+        sides=["left", "right"][: len(view.maps)],
+        notes=scene.notes,
+        command=view.made_by,
+        mark=MARK,
+        style=Markup(style),
+        script=Markup(script),
+        script_hash=f"sha256-{hashed}",
+        data=Markup(base64.b64encode(_packed(view, progress)).decode()),
+    )
+
+
+def _packed(view: View, progress: Progress) -> bytes:
+    """The contents of the page, compressed: the length of a JSON object, the object, and the arrays that it lists."""
+    scene = view.scene
+    shown = colours(scene)
+    known = values(scene, shown)
+    arrays = _arrays(scene, shown)
+    extra, more = stored(scene, progress=progress)
+    arrays |= more
+    arrays["outcomes"] = np.frombuffer(known["curve"].pop("outcomes"), np.uint8)
+    state = {name: getattr(view, name) for name in ("layer", "step", "method", "colour", "example")}
+    head: dict[str, Any] = {
+        "state": state | {"selected": view.selection.indices.tolist()},
+        "panels": _panels(known, scene),
+        "ids": scene.ids.tolist(),
+        "texts": None if scene.texts is None else [[text[:LONGEST] for text in texts] for texts in scene.texts],
+        "labels": [None if v != v else v for v in np.asarray(scene.labels).tolist()],
+        "label_names": list(scene.label_names),
+        "domain_names": [] if scene.domains is None else np.unique(scene.domains).astype(str).tolist(),
+        "facts": [facts(scene, i) for i in range(len(scene))],
+        "sides": [side.name for side in scene.sides],
+        "layers": list(scene.layers),
+        "methods": methods(scene),
+        "pairs": [colour.name for colour in shown if colour.pair],
+        "legends": {colour.name: colour.legend() for colour in shown},
+        "looks": {c.name: {"light": appearance(c, dark=False), "dark": appearance(c, dark=True)} for c in shown},
+        "captions": _captions(scene),
+        "map": _map(view.maps[0]),
+        "modules": {"map": str(view.maps[0]._esm)} | {name: _module(name) for name in MODULES},
+        **extra,
+    }
+    return _bundle(head, arrays)
+
+
+def _module(name: str) -> str:
+    return (files("probekit.explore") / "static" / f"{name}.js").read_text(encoding="utf-8")
+
+
+def _panels(known: Mapping[str, Any], scene: Scene) -> dict[str, Any]:
+    blank: dict[str, Any] = {"name": "", "text": "", "note": "", "width": 0}
+    first: dict[str, dict[str, Any]] = {"controls": {"legend": {}}, "left": blank, "right": blank, "example": {"attends": False}}
+    hint = {"hint": ""}
+    merged = {name: {**first.get(name, {}), **known.get(name, {})} for name in (*first, *known)}
+    merged["selection"] |= hint
+    return merged if len(scene.sides) > 1 else {name: merged[name] for name in merged if name != "right"}
+
+
+def _captions(scene: Scene) -> list[dict[str, list[list[str]]]]:
+    """For each side and projection the caption of each layer and its note."""
+    found = []
+    for side in range(len(scene.sides)):
+        by_method = {}
+        for method in methods(scene):
+            layers = (captions(scene, side, method, layer) for layer in range(len(scene.layers)))
+            by_method[method] = [[caption["text"], caption["note"]] for caption in layers]
+        found.append(by_method)
+    return found
+
+
+def _map(widget: Any) -> dict[str, Any]:
+    """The traits of a map that do not depend on the scene."""
+    skipped = {"points", "selection", "layout", "tabbable", "tooltip", "keys", "comm", "filter"}
+    state = {k: v for k, v in widget.get_state().items() if not k.startswith("_") and k not in skipped}
+    return json.loads(json.dumps(state, default=float)) | {"filter": None, "hovering": None}
+
+
+def _arrays(scene: Scene, shown: Sequence[Colour]) -> dict[str, np.ndarray]:
+    sides, layers = range(len(scene.sides)), range(len(scene.layers))
+    xy = [[[place(scene, s, m, layer).xy for layer in layers] for s in sides] for m in methods(scene)]
+    arrays = {"xy": np.round((np.array(xy) + 1) * 32767.5).astype(np.uint16)}
+    arrays |= {f"colour {colour.name}": colour.values for colour in shown}
+    arrays["lengths"] = np.asarray(scene.lengths, np.float32)
+    if scene.groups is not None:
+        arrays["groups"] = np.unique(scene.groups, return_inverse=True)[1].astype(np.uint32)
+    if scene.domains is not None:
+        arrays["domains"] = np.unique(scene.domains, return_inverse=True)[1].astype(np.uint32)
+    if scene.movement is not None:
+        arrays["movement"] = scene.movement.astype(np.float32)
+    right = correct(scene)
+    if right is not None:
+        arrays["right"] = np.where(right < 0, 2, right).astype(np.uint8)
+    if all(side.prediction is not None for side in scene.sides):
+        prediction = np.stack([side.prediction for side in scene.sides])  # type: ignore[misc]
+        arrays["prediction"] = prediction.astype(np.float32 if prediction.dtype.kind == "f" else np.int16)
+    if all(side.confidence is not None for side in scene.sides):
+        confidence = np.stack([side.confidence for side in scene.sides])  # type: ignore[misc]
+        arrays["confidence"] = np.where(np.isfinite(confidence), np.round(100 * np.nan_to_num(confidence)), 255).astype(
+            np.uint8
+        )
+    return arrays
+
+
+def _bundle(head: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Arrays begin at multiples of four bytes; their places are in the object, which is padded with spaces."""
+    places: dict[str, dict[str, Any]] = {}
+    start = 0
+    for name, array in arrays.items():
+        places[name] = {"dtype": str(array.dtype), "shape": list(array.shape), "start": start}
+        start += array.nbytes + -array.nbytes % 4
+    size = len(json.dumps(head | {"arrays": places}, ensure_ascii=False).encode()) + 12 * len(places) + 4
+    size += -size % 4
+    for one in places.values():
+        one["start"] += 4 + size
+    text = json.dumps(head | {"arrays": places}, ensure_ascii=False, allow_nan=False).encode().ljust(size)
+    parts = [len(text).to_bytes(4, "little"), text]
+    for array in arrays.values():
+        parts += [np.ascontiguousarray(array).tobytes(), bytes(-array.nbytes % 4)]
+    return gzip.compress(b"".join(parts), 6, mtime=0)

@@ -1,0 +1,139 @@
+// Curves over layers with their controls, and what both models say of the examples at the layer.
+const make = (tag, text = "", props = {}) => Object.assign(document.createElement(tag), { textContent: text }, props);
+const draw = (tag, at, parent, text) => {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(at)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  parent?.append(node);
+  return node;
+};
+const WIDTH = 460, HEIGHT = 190, LEFT = 44, RIGHT = 8, TOP = 10, BOTTOM = 34;
+const OUTCOMES = ["wrong in both", "lost", "gained", "right in both"];
+const short = (value) => Number(value.toPrecision(3)).toString();
+
+// About four round numbers between two values.
+function ticks(low, high) {
+  const rough = (high - low) / 4, power = 10 ** Math.floor(Math.log10(rough));
+  const by = [1, 2, 2.5, 5, 10].find((m) => m * power >= rough) * power;
+  const found = [];
+  for (let i = Math.ceil(low / by); i * by <= high; i++) found.push(i * by);
+  return found;
+}
+
+function panel(model, { title, curves }) {
+  const layers = model.get("layers"), here = model.get("layer"), step = model.get("step");
+  const shown = curves.filter(({ side }) => side === 0 || side === step);
+  const all = shown.flatMap(({ values, low, high }) => [...values, ...low, ...high]).filter((v) => v !== null);
+  if (!all.length) return [];
+  const pad = (Math.max(...all) - Math.min(...all)) * 0.06 || 0.05;
+  const [low, high] = [Math.min(...all) - pad, Math.max(...all) + pad];
+  const x = (i) => LEFT + ((WIDTH - LEFT - RIGHT) * (i + 0.5)) / layers.length;
+  const y = (v) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - v)) / (high - low);
+  const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "slider", tabindex: 0, "aria-label": `layer, on the curve of ${title}` });
+  const said = shown.map(({ name, values }) => `${name} ${values[here] === null ? "missing" : short(values[here])}`).join(", ");
+  for (const [key, value] of Object.entries({ min: 0, max: layers.length - 1, now: here, text: `layer ${layers[here]}: ${said}` }))
+    svg.setAttribute(`aria-value${key}`, value);
+  const half = (WIDTH - LEFT - RIGHT) / layers.length / 2;
+  draw("rect", { class: "here", x: x(here) - half, width: 2 * half, y: TOP, height: HEIGHT - TOP - BOTTOM }, svg);
+  for (const v of ticks(low, high)) {
+    draw("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: y(v), y2: y(v) }, svg);
+    draw("text", { x: LEFT - 5, y: y(v) + 4, "text-anchor": "end" }, svg, short(v));
+  }
+  const every = Math.ceil(layers.length / 14);
+  layers.forEach((name, i) => i % every || draw("text", { x: x(i), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, svg, name));
+  draw("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, svg, "layer");
+  for (const { side, control, values, low: lows, high: highs } of shown) {
+    const g = draw("g", { class: control ? "control" : side ? "right" : "left" }, svg);
+    const known = values.map((v, i) => [i, v]).filter(([, v]) => v !== null);
+    const ends = known.filter(([i]) => lows[i] !== null && highs[i] !== null);
+    const outline = [...ends.map(([i]) => [x(i), y(highs[i])]), ...ends.map(([i]) => [x(i), y(lows[i])]).reverse()];
+    draw("polygon", { class: "band", points: outline.join(" ") }, g);
+    draw("polyline", { points: known.map(([i, v]) => [x(i), y(v)]).join(" ") }, g);
+    if (control) continue;
+    for (const [i, v] of known) {
+      if (side) draw("rect", { x: x(i) - 3, y: y(v) - 3, width: 6, height: 6 }, g);
+      else draw("circle", { cx: x(i), cy: y(v), r: 3.5 }, g);
+    }
+  }
+  const go = (i) => {
+    model.set("layer", Math.max(0, Math.min(layers.length - 1, i)));
+    model.save_changes();
+  };
+  svg.onclick = ({ clientX }) => {
+    const { left, width } = svg.getBoundingClientRect();
+    go(Math.floor((((clientX - left) / width) * WIDTH - LEFT) / (2 * half)));
+  };
+  svg.onkeydown = (event) => {
+    const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+    if (by) { event.preventDefault(); event.stopPropagation(); go(here + by); }
+  };
+  const key = make("ul", "", { className: "legend" });
+  for (const { name, side, control } of shown) {
+    const line = draw("svg", { width: 26, height: 10, "aria-hidden": true });
+    line.style.width = "26px";
+    const g = draw("g", { class: control ? "control" : side ? "right" : "left" }, line);
+    draw("polyline", { points: "0,5 26,5" }, g);
+    if (!control) draw(side ? "rect" : "circle", side ? { x: 10, y: 2, width: 6, height: 6 } : { cx: 13, cy: 5, r: 3.5 }, g);
+    const li = make("li");
+    li.append(line, make("bdi", name));
+    key.append(li);
+  }
+  return [make("h3", title), svg, key];
+}
+
+// The examples of each outcome at a layer, from one byte for each example.
+function outcomes(model) {
+  const view = model.get("outcomes"), n = model.get("n"), layers = model.get("layers").length;
+  if (!view?.byteLength) return null;
+  const offset = ((model.get("step") - 1) * layers + model.get("layer")) * n;
+  const groups = OUTCOMES.map(() => []);
+  for (let i = 0; i < n; i++) groups[view.getUint8(offset + i)]?.push(i);
+  return groups;
+}
+
+function table(model) {
+  const groups = outcomes(model);
+  if (!groups) return [];
+  const [left, right] = [model.get("sides")[0], model.get("sides")[model.get("step")]];
+  const layer = model.get("layers")[model.get("layer")];
+  const cell = (i) => {
+    const td = make("td");
+    const button = make("button", `${groups[i].length}`, { title: `select these examples: ${OUTCOMES[i]}` });
+    button.ariaLabel = `${OUTCOMES[i]}: ${groups[i].length} examples, select them`;
+    button.onclick = () => {
+      model.set("selected", new DataView(Uint32Array.from(groups[i]).buffer));
+      model.save_changes();
+    };
+    td.append(button, make("span", ` ${OUTCOMES[i]}`, { className: "soft" }));
+    return td;
+  };
+  const row = (text, ...cells) => { const tr = make("tr"); tr.append(make("th", text, { scope: "row" }), ...cells); return tr; };
+  const head = make("tr");
+  head.append(make("th"), make("th", `${right}: wrong`, { scope: "col" }), make("th", `${right}: right`, { scope: "col" }));
+  const thead = make("thead"), body = make("tbody"), whole = make("table");
+  thead.append(head);
+  body.append(row(`${left}: wrong`, cell(0), cell(2)), row(`${left}: right`, cell(1), cell(3)));
+  whole.append(make("caption", `Gained and lost at layer ${layer}`), thead, body);
+  const scroll = make("div", "", { className: "scroll" });
+  scroll.append(whole);
+  return [scroll, make("p", model.get("tests")[model.get("step") - 1]?.[model.get("layer")] ?? "", { className: "soft" })];
+}
+
+export default { render({ model, el }) {
+  el.classList.add("pk");
+  const paint = () => {
+    const focused = document.activeElement?.role === "slider" && [...el.querySelectorAll("[role=slider]")].indexOf(document.activeElement);
+    const curves = make("div"), below = make("div");
+    curves.append(...model.get("panels").flatMap((one) => panel(model, one)));
+    below.append(...table(model));
+    el.replaceChildren(curves, below);
+    if (!el.textContent) el.append(make("p", model.get("missing"), { className: "soft" }));
+    if (focused !== false && focused >= 0) el.querySelectorAll("[role=slider]")[focused]?.focus();
+  };
+  el.role = "group";
+  el.ariaLabel = "Curves over layers";
+  const names = ["layer", "step", "panels", "outcomes", "tests"];
+  for (const name of names) model.on(`change:${name}`, paint);
+  paint();
+  return () => { for (const name of names) model.off(`change:${name}`, paint); };
+} };

@@ -1,0 +1,206 @@
+// One example: its text, its tokens at each layer, its neighbours and what the probes say of it.
+const make = (tag, text = "", props = {}) => Object.assign(document.createElement(tag), { textContent: text }, props);
+const CELL = 14;
+
+// Blue for positive, orange for negative: rgba, so that it is read on light and on dark paper.
+const tint = (value, most) => {
+  if (value === null || !most) return "transparent";
+  const alpha = Math.min(1, Math.abs(value) / most) * 0.75;
+  return value < 0 ? `rgba(213, 94, 0, ${alpha})` : `rgba(43, 131, 186, ${alpha})`;
+};
+const short = (value) => (value === null ? "missing" : Number(value.toPrecision(3)).toString());
+
+function asker(model) {
+  let last = 0;
+  const waiting = new Map();
+  const answer = (message) => {
+    if (!waiting.has(message.number)) return;
+    const done = waiting.get(message.number);
+    waiting.delete(message.number);
+    done(message);
+  };
+  model.on("msg:custom", answer);
+  const ask = (question, details) => new Promise((done) => {
+    waiting.set(++last, done);
+    model.send({ question, number: last, ...details });
+  });
+  return [ask, () => model.off("msg:custom", answer)];
+}
+
+function facts(model, found) {
+  const parts = [];
+  for (const text of found.texts) parts.push(make("div", text, { className: "text", dir: "auto", tabIndex: 0 }));
+  const line = make("p", "", { className: "soft" });
+  line.append(make("bdi", found.id), ...found.facts.flatMap(([name, value]) => [` · ${name} `, make("bdi", value)]));
+  parts.push(line);
+  return parts;
+}
+
+function neighbours(model, sides, choose) {
+  const two = make("div", "", { className: "two" });
+  for (const { name, items, reason } of sides) {
+    const part = make("section");
+    part.append(make("h3", `Nearest in ${name}`));
+    const list = make("ol", "", { className: "list" });
+    for (const { index, text, label, distance } of items) {
+      const button = make("button", "", { title: "show this example" });
+      button.append(make("span", `${short(distance)} `, { className: "soft" }), make("bdi", text), make("span", label ? ` (${label})` : "", { className: "soft" }));
+      button.onclick = () => choose(index);
+      const li = make("li");
+      li.append(button);
+      list.append(li);
+    }
+    part.append(reason ? make("p", reason, { className: "soft" }) : list);
+    two.append(part);
+  }
+  return two;
+}
+
+function predictions({ layers, sides }) {
+  if (!sides.length) return make("p", "No probes: give the rows of probekit probe to see their predictions.", { className: "soft" });
+  const scroll = make("div", "", { className: "scroll" });
+  const whole = make("table"), thead = make("thead"), head = make("tr"), body = make("tbody");
+  head.append(make("th", "layer"), ...layers.map((name) => make("th", name, { scope: "col" })));
+  thead.append(head);
+  for (const { name, items } of sides) {
+    const tr = make("tr");
+    tr.append(make("th", name, { scope: "row" }));
+    for (const { label, confidence, right } of items) {
+      const td = make("td");
+      td.append(make("bdi", label), make("span", right === null ? "" : right ? " ✓" : " ✗"), make("div", confidence, { className: "soft" }));
+      td.lastChild.style.whiteSpace = "nowrap";
+      if (right !== null) td.ariaLabel = `${label}, ${right ? "right" : "wrong"}${confidence ? `, ${confidence}` : ""}`;
+      tr.append(td);
+    }
+    body.append(tr);
+  }
+  whole.append(make("caption", "Predictions of the probe of each layer"), thead, body);
+  scroll.append(whole);
+  return scroll;
+}
+
+// One side's tokens at this layer, and below them a heat map with a row for each layer.
+function strip(model, { most, layers }, { name, tokens, values }) {
+  const part = make("section");
+  part.append(make("h3", name));
+  const layer = model.get("layer");
+  const line = make("p", "", { className: "tokens", dir: "auto" });
+  tokens.forEach((token, i) => {
+    const value = values[layer]?.[i] ?? null;
+    const span = make("span", token, { title: short(value) });
+    span.style.background = tint(value, most);
+    if (value < 0) span.className = "signed";
+    line.append(span, " ");
+  });
+  const heat = make("canvas", "", { className: "heat", width: tokens.length, height: values.length });
+  heat.style.height = `${Math.min(240, CELL * values.length)}px`;
+  heat.role = "img";
+  heat.ariaLabel = `${name}: a row for each of ${values.length} layers, layer ${layers[0]} on top, a column for each of ${tokens.length} tokens`;
+  const pen = heat.getContext("2d");
+  values.forEach((row, l) => row.forEach((value, i) => { pen.fillStyle = tint(value, most); pen.fillRect(i, l, 1, 1); }));
+  const told = make("output", "", { className: "soft" });
+  heat.onpointermove = (event) => {
+    const box = heat.getBoundingClientRect();
+    const i = Math.floor(((event.clientX - box.left) / box.width) * tokens.length);
+    const l = Math.floor(((event.clientY - box.top) / box.height) * values.length);
+    if (values[l]?.[i] !== undefined) told.textContent = `layer ${layers[l]}, ${tokens[i]}: ${short(values[l][i])}`;
+  };
+  part.append(line, heat, told);
+  return part;
+}
+
+function attention({ name, tokens, weights, note }) {
+  const scroll = make("div", "", { className: "scroll" });
+  const whole = make("table"), head = make("tr"), thead = make("thead"), body = make("tbody");
+  head.append(make("th", "from ↓ to →"), ...tokens.map((token) => make("th", token, { scope: "col" })));
+  thead.append(head);
+  weights.forEach((row, i) => {
+    const tr = make("tr");
+    tr.append(make("th", tokens[i], { scope: "row" }));
+    for (const weight of row) {
+      const td = make("td", weight < 0.05 ? "" : weight.toFixed(2), { className: "n" });
+      td.style.background = tint(weight, 1);
+      tr.append(td);
+    }
+    body.append(tr);
+  });
+  whole.append(thead, body);
+  scroll.append(make("h3", name), make("p", note, { className: "soft" }), whole);
+  return scroll;
+}
+
+export default { render({ model, el }) {
+  el.classList.add("pk");
+  const [ask, stop] = asker(model);
+  const title = make("h2", "Example");
+  const about = make("div"), near = make("div"), says = make("div"), strips = make("div", "", { className: "two" }), heads = make("div");
+  title.setAttribute("aria-live", "polite");
+  const kinds = make("label", "tokens by"), kind = make("select", "", { ariaLabel: "tokens by" });
+  kind.append(...model.get("kinds").map(([value, text]) => make("option", text, { value })));
+  const unit = make("input", "", { type: "number", min: 0, value: 0 }), units = make("label", "unit");
+  units.append(unit);
+  kinds.append(kind);
+  const bar = make("div", "", { className: "bar" });
+  bar.append(kinds, units);
+  const look = make("button", "show attention"), head = make("input", "", { type: "number", min: 0, value: 0 }), headed = make("label", "head");
+  const block = make("input", "", { type: "number", min: 0, value: 0 }), blocked = make("label", "block");
+  headed.append(head);
+  blocked.append(block);
+  const attend = make("div", "", { className: "bar" });
+  attend.append(blocked, headed, look);
+  el.append(title, about, says, near, bar, strips, attend, heads);
+  el.role = "region";
+  el.ariaLabel = "One example";
+  const choose = (index) => { model.set("example", index); model.save_changes(); };
+  let current = null, strip_ = null;
+
+  const refuse = (at, { error }) => { at.replaceChildren(make("p", error, { className: "error" })); };
+  const drawStrips = () => {
+    if (strip_) strips.replaceChildren(...strip_.sides.map((side) => strip(model, strip_, side)), make("p", strip_.note, { className: "soft" }));
+  };
+  const askStrips = async () => {
+    strip_ = null;
+    units.hidden = kind.value !== "unit";
+    bar.hidden = model.get("example") < 0 || !kind.options.length;
+    strips.replaceChildren();
+    if (bar.hidden) return;
+    const found = await ask("strip", { index: model.get("example"), step: model.get("step"), kind: kind.value, unit: Number(unit.value) });
+    if (found.index !== model.get("example")) return;
+    if (found.error) { refuse(strips, found); return; }
+    strip_ = found;
+    drawStrips();
+  };
+  const askExample = async () => {
+    const index = model.get("example");
+    const asked = { index, step: model.get("step"), layer: model.get("layer") };
+    heads.replaceChildren();
+    attend.hidden = index < 0 || !model.get("attends");
+    if (index < 0) {
+      title.textContent = "Example";
+      about.replaceChildren(make("p", "Click a point to see its text, its tokens and its neighbours.", { className: "soft" }));
+      for (const part of [near, says]) part.replaceChildren();
+      return;
+    }
+    const found = await ask("example", asked);
+    if (index !== model.get("example") || asked.layer !== model.get("layer") || asked.step !== model.get("step")) return;
+    if (found.error) { refuse(about, found); return; }
+    current = found;
+    title.textContent = `Example ${found.id}, layer ${model.get("layers")[asked.layer]}`;
+    about.replaceChildren(...facts(model, found));
+    says.replaceChildren(predictions(found.predictions));
+    near.replaceChildren(neighbours(model, found.neighbours, choose));
+  };
+  look.onclick = async () => {
+    const found = await ask("attention", { index: model.get("example"), step: model.get("step"), block: Number(block.value), head: Number(head.value) });
+    if (found.error) refuse(heads, found); else heads.replaceChildren(...found.sides.map(attention));
+  };
+  kind.onchange = askStrips;
+  unit.onchange = askStrips;
+  const moved = () => { askExample(); drawStrips(); };
+  const changed = () => { askExample(); askStrips(); };
+  model.on("change:example", changed);
+  model.on("change:step", changed);
+  model.on("change:layer", moved);
+  changed();
+  return () => { stop(); model.off("change:example", changed); model.off("change:step", changed); model.off("change:layer", moved); };
+} };

@@ -1,0 +1,73 @@
+// The selected examples: how many, which, and how they differ from the rest.
+const make = (tag, text = "", props = {}) => Object.assign(document.createElement(tag), { textContent: text }, props);
+
+function table(rows) {
+  const scroll = make("div", "", { className: "scroll" });
+  const whole = make("table"), thead = make("thead"), head = make("tr"), body = make("tbody");
+  const columns = ["", "selected", "rest", "difference", "95 % interval"];
+  head.append(...columns.map((text, i) => make("th", text, { scope: "col", className: i ? "n" : "" })));
+  thead.append(head);
+  for (const [name, ...cells] of rows) {
+    const tr = make("tr");
+    tr.append(make("th", name, { scope: "row" }), ...cells.map((text) => make("td", text, { className: "n" })));
+    body.append(tr);
+  }
+  whole.append(make("caption", "The selection and the rest"), thead, body);
+  scroll.append(whole);
+  return scroll;
+}
+
+export default { render({ model, el }) {
+  el.classList.add("pk");
+  let last = 0, ids = [];
+  const count = make("h2");
+  count.setAttribute("aria-live", "polite");
+  const clear = make("button", "clear"), compare = make("button", "compare with the rest"), save = make("button", "save ids");
+  const bar = make("div", "", { className: "bar" }), compared = make("div"), list = make("ol", "", { className: "list" });
+  const hint = make("p", "", { className: "soft" });
+  bar.append(compare, save, clear);
+  el.append(count, bar, compared, list, hint);
+  el.role = "region";
+  el.ariaLabel = "Selected examples";
+  const ask = (question) => model.send({ question, number: ++last, step: model.get("step"), layer: model.get("layer") });
+  const choose = (index) => { model.set("example", index); model.save_changes(); };
+  const draw = () => {
+    const n = model.get("selected").byteLength / 4;
+    count.textContent = n ? `${n.toLocaleString("en")} of ${model.get("n").toLocaleString("en")} selected` : "Nothing is selected";
+    bar.hidden = list.hidden = !n;
+    compared.replaceChildren();
+    list.replaceChildren();
+    hint.textContent = n ? "" : "Draw a lasso on a map (its button is left of the map), or click a cell of the table.";
+    if (n) ask("selection");
+  };
+  const answer = (message) => {
+    if (message.number !== last) return;
+    if (message.error) { compared.replaceChildren(make("p", message.error, { className: "error" })); return; }
+    if (message.question === "compare") {
+      compared.replaceChildren(table(message.rows), ...message.notes.map((text) => make("p", text, { className: "soft" })));
+      return;
+    }
+    ids = message.ids;
+    list.replaceChildren(...message.items.map(({ index, text, label }) => {
+      const button = make("button", "", { title: "show this example" });
+      button.append(make("bdi", text), make("span", label ? ` (${label})` : "", { className: "soft" }));
+      button.onclick = () => choose(index);
+      const li = make("li");
+      li.append(button);
+      return li;
+    }));
+    if (ids.length > message.items.length) list.append(make("li", `and ${(ids.length - message.items.length).toLocaleString("en")} more`, { className: "soft" }));
+    hint.textContent = model.get("hint");
+  };
+  compare.onclick = () => ask("compare");
+  clear.onclick = () => { model.set("selected", new DataView(new ArrayBuffer(0))); model.save_changes(); };
+  save.onclick = () => {
+    const url = URL.createObjectURL(new Blob([ids.join("\n") + "\n"], { type: "text/plain" }));
+    make("a", "", { href: url, download: "selection.txt" }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 1000);
+  };
+  model.on("msg:custom", answer);
+  model.on("change:selected", draw);
+  draw();
+  return () => { model.off("msg:custom", answer); model.off("change:selected", draw); };
+} };

@@ -1,0 +1,290 @@
+"""The view: linked maps and panels as widgets, and what is selected in them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import numpy as np
+import traitlets as t
+from ipywidgets import GridBox, Layout, VBox
+
+from probekit.errors import ProbekitError, UsageError, did_you_mean
+from probekit.explore.colours import Colour, colours
+from probekit.explore.maps import appearance, height, new_map, points
+from probekit.explore.panels import captions, first_state, values
+from probekit.explore.places import methods, place
+from probekit.explore.questions import answer, short_texts
+from probekit.explore.selection import Selection
+from probekit.explore.widgets import PANELS
+from probekit.runtime import Progress, no_progress
+
+if TYPE_CHECKING:
+    from probekit.analyses.exploration.scene import Scene
+
+__all__ = ["View"]
+
+LOG = logging.getLogger(__name__)
+SHARED: Final = ("layer", "step", "method", "colour", "selected", "example", "dark")
+
+
+class View(t.HasTraits):
+    """Linked maps of a scene with their panels; the last expression of a notebook cell shows them.
+
+    Attributes
+    ----------
+    layer, step : int
+        Positions of the layer and of the model on the right. Set them to move the maps.
+    method, colour : str
+        Projection and colour of the maps.
+    example : int
+        Position of the example shown in the example panel; -1 if none.
+    scene : Scene
+        What is shown.
+    """
+
+    layer, step, example = t.Int(0), t.Int(1), t.Int(-1)
+    method, colour = t.Unicode(), t.Unicode()
+    selected, dark = t.Bytes(), t.Bool(default_value=False)
+
+    def __init__(
+        self, scene: Scene, state: Mapping[str, Any] | str | Path | None = None, *, made_by: str = "probekit.explore"
+    ) -> None:
+        self.scene: Final = scene
+        self.made_by: Final = made_by
+        self._colours: dict[str, Colour] = {colour.name: colour for colour in colours(scene)}
+        super().__init__(**first_state(scene, list(self._colours.values())))
+        self._hears = True
+        view_sync = uuid4().hex
+        self.maps = [new_map(short_texts(scene), view_sync) for _ in scene.sides[:2]]
+        known = values(scene, list(self._colours.values()))
+        self._panels = {name: kind(**known.get(name, {})) for name, kind in PANELS.items()}
+        for name, panel in self._panels.items():
+            for trait in set(SHARED) & set(panel.trait_names()) if name not in ("left", "right") else ():
+                t.link((self, trait), (panel, trait))
+            panel.on_msg(self._ask)
+        for one, name in zip(self.maps, ("left", "right"), strict=False):
+            self._panels[name].observe(
+                lambda change, one=one: setattr(one, "height", height(change["new"])), names="width"
+            )
+        for number, one in enumerate(self.maps):
+            one.observe(lambda change, at=number: self._map_selected(at, change["new"]), names="selection")
+            one.observe(lambda change, at=number: self._map_hovered(at, change["new"]), names="hovering")
+        self.observe(self._redraw, names=["layer", "step", "method", "colour", "dark"])
+        self.observe(self._show_selection, names="selected")
+        self.observe(self._show_example, names="example")
+        if state is not None:
+            self.state = state
+        self._draw(moves=False)
+        self._show_selection()
+        self.widget: Final = self._laid_out()
+
+    def _laid_out(self) -> VBox:
+        """The widget of the whole view: maps side by side, below each other where there is no room."""
+        columns = Layout(grid_template_columns="repeat(auto-fit, minmax(min(100%, 340px), 1fr))", grid_gap="4px 12px")
+        framed = []
+        for one, name in zip(self.maps, ("left", "right"), strict=False):
+            box = VBox([one, self._panels[name]])
+            box.add_class("pk-map")
+            framed.append(box)
+        panel = self._panels
+        below = GridBox([panel["curve"], panel["selection"]], layout=columns)
+        return VBox([panel["controls"], GridBox(framed, layout=columns), below, panel["example"], panel["units"]])
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        return self.widget._repr_mimebundle_(**kwargs)
+
+    def __repr__(self) -> str:
+        return (
+            f"<View of {self.scene!r}: layer {self.scene.layers[self.layer]}, {len(self.selection.indices):,} selected>"
+        )
+
+    @t.validate("layer", "step", "example")
+    def _is_position(self, proposal: Any) -> int:
+        name, value = proposal["trait"].name, proposal["value"]
+        last = {"layer": len(self.scene.layers), "step": len(self.scene.sides), "example": len(self.scene.ids)}[
+            name
+        ] - 1
+        first = -1 if name == "example" else 0
+        if not first <= value <= last:
+            raise UsageError(f"{name} is {value}; it must be from {first} to {last}.")
+        return int(value)
+
+    @t.validate("method", "colour")
+    def _is_known(self, proposal: Any) -> str:
+        name, value = proposal["trait"].name, proposal["value"]
+        known = methods(self.scene) if name == "method" else list(self._colours)
+        if value not in known:
+            raise UsageError(f"{name} is {value!r}; {did_you_mean(value, known)}")
+        return str(value)
+
+    def _redraw(self, change: Any) -> None:
+        self._draw(moves=change["name"] not in ("colour", "dark"))
+
+    def _draw(self, *, moves: bool) -> None:
+        """Put the points of the layer on the maps; ``moves`` is whether they have other places than before."""
+        colour = self._colours[self.colour]
+        self._panels["controls"].legend = colour.legend()
+        for side, one, panel in zip((0, self.step), self.maps, ("left", "right"), strict=False):
+            with one.hold_sync():
+                for name, value in appearance(colour, dark=self.dark).items():
+                    setattr(one, name, value)
+                one.transition_points, one.non_spatial_points_update = moves, not moves
+                at = place(self.scene, side, self.method, self.layer)
+                one.points = points(at.xy, colour.at(side, self.step, self.layer))
+            with self._panels[panel].hold_sync():
+                for name, text in captions(self.scene, side, self.method, self.layer).items():
+                    setattr(self._panels[panel], name, text)
+
+    def _map_selected(self, at: int, found: Any) -> None:
+        if not self._hears:
+            return
+        chosen = np.unique(np.asarray([] if found is None else found, dtype=np.uint32))
+        self._hears = False
+        try:
+            for number, one in enumerate(self.maps):
+                if number != at:
+                    one.selection = chosen
+            self.selected = chosen.tobytes()
+            if len(chosen) == 1:
+                self.example = int(chosen[0])
+        finally:
+            self._hears = True
+
+    def _show_selection(self, _: Any = None) -> None:
+        if not self._hears:
+            return
+        self._hears = False
+        try:
+            for one in self.maps:
+                one.selection = self.selection.indices.astype(np.uint32)
+        finally:
+            self._hears = True
+
+    def _map_hovered(self, at: int, found: int | None) -> None:
+        if self._hears:
+            self._hover(-1 if found is None else found, but=at)
+
+    def _show_example(self, change: Any) -> None:
+        self._hover(change["new"])
+
+    def _hover(self, index: int, but: int = -1) -> None:
+        self._hears = False
+        try:
+            for number, one in enumerate(self.maps):
+                if number != but:
+                    one.hovering = index
+        finally:
+            self._hears = True
+
+    def _ask(self, panel: Any, message: Mapping[str, Any], _: Any) -> None:
+        """Answer a question of a panel."""
+        try:
+            found = answer(self.scene, message, self.selection.indices)
+        except ProbekitError as error:
+            found = {"error": str(error)}
+        except Exception as error:  # the reader sees it where it was asked; the log has the traceback
+            LOG.exception("a question of the explorer failed: %s", message)
+            found = {"error": f"an error inside probekit, {type(error).__name__}: {error}"}
+        panel.send(
+            {
+                "question": message.get("question"),
+                "number": message.get("number"),
+                "index": message.get("index"),
+                **found,
+            }
+        )
+
+    @property
+    def selection(self) -> Selection:
+        """The selected examples."""
+        chosen = np.frombuffer(self.selected, np.uint32).astype(np.int64)
+        return Selection(self.scene, chosen, self.scene.layers[self.layer])
+
+    def select(self, ids: Iterable[str]) -> None:
+        """Select examples by id; raises UsageError for ids that the scene does not have."""
+        place_of = {id_: i for i, id_ in enumerate(self.scene.ids.tolist())}
+        wanted = list(ids)
+        if unknown := [id_ for id_ in wanted if id_ not in place_of]:
+            raise UsageError(f"{len(unknown)} of {len(wanted)} ids are not shown, such as {unknown[0]!r}.")
+        self.selected = np.unique(np.array([place_of[id_] for id_ in wanted], dtype=np.uint32)).tobytes()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the view shows, as JSON: assign it to another view of the same caches, or pass it as ``state``."""
+        scene = self.scene
+        return {
+            "layer": scene.layers[self.layer], "right": scene.sides[self.step].name, "method": self.method,
+            "colour": self.colour, "selected": self.selection.ids,
+            "example": None if self.example < 0 else str(scene.ids[self.example]),
+        }  # fmt: skip
+
+    @state.setter
+    def state(self, given: Mapping[str, Any] | str | Path) -> None:
+        state = read_state(given)
+        scene = self.scene
+        with self.hold_trait_notifications():
+            if "layer" in state:
+                self.layer = _position(state["layer"], scene.layers, "layer")
+            if "right" in state:
+                self.step = _position(state["right"], [side.name for side in scene.sides], "right")
+            for name in ("method", "colour"):
+                if name in state:
+                    setattr(self, name, state[name])
+            if state.get("example") is not None:
+                self.example = _position(state["example"], scene.ids.tolist(), "example")
+        if "selected" in state:
+            self.select(state["selected"])
+
+    def save(self, path: str | Path = "explore.html", *, progress: Progress = no_progress) -> Path:
+        """Write one self-contained page with these maps and panels; it needs no network.
+
+        Parameters
+        ----------
+        path : path
+            The file to write, .html.
+        progress : callable
+            Receives the progress of the work.
+
+        Returns
+        -------
+        Path
+            ``path``.
+        """
+        from probekit.explore.page import save_page
+
+        return save_page(self, path, progress)
+
+    def close(self) -> None:
+        """Close the widgets, and the caches that the scene opened."""
+        for one in (*self.maps, *self._panels.values(), self.widget):
+            one.close()
+        self.scene.close()
+
+
+def read_state(given: Mapping[str, Any] | str | Path) -> dict[str, Any]:
+    """A state: a mapping, JSON, or a file with JSON."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    text = (
+        given if isinstance(given, str) and given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
+    )
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"state is not JSON ({error}); give what view.state returned.") from None
+    if not isinstance(found, dict):
+        raise UsageError("state is JSON, but not an object; give what view.state returned.")
+    return found
+
+
+def _position(name: Any, known: Any, what: str) -> int:
+    if name not in known:
+        raise UsageError(
+            f"the state's {what} is {name!r}, which is not shown; {did_you_mean(str(name), list(known)[:50])}"
+        )
+    return list(known).index(name)

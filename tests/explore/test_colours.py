@@ -1,0 +1,119 @@
+"""What maps show, as arrays: colours, outcomes, places and captions. Needs no browser and no extra."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scenes import SCRIPT, a_scene
+
+from probekit.explore.colours import GAINED, LOST, STEPS, colours, outcomes
+from probekit.explore.curves import panels
+from probekit.explore.places import MARGIN, caption, methods, place
+
+
+def named(scene):
+    return {colour.name: colour for colour in colours(scene)}
+
+
+def test_all_colours_have_a_place_in_their_palette():
+    found = named(a_scene(sides=3))
+    assert list(found) == ["label", "prediction", "error", "change", "confidence", "length", "movement"]
+    for colour in found.values():
+        assert colour.values.dtype == np.uint8
+        assert colour.values.max() < len(colour.palette)
+        assert colour.values.shape[-1] == 120
+        assert all(c.startswith("#") and len(c) == 7 for c in colour.palette)
+
+
+def test_labels_and_predictions_share_their_colours():
+    scene = a_scene()
+    found = named(scene)
+    label, prediction = found["label"], found["prediction"]
+    assert label.palette == prediction.palette
+    agrees = prediction.at(1, 1, 3) == label.at(0, 1, 0)
+    np.testing.assert_array_equal(agrees, scene.sides[1].prediction[3] == scene.labels)
+
+
+def test_many_classes_share_one_colour():
+    scene = dataclasses.replace(a_scene(n=400, classes=4), label_names=tuple(f"c{i}" for i in range(20)))
+    scene = dataclasses.replace(scene, labels=np.r_[np.arange(400) % 20, [-1]][:400].astype(np.int64))
+    scene.labels[:3] = -1
+    label = named(scene)["label"]
+    assert label.labels[-2:] == ("15 others", "missing")
+    assert set(label.at(0, 1, 0)[:3]) == {len(label.palette) - 1}
+    assert len(set(label.palette[: len(label.labels) - 2])) == 5
+
+
+def test_outcomes_are_the_table():
+    scene = a_scene(sides=3)
+    found = outcomes(scene)
+    assert found.shape == (2, 4, 120)
+    right = [side.prediction[2] == scene.labels for side in scene.sides]
+    assert ((found[1, 2] == GAINED) == (~right[0] & right[2])).all()
+    assert ((found[1, 2] == LOST) == (right[0] & ~right[2])).all()
+    change = named(scene)["change"]
+    np.testing.assert_array_equal(change.at(0, 2, 2), found[1, 2])  # both maps show the pair
+    np.testing.assert_array_equal(change.at(2, 2, 2), found[1, 2])
+
+
+def test_numbers_are_scaled_and_missing_values_are_grey():
+    scene = a_scene()
+    scene.movement[0, 1, 5] = np.nan
+    colour = named(scene)["movement"]
+    assert colour.is_number
+    assert colour.at(1, 1, 1)[5] == STEPS
+    values, codes = np.delete(scene.movement[0, 1], 5), np.delete(colour.at(1, 1, 1), 5)
+    order = np.argsort(values)
+    assert (np.diff(codes[order].astype(int)) >= 0).all()
+
+
+def test_labels_that_are_numbers():
+    scene = a_scene()
+    labels = np.linspace(0, 5, 120)
+    labels[7] = np.nan
+    sides = [dataclasses.replace(side, prediction=np.tile(labels, (4, 1))) for side in scene.sides]
+    scene = dataclasses.replace(scene, labels=labels, label_names=(), sides=tuple(sides))
+    found = named(scene)
+    assert "error" not in found
+    assert found["label"].labels == ("0", "5")
+    np.testing.assert_array_equal(found["label"].at(0, 1, 0), found["prediction"].at(1, 1, 2))
+
+
+def test_a_scene_without_predictions_or_a_second_side():
+    scene = a_scene(sides=1)
+    bare = dataclasses.replace(scene.sides[0], prediction=None, confidence=None, curve=None)
+    scene = dataclasses.replace(scene, sides=(bare,))
+    assert list(named(scene)) == ["label", "length"]
+    assert len(outcomes(scene)) == 0
+    assert panels(scene) == []
+
+
+def test_places_keep_the_shape_and_are_inside():
+    scene = a_scene()
+    xy = scene.sides[1].maps["pca"].xy[3]
+    found = place(scene, 1, "pca", 3)
+    assert np.abs(found.xy).max() == pytest.approx(MARGIN, abs=1e-6)
+    scale = MARGIN / found.half
+    np.testing.assert_allclose(np.diff(found.xy, axis=0), scale * np.diff(xy, axis=0), atol=1e-5)
+
+
+def test_captions_say_how_far_to_trust():
+    scene = a_scene()
+    assert methods(scene) == ["pca", "tsne"]
+    text = caption(scene, 0, "pca", 2)
+    assert "layer 2" in text
+    assert "30 % and 20 % of the variance" in text
+    assert "trustworthiness 0.90; continuity 0.90" in text
+    assert "variance" not in caption(scene, 0, "tsne", 2)
+
+
+def test_curves_have_intervals_and_controls():
+    [panel] = panels(a_scene(sides=2))
+    assert panel["title"] == "Probe: Accuracy"
+    gold = [curve for curve in panel["curves"] if not curve["control"]]
+    controls = [curve for curve in panel["curves"] if curve["control"]]
+    assert [curve["side"] for curve in gold] == [0, 1]
+    assert len(gold[0]["values"]) == 4
+    assert gold[0]["low"][0] == pytest.approx(gold[0]["values"][0] - 0.05)
+    assert {curve["name"] for curve in controls} == {"pretrained, shuffled labels", "step 10, shuffled labels"}
+    assert SCRIPT not in panel["title"]

@@ -1,0 +1,162 @@
+"""The view in Python: traits, links between maps, selection and state."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from scenes import a_scene
+
+from probekit.errors import UsageError
+
+for package in ("anywidget", "jscatter"):
+    pytest.importorskip(package, reason="needs the extra 'explore'")
+
+from probekit.explore.places import place
+from probekit.explore.view import View
+
+
+def panel(view, name):
+    return view._panels[name]
+
+
+def test_a_selection_on_one_map_is_on_the_other(view):
+    left, right = view.maps
+    left.selection = np.array([7, 3], np.uint32)
+    assert view.selection.ids == ["e3", "e7"]
+    np.testing.assert_array_equal(right.selection, [3, 7])
+    right.selection = np.array([5], np.uint32)
+    np.testing.assert_array_equal(left.selection, [5])
+    assert view.selection.ids == ["e5"]
+    assert view.example == 5
+    left.selection = None
+    assert view.selection.ids == []
+    assert len(right.selection) == 0
+
+
+def test_a_panel_selects_on_both_maps(view):
+    panel(view, "curve").selected = np.array([2, 9], np.uint32).tobytes()
+    for one in view.maps:
+        np.testing.assert_array_equal(one.selection, [2, 9])
+    assert panel(view, "selection").selected == view.selected
+
+
+def test_hover_is_linked(view):
+    left, right = view.maps
+    left.hovering = 4
+    assert right.hovering == 4
+    left.hovering = None
+    assert right.hovering == -1
+
+
+def test_the_layer_moves_the_points(view):
+    for layer in (0, 3):
+        view.layer = layer
+        assert {panel(view, name).layer for name in ("controls", "curve", "example")} == {layer}
+        for side, one in zip((0, view.step), view.maps, strict=True):
+            np.testing.assert_array_equal(one.points[:, :2], place(view.scene, side, "pca", layer).xy)
+    panel(view, "controls").layer = 1
+    assert view.layer == 1
+    assert f"layer {view.scene.layers[1]};" in panel(view, "left").text
+
+
+def test_the_step_changes_the_right_map_only(view):
+    before = [np.array(one.points) for one in view.maps]
+    view.step = 2
+    np.testing.assert_array_equal(view.maps[0].points, before[0])
+    assert (view.maps[1].points != before[1]).any()
+    assert panel(view, "right").name == "step 20"
+
+
+def test_colour_and_paper(view):
+    view.colour = "confidence"
+    assert view.maps[0].points[:, 2].max() > 2
+    assert panel(view, "controls").legend["kind"] == "number"
+    light = view.maps[0].background_color
+    panel(view, "controls").dark = True
+    assert view.maps[0].background_color != light
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("layer", 9, "layer is 9; it must be from 0 to 3"),
+        ("step", 3, "step is 3; it must be from 0 to 2"),
+        ("method", "pcb", "did you mean pca"),
+        ("colour", "labels", "did you mean label"),
+    ],
+)
+def test_a_value_that_is_not_there(view, name, value, message):
+    before = getattr(view, name)
+    with pytest.raises(UsageError, match=message):
+        setattr(view, name, value)
+    assert getattr(view, name) == before
+
+
+def test_state_is_json_and_comes_back(view, tmp_path):
+    view.layer, view.step, view.colour, view.method, view.example = 1, 2, "length", "tsne", 8
+    view.select(["e4", "e2"])
+    text = json.dumps(view.state)
+    path = tmp_path / "state.json"
+    path.write_text(text)
+    for given in (text, json.loads(text), path):
+        other = View(a_scene(sides=3), given)
+        assert other.state == view.state
+        assert other.selection.ids == ["e2", "e4"]
+        np.testing.assert_array_equal(other.maps[1].selection, [2, 4])
+        np.testing.assert_array_equal(other.maps[1].points, view.maps[1].points)
+        other.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("{", "not JSON"), ("{}[", "not JSON"), ({"layer": "x"}, "layer is 'x'"),
+        ({"selected": ["nobody"]}, "1 of 1 ids"), ({"right": "other"}, "right is 'other'"),
+    ],
+)  # fmt: skip
+def test_a_state_of_something_else(state, message):
+    with pytest.raises(UsageError, match=message):
+        View(a_scene(), state)
+
+
+def test_questions_are_a_closed_set(view):
+    sent = []
+    example = panel(view, "example")
+    example.send = sent.append
+    for message in (
+        {"question": "eval", "number": 1},
+        {"question": "example", "number": 2, "index": 10**6, "layer": 0, "step": 1},
+    ):
+        view._ask(example, message, [])
+    assert "not a question" in sent[0]["error"]
+    assert "index is 1000000" in sent[1]["error"]
+    view._ask(example, {"question": "example", "number": 3, "index": 1, "layer": 0, "step": 1}, [])
+    assert sent[2]["id"] == "e1"
+    assert sent[2]["number"] == 3
+    assert [side["name"] for side in sent[2]["predictions"]["sides"]] == ["pretrained", "step 10"]
+
+
+def test_one_model_has_one_map():
+    one = View(a_scene(sides=1))
+    assert len(one.maps) == 1
+    one.select(["e1"])
+    np.testing.assert_array_equal(one.maps[0].selection, [1])
+    assert panel(one, "curve").outcomes == b""
+    one.close()
+
+
+def test_no_texts():
+    scene = a_scene(texts=False)
+    one = View(dataclasses.replace(scene, movement=None))
+    assert one.scene.texts is None
+    one.close()
+
+
+def test_it_is_shown_by_its_name(view):
+    assert "4 layers" in repr(view)
+    assert (
+        "application/vnd.jupyter.widget-view+json" in view._repr_mimebundle_()[0]
+        if isinstance(view._repr_mimebundle_(), tuple)
+        else view._repr_mimebundle_()
+    )
