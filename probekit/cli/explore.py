@@ -58,8 +58,8 @@ def explore(
         The page to write, .html.
     """
     from probekit.cli.progress import bar
+    from probekit.explore.build import check_page
     from probekit.explore.build import explore as explore_caches
-    from probekit.explore.page import check_page
 
     began = monotonic()
     check_page(out)

@@ -14,36 +14,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.explore.build import PAGE, check_page
 from probekit.explore.colours import Colour, colours, correct
 from probekit.explore.maps import appearance
 from probekit.explore.panels import captions, values
 from probekit.explore.places import methods, place
 from probekit.explore.questions import facts
 from probekit.explore.stored import stored
-from probekit.files import MARK, FileKind, is_sealed, write
+from probekit.files import MARK, write
 from probekit.runtime import Progress, no_progress
 
 if TYPE_CHECKING:
     from probekit.analyses.exploration.scene import Scene
     from probekit.explore.view import View
 
-__all__ = ["MOST", "check_page", "save_page"]
+__all__ = ["MOST", "save_page"]
 
 MOST = 20_000
 """Points of a page, at most."""
 LONGEST = 10_000
 """Characters of a text, at most."""
-PAGE = FileKind("a page as probekit wrote it", is_sealed)
 MODULES = ("controls", "caption", "curve", "selection", "example", "units")
-
-
-def check_page(path: Path) -> None:
-    """Raise UsageError if a page cannot be written there."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; give a file name, such as {path / 'explore.html'}.")
-    if path.suffix != ".html":
-        raise UsageError(f"the explorer is saved as one HTML page; name it {path.with_suffix('.html')}.")
-    PAGE.check(path)
 
 
 def save_page(view: View, path: str | Path, progress: Progress = no_progress) -> Path:
@@ -117,7 +108,12 @@ def _module(name: str) -> str:
 
 def _panels(known: Mapping[str, Any], scene: Scene) -> dict[str, Any]:
     blank: dict[str, Any] = {"name": "", "text": "", "note": "", "width": 0}
-    first: dict[str, dict[str, Any]] = {"controls": {"legend": {}}, "left": blank, "right": blank, "example": {"attends": False}}
+    first: dict[str, dict[str, Any]] = {
+        "controls": {"legend": {}},
+        "left": blank,
+        "right": blank,
+        "example": {"attends": False},
+    }
     hint = {"hint": ""}
     merged = {name: {**first.get(name, {}), **known.get(name, {})} for name in (*first, *known)}
     merged["selection"] |= hint
@@ -138,9 +134,9 @@ def _captions(scene: Scene) -> list[dict[str, list[list[str]]]]:
 
 def _map(widget: Any) -> dict[str, Any]:
     """The traits of a map that do not depend on the scene."""
-    skipped = {"points", "selection", "layout", "tabbable", "tooltip", "keys", "comm", "filter"}
+    skipped = {"points", "selection", "layout", "tabbable", "tooltip", "filter", "dom_element_id", "view_sync"}
     state = {k: v for k, v in widget.get_state().items() if not k.startswith("_") and k not in skipped}
-    return json.loads(json.dumps(state, default=float)) | {"filter": None, "hovering": None}
+    return json.loads(json.dumps(state, default=float)) | {"filter": None, "hovering": None, "view_sync": "page"}
 
 
 def _arrays(scene: Scene, shown: Sequence[Colour]) -> dict[str, np.ndarray]:

@@ -144,7 +144,7 @@ def test_an_example_is_asked_and_shown_as_text(module):
         "([a, b]) => { fire('msg:custom', {...a, number: 1}); fire('msg:custom', {...b, number: 2}); }", [FOUND, STRIP]
     )
     page.get_by_role("heading", name="Example e3, layer 1").wait_for()
-    assert page.locator(".text").all_inner_texts() == [text.strip() for text in HARD]
+    assert [text.strip() for text in page.locator(".text").all_inner_texts()] == [text.strip() for text in HARD]
     assert page.locator("script").count() == page.locator("b").count() == 0
     assert page.evaluate("getComputedStyle(document.querySelectorAll('.text')[1]).direction") == "rtl"
     assert page.locator(".text").nth(3).bounding_box()["height"] < 200

@@ -1,11 +1,28 @@
-// What a map shows, in words; it also names the map for screen readers and reports how wide it is.
+// What a map shows, in words. It names the map for screen readers, reports how wide it is, and keeps it up to date.
 const make = (tag, text = "", props = {}) => Object.assign(document.createElement(tag), { textContent: text }, props);
+
+// jupyter-scatter refuses points that come while it draws others; the last ones wait here instead.
+function drawLast(api) {
+  const draw = api.draw;
+  let next = null, working = null;
+  const work = async () => {
+    while (next) {
+      if (api.get("isDrawing")) { await new Promise(requestAnimationFrame); continue; }
+      const given = next;
+      next = null;
+      await draw(...given);
+    }
+  };
+  api.draw = (...given) => {
+    next = given;
+    working ??= work().catch(() => {}).finally(() => { working = null; }); // it fails when the map is closed
+    return working;
+  };
+}
 
 export default { render({ model, el }) {
   el.classList.add("pk");
-  const name = make("h3");
-  const text = make("p", "", { className: "soft" });
-  const note = make("p", "", { className: "error" });
+  const name = make("h3"), text = make("p", "", { className: "soft" }), note = make("p", "", { className: "error" });
   text.setAttribute("aria-live", "polite");
   el.append(name, text, note);
   const draw = () => {
@@ -16,14 +33,23 @@ export default { render({ model, el }) {
     const map = el.closest(".pk-map");
     if (map) { map.role = "group"; map.ariaLabel = `Map of ${name.textContent}. ${text.textContent}`; }
   };
-  const names = ["name", "text", "note"];
-  for (const one of names) model.on(`change:${one}`, draw);
-  draw();
-  const placed = requestAnimationFrame(draw); // el is in the page only now
+  let frame;
+  const attach = () => { // the map may be drawn later than its caption
+    const map = [...(el.closest(".pk-map")?.querySelectorAll("div") ?? [])].find(({ api }) => api);
+    if (map) { draw(); drawLast(map.api); } else frame = requestAnimationFrame(attach);
+  };
   const box = new ResizeObserver(() => {
     const width = Math.round(text.getBoundingClientRect().width);
     if (width && width !== model.get("width")) { model.set("width", width); model.save_changes(); }
   });
   box.observe(text);
-  return () => { box.disconnect(); cancelAnimationFrame(placed); for (const one of names) model.off(`change:${one}`, draw); };
+  const names = ["name", "text", "note"];
+  for (const one of names) model.on(`change:${one}`, draw);
+  draw();
+  attach();
+  return () => {
+    box.disconnect();
+    cancelAnimationFrame(frame);
+    for (const one of names) model.off(`change:${one}`, draw);
+  };
 } };
