@@ -187,14 +187,17 @@ def permuted(a: Matrices, b: Matrices, orders: np.ndarray, run: Map) -> tuple[np
     theirs = ours if b is a else _tiles(b, everything, everything, run, diagonal=True)
     orders = np.concatenate([everything[None], orders])
 
+    moving = np.ascontiguousarray(np.moveaxis(theirs, 0, 2))  # layers last: one index reads the numbers of all
+    starts = range(0, a.n, 64)  # the upper triangle, in bands that stay in the processor's cache
+    bands = [ours[:, start : start + 64, start:].copy() for start in starts]
+    for band in bands:
+        band[:, :, : band.shape[1]] *= np.triu(np.ones((band.shape[1], band.shape[1]), band.dtype), 1)
+
     def of(order: np.ndarray) -> np.ndarray:
         total = np.zeros((a.count, b.count))
-        for start in range(0, a.n, 64):  # the upper triangle, in bands that stay in the processor's cache
-            rows, columns = slice(start, start + 64), slice(start, a.n)
-            band = ours[:, rows, columns].copy()
-            band[:, :, :64] *= np.triu(np.ones((band.shape[1], band[:, :, :64].shape[2]), band.dtype), 1)
-            moved = theirs[:, order[rows, None], order[columns][None]]
-            total += 2.0 * (band.reshape(a.count, -1) @ moved.reshape(b.count, -1).T)
+        for start, band in zip(starts, bands, strict=True):
+            moved = moving[order[start : start + 64]].take(order[start:], axis=1)
+            total += 2.0 * (band.reshape(a.count, -1) @ moved.reshape(-1, b.count))
         return total
 
     h = np.stack(run(of, orders))
