@@ -450,3 +450,22 @@ def predictivity(x, y, shares=(0.1, 0.5, 0.99)):
         hat += 1 / len(x)
         errors.append(sum((((y[i] - hat[i] @ y) / (1 - hat[i, i])) ** 2).sum() for i in rows))
     return 1 - min(errors) / total
+
+
+def neighbour_influence(ours, theirs, score):
+    """For each example j: its score, and what the others' gain if a copy of it takes the place of their k-th."""
+    out = []
+    for j in range(len(ours)):
+        change = 0.0
+        for i in range(len(ours)):
+            a, b = set(ours[i]), set(theirs[i])
+            before = score[len(a & b)]
+            if i == j:
+                change += before
+            if j in a:
+                a = (a - {ours[i][-1]}) | {"copy"}
+            if j in b:
+                b = (b - {theirs[i][-1]}) | {"copy"}
+            change += score[len(a & b)] - before
+        out.append(change)
+    return out

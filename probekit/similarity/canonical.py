@@ -15,38 +15,48 @@ from probekit.similarity.products import Map
 __all__ = ["CANONICAL", "Basis", "bases", "measure_canonical", "no_room", "procrustes_basis"]
 
 CANONICAL = ("cca", "svcca", "pwcca", "procrustes", "procrustes-angle")
+NOTHING = np.zeros((0, 0))
 DRAWS = 100  # permutations by default: each needs a decomposition for each pair
 REAL = 1e-6  # directions with less spread, relative to the first of standardised columns, are rounding
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Basis:
-    """An orthonormal basis (n, r) of a layer's columns, and ``rest`` (r, d): the centred columns are their product.
+    """An orthonormal basis of a layer's columns; for Procrustes, the layer itself with |X| = 1.
 
-    For Procrustes, the layer itself with |X| = 1 and no rest.
+    Attributes
+    ----------
+    u : ndarray
+        (n, r).
+    s : ndarray
+        (r,) singular values of what was decomposed.
+    rest : ndarray
+        (r, d) coordinates of the centred columns, if they are wanted.
     """
 
     u: np.ndarray
+    s: np.ndarray
     rest: np.ndarray
 
 
-def bases(layers: Layers, run: Map, *, variance: float | None = None) -> list[Basis]:
-    """Bases of the real rank of each layer; with ``variance``, of the first principal components that have so much."""
+def bases(layers: Layers, run: Map, *, variance: float | None = None, rest: bool = False) -> list[Basis]:
+    """Bases of the real rank of each layer; with ``variance``, of the first principal components that have so much.
+
+    Without it columns are standardised before their rank is judged, so that an outlying one hides no others.
+    """
 
     def of(x: np.ndarray) -> Basis:
         x64 = np.asarray(x, np.float64)
         spread = np.sqrt((x64**2).mean(0))
         real = spread > REAL * spread.max(initial=0)
         if not real.any():
-            return Basis(np.zeros((len(x), 0), x.dtype), np.zeros((0, x.shape[1])))
-        columns = x64 if variance is not None else x64[:, real] / spread[real]
-        u, s = _decomposed(columns)
+            return Basis(np.zeros((len(x), 0), x.dtype), np.zeros(0), np.zeros((0, x.shape[1])))
+        u, s = _decomposed(x64 if variance is not None else x64[:, real] / spread[real])
         keep = s > REAL * s[0]
         if variance is not None:
-            share = np.cumsum(s**2) / (s**2).sum()
-            keep &= np.arange(len(s)) <= np.searchsorted(share, variance)
+            keep &= np.arange(len(s)) <= np.searchsorted(np.cumsum(s**2) / (s**2).sum(), variance)
         u = u[:, keep]
-        return Basis(u.astype(x.dtype), u.T @ x64)
+        return Basis(u.astype(x.dtype), s[keep], u.T @ x64 if rest else NOTHING)
 
     return list(run(of, layers.x))
 
@@ -67,7 +77,7 @@ def _decomposed(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def procrustes_basis(layers: Layers) -> list[Basis]:
     """Each layer divided by its Frobenius norm."""
     norms = [np.linalg.norm(x) or 1.0 for x in layers.x]
-    return [Basis((x / norm).astype(x.dtype), np.zeros((0, 0))) for x, norm in zip(layers.x, norms, strict=True)]
+    return [Basis((x / norm).astype(x.dtype), np.zeros(0), NOTHING) for x, norm in zip(layers.x, norms, strict=True)]
 
 
 def _values(cross: np.ndarray) -> np.ndarray:
@@ -134,7 +144,7 @@ def measure_canonical(c: Comparison, name: str) -> Measured:
         a, b = (procrustes_basis(side) for side in (c.a, c.b))
     else:
         variance = c.options.variance if name == "svcca" else None
-        a = bases(c.a, c.run, variance=variance)
+        a = bases(c.a, c.run, variance=variance, rest=name == "pwcca")
         b = a if c.same else bases(c.b, c.run, variance=variance)
     score = SCORES[name]
     draws = DRAWS if c.options.permutations is None else c.options.permutations

@@ -122,7 +122,10 @@ def layer_pairs(
     units = None if codes is None else np.unique(codes[rows], return_inverse=True)[1]
     with workers(options.threads) as run:
         c = Comparison(ours, theirs, units, options, run, progress)
-        found = {name: one for measure, names in _jobs(options.measures) for name, one in measure(c, names).items()}
+        found: dict[str, Measured] = {}
+        for measure, names in _jobs(options.measures):
+            found |= measure(c, names)
+            progress("measures", len(found), len(options.measures))
         return {name: _pairs(c, name, found[name]) for name in options.measures}
 
 

@@ -16,6 +16,7 @@ from probekit.similarity.products import Map
 
 __all__ = ["FREEDOM", "measure_cca_r2", "measure_predictivity", "ridge_fits"]
 
+LARGE = 1 << 28  # numbers held at once
 FREEDOM = (0.1, 0.5, 0.99)
 """Degrees of freedom of the ridge regressions, as shares of the rank; each pair has the one that predicts best."""
 
@@ -56,7 +57,7 @@ def _projections(layers: Layers, run: Map) -> Matrices:
 
 def ridge_fits(basis: Basis) -> list[np.ndarray]:
     """F of H = FFᵀ, the fitted values of ridge regressions with a constant, one for each of FREEDOM; (n, r + 1)."""
-    s2 = np.maximum((basis.rest**2).sum(1, dtype=np.float64), 1e-300)
+    s2 = np.maximum(basis.s**2, 1e-300)
     constant = np.full((len(basis.u), 1), 1 / np.sqrt(len(basis.u)), basis.u.dtype)
     found = []
     for share in FREEDOM:
@@ -111,15 +112,25 @@ def _predicted(c: Comparison) -> Measured:
                 change[:, i, j] = (best.sum() / size * total - best) / size
 
     c.run(of, range(len(fits)))
-    found = null_products(c, lambda layers: _forms(layers, c.run), linear)
-    null = None
-    if found is not None:
-        sums, v, _, k = found
-        errors = (sums.ab + v).reshape(len(v), len(c.a), len(FREEDOM), len(c.b)).min(2)
-        m = k.n
-        null = 1 - errors / ((m / (m - 1)) ** 2 * np.maximum(k.vector.sum(1), 1e-300))
     ends = None if change is None else c.interval(value, change, fisher=False)
-    return Measured(value, ends, null)
+    return Measured(value, ends, _predicted_by_chance(c))
+
+
+def _predicted_by_chance(c: Comparison) -> np.ndarray | None:
+    """R² of all permutations; layers of a in groups, as their forms take memory."""
+    parts = []
+    for start in range(0, len(c.a), together := max(1, int(LARGE / (6 * max(x.size for x in c.a.x))))):
+
+        def forms(layers: Layers, part: slice = slice(start, start + together)) -> Matrices:
+            return _forms(Layers(layers.x[part], layers.constant[part]), c.run)
+
+        if (found := null_products(c, forms, linear)) is None:
+            return None
+        sums, v, _, k = found
+        errors = (sums.ab + v).reshape(len(v), -1, len(FREEDOM), len(c.b)).min(2)
+        total = (k.n / (k.n - 1)) ** 2 * np.maximum(k.vector.sum(1), 1e-300)
+        parts.append(1 - errors / total)
+    return np.concatenate(parts, axis=1)
 
 
 def _errors(fit: np.ndarray, y: np.ndarray) -> np.ndarray:
