@@ -116,3 +116,14 @@ def test_elmo_benchmark_runs(tmp_path: Path) -> None:
     assert len({rounds[0]["words"] for rounds in out.values()}) == 1
     row = next(line for line in done.stdout.splitlines() if line.startswith("| ours"))
     assert 0 < float(row.split("|")[7]) < 1e-5  # other sums, the same vectors
+
+
+@pytest.mark.slow  # 20 s
+def test_similarity_benchmark_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, CACHE.with_name("similarity.py"), "--small"],
+        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "cka, 1,000 permutations" in done.stdout
+    assert "Too small for numbers" in done.stdout

@@ -31,8 +31,13 @@ Map = Callable[..., Any]
 @contextmanager
 def workers(threads: int | None) -> Iterator[Map]:
     """A map over so many threads, each with a BLAS of one thread: the numbers do not depend on their number."""
-    with blas_thread(), ThreadPoolExecutor(threads or cores()) as pool:
-        yield lambda function, *items: list(pool.map(function, *items))
+    count = threads or cores()
+    with blas_thread():
+        if count == 1:
+            yield lambda function, *items: list(map(function, *items))
+            return
+        with ThreadPoolExecutor(count) as pool:
+            yield lambda function, *items: list(pool.map(function, *items))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -6,10 +6,13 @@ import naive
 import numpy as np
 import pytest
 
+from probekit.similarity.chance import judged
 from probekit.similarity.features import read
+from probekit.similarity.layer_pairs import layer_pairs
 from probekit.similarity.matrices import linear
+from probekit.similarity.options import SimilarityOptions
 from probekit.similarity.orders import exchange
-from probekit.similarity.products import correlated, products, workers
+from probekit.similarity.products import correlated, permuted, products, workers
 
 GROUPS = {
     "rows": None,
@@ -49,3 +52,89 @@ def test_shifts_are_permutations(kind, n):
                 assert found.null[k, i, j] == pytest.approx(h, abs=1e-11 * n * n)  # rounding of sums of n² terms
                 assert v[k, i, j] == pytest.approx(diagonal, abs=1e-11 * n)
     np.testing.assert_allclose(found.null[0], found.ab.sum(0), rtol=1e-10)
+
+
+def unrelated(rng, n, d, groups=None, count=7):
+    """Layers of two models that know nothing of each other, each a random walk; near copies within groups."""
+    models = []
+    for _ in range(2):
+        layers = [np.zeros((n, d))]
+        for _ in range(count):
+            step = rng.standard_normal((n, d))
+            if groups is not None:
+                step = step[groups] + 0.1 * step
+            layers.append(0.8 * layers[-1] + step)
+        models.append([lambda x=x: x for x in layers[1:]])
+    return models
+
+
+def false_positives(runs, n, d, measure="cka", groups=None, told=True, seed=0):
+    """Share of experiments in which some of 7 × 7 pairs has an adjusted p of .05 or less."""
+    found = 0
+    for run in range(runs):
+        a, b = unrelated(np.random.default_rng([seed, run]), n, d, groups)
+        options = SimilarityOptions(
+            measures=(measure,), permutations=199, resamples=0, seed=run, threads=1, neighbours=5
+        )
+        one = layer_pairs(a, b, options=options, groups=groups if told else None)[measure]
+        assert one.value.shape == (7, 7)
+        found += one.p_adjusted.min() <= 0.05
+    return found / runs
+
+
+@pytest.mark.parametrize(("n", "d"), [(60, 8), (20, 40)])
+def test_adjusted_p_of_unrelated_models(n, d):
+    assert 0 < false_positives(100, n, d) <= 0.1  # .05 + 2.3 standard errors
+
+
+@pytest.mark.parametrize("groups", [np.repeat(np.arange(20), 3), np.repeat(np.arange(30), [1, 2, 3, 1, 3, 2] * 5)])
+def test_clusters_are_permuted_as_a_whole(groups):
+    assert false_positives(50, len(groups), 6, groups=groups) <= 0.12  # .05 + 2.5 standard errors
+    assert false_positives(15, len(groups), 6, groups=groups, told=False) > 0.3  # copies exchanged one by one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("measure", ["cka", "cka-rbf", "rsa-spearman", "cca-r2", "mutual-knn", "linear-predictivity"])
+def test_thousand_nulls(measure):
+    assert false_positives(1000, 60, 8, measure) <= 0.064  # .05 + 2 standard errors
+
+
+def test_p_and_calibration_of_a_small_example():
+    null = np.array([0.5, 0.1, 0.5, 0.9, -0.1])[:, None, None]
+    found = judged(null)
+    assert found.p[0, 0] == pytest.approx(3 / 5)  # the observed, its tie, and .9
+    assert found.null_mean[0, 0] == pytest.approx(0.35)
+    assert found.calibrated[0, 0] == pytest.approx((0.5 - 0.35) / 0.65)
+    assert found.p_adjusted[0, 0] == found.p[0, 0]
+    distance = judged(1 - null, best=0)
+    assert distance.p[0, 0] == found.p[0, 0]
+    assert distance.calibrated[0, 0] == pytest.approx(found.calibrated[0, 0])
+    both = judged(np.concatenate([null, null[[0, 4, 3, 2, 1]]], axis=2))
+    assert (both.p_adjusted >= both.p).all()
+
+
+def test_permutations_one_by_one():
+    rng = np.random.default_rng(0)
+    a, b = linear(layers(rng, 30, 2)), linear(layers(rng, 30, 3))
+    groups = np.repeat(np.arange(11), [5, 4, 4, 3, 3, 3, 2, 2, 2, 1, 1])
+    places = exchange(groups, 30)
+    assert places.cycles(60, rng) is None
+    assert places.moving == 25
+    orders = places.random(5, rng)
+    with workers(2) as run:
+        h, v = permuted(a, b, orders, run)
+    for k, order in enumerate([np.arange(30), *orders]):
+        x, y = (m.tile(1, np.arange(30), np.arange(30)) for m in (a, b))
+        off, diagonal = naive.permuted_product(x, y, order)
+        assert h[k, 1, 1] == pytest.approx(off, abs=1e-8)
+        assert v[k, 1, 1] == pytest.approx(diagonal, abs=1e-9)
+
+
+def test_nothing_to_permute():
+    x = np.random.default_rng(0).standard_normal((15, 3))
+    groups = np.repeat(np.arange(5), [1, 2, 3, 4, 5])
+    options = SimilarityOptions(measures=("cka", "mutual-knn", "procrustes"), neighbours=3)
+    for one in layer_pairs([lambda: x], options=options, groups=groups).values():
+        assert one.draws == 0
+        assert np.isnan(one.p).all()
+        assert "no two clusters have the same size" in " ".join(one.notes)
