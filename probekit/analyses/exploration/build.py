@@ -121,7 +121,15 @@ def scene(
                 Side(name, shown[s], step, side_maps, found[s].prediction, found[s].confidence, found[s].curve, grouped)
             )
         facts = _facts(caches, points)
-        notes = [*points.notes, *notes, *missing, *seen, *_constant(sides), *filter(None, [text_note])]
+        notes = [
+            *points.notes,
+            *notes,
+            *missing,
+            *seen,
+            *_constant(sides),
+            *filter(None, [text_note]),
+            *_reading(caches, sides),
+        ]
         return Scene(
             **facts,
             texts=_texts(texts, points, caches[0]),
@@ -146,6 +154,25 @@ def _pooling(caches: Sequence[ActivationCache], unit: str, pooling: str | None) 
 def _clusters(layers: Sequence[Callable[[], Any]], method: str, seed: int) -> np.ndarray:
     with blas_thread():
         return np.array([clusters_of(vectors(), method, seed=seed) for vectors in layers])
+
+
+def _reading(caches: Sequence[ActivationCache], sides: Sequence[Side]) -> list[str]:
+    """Notes on how to read movement and trustworthiness."""
+    notes = []
+    first = caches[0].spec
+    for side, cache in zip(sides[1:], caches[1:], strict=True):
+        if any(cache.spec.get(key) != first.get(key) for key in ("model", "random_weights")):
+            notes.append(
+                f"{side.name} was not trained from {sides[0].name}: their distance (movement) is not what training "
+                "changed."
+            )
+    shown = next(iter(sides[0].maps.values()))
+    if shown.compared < shown.xy.shape[1]:
+        notes.append(
+            f"Trustworthiness and continuity are computed on {shown.compared:,} of {shown.xy.shape[1]:,} points, drawn "
+            "at random."
+        )
+    return notes
 
 
 def _constant(sides: Sequence[Side]) -> list[str]:
@@ -219,6 +246,8 @@ def _names(caches: Sequence[ActivationCache]) -> list[str]:
         names.append(", ".join(filter(None, parts)))
     if len(set(names)) < len(names):
         names = [f"{name} ({cache.path.stem})" for name, cache in zip(names, caches, strict=True)]
+    if len(set(names)) < len(names):
+        names = [f"{name} {i}" for i, name in enumerate(names, 1)]
     return names
 
 
