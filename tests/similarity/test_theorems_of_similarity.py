@@ -111,10 +111,10 @@ def test_batches_are_a_ratio_of_means():
     assert similarity.minibatch_cka([(x, y)]) == pytest.approx(similarity.cka(x, y), abs=1e-12)
     x = rng.standard_normal((2000, 6))
     y = x + rng.standard_normal((2000, 6))
-    batches = [(x[i : i + 5], y[i : i + 5]) for i in range(0, 2000, 5)]
+    batches = [(x[i : i + 4], y[i : i + 4]) for i in range(0, 2000, 4)]
     ratio = similarity.minibatch_cka(batches)
     mean_of_ratios = np.mean([similarity.cka(*batch) for batch in batches])
-    assert abs(ratio - similarity.cka(x, y)) < 0.08 < abs(mean_of_ratios - similarity.cka(x, y))
+    assert abs(ratio - similarity.cka(x, y)) < 0.04 < abs(mean_of_ratios - similarity.cka(x, y))
     with pytest.raises(UsageError, match="a batch has 3 and 3 examples"):
         similarity.minibatch_cka([(x[:3], y[:3])])
 
