@@ -255,21 +255,6 @@ class ActivationCache:
         start, length = self.places(len(values))
         return Ragged(values, start.reshape(-1, order="F"), length.reshape(-1, order="F"))
 
-    def token_vectors(self, layer: int | str | Site, rows: np.ndarray) -> np.ndarray:
-        """Some rows of ``/tokens``, (k, d), read without the others; these are compared with their digests once.
-
-        Parameters
-        ----------
-        layer : int, str or Site
-            The layer.
-        rows : np.ndarray
-            Rows in any order, from :attr:`word_rows` or ``/index/start``.
-        """
-        name = f"/tokens/{self.layer_name(layer)}"
-        unique, back = np.unique(rows, return_inverse=True)
-        found = self.rows(name)[unique]
-        return (decode(found) if self._encoded(name) else found)[back]
-
     def places(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """``/index/start`` and ``/index/length``: the rows of each example in ``/tokens``, which has ``rows`` rows."""
         start, length = self.index("start"), self.index("length")

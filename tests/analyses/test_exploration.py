@@ -63,6 +63,21 @@ def test_tokens_are_linked_and_sampled(caches):
         assert found.notes[0] == "50 of 400 tokens are shown, drawn at random with seed 4."
 
 
+@pytest.mark.parametrize("options", [{}, {"store": "bfloat16"}, {"compress": True}])
+def test_vectors_of_tokens_of_repeated_texts(tmp_path, tiny_bert, options):
+    """Equal texts are stored once, and every point has its vector."""
+    examples = tuple(probekit.Example(str(i), text, 0) for i, text in enumerate(["a cat", "the dog", "a cat", "a dog"]))
+    task = probekit.Task("t", "classification", {"dev": probekit.Split("dev", examples)}, ("x",))
+    cache_activations(tiny_bert, task, "dev", tokens=True, out=tmp_path / "t.h5", **options).close()
+    with (
+        scene(tmp_path / "t.h5", unit="tokens", task=task) as found,
+        probekit.ActivationCache(tmp_path / "t.h5") as cache,
+    ):
+        assert [text[0] for text in found.texts] == "a cat the dog a cat a dog".split()
+        expected = np.concatenate([cache.tokens(1)[i][1:-1] for i in range(4)])
+        np.testing.assert_array_equal(found.sources.vectors(0, 1), expected)
+
+
 def test_the_same_call_gives_the_same_bytes(caches):
     with scene(caches["dev"], caches["random"]) as one, scene(caches["dev"], caches["random"]) as two:
         for a, b in zip(one.sides, two.sides, strict=True):
@@ -96,6 +111,9 @@ def test_labelled_words_are_points(tmp_path, tiny_bert):
         assert found.ids[5:7].tolist() == ["1:0", "1:1"]
         assert found.texts[6] == (task.split("dev")[1].words[1], task.split("dev")[1].text)
         np.testing.assert_array_equal(found.sources.vectors(0, 2), cache.layer_words(2))
+        strip = found.token_strip("1:3", "unit", unit=4)
+        assert strip.tokens == (task.split("dev")[1].words,)
+        np.testing.assert_allclose(strip.values[0][2], cache.layer_words(2)[5:10, 4], rtol=1e-6)
         written = probekit.load_task(found.write_task(found.ids[5:7], tmp_path / "words.toml"))
         assert written.split("dev")[0].words == task.split("dev")[1].words
         assert written.labels("dev").tolist() == list(task.split("dev")[1].label)

@@ -9,7 +9,7 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import trustworthiness
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.projection import faithfulness, fit_discriminant, principal_plane, project, rotation
+from probekit.projection import clusters, faithfulness, fit_discriminant, principal_plane, project, rotation
 from probekit.runtime import blas_thread
 
 
@@ -257,3 +257,19 @@ def test_wrong_input_says_what_to_do():
         project([[lambda: cloud(3)]])
     with pytest.raises(UsageError, match="different points: 200 and 100"):
         project([[cloud], [lambda: cloud(100)]])
+
+
+@pytest.mark.parametrize("method", ["kmeans", "hdbscan"])
+def test_clusters_are_found_and_numbered_by_size(method):
+    rng = np.random.default_rng(0)
+    y = np.repeat([2, 0, 1], [60, 150, 90])
+    x = rng.normal(size=(300, 10)) + 20 * np.eye(10)[y]
+    found = clusters(x, method, count=3)
+    inside = found >= 0
+    assert (found[inside] == y[inside]).all()
+    assert inside.mean() > (0.999 if method == "kmeans" else 0.8)
+    assert (clusters(np.ones((20, 3)), method) == 0).all()
+    with pytest.raises(UsageError, match="did you mean kmeans"):
+        clusters(x, "kmean")
+    with pytest.raises(UsageError, match="301 clusters of 300 points"):
+        clusters(x, method, count=301)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from probekit.activations import ActivationCache
+from probekit.activations.tokens import TokenReader
 from probekit.errors import UsageError
 
-__all__ = ["UNITS", "Points", "find_points", "token_rows"]
+__all__ = ["UNITS", "Points", "find_points", "token_rows", "token_vectors"]
 
 UNITS = ("examples", "words", "tokens")
 
@@ -198,3 +199,8 @@ def token_rows(cache: ActivationCache, examples: np.ndarray) -> tuple[np.ndarray
 
 def _called(caches: Sequence[ActivationCache]) -> str:
     return " and ".join(cache.path.name for cache in caches)
+
+
+def token_vectors(cache: ActivationCache, layer: str, rows: np.ndarray) -> np.ndarray:
+    """Some rows of the token vectors of a layer, (k, d), read without the others."""
+    return TokenReader(cache, [layer]).gather(rows, np.ones_like(rows))[0]

@@ -13,7 +13,7 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
-from probekit.analyses.exploration.points import Points
+from probekit.analyses.exploration.points import Points, token_vectors
 from probekit.analyses.vectors import PairFeatures
 from probekit.errors import UsageError
 from probekit.probes.protocol.pieces import keys
@@ -60,7 +60,7 @@ class Sources:
         """The vectors of all points in a layer of a side, (n, d), by the layer's position."""
         cache, name, rows = self.caches[side], self.layers[side][layer], self.points.rows[side]
         if self.points.unit == "tokens":
-            return cache.token_vectors(name, rows)
+            return token_vectors(cache, name, rows)
         x = cache.layer_words(name) if self.points.unit == "words" else cache.layer(name, self.pooling)
         in_order = len(rows) == len(x) and (rows == np.arange(len(rows))).all()
         x = x if in_order else x[rows]
@@ -91,6 +91,8 @@ class Sources:
             )
         if self.points.unit == "words":
             return [partial(cache.layer_words, name) for name in self.layers[side]], cache.word_labels
+        if not cache.poolings:
+            raise UsageError(f"{cache.path} has no pooled vectors to fit directions on; make it with --pooling mean.")
         pooling = self.pooling or cache.poolings[0]
         apart = cache.spec["pairs"] == "separate"
 

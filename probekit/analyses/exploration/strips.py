@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.analyses.exploration.points import token_rows
+from probekit.analyses.exploration.points import token_rows, token_vectors
 from probekit.analyses.exploration.texts import surfaces
 from probekit.errors import UsageError, did_you_mean
 
@@ -64,7 +64,7 @@ def token_strip(
         row = sources.example_row(s, at)
         rows, _ = token_rows(cache, np.array([row]))
         tokens.append(surfaces(cache, np.array([row]), [scene.text_of(at)])[0])
-        vectors.append([_rows_of(cache, name, rows) for name in sources.layers[s]])
+        vectors.append([token_vectors(cache, name, rows).astype(np.float64) for name in sources.layers[s]])
     if kind == "norm":
         found, note = [_stack(np.linalg.norm(x, axis=1) for x in side) for side in vectors], "Norm of each vector."
     elif kind == "distance":
@@ -75,11 +75,6 @@ def token_strip(
         found, note = _logits(scene, vectors, label)
     name = str(scene.ids[at]).rpartition(":")[0] if scene.tokens_unit else str(scene.ids[at])
     return TokenStrip(kind, name, tuple(tokens), tuple(found), note)
-
-
-def _rows_of(cache: Any, name: str, rows: np.ndarray) -> np.ndarray:
-    """Some rows of the token vectors of a layer, float64."""
-    return np.asarray(cache.token_vectors(name, rows), dtype=np.float64)
 
 
 def _stack(layers: Any) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from probekit.activations import ActivationCache
+from probekit.activations.pooling import TokenLevel
 from probekit.activations.writing.request import data_digest
 from probekit.analyses.exploration.points import token_rows
 from probekit.errors import ProbekitError, first_line
@@ -106,8 +107,10 @@ def surfaces(
         Their texts, for pairs both; None gives numbers in the vocabulary.
     """
     rows, count = token_rows(cache, examples)
-    names = ("token_ids", "char_start", "char_end")
-    number, start, end = (cache.index(name)[rows].tolist() for name in names)
+    names = ("token_ids", "char_start", "char_end", "word_index")
+    number, start, end, word = (cache.index(name)[rows].tolist() for name in names)
+    in_words = cache.spec["kind"] == "sequence-labelling"  # places are then those in the word
+    whole = in_words and cache.spec["tokens"] in (TokenLevel.WORD_FIRST, TokenLevel.WORD_MEAN)
     first = _first_tokens(cache, examples, count)
     found, at = [], 0
     for text, tokens, of_first in zip(texts, count.tolist(), first.tolist(), strict=True):
@@ -116,8 +119,15 @@ def surfaces(
         if text is None:
             found.append(tuple(f"#{number[t]}" for t in span))
         else:
-            parts = [text[0]] * of_first + [text[-1]] * (tokens - of_first)
-            found.append(tuple(part[start[t] : end[t]] or "·" for t, part in zip(span, parts, strict=True)))
+            words = text[0].split(" ")
+            parts = (
+                [words[word[t]] for t in span] if in_words else [text[0]] * of_first + [text[-1]] * (tokens - of_first)
+            )
+            found.append(
+                tuple(parts)
+                if whole
+                else tuple(part[start[t] : end[t]] or "·" for t, part in zip(span, parts, strict=True))
+            )
     return found
 
 
