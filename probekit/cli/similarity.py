@@ -32,6 +32,10 @@ SHORT = {
     "mean-cosine-without-top": "without top",
 }
 """Metrics as columns of tables."""
+MODELS = ["model", "checkpoint", "step", "model_b", "checkpoint_b", "step_b"]
+NAMED = ("model", "checkpoint", "step", "representation")
+FEW, LEVEL = 3, 0.05
+"""Up to this many pairs of models have a table each; the level of p."""
 TEXT = 100
 """Characters of a text in the terminal."""
 
@@ -84,10 +88,35 @@ def similarity(
             *caches, against=against, vectors=vectors, options=options, out=out, progress=progress
         )
     with tables_as(format_):
-        by = ["model", "checkpoint", "step", "model_b", "checkpoint_b", "step_b", "metric"]
-        for _, part in result.rows.groupby(by, sort=False, dropna=False):
+        pairs = [part for _, part in result.rows.groupby([*MODELS, "metric"], sort=False, dropna=False)]
+        if len(pairs) > FEW * len(options.measures):
+            for _, of_measure in result.rows.groupby("metric", sort=False):
+                _same_layers(of_measure)
+        for part in pairs if len(pairs) <= FEW * len(options.measures) else ():
             _pairs(part)
         saved(result)
+
+
+def _same_layers(rows: pd.DataFrame) -> None:
+    """A line for each pair of models, a column for each layer that both have; a star where it may be chance."""
+    from probekit.metrics import metric
+    from probekit.rows import called, layer_labels
+
+    names = layer_labels(rows)
+    same = rows[(names == layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"]))).to_numpy()]
+    layers = list(dict.fromkeys(layer_labels(same)))
+    head, lines = rows.iloc[0], []
+    for _, part in same.groupby(MODELS, sort=False, dropna=False):
+        one = part.iloc[0]
+        models = [shown_label(called({c: one[c + end] for c in NAMED})) for end in ("", "_b")]
+        values = dict(zip(layer_labels(part), zip(part["value"], part["p_adjusted"], strict=True), strict=True))
+        cells = [values.get(name, (float("nan"), float("nan"))) for name in layers]
+        lines.append([*models, *(f"{v:z.3f}{'*' * (p > LEVEL)}" if isfinite(v) else "" for v, p in cells)])
+    columns = [Column("model", "left", key=True, label=True), Column("and", "left", key=True), *map(Column, layers)]
+    title = metric(str(head["metric"])).title
+    show_table(Grid(columns, lines, f"{head['task']} {head['split']}, {title} of the same layers, n = {head['n']:,}"))
+    if any(cell.endswith("*") for line in lines for cell in line[2:]):
+        say(f"* not shown to be more alike than chance (p adjusted over the pairs of layers of two models > {LEVEL:g})")
 
 
 def _pairs(rows: pd.DataFrame) -> None:
@@ -253,6 +282,10 @@ def _by_layer(rows: pd.DataFrame, metrics: Sequence[str], more: str = "", other:
     show_table(Grid(columns, lines, f"{head['task']} {head['split']}, {model}{more}: n = {rows['n'].max():,}"))
 
 
+def _shortened(text: str) -> str:
+    return text if len(text) <= TEXT else f"{text[: TEXT - 2]} …"
+
+
 def _number(value: float, metric: str) -> str:
     if not isfinite(value):
         return ""
@@ -272,7 +305,7 @@ def _moved_most(rows: pd.DataFrame) -> None:
         columns = [Column("example", align="left", key=True), Column(SHORT[str(last["metric"].iloc[0])])]
         columns += [Column("label", align="left"), Column("text", align="left", wrap=True)]
         lines = [
-            [row["example"], f"{row['value']:.3f}", row["label"], shown(str(row["text"]))[:TEXT]]
+            [row["example"], f"{row['value']:.3f}", row["label"], _shortened(shown(str(row["text"])))]
             for row in last.to_dict("records")
         ]
         show_table(Grid(columns, lines, title))

@@ -143,7 +143,7 @@ def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = Fals
     metric = metric or str(rows["metric"].iloc[0])
     if metric not in set(rows["metric"]):
         raise UsageError(f"the rows have no {metric!r}; they have {', '.join(rows['metric'].unique())}.")
-    rows = rows if every else rows[rows["metric"] == metric]
+    rows = (rows if every else rows[rows["metric"] == metric]).assign(**{c: None for c in PAIR if c not in rows})
     pairs = rows[list(PAIR)].drop_duplicates()
     names = {
         tuple(map(str, pair)): _pair_name(dict(zip(PAIR, pair, strict=True))) for pair in pairs.to_numpy().tolist()

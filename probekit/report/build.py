@@ -253,6 +253,7 @@ def _section(
         tables.append(table(model_once(by_layer_), caption))
     if section is Section.TRAINING:
         tables.append(table(summary.trained_rows(rows), "Results of the kept weights, by task, metric and regime."))
+    tables += [table(found, caption) for caption, found in summary.representations(section, rows) if len(found)]
     if section is Section.DOMAINS and len(found := summary.pairs(rows)):
         tables.append(table(found, "All pairs of domains, the nearest first."))
     plain = rows.drop(columns=["layer", "run", "run_kind", "method", "random", *["file"] * (len(where) == 1)])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Drawing", "given", "of_section"]
 
 MOST_PANELS, MOST_CURVES = 24, 24
+MOST_MAPS = 6
 NAMES = ("F1", "Matthews", "Pearson", "Spearman", "V-")
 COLUMNS, WIDE = 4, 9
 """Panels side by side, or inches, for a figure as wide as the text."""
@@ -191,6 +192,8 @@ def _planned(section: Section, rows: pd.DataFrame, shown: Sequence[Plot]) -> Ite
         if len(left := _left(rows, shown, "differences")):
             caption = "Paired differences by layer on the same examples; hollow where the corrected p is above 0.05."
             yield _Planned("differences", left, caption, "", {"columns": COLUMNS})
+    elif section in (Section.SIMILARITY, Section.MOVEMENT, Section.GEOMETRY):
+        yield from _of_representations(section, rows, shown)
     elif section is Section.DOMAINS:
         yield from _of_domains(rows, shown)
     elif section is Section.RELATION:
@@ -211,6 +214,31 @@ def _of_layers(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
     if len(some):
         caption = f"{_metrics(some)} by layer and training step; a dot marks the best layer of each step."
         yield _Planned("trajectory", some, caption, _best(some), {"columns": COLUMNS - 1})
+
+
+def _of_representations(section: Section, rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
+    """Heat maps of a few pairs of models, curves of movement and geometry; all checkpoints of a run as a trajectory."""
+    kind = section.name.lower()
+    if len(left := _left(rows, shown, kind)):
+        whole, few = True, left
+        if section is Section.SIMILARITY:
+            pair = ["task", "model", "checkpoint", "step", "model_b", "checkpoint_b", "step_b", "metric"]
+            codes = left.groupby([c for c in pair if c in left], sort=False, dropna=False).ngroup()
+            whole = codes.nunique() <= MOST_MAPS
+            few = left if whole else left[codes == codes.max()]
+        captions = {
+            Section.SIMILARITY: "Similarity of all pairs of layers; hatched where not shown to be more than chance.",
+            Section.MOVEMENT: "Distance of each layer from the reference.",
+            Section.GEOMETRY: "Dimension and mean cosine of each layer.",
+        }
+        caption = captions[section] if whole else f"{captions[section]} Only the last pair of models is shown."
+        yield _Planned(kind, few, caption, "", {"columns": COLUMNS - 1}, whole=whole)
+    steps = "step_b" if section is Section.SIMILARITY else "step"
+    moving = rows.groupby("task")[steps].nunique() if steps in rows else rows.groupby("task")["n"].count() * 0
+    some = _left(rows[rows["task"].isin(moving.index[moving > 1])], shown, "trajectory")
+    if len(some) and section is not Section.GEOMETRY:
+        caption = f"{first_line(str(some['metric'].iloc[0]))} by layer and training step."
+        yield _Planned("trajectory", some, caption, "", {"columns": COLUMNS - 1})
 
 
 def _metrics(rows: pd.DataFrame) -> str:

@@ -21,6 +21,9 @@ class Section(StrEnum):
     PROBES = "Diagnostic classifiers"
     INFORMATION = "Mutual information"
     CODES = "Description length"
+    SIMILARITY = "Similarity of layers"
+    MOVEMENT = "Movement from a reference"
+    GEOMETRY = "Geometry of layers"
     DIFFERENCES = "Paired differences"
     SUMMARIES = "Curve summaries"
     DOMAINS = "Domains"
@@ -38,6 +41,9 @@ SECTION = {
     "probe": Section.PROBES,
     "mi": Section.INFORMATION,
     "mdl": Section.CODES,
+    "similarity": Section.SIMILARITY,
+    "movement": Section.MOVEMENT,
+    "geometry": Section.GEOMETRY,
     "compare": Section.DIFFERENCES,
     "summary": Section.SUMMARIES,
     "domains": Section.DOMAINS,

@@ -10,12 +10,13 @@ from probekit.plots.domains import SIZES, TERMS
 from probekit.report.curves import best_layers, model_once
 from probekit.report.sections import Section
 from probekit.report.tables import Table, table
+from probekit.rows import layer_labels
 from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["summaries", "trained_rows"]
+__all__ = ["representations", "summaries", "trained_rows"]
 
 BEST = (
     "Best layer of each curve. It was selected on the examples on which it is reported; its interval holds for all "
@@ -103,6 +104,40 @@ def regimes(runs: pd.DataFrame) -> pd.DataFrame:
         side.columns = pd.Index([f"head of {value}".replace("_", " "), value, f"{ends}_low", f"{ends}_high"])
         sides.append(side)
     return pd.concat(sides, axis=1).reset_index().drop(columns="again")
+
+
+MODELS = ("task", "split", "model", "checkpoint", "step", "representation")
+NUMBERS = ("metric", "value", "ci_low", "ci_high")
+
+
+def representations(section: Section, rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The caption and the rows of the tables on similarity, movement and geometry."""
+    rows = rows.drop(columns="layer").rename(columns={"layer_name": "layer"})
+    if section is Section.SIMILARITY:
+        same = (rows["layer"] == layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"]))).to_numpy()
+        a, b = (
+            rows.reindex(columns=[f"{c}{end}" for c in MODELS[2:5]]).astype("string").fillna("") for end in ("", "_b")
+        )
+        other = (a.to_numpy() != b.to_numpy()).any(axis=1)
+        names = [*MODELS, "model_b", "checkpoint_b", "step_b", "layer", *NUMBERS]
+        yield "The same layers of two models.", _some(rows[same & other], [*names, "null_mean", "p_adjusted", "n"])
+    elif section is Section.MOVEMENT:
+        whole, names = (rows["example"] == ""), [*MODELS, "against", "layer", *NUMBERS]
+        yield "Mean distances.", _some(rows[whole & (rows["label"] == "")], [*names, "others", "n"])
+        labelled = rows[whole & (rows["label"] != "")]
+        yield (
+            "By label, and the difference from all other labels.",
+            _some(labelled, [*names, "label", "p_adjusted", "n"]),
+        )
+        yield "The examples that moved most.", _some(rows[~whole], [*names[:-2], "example", "label", "text"])
+    elif section is Section.GEOMETRY:
+        yield "Dimension and mean cosine by layer.", _some(rows, [*MODELS, "layer", *NUMBERS, "removed", "n", "note"])
+
+
+def _some(rows: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Some columns, without those that are empty in all rows."""
+    rows = rows[[c for c in names if c in rows]]
+    return rows[[c for c in rows if not (rows[c].isna() | (rows[c].astype("string") == "")).all()]]
 
 
 def pairs(rows: pd.DataFrame) -> pd.DataFrame:

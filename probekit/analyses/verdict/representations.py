@@ -55,8 +55,10 @@ def _head(rows: pd.DataFrame, end: str) -> dict[str, str]:
 
 def _model(rows: pd.DataFrame, end: str) -> str:
     head = {c: rows[c + end].iloc[0] if c + end in rows else "" for c in SIDE}
-    name = named(Curve(head, rows, [], np.empty(0), np.empty(0)))
     step = str(head["step"])
+    if step == "0":  # nothing is trained yet
+        head |= {"regime": "", "checkpoint": ""}
+    name = named(Curve(head, rows, [], np.empty(0), np.empty(0)))
     return name if step in ("<NA>", "nan", "None", "") else f"{name} at step {int(head['step']):,}"
 
 

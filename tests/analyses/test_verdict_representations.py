@@ -1,0 +1,109 @@
+"""Sentences on similarity, movement and geometry say what the numbers bear, and no more."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from probekit.analyses.verdict import sentences
+from probekit.rows import make_rows
+
+PLACE = {"task": "toy", "split": "dev", "representation": "mean", "estimator": "", "target": "gold", "n": 100}
+
+
+def similar(values, p=0.001, *, metric="cka", step=9, itself=False, same_only=False):
+    """Two states of a model: the same layers have these values, others .3."""
+    records = []
+    for i, j in np.ndindex(len(values), len(values)):
+        if same_only and i != j:
+            continue
+        ps = p if np.isscalar(p) else p[i]
+        records.append(
+            PLACE
+            | {"analysis": "similarity", "model": "m", "checkpoint": "", "step": None, "metric": metric}
+            | {"model_b": "m", "checkpoint_b": "" if itself else "run", "step_b": None if itself else step}
+            | {"representation_b": "mean", "regime_b": "", "layer": i, "site": "resid_post"}
+            | {"layer_b": j, "site_b": "resid_post", "value": values[i] if i == j else 0.3, "p": ps, "p_adjusted": ps}
+            | {"ci_low": np.nan, "ci_high": np.nan}
+        )
+    rows = make_rows(records)
+    rows["step_b"] = rows["step_b"].astype("Int64")
+    return rows
+
+
+def test_similarity_names_the_ends_and_what_beats_chance():
+    assert sentences(similar([1, 0.9, 0.2])) == (
+        "toy: m and m (run) at step 9: layer 0 is the most alike (CKA 1.000), layer 2 the least (.200); all 3 "
+        "same-layer pairs are more alike than chance (p adjusted over 9 pairs of layers ≤ .001).",
+    )
+    [text] = sentences(similar([1, 0.9, 0.2], p=[0.001, 0.01, 0.4]))
+    assert text.endswith("2 of 3 same-layer pairs are more alike than chance, not layer 2 (p adjusted over 9 pairs of "
+                         "layers ≤ .010).")  # fmt: skip
+    [text] = sentences(similar([0.1, 0.1], p=0.3))
+    assert "none of the 2 same-layer pairs is shown to be more alike than chance" in text
+    [text] = sentences(similar([0.1, 0.1], p=np.nan))
+    assert text.endswith("whether that is more than chance was not tested.")
+
+
+def test_a_distance_is_small_where_layers_are_alike():
+    [text] = sentences(similar([0.1, 1.2], metric="procrustes-angle"))
+    assert "layer 0 is the most alike (procrustes-angle .100), layer 1 the least (1.200)" in text
+
+
+def test_several_models_are_corrected_together_and_many_only_counted():
+    two = pd.concat([similar([1, 0.9], p=0.03), similar([1, 0.9], p=0.03, step=20)])
+    assert all("none of the 2" in text and "≥ .060" in text for text in sentences(two))  # 2 × .03
+    many = pd.concat([similar([1, 0.9], step=step) for step in range(1, 8)])
+    [text] = sentences(many)
+    assert text.startswith("toy: the last of 7 pairs, m and m (run) at step 7: ")
+
+
+def test_one_model_with_itself():
+    rows = similar([1, 1, 1], itself=True)
+    rows.loc[(rows["layer"] == 1) & (rows["layer_b"] == 2), "value"] = 0.7
+    assert sentences(rows) == (
+        "toy: m: of neighbouring layers 1 and 2 are the most alike (CKA .700), 0 and 1 the least (.300).",
+    )
+
+
+def test_undefined_similarity_is_said():
+    [text] = sentences(similar([np.nan, 0.5]))
+    assert "layer 1 is the most alike (CKA .500); it is more alike than chance" in text
+    rows = similar([np.nan, np.nan], same_only=True)
+    assert sentences(rows) == ("toy: m and m (run) at step 9: CKA is undefined for all pairs of layers.",)
+
+
+def moved(values, *, label="", metric="relative-distance", p=None, others=1.4):
+    return make_rows(
+        PLACE
+        | {"analysis": "movement", "model": "m", "checkpoint": "run", "step": 5, "metric": metric, "layer": i}
+        | {"value": v, "ci_low": v - 0.01, "ci_high": v + 0.01, "others": others, "against": "m", "label": label}
+        | {"example": "", "p_adjusted": p}
+        for i, v in enumerate(values)
+    )
+
+
+def test_movement_and_its_labels():
+    rows = moved([0.1, 0.5])
+    assert sentences(rows) == (
+        "toy: layer 1 moved most (relative distance .500 [.490, .510]; other examples are 1.400 away), layer 0 least "
+        "(.100 [.090, .110]).",
+    )
+    tested = {"label": "yes", "metric": "difference(relative-distance)"}
+    [text] = sentences(pd.concat([rows, moved([0.1, 0.2], p=0.01, **tested)]))
+    assert text.endswith("; 'yes' moved further than the others in layers 0 and 1 (p adjusted ≤ .010).")
+    [text] = sentences(pd.concat([rows, moved([0.1, -0.2], p=0.01, **tested)]))
+    assert "'yes' moved further than the others in layer 0 (p adjusted .010)" in text
+    assert "'yes' moved less far than the others in layer 1 (p adjusted .010)" in text
+    [text] = sentences(pd.concat([rows, moved([0.1, 0.2], p=0.2, **tested)]))
+    assert text.endswith("; no label is shown to move differently (p adjusted ≥ .20).")
+    assert "no distance is defined" in sentences(moved([np.nan, np.nan]))[0]
+
+
+@pytest.mark.parametrize("metric", ["participation-ratio", "intrinsic-dimension", "mean-cosine"])
+def test_geometry_names_both_ends(metric):
+    rows = moved([0.4, 0.2, 0.9], metric=metric).assign(analysis="geometry")
+    [text] = sentences(rows)
+    low, high = (
+        ("0.2 [0.2, 0.2]", "0.9 [0.9, 0.9]") if metric != "mean-cosine" else (".200 [.190, .210]", ".900 [.890, .910]")
+    )
+    assert text == f"toy: {metric.replace('-', ' ')} from {low} (layer 1) to {high} (layer 2)."
