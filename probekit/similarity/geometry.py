@@ -8,7 +8,7 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.statistics.bootstrap import FEWEST
-from probekit.statistics.clusters import reach, standard_error
+from probekit.statistics.clusters import degrees, reach, standard_error
 
 __all__ = [
     "Estimate",
@@ -100,8 +100,8 @@ def participation_ratio(x: np.ndarray, *, groups: np.ndarray | None = None, leve
         return Estimate(np.nan, n=n, note="too few vectors for so many dimensions")
     value = (total**2 - (length * n / (n - 1)).var(ddof=1) / n) / square
     influence = 2 * length / total - 2 * each / square
-    error, units = standard_error(influence[None], groups)
-    half = reach(units, level) * float(error[0])
+    error, _ = standard_error(influence[None], groups)
+    half = reach(1 + degrees(influence, groups), level) * float(error[0])
     return Estimate(float(value), float(value * np.exp(-half)), float(value * np.exp(half)), n)
 
 

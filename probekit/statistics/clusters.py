@@ -7,7 +7,7 @@ from scipy import stats
 
 from probekit.statistics.bootstrap import FEWEST
 
-__all__ = ["difference_of_means", "reach", "standard_error"]
+__all__ = ["degrees", "difference_of_means", "reach", "standard_error"]
 
 
 def standard_error(influence: np.ndarray, groups: np.ndarray | None = None) -> tuple[np.ndarray, int]:
@@ -31,18 +31,33 @@ def standard_error(influence: np.ndarray, groups: np.ndarray | None = None) -> t
     ----------
     Huber 1967; Liang & Zeger 1986 (groups); the factor G / (G - 1) is that of the jackknife (Efron 1982, chapter 3).
     """
-    n = influence.shape[1]
-    influence = influence - influence.mean(1, keepdims=True)
-    if groups is not None:
-        code = np.unique(groups, return_inverse=True)[1].reshape(-1)
-        influence = np.stack([np.bincount(code, row) for row in influence])
+    n, influence = influence.shape[1], _by_group(influence, groups)
     units = influence.shape[1]
     if units < FEWEST:
         return np.full(len(influence), np.nan), units
     return np.sqrt((influence**2).sum(1) * units / (units - 1)) / n, units
 
 
-def reach(units: int, level: float) -> float:
+def degrees(influence: np.ndarray, groups: np.ndarray | None = None) -> float:
+    """Degrees of freedom of a standard error, from the kurtosis of the influence (Satterthwaite 1946).
+
+    influence (n,), groups (n,) : as in :func:`standard_error`
+    """
+    of_groups = _by_group(influence[None], groups)[0]
+    kurtosis = len(of_groups) * (of_groups**4).sum() / (of_groups**2).sum() ** 2
+    return float(np.clip(len(of_groups) / max(kurtosis - 1, 1), 1, len(of_groups) - 1))
+
+
+def _by_group(influence: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+    """Centred influence (F, n), summed by group."""
+    influence = influence - influence.mean(1, keepdims=True)
+    if groups is None:
+        return influence
+    code = np.unique(groups, return_inverse=True)[1].reshape(-1)
+    return np.stack([np.bincount(code, row) for row in influence])
+
+
+def reach(units: float, level: float) -> float:
     """How many standard errors an interval reaches to either side: the quantile of Student's t."""
     return float(stats.t.ppf((1 + level) / 2, max(1, units - 1)))
 

@@ -1,4 +1,4 @@
-"""Cases of ``probekit similarity``, ``movement`` and ``geometry``: chance, intervals, and differences between labels."""
+"""Cases of ``probekit movement`` and ``geometry``: intervals, and differences between labels."""
 
 from __future__ import annotations
 
@@ -13,50 +13,9 @@ from probekit.analyses.movement import _rows
 from probekit.analyses.options import MovementOptions
 from probekit.probes.protocol.labels import Labels
 from probekit.similarity.geometry import intrinsic_dimension, mean_cosine, participation_ratio
-from probekit.similarity.layer_pairs import layer_pairs
 from probekit.similarity.movement import movement
-from probekit.similarity.options import SimilarityOptions
 
 ABOUT = {"task": "t", "split": "dev", "model": "m", "checkpoint": "", "step": None, "representation": "mean"}
-
-
-def layers(rng, n, copies, shared=0.0, count=7, d=32):
-    """Layers of two models with columns in common (or none), and groups of rows, which share half of their noise."""
-    groups = np.repeat(np.arange(n // copies), copies)
-    sides = []
-    common = rng.normal(size=(n, d))
-    for _ in range(2):
-        noise = rng.normal(size=(count, len(np.unique(groups)), d))[:, groups] if copies > 1 else 0
-        own = noise + rng.normal(size=(count, n, d))
-        sides.append([lambda x=x: x for x in own + shared * common])
-    return sides, groups if copies > 1 else None
-
-
-def any_pair(rng, measure, n, copies):
-    """Whether any of 7 × 7 pairs of unrelated layers is said to be more alike than chance."""
-    (a, b), groups = layers(rng, n, copies)
-    options = SimilarityOptions(measures=(measure,), permutations=199, resamples=0, seed=int(rng.integers(1 << 30)))
-    return bool((layer_pairs(a, b, options=options, groups=groups)[measure].p_adjusted <= 0.05).any())
-
-
-@lru_cache
-def true_similarity(measure, shared):
-    """Of 3,000 rows of independent normals with columns in common: the mean of 20 samples."""
-    found = []
-    for i in range(20):
-        (a, b), _ = layers(np.random.default_rng(i), 3000, 1, shared, count=1)
-        options = SimilarityOptions(measures=(measure,), permutations=0, resamples=0)
-        found.append(layer_pairs(a, b, options=options)[measure].value[0, 0])
-    return float(np.mean(found))
-
-
-def similarity_covered(rng, measure, n, shared):
-    (a, b), _ = layers(rng, n, 1, shared, count=1)
-    options = SimilarityOptions(measures=(measure,), permutations=0, seed=int(rng.integers(1 << 30)))
-    one = layer_pairs(a, b, options=options)[measure]
-    if not np.isfinite(one.ci_low[0, 0]):
-        return None
-    return bool(one.ci_low[0, 0] <= true_similarity(measure, shared) <= one.ci_high[0, 0])
 
 
 def moved(rng, n, copies):
@@ -74,7 +33,7 @@ def moved(rng, n, copies):
         step *= (length / np.linalg.norm(step, axis=1))[:, None]
         measured.append((side, str(layer), movement(x, x + step, groups=labels.groups, align=False)))
     options = MovementOptions(measures=("relative-distance",), top=0, seed=int(rng.integers(1 << 30)))
-    return _rows(Matched((side, side), labels, False, {}), measured, None, options)
+    return _rows(Matched((side, side), labels, words=False, group_columns={}), measured, None, options)
 
 
 def distance_covered(rng, n, copies):
@@ -115,15 +74,6 @@ def dimension_covered(rng, n, d):
     return bool(one.low <= d <= one.high)
 
 
-for measure, n in (("cka", 100), ("mutual-knn", 100), ("cca", 100), ("rsa-spearman", 60)):
-    for copies in (1, 2):
-        name = f"similarity/{measure}, 7 × 7 unrelated layers{', groups of 2' if copies > 1 else ''}"
-        runs = {"runs": 200, "nightly": 1000}
-        case(name, "false positives", before="–", **runs)(partial(any_pair, measure=measure, n=n, copies=copies))
-for measure in ("cka", "procrustes", "mutual-knn"):
-    for n in (100, 400):
-        run = partial(similarity_covered, measure=measure, n=n, shared=1.0)
-        case(f"similarity/{measure}, interval, n {n}", "coverage", before="–", runs=200, nightly=1000)(run)
 for n in (60, 400):
     for copies in (1, 2):
         more = ", groups of 2" if copies > 1 else ""
