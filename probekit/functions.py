@@ -90,7 +90,7 @@ SILENT = ("progress", "wait", "watcher")
 REPEATED: dict[str, tuple[str, ...]] = {
     "evaluate": ("task",),
     "plot": ("out", "summary", "names"),
-    "report": ("figure", "text"),
+    "report": ("figure", "explore", "text"),
     "study": ("model", "set_"),
 }
 """Options that are repeated for several values, instead of commas."""

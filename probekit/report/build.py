@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -59,8 +61,8 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
         The file to write, .html.
     options : ReportOptions
         ``title``, ``figure`` (SVG files, each optionally with a caption in a file of the same name: .md, or .json with
-        "title", "caption", "alt", "created" and "git") and ``text`` (Markdown files, shown first); they may be given
-        one by one.
+        "title", "caption", "alt", "created" and "git"), ``text`` (Markdown files, shown first) and ``explore`` (pages
+        of ``probekit explore``, linked); they may be given one by one.
 
     Returns
     -------
@@ -92,7 +94,8 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
     parts[0].figures += [Made(Path(path)) for path in options.figure]
     parts[0].texts += [Made(Path(path)) for path in options.text]
     arguments = {"sources": paths, "out": out.name} | {f.name: getattr(options, f.name) for f in fields(options)}
-    return write(out, _page(parts, options.title, str(Recipe.of("report", arguments))), REPORT_FILE)
+    html = _page(parts, options.title, _explorers(options.explore, out), str(Recipe.of("report", arguments)))
+    return write(out, html, REPORT_FILE)
 
 
 def _path(source: str | Path | Result) -> Path:
@@ -103,7 +106,15 @@ def _path(source: str | Path | Result) -> Path:
     return Path(source)
 
 
-def _page(parts: Sequence[Part], title: str | None, command: str) -> str:
+def _explorers(pages: Sequence[str], out: Path) -> list[tuple[str, str]]:
+    """Links to pages of ``probekit explore``, relative to the report, with their names."""
+    for page in pages:
+        if not Path(page).is_file() or not is_sealed(Path(page)):
+            raise UsageError(f"{page} is not a page as probekit explore wrote it.")
+    return [(quote(os.path.relpath(page, out.parent)), Path(page).name) for page in pages]
+
+
+def _page(parts: Sequence[Part], title: str | None, explorers: Sequence[tuple[str, str]], command: str) -> str:
     from jinja2 import Environment, StrictUndefined
 
     shown = [_part(part, f"s{i}-" * (len(parts) > 1)) for i, part in enumerate(parts, 1)]
@@ -113,6 +124,7 @@ def _page(parts: Sequence[Part], title: str | None, command: str) -> str:
     return environment.from_string((here / "page.html").read_text(encoding="utf-8")).render(
         title=title or (shown[0]["title"] if len(shown) == 1 else "Results of several studies"),
         parts=shown,
+        explorers=explorers,
         command=command,
         mark=MARK,
         largest=LARGEST,

@@ -15,4 +15,5 @@ class ReportOptions:
     figure: tuple[str, ...] = option(
         (), "A further figure (.svg), with its caption next to it as .md or .json; may be repeated."
     )
+    explore: tuple[str, ...] = option((), "A page of probekit explore to link; may be repeated.")
     text: tuple[str, ...] = option((), "A Markdown file shown at the top of the page; may be repeated.")

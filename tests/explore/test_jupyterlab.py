@@ -22,9 +22,11 @@ from probekit.explore.view import View
 view = View(a_scene(sides=3))
 view"""
 SECOND = """print("selected", view.selection.ids)
-print("maps", [m.selection.tolist() == view.selection.indices.tolist() for m in view.maps])
+print("maps", [sorted(m.selection.tolist()) == view.selection.indices.tolist() for m in view.maps])
 print("layer", view.layer, "dark", view.dark)"""
 MINUTE = 60_000
+SCREENSHOT = os.environ.get("PROBEKIT_SCREENSHOT")
+"""Where to put a picture of the dark view, for looking at it."""
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +72,25 @@ def run_cell(page, number):
 
 
 def asked(page):
-    """What Python says of the view."""
+    """What Python says of the view: the output of the second cell, run again."""
+    count = "jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel.execution_count"
+    before = page.evaluate(count)
     run_cell(page, 1)
-    page.wait_for_function(
-        "() => { const cell = jupyterapp.shell.currentWidget.content.widgets[1].model;"
-        " return cell.executionState === 'idle' || cell.sharedModel.execution_count; }"
-    )
-    out = page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output pre")
-    out.get_by_text("dark").wait_for(timeout=MINUTE)
-    return out.inner_text()
+    page.wait_for_function(f"before => {count} !== null && {count} !== before", arg=before, timeout=MINUTE)
+    return page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output pre").inner_text()
+
+
+def lasso(page, frame):
+    """Draw around all of a map."""
+    frame.get_by_title("Activate lasso selection").click()
+    box = frame.locator("canvas").first.bounding_box()
+    corners = [(0.02, 0.02), (0.98, 0.02), (0.98, 0.98), (0.02, 0.98), (0.02, 0.05)]
+    points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners]
+    page.mouse.move(*points[0])
+    page.mouse.down()
+    for x, y in points[1:]:
+        page.mouse.move(x, y, steps=12)
+    page.mouse.up()
 
 
 def test_a_view_in_jupyterlab(browser, server):
@@ -89,15 +101,55 @@ def test_a_view_in_jupyterlab(browser, server):
     page.on("dialog", lambda dialog: complaints.append(dialog.message))
     page.goto(f"{server}lab/tree/view.ipynb")
     page.wait_for_function("globalThis.jupyterapp?.shell.currentWidget?.context?.isReady", timeout=MINUTE)
-    page.evaluate("jupyterapp.shell.currentWidget.context.sessionContext.ready")
-    page.wait_for_function(
-        "jupyterapp.shell.currentWidget.context.sessionContext.session?.kernel?.status === 'idle'", timeout=MINUTE
-    )
-    run_cell(page, 0)
+    kernel = "jupyterapp.shell.currentWidget.context.sessionContext.session?.kernel"
+    page.wait_for_function(f"{kernel}?.status === 'idle'", timeout=MINUTE)
+
+    run_cell(page, 0)  # load
     slider = page.get_by_role("slider", name="layer", exact=True)
     slider.wait_for(timeout=2 * MINUTE)
-    page.locator(".pk-map canvas").nth(2).wait_for()  # each map has a canvas and one for labels
-    page.screenshot(path="/tmp/ui/lab1.png")
-    print(complaints)
-    print(page.locator(".pk-map").first.evaluate("e => e.innerHTML")[:3000])
+    drawn = (
+        "[...document.querySelectorAll('.pk-map div')].filter(d => d.api?.get('points').length === 120).length === 2"
+    )
+    page.wait_for_function(drawn, timeout=MINUTE)
+    maps = page.locator(".pk-map")
+    assert maps.nth(1).locator("h3").inner_text() == "step 10"
+    first, second = (maps.nth(i).bounding_box() for i in (0, 1))
+    assert second["x"] > first["x"] + 200
+
+    slider.press("ArrowRight")  # the keyboard changes the layer
+    maps.first.get_by_text("PCA, layer 3;").wait_for()
+
+    page.locator(".pk-map").first.scroll_into_view_if_needed()  # brush
+    lasso(page, maps.first)
+    heading = page.get_by_role("heading", name="of 120 selected")
+    heading.wait_for(timeout=MINUTE)
+    number = int(heading.inner_text().split()[0])
+    assert number > 60
+    said = asked(page)
+    assert said.count("'e") == number
+    assert "maps [True, True]" in said
+    assert "layer 3 dark False" in said
+
+    page.get_by_role("button", name="gained").click()  # a cell of the table selects, on both maps
+    page.wait_for_function("number => !document.body.textContent.includes(`${number} of 120 selected`)", arg=number)
+    assert "maps [True, True]" in asked(page)
+
+    page.evaluate("jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+    page.wait_for_function(
+        "getComputedStyle(document.querySelector('.pk-map canvas').parentNode.parentNode).backgroundColor"
+        " === 'rgb(17, 17, 17)'",
+        timeout=MINUTE,
+    )
+    assert "dark True" in asked(page)
+    if SCREENSHOT:
+        page.screenshot(path=SCREENSHOT)
+
+    page.set_viewport_size({"width": 700, "height": 1000})  # resize: the maps stack
+    page.evaluate("jupyterapp.shell.collapseLeft()")
+    page.wait_for_function(
+        "() => { const [a, b] = [...document.querySelectorAll('.pk-map')].map(e => e.getBoundingClientRect());"
+        " return b.top >= a.bottom - 1; }",
+        timeout=MINUTE,
+    )
+    assert complaints == []
     page.close()

@@ -584,3 +584,16 @@ def test_differences_of_regimes_are_no_regime():
     }
     [row] = regimes(trained_rows(make_rows([*runs, between]))).to_dict("records")
     assert (row["head of fine tuning"], row["fine_tuning"], row["feature_extraction"]) == ("linear", 0.8, 0.7)
+
+
+def test_pages_of_the_explorer_are_linked(tmp_path):
+    (tmp_path / "maps").mkdir()
+    other = page(curve([0.5, 0.6]), tmp_path)
+    sealed = tmp_path / "maps" / "a <b>.html"
+    sealed.write_text(other, encoding="utf-8")  # any page that probekit wrote
+    html = page(curve([0.5, 0.6]), tmp_path, explore=[str(sealed)])
+    assert '<a href="maps/a%20%3Cb%3E.html">a &lt;b&gt;.html</a>' in html
+    assert "to explore:" not in other
+    sealed.write_text("mine")
+    with pytest.raises(UsageError, match="not a page as probekit explore wrote it"):
+        page(curve([0.5, 0.6]), tmp_path, explore=[str(sealed)])

@@ -1,9 +1,10 @@
 // The layer, the step, the projection and the colour of the maps, with the legend.
 const make = (tag, text = "", props = {}) => Object.assign(document.createElement(tag), { textContent: text }, props);
+const keepKeys = (node) => { node.dataset.lmSuppressShortcuts = "true"; return node; }; // or JupyterLab takes arrow keys
 
 function select(model, name, list, title) {
   const label = make("label", title);
-  const box = make("select", "", { ariaLabel: title });
+  const box = keepKeys(make("select", "", { ariaLabel: title }));
   const fill = () => {
     box.replaceChildren(...model.get(list).map(([value, text]) => make("option", text, { value })));
     box.value = model.get(name);
@@ -17,7 +18,7 @@ function select(model, name, list, title) {
 
 function slider(model, name, list, title, first) {
   const label = make("label", title, { className: "slider" });
-  const range = make("input", "", { type: "range", step: 1 });
+  const range = keepKeys(make("input", "", { type: "range", step: 1 }));
   const shown = make("output");
   const draw = () => {
     const names = model.get(list);

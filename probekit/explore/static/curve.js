@@ -29,7 +29,7 @@ function panel(model, { title, curves }) {
   const [low, high] = [Math.min(...all) - pad, Math.max(...all) + pad];
   const x = (i) => LEFT + ((WIDTH - LEFT - RIGHT) * (i + 0.5)) / layers.length;
   const y = (v) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - v)) / (high - low);
-  const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "slider", tabindex: 0, "aria-label": `layer, on the curve of ${title}` });
+  const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "slider", tabindex: 0, "data-lm-suppress-shortcuts": true, "aria-label": `layer, on the curve of ${title}` });
   const said = shown.map(({ name, values }) => `${name} ${values[here] === null ? "missing" : short(values[here])}`).join(", ");
   for (const [key, value] of Object.entries({ min: 0, max: layers.length - 1, now: here, text: `layer ${layers[here]}: ${said}` }))
     svg.setAttribute(`aria-value${key}`, value);

@@ -139,6 +139,7 @@ export default { render({ model, el }) {
   kind.append(...model.get("kinds").map(([value, text]) => make("option", text, { value })));
   const unit = make("input", "", { type: "number", min: 0, value: 0 }), units = make("label", "unit");
   units.append(unit);
+  kind.dataset.lmSuppressShortcuts = "true"; // or JupyterLab takes arrow keys
   kinds.append(kind);
   const bar = make("div", "", { className: "bar" });
   bar.append(kinds, units);

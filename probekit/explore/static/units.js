@@ -55,6 +55,7 @@ export default { render({ model, el }) {
   el.classList.add("pk");
   let last = 0, known = null;
   const side = make("select", "", { ariaLabel: "model" }), unit = make("input", "", { type: "number", min: 0, value: 0 }), ranked = make("select", "", { ariaLabel: "ranked by the probe" });
+  for (const box of [side, ranked]) box.dataset.lmSuppressShortcuts = "true"; // or JupyterLab takes arrow keys
   const labelled = (text, node) => { const label = make("label", text); label.append(node); return label; };
   const show = make("button", "show"), bar = make("div", "", { className: "bar" }), found = make("div");
   const rank = labelled("ranked by the probe", ranked);
