@@ -108,15 +108,10 @@ def _module(name: str) -> str:
 
 def _panels(known: Mapping[str, Any], scene: Scene) -> dict[str, Any]:
     blank: dict[str, Any] = {"name": "", "text": "", "note": "", "width": 0}
-    first: dict[str, dict[str, Any]] = {
-        "controls": {"legend": {}},
-        "left": blank,
-        "right": blank,
-        "example": {"attends": False},
-    }
-    hint = {"hint": ""}
+    first: dict[str, dict[str, Any]] = {"controls": {"legend": {}}, "left": blank, "right": blank}
     merged = {name: {**first.get(name, {}), **known.get(name, {})} for name in (*first, *known)}
-    merged["selection"] |= hint
+    merged["selection"] |= {"hint": ""}  # what it hints at is Python
+    merged["example"] |= {"attends": False}
     return merged if len(scene.sides) > 1 else {name: merged[name] for name in merged if name != "right"}
 
 

@@ -50,7 +50,10 @@ def values(scene: Scene, colours: Sequence[Colour]) -> dict[str, dict[str, Any]]
             "layers": layers, "sides": names, "n": n, "panels": panels(scene), "missing": NO_CURVE,
             "outcomes": together.tobytes(), "tests": tests,
         },
-        "example": {"layers": layers, "kinds": [list(kind) for kind in STRIPS.items()]},
+        "example": {
+            "layers": layers, "kinds": [list(kind) for kind in STRIPS.items()],
+            "attends": scene.sources is not None and scene.texts is not None,
+        },
         "units": {"layers": layers, "sides": names},
         "selection": {"n": n, "hint": HINT},
     }  # fmt: skip
