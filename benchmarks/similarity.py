@@ -199,10 +199,12 @@ def rsatoolbox(python: str, x: np.ndarray, y: np.ndarray) -> dict[str, tuple[flo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="tiny sizes: does it run?")
+    for name, default in (("layers", 13), ("examples", 10_000), ("columns", 768)):
+        parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rsatoolbox", metavar="PYTHON", help="the Python where rsatoolbox is installed")
     args = parser.parse_args()
-    size = Size(3, 300, 24) if args.small else Size(13, 10_000, 768)
+    size = Size(3, 300, 24) if args.small else Size(args.layers, args.examples, args.columns)
     pairs, load = size.layers**2, os.getloadavg()[0]
     a, b = layers(size, 0), layers(size, 1)
     sources = [lambda x=x: x for x in a], [lambda x=x: x for x in b]
@@ -231,6 +233,7 @@ def main() -> None:
             f"{abs(mine - value):.0e}",
         ]  # fmt: skip
 
+    print(f"cka, {PERMUTATIONS:,} permutations: {cpu:,.1f} s, loops {loop:,.0f} s", flush=True)
     rows.append(row(f"cka, {PERMUTATIONS:,} permutations", cpu, wall, loop, mine, float(value)))  # type: ignore[arg-type]
     once = [0.0, 0.0]
     for name, formula in loops(size.neighbours).items():

@@ -30,9 +30,19 @@ _UPWARD = (
     "the measure is larger in samples than in the population, the more so the more columns there are for an example; "
     "the interval is for its mean in samples of this size. Read the calibrated value."
 )
-BIASED = {
+REMARKS = {
     **dict.fromkeys(("cka-biased", "cca", "cca-r2", "svcca", "pwcca", "procrustes"), _UPWARD),
     "procrustes-angle": _UPWARD.replace("larger", "smaller"),
+    "pwcca": f"{_UPWARD.partition(';')[0]}. It has no interval: the weights have no simple influence.",
+    "rsa-spearman": "it has no interval: each example moves the ranks of all distances.",
+    **dict.fromkeys(
+        NEIGHBOURS,
+        "the interval is too wide (99 % of 95 % ones hold the mean of samples), since neighbours are shared.",
+    ),
+    **dict.fromkeys(
+        ("linear-predictivity", "linear-predictivity-reverse"),
+        "the fewer examples for a column, the less can be predicted; the interval is for samples of this size.",
+    ),
 }
 FEWEST = 4  # examples: the debiased statistics divide by n - 3
 
@@ -157,7 +167,7 @@ def _jobs(names: Sequence[str]) -> list[tuple[Callable[[Comparison, Sequence[str
 
 def _pairs(c: Comparison, name: str, found: Measured) -> PairValues:
     """What is said of one measure."""
-    notes = [note for note in (*found.notes, BIASED.get(name, "")) if note]
+    notes = [note for note in (*found.notes, REMARKS.get(name, "")) if note]
     absent = c.a.constant[:, None] | c.b.constant
     value = np.where(absent, np.nan, found.value)
     if absent.any():

@@ -101,8 +101,14 @@ def gaussian(layers: Layers, run: Callable[..., list[Any]], seed: int = 0) -> Ma
         return np.asarray(np.exp(out, out=out))
 
     def sums(layer: int) -> np.ndarray:
-        parts = [sum(kernel(layer, r, c).sum(1, dtype=np.float64) for c in everything) for r in everything]
-        return np.concatenate(parts) - 1  # without the diagonal
+        out = np.full(n, -1.0)  # without the diagonal
+        for i, rows in enumerate(everything):
+            for columns in everything[i:]:
+                part = kernel(layer, rows, columns)
+                out[rows] += part.sum(1, dtype=np.float64)
+                if columns is not rows:
+                    out[columns] += part.sum(0, dtype=np.float64)
+        return out
 
     width = [max(float(np.median(_sample(x, norm, seed))), 1e-300) for x, norm in zip(layers.x, norms, strict=True)]
     rows_of = run(sums, range(len(layers)))
@@ -141,14 +147,15 @@ def ranked(layers: Layers, run: Callable[..., list[Any]], seed: int = 0) -> Matr
 
     def table(layer: int) -> np.ndarray:
         counts = np.zeros(BINS, np.int64)
-        for i, rows in enumerate(_blocks(n)):
-            for columns in _blocks(n)[i:]:
+        for i, rows in enumerate(everything):
+            for columns in everything[i:]:
                 found = bins(layer, rows, columns)
-                found = found[np.triu_indices(len(rows), 1)] if rows is columns or rows[0] == columns[0] else found
-                counts += np.bincount(found.ravel(), minlength=BINS)
+                found = found[np.triu_indices(len(rows), 1)] if columns is rows else found.ravel()
+                counts += np.bincount(found, minlength=BINS)
         middle = np.cumsum(counts) - 0.5 * counts  # ranks less a half, as shares
         return (2 * middle / counts.sum() - 1).astype(np.float32)
 
+    everything = _blocks(n)
     limits = run(edges, range(len(layers)))
     tables = run(table, range(len(layers)))
     return Matrices(n, len(layers), np.dtype(np.float32), lambda i, r, c: tables[i][bins(i, r, c)], nothing)
