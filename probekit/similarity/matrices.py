@@ -17,7 +17,7 @@ from probekit.similarity.features import Layers
 
 EXACT = 1024  # examples up to which distances are sorted; of more, they are counted in bins
 BINS = 1 << 20
-SAMPLE = 1 << 19  # pairs of examples from which the median and the range of distances of more examples are taken
+SAMPLE = 256  # examples from which the median and the range of the distances of more examples are taken
 BLOCK = 1024
 
 __all__ = ["Matrices", "gaussian", "leave_one_out", "linear", "projections", "ranked", "squares"]
@@ -73,16 +73,14 @@ def _distances(x: np.ndarray, norms: np.ndarray, rows: np.ndarray, columns: np.n
 
 
 def _sample(x: np.ndarray, norms: np.ndarray, seed: int) -> np.ndarray:
-    """Squared distances of all pairs of up to EXACT examples, or of random pairs; ascending."""
+    """Squared distances of all pairs of up to EXACT examples, or of SAMPLE random ones from all others."""
     n = len(x)
+    rows = np.arange(n)
     if n <= EXACT:
-        rows = np.arange(n)
-        return np.sort(_distances(x, norms, rows, rows)[np.triu_indices(n, 1)])
-    rng = np.random.default_rng([seed, n])
-    i, step = rng.integers(n, size=SAMPLE), rng.integers(1, n, size=SAMPLE)
-    parts = [slice(k, k + (1 << 14)) for k in range(0, SAMPLE, 1 << 14)]
-    found = [((x[i[p]] - x[(i[p] + step[p]) % n]) ** 2).sum(1, dtype=np.float64) for p in parts]
-    return np.sort(np.concatenate(found))
+        return _distances(x, norms, rows, rows)[np.triu_indices(n, 1)]
+    chosen = np.random.default_rng([seed, n]).permutation(n)[:SAMPLE]
+    found = _distances(x, norms, chosen, rows)
+    return found[chosen[:, None] != rows]
 
 
 def _blocks(n: int) -> list[np.ndarray]:
@@ -90,7 +88,7 @@ def _blocks(n: int) -> list[np.ndarray]:
 
 
 def gaussian(layers: Layers, run: Callable[..., list[Any]], seed: int = 0) -> Matrices:
-    """exp(-|xᵢ - xⱼ|² / 2w²), U-centred, with w the median distance (of half a million random pairs if n > 1,024)."""
+    """exp(-|xᵢ - xⱼ|² / 2w²), U-centred, with w the median distance (from 256 random examples if n > 1,024)."""
     n = len(layers.x[0])
     norms = [squares(x) for x in layers.x]
     everything = _blocks(n)
