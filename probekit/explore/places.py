@@ -47,8 +47,10 @@ def caption(scene: Scene, side: int, method: str, layer: int) -> str:
     name = METHODS.get(method, method)
     parts = [f"{name}, layer {scene.sides[side].layers[layer]}"]
     if shown.explained is not None:
-        first, second = 100 * np.asarray(shown.explained)[layer]
-        parts.append(f"the two axes hold {first:.0f} % and {second:.0f} % of the variance")
+        of = "variance between classes" if method == "lda" else "variance"
+        shares = [f"{100 * share:.0f} %" for share in np.asarray(shown.explained)[layer] if np.isfinite(share)]
+        axes = {0: "", 1: "the horizontal axis holds", 2: "the two axes hold"}[len(shares)]
+        parts += [f"{axes} {' and '.join(shares)} of the {of}"] if shares else []
     parts += _trust(shown, layer)
     half = place(scene, side, method, layer).half
     if np.isfinite(half):

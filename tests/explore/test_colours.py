@@ -105,6 +105,11 @@ def test_captions_say_how_far_to_trust():
     assert "30 % and 20 % of the variance" in text
     assert "trustworthiness 0.90; continuity 0.90" in text
     assert "variance" not in caption(scene, 0, "tsne", 2)
+    axes = dataclasses.replace(scene.sides[0].maps["pca"], method="lda", explained=np.tile([1, np.nan], (4, 1)))
+    side = dataclasses.replace(scene.sides[0], maps={"lda": axes})
+    text = caption(dataclasses.replace(scene, sides=(side,)), 0, "lda", 1)
+    assert "the horizontal axis holds 100 % of the variance between classes" in text
+    assert "nan" not in text
 
 
 def test_curves_have_intervals_and_controls():
