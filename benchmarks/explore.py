@@ -1,9 +1,9 @@
 """How fast the explorer draws in headless Chromium with software WebGL, and how much memory it takes.
 
     python benchmarks/explore.py                    10,000 points, 7 layers, two models; a minute
-    python benchmarks/explore.py --points 200000    as many tokens, without sampling
+    python benchmarks/explore.py --points 200000 --dimensions 8    as many tokens, without sampling
 
-"maps": exact PCA of random vectors of 384 dimensions, with trustworthiness. "first paint": from opening the saved page
+"maps": exact PCA of random vectors, with trustworthiness. "first paint": from opening the saved page
 to both maps drawn and all panels there. "layer change": from the change to the end of the movement of all points (200
 ms of it are the animation); "first frame" is when the points begin to move. Medians of all changes. "CPU": computing
 time of all processes of the browser in one change. "memory": resident memory of the page's process.
@@ -46,13 +46,15 @@ CHANGE = """layer => new Promise(done => {
 })"""
 
 
-def a_scene(n: int, layers: int) -> tuple[Scene, float]:
+def a_scene(n: int, layers: int, dimensions: int) -> tuple[Scene, float]:
     """Two models of random vectors with two classes, and the seconds that their maps took."""
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=n)
-    vectors = [
-        [rng.normal(size=(n, 384)).astype(np.float32) + labels[:, None] * 0.1 * i for i in range(layers)] for _ in "ab"
-    ]
+
+    def layer(i: int) -> np.ndarray:
+        return rng.normal(size=(n, dimensions)).astype(np.float32) + labels[:, None] * 0.1 * i
+
+    vectors = [[layer(i) for i in range(layers)] for _ in "ab"]
     began = perf_counter()
     maps = project([[lambda x=x: x for x in side] for side in vectors])
     seconds = perf_counter() - began
@@ -87,8 +89,8 @@ def computing(browser_pid: int) -> float:
     return sum(t.user + t.system for t in times)
 
 
-def measure(n: int, layers: int) -> dict[str, Any]:
-    scene, maps = a_scene(n, layers)
+def measure(n: int, layers: int, dimensions: int) -> dict[str, Any]:
+    scene, maps = a_scene(n, layers, dimensions)
     began = perf_counter()
     view = View(scene)
     shown = perf_counter() - began
@@ -144,9 +146,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--layers", type=int, default=7)
+    parser.add_argument("--dimensions", type=int, default=384)
     parser.add_argument("--json", type=Path, help="Also write the numbers here.")
     options = parser.parse_args()
-    found = measure(options.points, options.layers)
+    found = measure(options.points, options.layers, options.dimensions)
     text = json.dumps(found, indent=2, default=float)
     print(text)
     if options.json:

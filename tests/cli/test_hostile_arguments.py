@@ -33,6 +33,7 @@ BASES = {
     "domains": ["x=x.txt", "y=y.txt"],
     "table": ["regimes", "r.parquet"],
     "report": ["r.parquet", "-o", "page.html"],
+    "explore": ["c.h5", "-o", "page.html"],
     "evaluate": ["run", "--task", "grammar:sentiment", "--split", "dev"],
     "train": ["--task", "grammar:sentiment", "--model", "m", "--regime", "fine-tune", "--out", "run2", "--epochs", "1"],
     "search": ["paper/fine-tune", "--task", "grammar:sentiment", "--model", "m", "--out", "found", "--trials", "1"],
