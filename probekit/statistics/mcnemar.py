@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import binom
 
 __all__ = ["mcnemar"]
 
@@ -28,7 +29,7 @@ def mcnemar(right: np.ndarray, right_too: np.ndarray, groups: np.ndarray | None 
 
     Examples
     --------
-    >>> mcnemar(np.array([True] * 6 + [False]), np.array([False] * 6 + [True]))
+    >>> round(mcnemar(np.array([True] * 6 + [False]), np.array([False] * 6 + [True])), 6)
     0.125
     """
     difference = np.asarray(right).astype(np.int64) - np.asarray(right_too)
@@ -38,8 +39,9 @@ def mcnemar(right: np.ndarray, right_too: np.ndarray, groups: np.ndarray | None 
     sizes = np.abs(difference[difference != 0])
     total = int(sizes.sum())
     chance = np.zeros(2 * total + 1)  # of each sum from -total to total
-    chance[total] = 1.0
-    for size in sizes.tolist():
+    single = int((sizes == 1).sum())  # most groups: their sum is binomial
+    chance[total - single : total + single + 1 : 2] = binom.pmf(np.arange(single + 1), single, 0.5)
+    for size in sizes[sizes > 1].tolist():
         chance = 0.5 * (np.roll(chance, size) + np.roll(chance, -size))
     sums = np.abs(np.arange(-total, total + 1))
     return float(min(1.0, chance[sums >= abs(int(difference.sum()))].sum()))
