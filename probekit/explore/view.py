@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["View"]
 
 LOG = logging.getLogger(__name__)
-SHARED: Final = ("layer", "step", "method", "colour", "selected", "example", "dark")
+SHARED: Final = ("layer", "step", "method", "colour", "selected", "example", "dark", "still")
 
 
 class View(t.HasTraits):
@@ -49,7 +49,7 @@ class View(t.HasTraits):
 
     layer, step, example = t.Int(0), t.Int(1), t.Int(-1)
     method, colour = t.Unicode(), t.Unicode()
-    selected, dark = t.Bytes(), t.Bool(default_value=False)
+    selected, dark, still = t.Bytes(), t.Bool(default_value=False), t.Bool(default_value=False)
 
     def __init__(
         self, scene: Scene, state: Mapping[str, Any] | str | Path | None = None, *, made_by: str = "probekit.explore"
@@ -133,7 +133,7 @@ class View(t.HasTraits):
             with one.hold_sync():
                 for name, value in appearance(colour, dark=self.dark).items():
                     setattr(one, name, value)
-                one.transition_points, one.non_spatial_points_update = moves, not moves
+                one.transition_points, one.non_spatial_points_update = moves and not self.still, not moves
                 at = place(self.scene, side, self.method, self.layer)
                 one.points = points(at.xy, colour.at(side, self.step, self.layer))
             with self._panels[panel].hold_sync():

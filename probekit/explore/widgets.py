@@ -37,7 +37,10 @@ def _bytes() -> Any:
 
 
 class Controls(anywidget.AnyWidget):
-    """Layer, step, projection and colour, with the legend and the notes; ``dark`` is what the browser sees."""
+    """Layer, step, projection and colour, with the legend and the notes.
+
+    ``dark`` and ``still`` are what the browser sees and what its reader asks for: dark paper, less motion.
+    """
 
     _esm, _css = _module("controls"), STYLE
     title, notes = _text(), _list()
@@ -47,6 +50,7 @@ class Controls(anywidget.AnyWidget):
     colours, colour = _list(), _text()
     legend = t.Dict().tag(sync=True)
     dark = t.Bool(default_value=False).tag(sync=True)
+    still = t.Bool(default_value=False).tag(sync=True)
 
 
 class Caption(anywidget.AnyWidget):

@@ -234,6 +234,17 @@ def test_dark_paper(opened):
     opened.wait_for_function("!probekit.state.dark && probekit.maps[0].get('background_color')[0] === 1")
 
 
+@pytest.mark.parametrize("opened", [{"reduced_motion": "reduce"}], indirect=True, ids=["still"])
+def test_points_do_not_travel_for_readers_who_ask_for_less_motion(opened):
+    opened.wait_for_function("probekit.state.still")
+    opened.evaluate("probekit.models.controls.set('layer', 0)")
+    assert opened.evaluate("probekit.maps[0].get('transition_points')") is False
+    opened.emulate_media(reduced_motion="no-preference")
+    opened.wait_for_function("!probekit.state.still")
+    opened.evaluate("probekit.models.controls.set('layer', 1)")
+    assert opened.evaluate("probekit.maps[0].get('transition_points')") is True
+
+
 def test_the_same_view_is_the_same_page(tmp_path):
     pages = []
     for name in "ab":

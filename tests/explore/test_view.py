@@ -77,6 +77,14 @@ def test_colour_and_paper(view):
     assert view.maps[0].background_color != light
 
 
+def test_less_motion(view):
+    view.layer = 0
+    assert view.maps[0].transition_points
+    panel(view, "controls").still = True
+    view.layer = 1
+    assert not view.maps[0].transition_points
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [

@@ -49,6 +49,17 @@ function legend(model, at) {
   }
 }
 
+// Whether the reader asks the system for less motion.
+function watchMotion(model) {
+  const system = matchMedia("(prefers-reduced-motion: reduce)");
+  const look = () => {
+    if (system.matches !== model.get("still")) { model.set("still", system.matches); model.save_changes(); }
+  };
+  system.addEventListener("change", look);
+  look();
+  return () => system.removeEventListener("change", look);
+}
+
 // Whether the paper that the widget is on is dark, whatever decides it: the system, JupyterLab or an editor.
 function watchPaper(model, el) {
   const look = () => {
@@ -87,6 +98,6 @@ export default { render({ model, el }) {
   const names = ["title", "layers", "layer", "steps", "step", "methods", "method", "colours", "colour", "legend", "notes"];
   for (const name of names) model.on(`change:${name}`, draw);
   draw();
-  const unwatch = watchPaper(model, el);
-  return () => { unwatch(); for (const name of names) model.off(`change:${name}`, draw); };
+  const watched = [watchPaper(model, el), watchMotion(model)];
+  return () => { for (const end of watched) end(); for (const name of names) model.off(`change:${name}`, draw); };
 } };

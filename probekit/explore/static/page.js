@@ -1,5 +1,5 @@
 // The saved page: a model for each widget, the state that they share, and the answers that a kernel would give.
-const SHARED = ["layer", "step", "method", "colour", "selected", "example", "dark"];
+const SHARED = ["layer", "step", "method", "colour", "selected", "example", "dark", "still"];
 const TYPES = { uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
 
 // What anywidget gives a module: values by name, and events when they change.
@@ -167,7 +167,8 @@ function quantile(v) {
 async function main() {
   const data = await unpacked(document.getElementById("data").textContent);
   const bytes = (list) => new DataView(Uint32Array.from(list).buffer);
-  const state = { ...data.state, selected: bytes(data.state.selected), dark: matchMedia("(prefers-color-scheme: dark)").matches };
+  const state = { ...data.state, selected: bytes(data.state.selected), dark: matchMedia("(prefers-color-scheme: dark)").matches,
+    still: matchMedia("(prefers-reduced-motion: reduce)").matches };
   const { xy, ...rest } = data.arrays;
   const find = answers(data, state);
   const models = {};
@@ -210,7 +211,7 @@ async function main() {
     maps.forEach((map, at) => {
       const side = at && state.step;
       for (const [name, value] of Object.entries(data.looks[state.colour][state.dark ? "dark" : "light"])) map.set(name, value);
-      map.set("transition_points", moves);
+      map.set("transition_points", moves && !state.still);
       map.set("non_spatial_points_update", !moves);
       map.set("points", points(side));
       const [text, note] = data.captions[side][state.method][state.layer];
