@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import plot_rows
 from probekit.plots.layers import as_curves
+from probekit.plots.legends import SMALL
 from probekit.plots.look import Look
-from probekit.plots.palette import FAINT, INK
+from probekit.plots.palette import FAINT, INK, MARKERS
 from probekit.plots.panels import bare, even, fitting, grid
 from probekit.plots.relation import arms
 from probekit.plots.titles import metric_title
-from probekit.rows import layer_labels
+from probekit.rows import called, layer_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,9 +84,9 @@ def gain_panels(
 ) -> Figure:
     """Draw what the probe of each layer gained against how far the layer moved: a panel for each task and metric.
 
-    Colours are layers. A line joins the checkpoints of a layer in the order of their steps; only the last one has
-    intervals and the layer's name. Filled points differ from the reference (p_adjusted of the comparison at most .05).
-    No regression line is drawn: layers and checkpoints of one run are not independent.
+    Colours are layers, shapes are runs. A line joins the checkpoints of a layer in the order of their steps; only the
+    last one has intervals and the layer's name. Filled points differ from the reference (p_adjusted of the comparison
+    at most .05). No regression line is drawn: layers and checkpoints of one run are not independent.
 
     Parameters
     ----------
@@ -102,17 +106,33 @@ def gain_panels(
     drawn = list(points.groupby(list(PANEL), sort=False))
     across = even(len(drawn), fitting(columns, width, 3.2))
     figure, axes = grid(len(drawn), across, 2.9, width, 3.2)
+    same = {"step": None} | ({"representation": ""} if points["representation"].nunique() == 1 else {})
+    runs = points.apply(lambda row: look.shown(shown_label(called({**row, **same}))), axis=1)
+    shapes = dict(zip(dict.fromkeys(runs), cycle(MARKERS), strict=False))
     for ax, ((task, model, name), part) in zip(axes.ravel(), drawn, strict=False):
-        _draw(ax, part)
+        _draw(ax, part, runs[part.index].map(shapes))
         title = look.task(str(task)) + (f", {look.shown(str(model))}" if points["model"].nunique() > 1 else "")
         ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
         of = metric_called(str(points["x_metric"].iloc[0]))
         ax.set_xlabel(f"1 − {of.title}" if of.alike else of.title, fontsize=9, color=INK)
         ax.set_ylabel(metric_title(str(name)), fontsize=9, color=INK)
+    if len(shapes) > 1 and look.legend != "none":
+        _legend(figure, shapes)
     return figure
 
 
-def _draw(ax: Axes, part: pd.DataFrame) -> None:
+def _legend(figure: Figure, shapes: Mapping[str, str]) -> None:
+    from matplotlib.lines import Line2D
+
+    marks = [Line2D([], [], color=INK, marker=shape, linestyle="none", markersize=5) for shape in shapes.values()]
+    columns = max(1, int(figure.get_figwidth() / 1.6))
+    figure.set_figheight(figure.get_figheight() + 0.1 + 0.17 * -(-len(shapes) // columns))
+    drawn = figure.legend(marks, list(shapes), loc="outside lower center", ncols=columns, **SMALL)
+    for text in drawn.get_texts():
+        text.set_parse_math(False)
+
+
+def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series) -> None:
     import matplotlib as mpl
 
     labels = layer_labels(part)
@@ -129,7 +149,7 @@ def _draw(ax: Axes, part: pd.DataFrame) -> None:
             ax.errorbar(
                 *at, xerr=arms(row, "x", "x_low", "x_high") if end else None,
                 yerr=arms(row, "value", "ci_low", "ci_high") if end else None, color=colour, elinewidth=0.8, zorder=3,
-                marker="o", markersize=5 if end else 3.5, linestyle="none",
+                marker=shapes[i], markersize=5 if end else 3.5, linestyle="none",
                 markerfacecolor=colour if row["p_adjusted"] <= LEVEL else "white",
             )  # fmt: skip
             if end:

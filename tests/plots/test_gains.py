@@ -81,6 +81,14 @@ def test_what_is_lacking_is_named(rows, message):
         gain_rows(make_rows(pd.DataFrame(rows)))
 
 
+def test_runs_have_shapes():
+    other = [row | {key: "other" for key in ("checkpoint", "checkpoint_b") if key in row} for row in ROWS]
+    figure = gain_panels(make_rows([*ROWS, *other]))
+    assert len({line.get_marker() for line in figure.axes[0].lines} - {"None"}) == 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["m, run", "m, other"]
+    assert not gain_panels(make_rows(ROWS)).legends
+
+
 def test_an_unknown_measure():
     with pytest.raises(UsageError, match="no 'pwcca'; they have cka"):
         gain_rows(make_rows(ROWS), metric="pwcca")
