@@ -120,12 +120,13 @@ def _all_sides(scene: Scene, index: int, kind: str) -> dict[str, Any]:
 def _units(scene: Scene, progress: Progress) -> tuple[dict[str, Any], dict[str, str]]:
     """The first units of the ranking of each layer, and what is said of all others."""
     found, kept = {}, {}
-    layers, sides = range(len(scene.layers)), sorted({0, len(scene.sides) - 1})
+    layers, last = range(len(scene.layers)), len(scene.sides) - 1
+    sides = sorted({0, last})
     for side in sides:
         for layer in layers:
             units = ranking(scene, side, layer)[:UNITS]
             for unit in units:
-                asked = {"question": "unit", "side": side, "layer": layer, "unit": unit, "step": max(1, side)}
+                asked = {"question": "unit", "side": side, "layer": layer, "unit": unit, "step": min(max(1, side), last)}
                 found[f"{side} {layer} {unit}"] = answer(scene, asked, NONE)
             listed = " and ".join(map(str, units))
             kept[f"{side} {layer}"] = f"Of this layer it holds {listed}, the first in the ranking." if units else ""

@@ -128,6 +128,12 @@ def test_the_command_writes_a_page(caches, call, tmp_path):
     assert call("explore", caches["dev"], "-o", tmp_path / "page.pdf").status == 2
 
 
+def test_a_page_of_one_cache(caches, call, tmp_path):
+    for package in ("anywidget", "jscatter"):
+        pytest.importorskip(package, reason="needs the extra 'explore'")
+    assert call("explore", caches["dev"], "-o", tmp_path / "page.html").status == 0
+
+
 def test_a_view_of_caches(caches, tmp_path):
     for package in ("anywidget", "jscatter"):
         pytest.importorskip(package, reason="needs the extra 'explore'")
