@@ -274,7 +274,7 @@ def _same_layers(rows: pd.DataFrame) -> pd.DataFrame:
         .fillna("")
         .agg("|".join, axis=1)
     )
-    rows = rows[key == key.iloc[0]]
+    rows = rows[key == key.groupby(rows["task"]).transform("first")]
     same = (rows["layer"].fillna(-1) == rows["layer_b"].fillna(-1)) & (rows["site"] == rows["site_b"])
     rows = rows[same.astype(bool)]
     there = [c for c in SECOND if f"{c}_b" in rows]

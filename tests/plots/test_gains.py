@@ -49,6 +49,11 @@ def test_points_are_the_same_layers_of_the_same_checkpoint():
     assert points.loc[(9, 1), ["x_low", "x_high", "value"]].tolist() == pytest.approx([0.65, 0.8, 0.2])
 
 
+def test_each_task_has_its_reference():
+    other = [row | {"task": "mrpc"} for row in ROWS]
+    assert gain_rows(make_rows([*ROWS, *other])).groupby("task").size().to_dict() == {"cola": 4, "mrpc": 4}
+
+
 def test_a_distance_is_drawn_as_it_is():
     moved = {**ABOUT, **NEW, "analysis": "movement", "metric": "relative-distance", "step": 9, "layer": 1, "value": 0.4}
     other = {**moved, "value": 9.0, "label": "a class"}
