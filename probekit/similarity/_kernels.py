@@ -13,18 +13,20 @@ LANES = 64  # layers that are marked in one number
 
 @njit(cache=True, nogil=True)
 def largest(similar: np.ndarray, first: int, out: np.ndarray) -> None:
-    """The columns of the k largest numbers of each row (m, n), largest first, the lower column first among equals.
+    """The columns of the k largest numbers of each row (m, n), largest first.
 
-    Row i is example ``first + i``, which does not count.
+    Row i is example ``first + i``, which does not count; of equal numbers, those that follow it come first.
     """
     m, n = similar.shape
     k = out.shape[1]
     best = np.empty(k, dtype=similar.dtype)
     for i in range(m):
         found = 0
-        for j in range(n):
+        for step in range(1, n):
+            j = first + i + step
+            j = j - n if j >= n else j
             value = similar[i, j]
-            if (found == k and value <= best[k - 1]) or j == first + i:
+            if found == k and value <= best[k - 1]:
                 continue
             at = found if found < k else k - 1
             while at > 0 and best[at - 1] < value:

@@ -266,7 +266,7 @@ def knn_jaccard(x: np.ndarray, y: np.ndarray, k: int = 10, *, centred: bool = Tr
 
 
 def _uncentred(x: np.ndarray, y: np.ndarray, k: int, score: np.ndarray) -> float:
-    ours, theirs = (nearest(np.asarray(z, np.float64), k)[None] for z in (x, y))
+    ours, theirs = (nearest(np.asarray(z, np.float64), k, seed)[None] for seed, z in enumerate((x, y)))
     return float(common_neighbours(ours, theirs, np.arange(len(x)))[0, 0] @ score / len(x))
 
 

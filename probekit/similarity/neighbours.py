@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from probekit.errors import UsageError
 from probekit.similarity._kernels import LANES, largest, neighbour_influence, shared
 from probekit.similarity.comparison import Comparison, Measured
 from probekit.similarity.features import Layers
@@ -18,27 +19,30 @@ NEIGHBOURS = ("mutual-knn", "knn-jaccard")
 BLOCK = 512
 
 
-def nearest(x: np.ndarray, k: int) -> np.ndarray:
+def nearest(x: np.ndarray, k: int, seed: int | Sequence[int] = 0) -> np.ndarray:
     """The k nearest other rows of each row of x (n, d) by cosine, nearest first, int32 (n, k).
 
-    The nearness of a row of zeros is 0.
+    The nearness of a row of zeros is 0. Which of equally near rows is taken is random: two layers whose examples tie
+    would have common neighbours by the order of the examples otherwise.
     """
+    order = np.random.default_rng(seed).permutation(len(x))
     norm = np.sqrt(squares(x))
-    unit = x / np.where(norm > 0, norm, 1).astype(x.dtype)[:, None]
-    out = np.zeros((len(x), k), dtype=np.int32)
+    unit = (x / np.where(norm > 0, norm, 1).astype(x.dtype)[:, None])[order]
+    found = np.zeros((len(x), k), dtype=np.int32)
     for start in range(0, len(x), BLOCK):
-        largest(unit[start : start + BLOCK] @ unit.T, start, out[start : start + BLOCK])
+        largest(unit[start : start + BLOCK] @ unit.T, start, found[start : start + BLOCK])
+    out = np.empty_like(found)
+    out[order] = order[found]
     return out
 
 
 def measure_neighbours(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
     """mutual-knn and knn-jaccard, from one search and the same permutations."""
-    k, shape = c.options.neighbours, (len(c.a), len(c.b))
+    k = c.options.neighbours
     if k >= c.n:
-        note = f"there are {c.n} examples, so none has {k} neighbours; choose fewer with neighbours."
-        return {name: Measured(np.full(shape, np.nan), notes=(note,)) for name in names}
-    ours = _search(c.a, k, c.run)
-    theirs = ours if c.same else _search(c.b, k, c.run)
+        raise UsageError(f"there are {c.n} examples, so none has {k} neighbours; choose fewer with neighbours.")
+    ours = _search(c, c.a, 0)
+    theirs = ours if c.same else _search(c, c.b, 1)
     common = common_neighbours(ours, theirs, np.arange(c.n))
     orders, notes = c.permutations(1000 if c.options.permutations is None else c.options.permutations)
     counts = np.stack([common, *c.run(lambda order: common_neighbours(ours, theirs, order), orders)])
@@ -61,8 +65,10 @@ def _score(name: str, k: int) -> np.ndarray:
     return common / k if name == "mutual-knn" else common / (2 * k - common)
 
 
-def _search(layers: Layers, k: int, run: Map) -> np.ndarray:
-    return np.stack(run(lambda x: nearest(x, k), layers.x))
+def _search(c: Comparison, layers: Layers, side: int) -> np.ndarray:
+    """Neighbours in each layer of a side, (layers, n, k); ties are broken in each layer for itself."""
+    seeds = [[c.options.seed, 3, side, layer] for layer in range(len(layers))]
+    return np.stack(c.run(lambda x, seed: nearest(x, c.options.neighbours, seed), layers.x, seeds))
 
 
 def _influence(ours: np.ndarray, theirs: np.ndarray, score: np.ndarray, run: Map) -> np.ndarray:

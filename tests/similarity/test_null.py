@@ -93,6 +93,18 @@ def test_clusters_are_permuted_as_a_whole(groups):
     assert false_positives(15, len(groups), 6, groups=groups, told=False) > 0.3  # copies exchanged one by one
 
 
+@pytest.mark.parametrize(("n", "distinct"), [(100, 2), (300, 15)])
+def test_neighbours_that_tie_are_no_common_neighbours(n, distinct):
+    """Unrelated layers with few different vectors: .05 + 2.3 standard errors of 100 experiments."""
+    found = []
+    for run in range(100):
+        rng = np.random.default_rng([run, distinct])
+        x, y = (rng.standard_normal((distinct, 6))[rng.integers(distinct, size=n)] for _ in range(2))
+        options = SimilarityOptions(measures=("mutual-knn",), permutations=199, resamples=0, seed=run, threads=1)
+        found.append(layer_pairs([lambda: x], [lambda: y], options=options)["mutual-knn"].p[0, 0] <= 0.05)  # noqa: B023
+    assert np.mean(found) <= 0.1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("measure", ["cka", "cka-rbf", "rsa-spearman", "cca-r2", "mutual-knn", "linear-predictivity"])
 def test_thousand_nulls(measure):

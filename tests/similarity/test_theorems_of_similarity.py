@@ -197,9 +197,8 @@ def test_faults_say_what_came():
         SimilarityOptions(permutations=5)
     with pytest.raises(UsageError, match="groups of 29"):
         layer_pairs([lambda: x], groups=np.zeros(29))
-    found = layer_pairs([lambda: x], options=SimilarityOptions(measures=("mutual-knn",), neighbours=30))["mutual-knn"]
-    assert np.isnan(found.value).all()
-    assert "none has 30 neighbours" in found.notes[0]
+    with pytest.raises(UsageError, match="there are 30 examples, so none has 30 neighbours"):
+        layer_pairs([lambda: x], options=SimilarityOptions(measures=("mutual-knn",), neighbours=30))
 
 
 def test_as_many_ranks_as_examples():
