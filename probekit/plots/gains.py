@@ -84,7 +84,7 @@ def gain_panels(
 ) -> Figure:
     """Draw what the probe of each layer gained against how far the layer moved: a panel for each task and metric.
 
-    Colours are layers, shapes are runs. A line joins the checkpoints of a layer in the order of their steps; only the
+    Colours are layers; shapes are runs, if a panel has several. A line joins the checkpoints of a layer in the order of their steps; only the
     last one has intervals and the layer's name. Filled points differ from the reference (p_adjusted of the comparison
     at most .05). No regression line is drawn: layers and checkpoints of one run are not independent.
 
@@ -108,7 +108,8 @@ def gain_panels(
     figure, axes = grid(len(drawn), across, 2.9, width, 3.2)
     same = {"step": None} | ({"representation": ""} if points["representation"].nunique() == 1 else {})
     runs = points.apply(lambda row: look.shown(shown_label(called({**row, **same}))), axis=1)
-    shapes = dict(zip(dict.fromkeys(runs), cycle(MARKERS), strict=False))
+    several = runs.groupby([points[c] for c in PANEL]).nunique().max() > 1
+    shapes = dict(zip(dict.fromkeys(runs), cycle(MARKERS if several else MARKERS[:1]), strict=False))
     for ax, ((task, model, name), part) in zip(axes.ravel(), drawn, strict=False):
         _draw(ax, part, runs[part.index].map(shapes))
         title = look.task(str(task)) + (f", {look.shown(str(model))}" if points["model"].nunique() > 1 else "")
@@ -116,7 +117,7 @@ def gain_panels(
         of = metric_called(str(points["x_metric"].iloc[0]))
         ax.set_xlabel(f"1 − {of.title}" if of.alike else of.title, fontsize=9, color=INK)
         ax.set_ylabel(metric_title(str(name)), fontsize=9, color=INK)
-    if len(shapes) > 1 and look.legend != "none":
+    if several and look.legend != "none":
         _legend(figure, shapes)
     return figure
 
