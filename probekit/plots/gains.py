@@ -84,9 +84,10 @@ def gain_panels(
 ) -> Figure:
     """Draw what the probe of each layer gained against how far the layer moved: a panel for each task and metric.
 
-    Colours are layers; shapes are runs, if a panel has several. A line joins the checkpoints of a layer in the order of their steps; only the
-    last one has intervals and the layer's name. Filled points differ from the reference (p_adjusted of the comparison
-    at most .05). No regression line is drawn: layers and checkpoints of one run are not independent.
+    Colours are layers; shapes are runs, if a panel has several. A line joins the checkpoints of a layer in the order
+    of their steps; only the last one has intervals and the layer's name. Filled points differ from the reference
+    (p_adjusted of the comparison at most .05). No regression line is drawn: layers and checkpoints of one run are not
+    independent.
 
     Parameters
     ----------
