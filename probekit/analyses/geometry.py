@@ -124,8 +124,13 @@ def _of_layer(
         first = ids[rows[np.argmin(finite)]] if ids is not None else rows[np.argmin(finite)]
         raise NonFiniteError(f"{cache.path}: layer {name} contains NaN or infinity (first in {first!r}).")
     how: dict[str, Any] = {"groups": groups, "level": options.level}
-    least = min(x.shape) - 1
-    removed = min(least, max(1, x.shape[1] // 100) if options.remove is None else options.remove)
+    most = min(x.shape) - 1
+    if (options.remove or 0) > most:
+        raise UsageError(
+            f"remove is {options.remove}; layer {name} of {cache.path} has {x.shape[0]:,} vectors of {x.shape[1]} "
+            f"dimensions, which allow 0 to {most}."
+        )
+    removed = min(most, max(1, x.shape[1] // 100)) if options.remove is None else options.remove
     found: dict[str, Estimate] = {
         "rank": rank(x),
         "participation-ratio": participation_ratio(x, **how),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +23,7 @@ from probekit.public import public
 from probekit.recipe import current
 from probekit.rows import Result, called, make_rows
 from probekit.runtime import Progress, no_progress
-from probekit.similarity.movement import Movement
+from probekit.similarity.movement import FEWEST, FOLDS, Movement
 from probekit.similarity.movement import movement as movement_of
 from probekit.statistics.bootstrap import bounds
 from probekit.statistics.clusters import difference_of_means
@@ -30,7 +31,11 @@ from probekit.statistics.multiplicity import holm
 
 __all__ = ["movement"]
 
+log = logging.getLogger(__name__)
+
 FORMAT = "probekit-movement/1"
+ALIGNED = "aligned-distance"
+ENOUGH = 2  # examples for each dimension, from which on a rotation leaves less than 1 % of the distance of others
 FEW_CLASSES = 20
 """With more classes, there are no rows by label."""
 
@@ -83,8 +88,8 @@ def movement(
         distance to the reference vectors of *other* examples, which is what an unrelated vector would have. The column
         ``against`` names the reference. Rows with a ``label`` are means over the examples of that class, and
         "difference(relative-distance)" is that mean minus the mean of all other classes, with p and with p_adjusted for
-        all layers, models and labels (Holm). Rows with an ``example`` are the examples that moved most, with their
-        ``text`` if the data can be read.
+        all layers, models, labels and distances (Holm). Rows with an ``example`` are the examples that moved most, with
+        their ``text`` if the data can be read. The column ``note`` says where a rotation has too few examples.
 
     Raises
     ------
@@ -156,7 +161,7 @@ def _measure(reference: Side, side: Side, name: str, found: Matched, options: Mo
     x, y = (_plain(one.layers[name]()) for one in (reference, side))
     for one, values in ((reference, x), (side, y)):
         check_finite(values, one, name, found.labels)
-    align = "aligned-distance" in options.measures
+    align = ALIGNED in options.measures
     return movement_of(x, y, groups=found.labels.groups, seed=options.seed, align=align)
 
 
@@ -176,6 +181,9 @@ def _rows(
 ) -> pd.DataFrame:
     """All rows: means, by label, differences between labels, and the examples that moved most."""
     chosen = [DISTANCES.index(name) for name in options.measures]
+    for note in dict.fromkeys(_note(found, side, name) for side, name, _ in measured if ALIGNED in options.measures):
+        if note:
+            log.warning("%s: %s.", ALIGNED, note)
     values = np.stack([one.distance[k] for _, _, one in measured for k in chosen])
     others = np.stack([one.others[k] for _, _, one in measured for k in chosen])
     heads = [
@@ -183,6 +191,7 @@ def _rows(
             "analysis": "movement", **side.columns, **found.group_columns, "layer_name": name, "estimator": "",
             "against": called(found.sides[0].columns), "target": "gold", "metric": DISTANCES[k],
             "seed": options.seed, "label": "", "example": "", "text": "",
+            "note": _note(found, side, name) if DISTANCES[k] == ALIGNED else "",
         }
         for side, name, _ in measured
         for k in chosen
@@ -195,6 +204,17 @@ def _rows(
     of_top = [head for head in heads if head["metric"] == options.measures[0]]
     moved = [r for head, row in zip(of_top, top, strict=True) for r in _most(found, head, row, texts, options.top)]
     return pd.DataFrame([*records, *by_label, *moved])
+
+
+def _note(found: Matched, side: Side, name: str) -> str:
+    """Why a rotation cannot be fitted, or not well; "" with enough examples."""
+    n, groups = len(found), found.labels.groups
+    if n < FEWEST or (groups is not None and len(np.unique(groups)) < FOLDS):
+        return f"a rotation needs {FEWEST} examples in {FOLDS} groups or more"
+    width, fitted = side.cache.widths[side.cache.layers.index(name)], n - n // FOLDS
+    if fitted >= ENOUGH * width:
+        return ""
+    return f"{fitted:,} examples are few for a rotation in {width} dimensions, of which a part counts as distance"
 
 
 def _means(values: np.ndarray, groups: np.ndarray | None, options: MovementOptions) -> Iterator[dict[str, Any]]:
@@ -240,10 +260,8 @@ def _by_label(
         groups = None if labels.groups is None else labels.groups[rows]
         for head, row in zip(heads, _means(values[:, rows], groups, options), strict=True):
             yield dict(head) | row | {"label": _label(names, code)}
-    for metric in dict.fromkeys(row["metric"] for row in differences):
-        some = [row for row in differences if row["metric"] == metric]
-        for row, p in zip(some, holm(np.array([row["p"] for row in some])), strict=True):
-            yield row | {"p_adjusted": float(p)}
+    for row, p in zip(differences, holm(np.array([row["p"] for row in differences])), strict=True):
+        yield row | {"p_adjusted": float(p)}
 
 
 def _label(names: Sequence[str], code: Any) -> str:

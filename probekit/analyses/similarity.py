@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from probekit.activations import ActivationCache
 from probekit.analyses.matching import Matched, Side, by_step, check_finite, matched, opened
 from probekit.analyses.options import VectorOptions
 from probekit.display import shown_label
-from probekit.errors import NonFiniteError
+from probekit.errors import NonFiniteError, UsageError
 from probekit.public import public
 from probekit.rows import Result, called, make_rows
 from probekit.runtime import Progress, no_progress
@@ -34,6 +34,7 @@ OTHER = (
 """Columns of the second model, with the suffix _b."""
 VALUES = ("value", "ci_low", "ci_high", "p", "p_adjusted", "null_mean", "null_sd", "null_high", "calibrated")
 Against = Literal["first", "all"]
+LEVEL = 0.05
 
 
 @public(vectors=VectorOptions, options=SimilarityOptions)
@@ -70,7 +71,7 @@ def similarity(
         A row for each measure and pair of layers. ``model``, ``step``, ``layer`` … are those of the first cache of the
         pair, ``model_b``, ``step_b``, ``layer_b``, ``site_b`` … those of the second. ``p`` is one-sided: the
         proportion of permutations that are at least as alike. ``p_adjusted`` is corrected for all pairs of layers of
-        the two caches. ``null_mean`` and ``null_high`` are the mean and the 97.5 % quantile of the permutations,
+        all compared caches. ``null_mean`` and ``null_high`` are the mean and the 97.5 % quantile of the permutations,
         ``draws`` their number. ``calibrated`` is 0 at that mean and 1 for equal layers.
 
     Raises
@@ -91,14 +92,29 @@ def similarity(
     >>> result = probekit.similarity("pretrained.dev.h5", "tuned.dev.h5", measures=("cka", "svcca"))  # doctest: +SKIP
     >>> result.plot()  # doctest: +SKIP
     """
+    if against not in get_args(Against):
+        raise UsageError(f"against is {against!r}; it must be 'first' or 'all'.")
     with ExitStack() as stack:
         found = matched(by_step(opened(caches, stack)), vectors)
-        tables = [_rows(a, b, found, options, progress) for a, b in _pairs(found.sides, against)]
+        pairs = list(_pairs(found.sides, against))
+        tables = [_rows(a, b, found, options, progress) for a, b in pairs]
         reads = tuple(side.read for side in found.sides)
     rows = pd.concat(tables, ignore_index=True)
     for column in ("step_b", "layer_b", "random_weights_b", "run_seed_b", "draws"):
         rows[column] = pd.array(rows[column].tolist() if column in rows else [None] * len(rows), dtype="Int64")
+    rows["p_adjusted"] = np.minimum(1, rows["p_adjusted"] * len(pairs))  # layers: largest value; caches: Bonferroni
+    _check_draws(rows, len(pairs))
     return Result(make_rows(rows), reads=reads)
+
+
+def _check_draws(rows: pd.DataFrame, pairs: int) -> None:
+    """Warn of too few permutations for so many pairs of caches."""
+    for metric, draws in rows.groupby("metric", sort=False)["draws"].max().dropna().items():
+        if draws and pairs > LEVEL * (1 + draws):
+            log.warning(
+                "%s: %s permutations cannot show anything at p adjusted %s over %s pairs of caches; --permutations %s "
+                "or more can.", metric, f"{draws:,}", f"{LEVEL:g}", pairs, f"{round(pairs / LEVEL) - 1:,}",
+            )  # fmt: skip
 
 
 def _pairs(sides: tuple[Side, ...], against: str) -> Iterator[tuple[Side, Side]]:

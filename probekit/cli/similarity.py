@@ -93,7 +93,7 @@ def similarity(
             for _, of_measure in result.rows.groupby("metric", sort=False):
                 _same_layers(of_measure)
         for part in pairs if len(pairs) <= FEW * len(options.measures) else ():
-            _pairs(part)
+            _pairs(part, options.level, len(result.rows) // len(options.measures))
         saved(result)
 
 
@@ -116,10 +116,10 @@ def _same_layers(rows: pd.DataFrame) -> None:
     title = metric(str(head["metric"])).title
     show_table(Grid(columns, lines, f"{head['task']} {head['split']}, {title} of the same layers, n = {head['n']:,}"))
     if any(cell.endswith("*") for line in lines for cell in line[2:]):
-        say(f"* not shown to be more alike than chance (p adjusted over the pairs of layers of two models > {LEVEL:g})")
+        say(f"* not shown to be more alike than chance (p adjusted over the {len(rows):,} pairs of layers > {LEVEL:g})")
 
 
-def _pairs(rows: pd.DataFrame) -> None:
+def _pairs(rows: pd.DataFrame, level: float, pairs: int) -> None:
     """A line for each layer of the first model: its own layer in the second, and the most similar one."""
     from probekit.metrics import metric
     from probekit.rows import called, layer_labels
@@ -129,8 +129,9 @@ def _pairs(rows: pd.DataFrame) -> None:
     alone = called(other) == called(head)
     rows = rows.assign(a=layer_labels(rows), b=layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"])))
     known = rows["ci_low"].notna().any()
-    names = ["layer", *([] if alone else ["same layer", "95 % interval", "by chance", "p adjusted"])]
-    names += ["most similar", "value", "95 % interval", "by chance", "p adjusted"]
+    interval = _interval(level)
+    names = ["layer", *([] if alone else ["same layer", interval, "by chance", "p adjusted"])]
+    names += ["most similar", "value", interval, "by chance", "p adjusted"]
     columns = [Column(name, key=not i) for i, name in enumerate(names)]
     lines = []
     for layer, part in rows.groupby("a", sort=False):
@@ -139,14 +140,14 @@ def _pairs(rows: pd.DataFrame) -> None:
         best = others.loc[[(sign * others["value"]).idxmax()]] if others["value"].notna().any() else others.iloc[:0]
         cells = [str(layer)] if alone else [str(layer), *_cells(same)]
         lines.append([*cells, str(best["b"].iloc[0]) if len(best) else "", *_cells(best)])
-    shown_columns = [i for i, name in enumerate(names) if known or name != "95 % interval"]
+    shown_columns = [i for i, name in enumerate(names) if known or name != interval]
     grid = [[line[i] for i in shown_columns] for line in lines]
     a, b = shown_label(called(head)), shown_label(called(other))
     both = f"{a} with itself" if alone else f"{a} and {b}"
     title = f"{head['task']} {head['split']}, {measure.title}: {both}, n = {head['n']:,}"
     show_table(Grid([columns[i] for i in shown_columns], grid, title))
     if rows["p_adjusted"].notna().any():
-        say(f"p adjusted: corrected over the {len(rows)} pairs of layers; {head['draws']:,} permutations.")
+        say(f"p adjusted: corrected over the {pairs:,} pairs of layers; {head['draws']:,} permutations.")
 
 
 def _cells(row: pd.DataFrame) -> list[str]:
@@ -170,9 +171,9 @@ def movement(
     """Measure how far the vectors of each layer move from a reference, and which examples move most.
 
     The first cache is the reference, such as the pretrained model; each other one is compared with it, example by
-    example. A relative distance of 0.5 is half the length of the reference's vector; what is left after the best shift
-    and rotation no linear probe can undo. The table also gives the distance to other examples' vectors: what
-    a vector would be away that has nothing to do with its reference.
+    example. A relative distance of 0.5 is half the length of the reference's vector. "After rotation" leaves out what
+    one shift and one rotation of all examples explain, which a linear probe that is fitted anew does not notice. The
+    table also gives the distance to the vectors of other examples, the distance of an unrelated vector.
 
     Examples:
 
@@ -209,7 +210,8 @@ def movement(
         whole = rows[(rows["label"] == "") & (rows["example"] == "")]
         for _, part in whole.groupby(["model", "checkpoint", "step"], sort=False, dropna=False):
             other = {f"{SHORT[m]}, other examples": part[part["metric"] == m]["others"] for m in options.measures[:1]}
-            _by_layer(part, options.measures, f" from {shown_label(part['against'].iloc[0])}", other)
+            reference = f" from {shown_label(part['against'].iloc[0])}"
+            _by_layer(part, options.measures, options.level, reference, other)
         _moved_most(rows)
         saved(result)
 
@@ -252,11 +254,17 @@ def geometry(
     with tables_as(format_):
         by = ["task", "split", "model", "checkpoint", "step"]
         for _, part in result.rows.groupby(by, sort=False, dropna=False):
-            _by_layer(part, tuple(dict.fromkeys(part["metric"])))
+            _by_layer(part, tuple(dict.fromkeys(part["metric"])), options.level)
         saved(result)
 
 
-def _by_layer(rows: pd.DataFrame, metrics: Sequence[str], more: str = "", other: dict[str, Any] | None = None) -> None:
+def _interval(level: float) -> str:
+    return f"{100 * level:g} % interval"
+
+
+def _by_layer(
+    rows: pd.DataFrame, metrics: Sequence[str], level: float, more: str = "", other: dict[str, Any] | None = None
+) -> None:
     """A line for each layer of one model, with a column and an interval for each metric."""
     from probekit.rows import called, layer_labels
 
@@ -264,7 +272,7 @@ def _by_layer(rows: pd.DataFrame, metrics: Sequence[str], more: str = "", other:
     columns = [Column("layer", key=True)]
     for name in metrics:
         columns.append(Column(SHORT[name]))
-        columns += [Column("95 % interval")] if name != "rank" else []
+        columns += [Column(_interval(level))] if name != "rank" else []
     columns += [Column(name) for name in other]
     by_metric = {name: rows[rows["metric"] == name] for name in metrics}
     labels = layer_labels(by_metric[metrics[0]]).tolist()

@@ -11,7 +11,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.statistics.folds import folds
 
-__all__ = ["MEASURES", "Movement", "movement"]
+__all__ = ["FEWEST", "FOLDS", "MEASURES", "Movement", "movement"]
 
 MEASURES = ("relative-distance", "cosine-distance", "aligned-distance")
 """The distances, in the order of :attr:`Movement.distance`."""

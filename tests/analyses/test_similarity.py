@@ -101,7 +101,7 @@ def test_one_cache_is_compared_with_itself(caches):
     assert "of neighbouring layers" in sentence
 
 
-def test_several_caches_each_with_the_first_or_all(caches):
+def test_several_caches_each_with_the_first_or_all(caches, caplog):
     first = probekit.similarity(caches["plain"], caches["random"], caches["other"], **QUICK).rows
     assert first.groupby(["checkpoint", "checkpoint_b"]).size().to_dict() == {
         ("", "random-3"): 16,
@@ -111,6 +111,19 @@ def test_several_caches_each_with_the_first_or_all(caches):
     assert set(zip(every.rows["checkpoint"], every.rows["checkpoint_b"], strict=True)) == {
         ("", "random-3"), ("", "random-4"), ("random-3", "random-4"),
     }  # fmt: skip
+    key = ["checkpoint_b", "layer", "layer_b"]
+    alone = probekit.similarity(caches["plain"], caches["random"], **QUICK).rows.set_index(key)["p_adjusted"]
+    three = every.rows[every.rows["checkpoint"] == ""].set_index(key)["p_adjusted"].loc[alone.index]
+    assert three.to_numpy() == pytest.approx(np.minimum(1, 3 * alone.to_numpy()))  # one family: all pairs of caches
+    assert "99 permutations cannot" not in caplog.text  # 3 / 100
+    few = {"measures": ("mutual-knn",), "permutations": 19, "resamples": 0}
+    probekit.similarity(caches["plain"], caches["random"], caches["other"], **few)
+    assert (
+        "mutual-knn: 19 permutations cannot show anything at p adjusted 0.05 over 2 pairs of caches; --permutations 39"
+        in (caplog.text)
+    )
+    with pytest.raises(UsageError, match="against is 'each'; it must be 'first' or 'all'"):
+        probekit.similarity(caches["plain"], caches["random"], against="each")
     ax = probekit.plots.similarity_tree(every)
     labels = [text.get_text() for text in ax.get_yticklabels()]
     assert len(labels) == 3
@@ -276,6 +289,33 @@ def test_geometry_of_several_caches(caches, tmp_path):
     assert set(some["n"]) <= {18, 19, 20}
     assert set(some["removed"].dropna()) == {0}
     assert probekit.reproduce(out).verdict == "to the bit"
+
+    with pytest.raises(UsageError, match=r"remove is 1000; layer 0 of .* has 60 vectors of \d+ dimensions"):
+        probekit.geometry(caches["plain"], remove=1000)
+
+
+def test_a_rotation_from_few_examples_has_a_note(caches, model, tmp_path, caplog):
+    few = [
+        cached(model, lambda e: e[:15], tmp_path / f"{i}.h5", **how)
+        for i, how in enumerate(({}, {"random_weights": 1}))
+    ]
+    for paths, n, note in (
+        (few, 0, "a rotation needs 20 examples in 5 groups or more"),
+        ([caches["plain"], caches["random"]], 4, r"48 examples are few for a rotation in 32 dimensions"),
+    ):
+        rows = probekit.movement(*paths, groups="none", resamples=100, top=0).rows
+        rows = rows[rows["label"] == ""].set_index("metric")
+        assert rows.loc["aligned-distance", "value"].notna().sum() == n
+        assert rows.loc["aligned-distance", "note"].str.startswith(note).all()
+        assert (rows.loc["relative-distance", "note"] == "").all()
+        assert f"aligned-distance: {note}" in caplog.text
+
+
+def test_one_family_of_tests_for_all_distances(caches):
+    rows = probekit.movement(caches["plain"], caches["random"], resamples=100, top=0).rows
+    tested = rows[rows["p_adjusted"].notna()]
+    assert len(tested) == 12
+    assert tested["p_adjusted"].min() == pytest.approx(min(1, 12 * tested["p"].min()))
 
 
 def test_same_seed_same_rows(caches):

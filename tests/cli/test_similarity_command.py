@@ -18,11 +18,14 @@ def caches(tiny_model, tmp_path_factory):
 def test_from_two_caches_to_tables_figures_and_a_report(call, caches, tmp_path):
     names = {name: tmp_path / f"{name}.parquet" for name in ("similarity", "movement", "geometry")}
     done = call(
-        "similarity", *caches[:2], "--measures", "cka,mutual-knn", "--permutations", "99", "--out", names["similarity"]
+        *("similarity", *caches[:2], "--measures", "cka,mutual-knn", "--permutations", "99", "--level", "0.9"),
+        *("--out", names["similarity"]),
     )
     assert done.status == 0, done.err
     words = " ".join(done.out.split())
     assert "most similar" in words
+    assert "90 % interval" in words
+    assert "95 % interval" not in words
     assert "classification dev, CKA: " in words
     assert "classification dev, Shared nearest neighbours: " in words
     assert "p adjusted: corrected over the 16 pairs of layers" in words
@@ -59,7 +62,7 @@ def test_many_models_in_one_table_and_a_tree(call, caches, tmp_path):
     assert done.status == 0, done.err
     words = " ".join(done.out.split())
     assert "CKA of the same layers, n = 50" in words
-    assert "* not shown to be more alike than chance" in words
+    assert "* not shown to be more alike than chance (p adjusted over the 160 pairs of layers > 0.05)" in words
     assert words.count("random-4") >= 4
     drawn = call("plot", "dendrogram", out, "--out", tmp_path / "tree.png")
     assert drawn.status == 0, drawn.err
@@ -76,6 +79,7 @@ def test_many_models_in_one_table_and_a_tree(call, caches, tmp_path):
         (["movement", "A", "B", "--examples", "x.csv"], "--examples must be a separate .parquet file"),
         (["geometry", "A", "--discard", "1"], "discard is 1; expected a proportion from 0 to below 1"),
         (["geometry", "A", "--layers", "9"], "9"),
+        (["geometry", "A", "--remove", "1000"], "remove is 1000; layer 0"),
     ],
 )
 def test_mistakes_are_one_sentence(call, caches, words, message):

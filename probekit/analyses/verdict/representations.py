@@ -34,55 +34,82 @@ SPOKEN = {
 
 
 def similarity(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
-    """The first measure: for each pair of models the least and the most alike layers, and which pairs beat chance."""
+    """The first measure: for each pair of models the ends of the same layers, and how many are more than chance."""
     rows = rows[rows["metric"] == rows["metric"].iloc[0]]
     rows = rows.assign(a=layer_labels(rows), b=layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"])))
     keys = [c for c in (*SIDE, *(f"{c}_b" for c in SIDE)) if c in rows]
     pairs = [part for _, part in rows.groupby([rows[c].astype("string").fillna("") for c in keys], sort=False)]
     metric, several = metric_called(str(rows["metric"].iloc[0])), len(pairs)
+    states = [_state(part, end) for part in pairs for end in ("", "_b")]
+    runs = len({head["checkpoint"] for head in states if str(head["regime"]) == "fine-tune"}) > 1
+    firsts = {tuple(_head(part, "").items()) for part in pairs}
+    if several > FEW and len(firsts) > 1 and (text := _overview(pairs, metric, len(rows), runs=runs)):
+        yield text
+        return
     for part in pairs if several <= FEW else pairs[-1:]:
-        a, b = _model(part, ""), _model(part, "_b")
+        a, b = (_model(part, end, runs=runs) for end in ("", "_b"))
         itself = _head(part, "") == _head(part, "_b")
         prefix = f"{a}: " if itself else f"{a} and {b}: "
         if several > FEW:
             prefix = f"the last of {several} pairs, {prefix}"
-        yield prefix + (_itself(part, metric) if itself else _two(part, metric, several))
+        yield prefix + (_itself(part, metric) if itself else _two(part, metric, len(rows)))
+
+
+def _overview(pairs: Sequence[pd.DataFrame], metric: Metric, tests: int, *, runs: bool) -> str:
+    """Of many pairs of models those with the largest and the smallest mean of the same layers; "" without any."""
+    import pandas as pd
+
+    same = [part[(part["a"] == part["b"]) & part["value"].notna()] for part in pairs]
+    same = sorted((part for part in same if len(part)), key=lambda part: float(part["value"].mean()), reverse=True)
+    if not same:
+        return ""
+    high, low = (f"{_model(part, '', runs=runs)} and {_model(part, '_b', runs=runs)}" for part in (same[0], same[-1]))
+    mean = [number(part["value"].mean()) for part in (same[0], same[-1])]
+    text = f"of {len(pairs)} pairs of models {high} have the largest mean {_spoken(metric)} of the same layers"
+    return f"{text} ({mean[0]}), {low} the smallest ({mean[1]}); {_chance(pd.concat(same), tests, count=True)}"
 
 
 def _head(rows: pd.DataFrame, end: str) -> dict[str, str]:
     return {c: str(rows[c + end].iloc[0]) for c in ("model", "checkpoint", "step") if c + end in rows}
 
 
-def _model(rows: pd.DataFrame, end: str) -> str:
+def _state(rows: pd.DataFrame, end: str) -> dict[str, Any]:
+    """The columns of one model, without those of its training before the first step."""
     head = {c: rows[c + end].iloc[0] if c + end in rows else "" for c in SIDE}
+    return head | {"regime": "", "checkpoint": ""} if str(head["step"]) == "0" else head
+
+
+def _model(rows: pd.DataFrame, end: str, *, runs: bool) -> str:
+    """A model and its state; with several runs, by the name of the run."""
+    head = _state(rows, end)
     step = str(head["step"])
-    if step == "0":  # nothing is trained yet
-        head |= {"regime": "", "checkpoint": ""}
-    name = named(Curve(head, rows, [], np.empty(0), np.empty(0)))
+    name = named(Curve(head | ({"regime": ""} if runs else {}), rows, [], np.empty(0), np.empty(0)))
     return name if step in ("<NA>", "nan", "None", "") else f"{name} at step {int(head['step']):,}"
 
 
-def _two(rows: pd.DataFrame, metric: Metric, several: int) -> str:
+def _two(rows: pd.DataFrame, metric: Metric, tests: int) -> str:
     """Same layers of two models, or the closest ones if they share none."""
-    same = rows[(rows["a"] == rows["b"]) & rows["value"].notna()]
-    if same.empty:
-        return _closest(rows, metric)
-    sign = 1 if metric.alike else -1
-    order = same.assign(_far=-sign * same["value"]).sort_values("_far", kind="stable")
-    most, least = order.iloc[0], order.iloc[-1]
-    text = f"layer {most['a']} is the most alike ({_value(most, metric)})"
-    if len(same) > 1:
-        text += f", layer {least['a']} the least ({_value(least, metric, name=False)})"
-    return f"{text}; {_chance(same, len(rows), several)}"
-
-
-def _closest(rows: pd.DataFrame, metric: Metric) -> str:
     known = rows[rows["value"].notna()]
+    same = known[known["a"] == known["b"]]
     if known.empty:
         return f"{_spoken(metric)} is undefined for all pairs of layers"
-    best = _ends(known)[1 if metric.alike else 0]
-    who = f"layers {best['a']} and {best['b']} are the most alike ({_value(best, metric)})"
-    return f"{who}; {_chance(known, len(rows), 1)}"
+    top = 1 if metric.alike else 0
+    best = _ends(known)[top]
+    if same.empty:
+        who = f"layers {best['a']} and {best['b']} have the {_end(metric)} value ({_value(best, metric)})"
+        return f"{who}; {_chance(known, tests)}"
+    most, least = _ends(same)[top], _ends(same)[1 - top]
+    text = f"layer {most['a']} has the {_end(metric)} same-layer value ({_value(most, metric)})"
+    if len(same) > 1:
+        text += f", layer {least['a']} the {_end(metric, far=True)} ({_value(least, metric, name=False)})"
+    if best["value"] != most["value"]:
+        text += f"; of all pairs, layers {best['a']} and {best['b']} have the {_end(metric)} ({number(best['value'])})"
+    return f"{text}; {_chance(same, tests)}"
+
+
+def _end(metric: Metric, *, far: bool = False) -> str:
+    """ "largest" for the value of the most similar layers, "smallest" for a distance."""
+    return "largest" if metric.alike != far else "smallest"
 
 
 def _itself(rows: pd.DataFrame, metric: Metric) -> str:
@@ -91,31 +118,33 @@ def _itself(rows: pd.DataFrame, metric: Metric) -> str:
     next_to = dict(pairwise(order))
     near = rows[(rows["a"].map(next_to) == rows["b"]) & rows["value"].notna()]
     if near.empty:
-        return "there are no neighbouring layers to compare"
-    by = near.assign(_far=near["value"] * (-1 if metric.alike else 1)).sort_values("_far", kind="stable")
-    most, least = by.iloc[0], by.iloc[-1]
-    text = f"of neighbouring layers {most['a']} and {most['b']} are the most alike ({_value(most, metric)})"
+        absent = "there are no neighbouring layers to compare"
+        return absent if rows["value"].notna().any() else f"{_spoken(metric)} is undefined for all pairs of layers"
+    top = 1 if metric.alike else 0
+    most, least = _ends(near)[top], _ends(near)[1 - top]
+    text = f"of neighbouring layers {most['a']} and {most['b']} have the {_end(metric)} value ({_value(most, metric)})"
     if len(near) > 1:
-        text += f", {least['a']} and {least['b']} the least ({_value(least, metric, name=False)})"
+        text += f", {least['a']} and {least['b']} the {_end(metric, far=True)} ({_value(least, metric, name=False)})"
     return text
 
 
-def _chance(same: pd.DataFrame, tests: int, several: int) -> str:
-    """How many pairs are more alike than permuted examples."""
-    p = np.minimum(1, same["p_adjusted"].to_numpy(dtype=float) * several)
+def _chance(same: pd.DataFrame, tests: int, *, count: bool = False) -> str:
+    """How many pairs are more alike than permuted examples, without the names of layers if ``count``."""
+    p = same["p_adjusted"].to_numpy(dtype=float)
     if np.isnan(p).all():
         return "whether that is more than chance was not tested"
     shown, of = p <= ALPHA, "pairs of layers"
     whole = "same-layer pairs" if (same["a"] == same["b"]).all() else of
     if shown.all():
         who = "it is" if len(p) == 1 else f"all {len(p)} {whole} are"
-        return f"{who} more alike than chance ({adjusted(at_most(p), tests * several, of)})"
+        return f"{who} more alike than chance ({adjusted(at_most(p), tests, of)})"
     if not shown.any():
         who = "it is not" if len(p) == 1 else f"none of the {len(p)} {whole} is"
-        return f"{who} shown to be more alike than chance ({adjusted(at_least(p), tests * several, of)})"
+        return f"{who} shown to be more alike than chance ({adjusted(at_least(p), tests, of)})"
+    without = "" if count else f", not {layers(same['a'][~shown].tolist())}"
     return (
-        f"{shown.sum()} of {len(p)} {whole} are more alike than chance, not {layers(same['a'][~shown].tolist())} "
-        f"({adjusted(at_most(p[shown]), tests * several, of)})"
+        f"{shown.sum()} of {len(p)} {whole} are more alike than chance{without} "
+        f"({adjusted(at_most(p[shown]), tests, of)})"
     )
 
 
@@ -144,30 +173,52 @@ def movement(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]
             continue
         low, high = _ends(known)
         definition = metric_called(metric)
-        text = f"{prefix}layer {high['name']} moved most ({_value(high, definition)}"
+        text = (
+            f"{prefix}by {_spoken(definition)} layer {high['name']} moved most ({_value(high, definition, name=False)}"
+        )
         text += f"; other examples are {number(high['others'])} away)" if np.isfinite(high["others"]) else ")"
         if len(known) > 1:
             text += f", layer {low['name']} least ({_value(low, definition, name=False)})"
-        yield text + _labels(rows, curve.iloc[0], metric)
+        yield text + _few(curve) + _labels(rows, curve.iloc[0], metric)
+
+
+def _few(curve: pd.DataFrame) -> str:
+    """The note of a distance, which qualifies it."""
+    notes = [str(note) for note in curve["note"].dropna().unique() if note] if "note" in curve else []
+    return f"; {notes[0]}" if notes else ""
 
 
 def _labels(rows: pd.DataFrame, head: Mapping[Any, Any] | pd.Series, metric: str) -> str:
-    """Labels whose examples moved further or less far than others, over all layers."""
+    """Labels whose examples moved further or less far than others, over all layers, and distances that disagree."""
     if "p_adjusted" not in rows:
         return ""
     keys = {c: rows[c].astype("string").fillna("<NA>") for c in ("model", "checkpoint", "step")}
     same = np.logical_and.reduce([keys[c] == str(head[c]) for c in keys])
-    tested = rows[(rows["metric"] == f"difference({metric})") & same]
+    differences = rows[rows["metric"].str.startswith("difference(") & same]
+    differences = differences.assign(name=layer_labels(differences), of=differences["metric"].str[11:-1])
+    tested = differences[differences["of"] == metric]
     found = []
     for label, part in tested.groupby("label", sort=False):
-        p = part["p_adjusted"].to_numpy(dtype=float)
-        for word, side in (("further", part["value"] > 0), ("less far", part["value"] < 0)):
-            if (some := (p <= ALPHA) & side.to_numpy()).any():
-                which = layers(layer_labels(part)[some].tolist())
-                found.append(f"{label!r} moved {word} than the others in {which} (p adjusted {at_most(p[some])})")
+        shown = part[part["p_adjusted"] <= ALPHA]
+        for word, sign in (("further", 1), ("less far", -1)):
+            if len(some := shown[np.sign(shown["value"]) == sign]):
+                which, p = layers(some["name"].tolist()), at_most(some["p_adjusted"].to_numpy())
+                others = differences[(differences["label"] == label) & differences["name"].isin(some["name"])]
+                text = f"{label!r} moved {word} than the others in {which} (p adjusted {p})"
+                found.append(text + _opposite(others, sign, "less far" if sign > 0 else "further"))
     if not found and tested["p_adjusted"].notna().any():
         return f"; no label is shown to move differently (p adjusted {at_least(tested['p_adjusted'].dropna())})"
     return "".join(f"; {text}" for text in found[:FEW])
+
+
+def _opposite(rows: pd.DataFrame, sign: int, word: str) -> str:
+    """The distances by which a label moved the other way in the same layers."""
+    rows = rows[(rows["p_adjusted"] <= ALPHA) & (np.sign(rows["value"]) == -sign)]
+    return "".join(
+        f", but {word} by {_spoken(metric_called(str(metric)))} in {layers(part['name'].tolist())} "
+        f"(p adjusted {at_most(part['p_adjusted'].to_numpy())})"
+        for metric, part in rows.groupby("of", sort=False)
+    )
 
 
 def geometry(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
