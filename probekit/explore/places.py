@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["METHODS", "Place", "caption", "methods", "place"]
 
-METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP", "lda": "LDA (directions of the probe)"}
+METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP", "lda": "LDA (linear discriminant)"}
 MARGIN = 0.95
 
 
@@ -46,16 +46,38 @@ def caption(scene: Scene, side: int, method: str, layer: int) -> str:
     shown = scene.sides[side].maps[method]
     name = METHODS.get(method, method)
     parts = [f"{name}, layer {scene.sides[side].layers[layer]}"]
-    if shown.explained is not None:
-        of = "variance between classes" if method == "lda" else "variance"
-        shares = [f"{100 * share:.0f} %" for share in np.asarray(shown.explained)[layer] if np.isfinite(share)]
-        axes = {0: "", 1: "the horizontal axis holds", 2: "the two axes hold"}[len(shares)]
-        parts += [f"{axes} {' and '.join(shares)} of the {of}"] if shares else []
+    share = np.nan if shown.explained is None else float(np.asarray(shown.explained)[layer].sum())
+    if method == "lda":
+        parts += _separation(scene.labels, np.asarray(shown.xy[layer], np.float64))
+        # up to three classes have no variance between them outside the plane
+        parts += [f"the plane holds {100 * share:.0f} % of the variance between classes of train"] * (share < 1 - 1e-9)
+    elif np.isfinite(share):
+        parts.append(f"the plane holds {100 * share:.0f} % of the variance")
     parts += _trust(shown, layer)
     half = place(scene, side, method, layer).half
     if np.isfinite(half):
         parts.append(f"the map is {2 * half:.3g} units wide")
     return "; ".join(parts) + "."
+
+
+def _separation(labels: np.ndarray, xy: np.ndarray) -> list[str]:
+    """How the axes separate the labels of the shown points, which the discriminant was not fitted on."""
+    if labels.dtype.kind == "f":
+        known = np.isfinite(labels)
+        if known.sum() < 3 or not (np.ptp(labels[known]) and np.ptp(xy[known], axis=0).all()):
+            return []
+        r = [float(np.corrcoef(axis, labels[known])[0, 1]) for axis in xy[known].T]
+        return [f"of these points, the axes correlate with the labels by {abs(r[0]):.2f} and {abs(r[1]):.2f}"]
+    classes = [xy[labels == c] for c in np.unique(labels[labels >= 0])]
+    if len(classes) != 2 or min(map(len, classes)) < 2:
+        return []
+    within = np.sqrt(np.mean([one.var(axis=0, ddof=1) for one in classes], axis=0))
+    gap = np.abs(classes[1].mean(axis=0) - classes[0].mean(axis=0)) / np.where(within > 0, within, np.nan)
+    if not np.isfinite(gap).all():
+        return []
+    return [
+        f"the classes of these points lie {gap[0]:.2f} standard deviations apart horizontally, {gap[1]:.2f} vertically"
+    ]
 
 
 def _trust(shown: Map, layer: int) -> list[str]:

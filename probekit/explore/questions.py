@@ -27,7 +27,7 @@ SHORT = 120
 STRIPS = {
     "distance": "distance from the left model",
     "norm": "norm of the vector",
-    "logit": "log odds of the probe",
+    "logit": "log odds of the linear discriminant",
     "unit": "one unit",
 }
 

@@ -21,8 +21,8 @@ class Discriminant:
     Attributes
     ----------
     plane : Plane
-        The two directions that separate most, each scaled to a variance of 1 within the classes; ``explained`` is their
-        share of the variance between classes.
+        The two directions that separate most, uncorrelated within the classes and each scaled to a variance of 1 there;
+        ``explained`` is their share of the variance between classes.
     coef, intercept : np.ndarray
         float64 (classes, d) and (classes,): the log posterior of each class up to a constant; one row for numbers.
     shrinkage : float
@@ -31,7 +31,8 @@ class Discriminant:
         Number of examples that it was fitted on.
     directions : int
         How many of the axes separate the labels: 1 for two classes and for numbers, where the second axis is the first
-        principal component of what remains within the classes; otherwise 2.
+        principal component of what the first one does not predict within the classes, so that on the examples that it
+        was fitted on it says nothing of the labels; otherwise 2.
     """
 
     plane: Plane
@@ -50,7 +51,7 @@ def fit_discriminant(x: Any, y: np.ndarray) -> Discriminant:
     """Fisher's linear discriminant with the covariance of Ledoit & Wolf; for numbers, ridge with the same shrinkage.
 
     With two classes, or numbers, there is one direction; the second axis is then the first principal component of what
-    remains within the classes.
+    it does not predict within the classes.
 
     Parameters
     ----------
@@ -140,8 +141,9 @@ def _covariance(x: np.ndarray, means: np.ndarray, code: np.ndarray) -> tuple[np.
 
 
 def _remainder(within: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """The first principal component that is orthogonal to a direction."""
-    unit = direction / max(np.linalg.norm(direction), 1e-300)
-    rest = within - np.outer(unit, unit @ within)
-    rest = rest - np.outer(rest @ unit, unit)
-    return upright(linalg.eigh(rest, subset_by_index=[len(rest) - 1, len(rest) - 1])[1])[:, 0]
+    """The first principal component of what the scores along a direction do not predict; uncorrelated with them."""
+    shared = within @ direction
+    variance = max(float(direction @ shared), 1e-300)
+    rest = within - np.outer(shared, shared) / variance
+    found = upright(linalg.eigh(rest, subset_by_index=[len(rest) - 1, len(rest) - 1])[1])[:, 0]
+    return found - direction * (shared @ found) / variance

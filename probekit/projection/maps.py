@@ -36,7 +36,8 @@ NOTES = {
     "classes.",
 }
 AXES = {
-    1: "The horizontal axis separates the labels, the vertical one is the first principal component of what remains",
+    1: "The horizontal axis separates the labels, the vertical one is the first principal component of what the "
+    "horizontal one does not predict within the classes",
     2: "Axes that separate the labels",
 }
 
@@ -53,6 +54,7 @@ class Map:
         float32 (layers, n, 2), centred.
     explained : np.ndarray or None
         (layers, 2): for "pca" the share of the variance of each component, for "lda" of the variance between classes.
+        The axes that are drawn are turned in the plane of these; only the sum, what the plane holds, is true of both.
     scale : np.ndarray
         (layers,), the root mean square distance of the points from the centre: divide by it to give all layers the
         same size.
@@ -123,8 +125,8 @@ def project(
         raise UsageError(f"projection is {method!r}; {did_you_mean(method, METHODS)}")
     if method == "lda" and not train:
         raise UsageError(
-            "the directions of a probe need training examples: fitted on the examples that it shows, the map would "
-            "separate the labels even if the vectors did not. Give train."
+            "directions that separate the labels need training examples: fitted on the examples that it shows, the "
+            "map would separate the labels even if the vectors did not. Give train."
         )
     found: list[list[np.ndarray]] = []
     planes: list[list[Plane | None]] = []

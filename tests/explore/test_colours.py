@@ -1,6 +1,7 @@
 """What maps show, as arrays: colours, outcomes, places and captions. Needs no browser and no extra."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -102,14 +103,39 @@ def test_captions_say_how_far_to_trust():
     assert methods(scene) == ["pca", "tsne"]
     text = caption(scene, 0, "pca", 2)
     assert "layer 2" in text
-    assert "30 % and 20 % of the variance" in text
+    assert "the plane holds 50 % of the variance" in text  # the axes are turned in it, so each has another share
     assert "trustworthiness 0.90; continuity 0.90" in text
     assert "variance" not in caption(scene, 0, "tsne", 2)
-    axes = dataclasses.replace(scene.sides[0].maps["pca"], method="lda", explained=np.tile([1, np.nan], (4, 1)))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_captions_of_discriminants_say_what_holds_for_the_shown_points(classes):
+    scene = a_scene(n=4000, classes=classes)
+    share = {2: [1, np.nan], 3: [0.7, 0.3], 5: [0.5, 0.3]}[classes]
+    axes = dataclasses.replace(scene.sides[0].maps["pca"], method="lda", explained=np.tile(share, (4, 1)))
     side = dataclasses.replace(scene.sides[0], maps={"lda": axes})
     text = caption(dataclasses.replace(scene, sides=(side,)), 0, "lda", 1)
-    assert "the horizontal axis holds 100 % of the variance between classes" in text
-    assert "nan" not in text
+    assert " nan" not in text
+    assert "probe" not in text
+    assert ("the plane holds 80 % of the variance between classes" in text) == (
+        classes == 5
+    )  # of two or three it is all
+    gap = re.search(r"lie ([\d.]+) standard deviations apart horizontally, ([\d.]+) vertically", text)
+    assert bool(gap) == (classes == 2)
+    if gap:  # the classes lie at (±1, 0) with a standard deviation of 1; 4 standard errors, 2 / sqrt(4000)
+        assert float(gap[1]) == pytest.approx(2, abs=0.15)
+        assert float(gap[2]) == pytest.approx(0, abs=0.13)
+
+
+def test_captions_of_numbers_say_how_the_axes_correlate_with_them():
+    scene = a_scene(n=500)
+    axes = dataclasses.replace(scene.sides[0].maps["pca"], method="lda", explained=np.full((4, 2), np.nan))
+    labels = axes.xy[1, :, 0].astype(float)
+    labels[3] = np.nan
+    side = dataclasses.replace(scene.sides[0], maps={"lda": axes})
+    text = caption(dataclasses.replace(scene, sides=(side,), labels=labels), 0, "lda", 1)
+    assert "the axes correlate with the labels by 1.00 and 0." in text
+    assert " nan" not in text
 
 
 def test_curves_have_intervals_and_controls():

@@ -154,8 +154,34 @@ def test_discriminant_is_the_generalised_eigenvector_and_the_normal_density(clas
     density += np.log(np.bincount(y) / len(y))
     logits = found.logits(x)
     np.testing.assert_allclose(logits - logits[:, :1], density - density[:, :1], atol=1e-8)
-    if classes == 2:
-        assert abs(found.plane.axes[:, 0] @ found.plane.axes[:, 1]) < 1e-10
+    if classes == 2:  # features correlate and differ in scale, yet the second axis says nothing of the classes
+        assert abs(found.plane.axes[:, 0] @ shrunk @ found.plane.axes[:, 1]) < 1e-10
+        points = found.plane.points(x)
+        gap = np.abs(points[y == 1].mean(0) - points[y == 0].mean(0))
+        assert gap[0] > 1
+        assert gap[1] < 1e-10
+
+
+def test_the_second_axis_is_the_widest_of_what_the_first_does_not_predict():
+    """Against the residuals of a regression on the scores of the first axis; the classes differ in a shared factor."""
+    rng = np.random.default_rng(3)
+    y = rng.integers(2, size=4000)
+    factor = rng.normal(size=(4000, 1))
+    x = (
+        rng.normal(size=(4000, 8)) * np.linspace(1, 2, 8)
+        + 3 * factor * np.linspace(1, 0, 8)
+        + y[:, None] * np.eye(8)[0]
+    )
+    found = fit_discriminant(x, y)
+    points = found.plane.points(x)
+    within = points - np.array([points[y == c].mean(0) for c in (0, 1)])[y]
+    assert found.shrinkage < 0.01
+    assert abs(np.corrcoef(within.T)[0, 1]) < 0.01
+    assert abs(points[y == 1, 1].mean() - points[y == 0, 1].mean()) < 1e-10
+    centred = x - np.array([x[y == c].mean(0) for c in (0, 1)])[y]
+    residual = centred - np.outer(within[:, 0], centred.T @ within[:, 0] / (within[:, 0] @ within[:, 0]))
+    widest = linalg.svd(residual, full_matrices=False)[2][0]
+    assert abs(np.corrcoef(residual @ widest, within[:, 1])[0, 1]) > 0.9999
 
 
 def test_shrinkage_is_that_of_ledoit_and_wolf():
@@ -179,6 +205,8 @@ def test_regression_direction_and_unlabelled_examples():
         found.plane.axes[:, 0], [0, 0.6, 0, 0.8, 0, 0], atol=0.04
     )  # 3 standard errors, 3 / sqrt(4500)
     assert np.corrcoef(found.logits(x)[1::10, 0], y[1::10])[0, 1] > 0.999
+    known = ~np.isnan(y)
+    assert abs(np.corrcoef(found.plane.points(x[known])[:, 1], y[known])[0, 1]) < 1e-10
     assert found.n == 4500
     with pytest.raises(UsageError, match="two classes with two examples"):
         fit_discriminant(x, np.full(5000, -1))

@@ -85,7 +85,7 @@ class Sources:
         cache = self.train[side] if self.train else None
         if cache is None:
             raise UsageError(
-                f"the directions of a probe are fitted on the training split of {self.caches[side].path.name}, whose "
+                f"a linear discriminant is fitted on the training split of {self.caches[side].path.name}, whose "
                 "cache was not given; give train = TRAIN.h5 (one for each model). Fitted on the examples that it "
                 "shows, a map would separate the labels even if the vectors did not."
             )
