@@ -150,21 +150,44 @@ def _unit(scene: Scene, asked: Mapping[str, Any], _: np.ndarray) -> dict[str, An
     side, layer = asked["side"], asked["layer"]
     name, other = scene.layers[layer], None if len(scene.sides) == 1 else (asked.get("step", 1) if side == 0 else 0)
     found = scene.unit(side, name, asked["unit"], k=TOP, other=other)
+    units, by = ranked(scene, side, layer)
     return {
         "unit": asked["unit"], "units": int(scene.open_sources.vectors(side, layer).shape[1]),
-        "name": scene.sides[side].name, "layerName": name, "ranking": ranking(scene, side, layer),
+        "name": scene.sides[side].name, "layerName": name, "ranking": units, "by": by,
         **_highest(scene, found), "histogram": _histogram(found), "similar": _similar(scene, found, other),
+        "noise": _noise(found),
     }  # fmt: skip
 
 
-def ranking(scene: Scene, side: int, layer: int) -> list[int]:
-    """The units that weigh most in the probe of a layer; by correlation with the labels if there is no probe."""
-    for by in ("probe", "correlation"):
+RANKED = {
+    "probe": "ranked by weight in the linear discriminant of train",
+    "correlation": "ranked by correlation with the labels of the shown points",
+}
+
+
+def ranked(scene: Scene, side: int, layer: int) -> tuple[list[int], str]:
+    """The units that weigh most in the linear discriminant of a layer, else by correlation; and which it is."""
+    for by, words in RANKED.items():
         try:
-            return [int(u) for u in scene.rank_units(side, scene.layers[layer], by=by, k=TOP)["unit"]]
-        except UsageError:  # no training caches, several classes, equal labels
+            return [int(u) for u in scene.rank_units(side, scene.layers[layer], by=by, k=TOP)["unit"]], words
+        except UsageError:  # no training caches, equal labels
             continue
-    return []
+    return [], ""
+
+
+def ranking(scene: Scene, side: int, layer: int) -> list[int]:
+    """The units of :func:`ranked`."""
+    return ranked(scene, side, layer)[0]
+
+
+def _noise(found: Any) -> str:
+    """How similar units look that have nothing to do with each other, in words."""
+    if not isfinite(found.noise):
+        return ""
+    return (
+        f"The most similar of {found.searched:,} units. If none had to do with this one, the largest |r| would stay "
+        f"below {found.noise:.2f} in 95 % of cases (Šidák)."
+    )
 
 
 def _highest(scene: Scene, found: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ COMPONENTS = 50
 """Principal components that are clustered."""
 
 
-def clusters(x: Any, method: str = "kmeans", *, count: int = 8, seed: int = 0) -> np.ndarray:
+def clusters(x: Any, method: str = "kmeans", *, count: int = 6, seed: int = 0) -> np.ndarray:
     """The cluster of each vector, int16 (n,), numbered by size from the largest; -1 outside any cluster.
 
     The first 50 principal components are clustered. k-means cuts any cloud into ``count`` parts, whether or not it has

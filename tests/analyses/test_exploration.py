@@ -11,6 +11,7 @@ from builders import word_caches, word_task
 import probekit
 from probekit.activations import cache_activations
 from probekit.analyses.exploration import scene
+from probekit.analyses.exploration.units import largest_of_noise
 from probekit.errors import UsageError
 
 
@@ -99,6 +100,45 @@ def test_caches_that_do_not_belong_together(caches, tmp_path, tiny_bert):
         scene(caches["dev"], tmp_path / "3.h5")
     with pytest.raises(UsageError, match="make it with --tokens"):
         scene(tmp_path / "3.h5", unit="tokens")
+
+
+def test_equal_ids_of_other_texts_are_refused(caches, tmp_path, tiny_bert):
+    """The same ids and labels, but the texts in another order: nothing but the pieces tells."""
+    task = word_task()
+    examples = task.split("dev").examples
+    texts = {label: [e.text for e in examples if e.label == label][::-1] for label in {e.label for e in examples}}
+    moved = tuple(probekit.Example(e.id, texts[e.label].pop(0), e.label) for e in examples)
+    other = probekit.Task(task.name, task.kind, {"dev": probekit.Split("dev", moved)}, task.label_names)
+    cache_activations(tiny_bert, other, "dev", out=tmp_path / "moved.h5").close()
+    with pytest.raises(UsageError, match="examples with the same id, such as .* have another text in .*moved.h5"):
+        scene(caches["dev"], tmp_path / "moved.h5")
+    named = probekit.Task(task.name, task.kind, {"dev": task.split("dev")}, task.label_names[::-1])
+    cache_activations(tiny_bert, named, "dev", out=tmp_path / "named.h5").close()
+    with pytest.raises(UsageError, match="the labels of"):
+        scene(caches["dev"], tmp_path / "named.h5")
+
+
+def test_few_points_have_fewer_clusters(tiny_bert, tmp_path):
+    task = word_task()
+    few = probekit.Task(
+        task.name, task.kind, {"dev": probekit.Split("dev", task.split("dev").examples[:5])}, task.label_names
+    )
+    cache_activations(tiny_bert, few, "dev", out=tmp_path / "5.h5").close()
+    with scene(tmp_path / "5.h5", clusters="kmeans") as found:
+        assert found.sides[0].clusters.max() < 5
+
+
+def test_the_largest_correlation_of_noise():
+    """Below the bound in 95 % of cases; 2,000 simulations have a standard error of .005."""
+    rng = np.random.default_rng(0)
+    n, count, runs = 40, 50, 2000
+    x = rng.normal(size=(runs, count, n))
+    y = rng.normal(size=(runs, n))
+    x -= x.mean(-1, keepdims=True)
+    y -= y.mean(-1, keepdims=True)
+    r = np.einsum("rcn,rn->rc", x, y) / np.linalg.norm(x, axis=-1) / np.linalg.norm(y, axis=-1)[:, None]
+    assert (np.abs(r).max(1) < largest_of_noise(n, count)).mean() == pytest.approx(0.95, abs=0.02)
+    assert largest_of_noise(n, count) < largest_of_noise(n, 10 * count)
 
 
 def test_labelled_words_are_points(tmp_path, tiny_bert):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import probekit
 from probekit.analyses.exploration import scene
 from probekit.errors import UsageError
 from probekit.explore.panels import values
-from probekit.explore.questions import QUESTIONS, answer, ranking
+from probekit.explore.questions import QUESTIONS, answer, ranked, ranking
 from probekit.explore.stored import nearest, stored
 
 NONE = np.zeros(0, np.int64)
@@ -55,6 +56,8 @@ def test_every_question_has_an_answer(shown):
         assert len(strip["sides"][0]["values"][0]) == len(strip["sides"][0]["tokens"]) == 5
         assert strip["most"] > 0
     unit = ask(shown, "unit", side=1, layer=1, unit=4, step=1)
+    assert "linear discriminant of train" in unit["by"]
+    assert f"of {32 * len(shown.layers)} units" in unit["noise"]
     assert unit["units"] == 32
     assert {item["side"] for item in unit["similar"]} == {0}
     assert sum(sum(group["counts"]) for group in unit["histogram"]["groups"]) == len(shown)
@@ -110,6 +113,9 @@ def test_without_training_caches_units_are_ranked_by_correlation(caches):
     with scene(caches["dev"]) as found:
         by = found.rank_units(0, 1, by="correlation", k=10)["unit"].tolist()
         assert ranking(found, 0, 1) == by
+        assert "correlation with the labels of the shown points" in ranked(found, 0, 1)[1]
+        three = replace(found, labels=np.arange(len(found)) % 3, label_names=("a", "b", "c"))
+        assert len(ranking(three, 0, 1)) == 10
         with pytest.raises(UsageError, match="train"):
             ask(found, "strip", index=0, step=0, kind="logit")
 

@@ -152,8 +152,9 @@ def _pooling(caches: Sequence[ActivationCache], unit: str, pooling: str | None) 
 
 
 def _clusters(layers: Sequence[Callable[[], Any]], method: str, seed: int) -> np.ndarray:
+    points = layers[0]().shape[0]
     with blas_thread():
-        return np.array([clusters_of(vectors(), method, seed=seed) for vectors in layers])
+        return np.array([clusters_of(vectors(), method, count=min(6, points), seed=seed) for vectors in layers])
 
 
 def _reading(caches: Sequence[ActivationCache], sides: Sequence[Side]) -> list[str]:

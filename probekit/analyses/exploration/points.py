@@ -10,6 +10,7 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.activations.tokens import TokenReader
 from probekit.errors import UsageError
+from probekit.probes.protocol.pieces import keys
 
 __all__ = ["UNITS", "Points", "find_points", "token_rows", "token_vectors"]
 
@@ -102,6 +103,11 @@ def _check_same_data(first: ActivationCache, other: ActivationCache) -> None:
                 f"{first.path} holds {first.spec['task']} {first.spec['split']}, {other.path} {other.spec['task']} "
                 f"{other.spec['split']}; equal ids there are not the same examples. Give caches of one split."
             )
+    if list(first.spec["label_names"]) != list(other.spec["label_names"]):
+        raise UsageError(
+            f"the labels of {first.path} are {', '.join(first.spec['label_names'])}, those of {other.path} "
+            f"{', '.join(other.spec['label_names'])}. Make both caches from the same files."
+        )
 
 
 def _shared_examples(caches: Sequence[ActivationCache]) -> tuple[list[np.ndarray], list[str]]:
@@ -124,11 +130,39 @@ def _shared_examples(caches: Sequence[ActivationCache]) -> tuple[list[np.ndarray
                 f"{other:,} of {len(shared):,} examples with the same id have another label in {cache.path} than in "
                 f"{caches[0].path}; the data differ. Make both caches from the same files."
             )
-    notes = []
+    notes = [
+        note for cache, at in zip(caches[1:], rows[1:], strict=True) for note in _texts(caches[0], cache, rows[0], at)
+    ]
     if any(len(cache) != len(shared) for cache in caches):
         sizes = ", ".join(f"{len(cache):,} in {cache.path.name}" for cache in caches)
         notes.append(f"{len(shared):,} examples are in all caches ({sizes}); the others are left out.")
     return rows, notes
+
+
+def _texts(first: ActivationCache, other: ActivationCache, one: np.ndarray, two: np.ndarray) -> list[str]:
+    """Refuse examples that share an id, but not their text; a note if other tokenizers leave that open."""
+    if first.spec["tokenizer_digest"] != other.spec["tokenizer_digest"]:
+        if first.spec["data_digest"] == other.spec["data_digest"]:
+            return []
+        names = f"{first.path.name} and {other.path.name}"
+        return [
+            f"{names} have other tokenizers and other data: only ids and labels say that their examples are the same."
+        ]
+    if len(first.pieces) != len(other.pieces):
+        return []
+    texts, texts_too = keys(first.pieces), keys(other.pieces)
+    differ = [
+        (a, b)
+        for a, b in zip(one.tolist(), two.tolist(), strict=True)
+        # a text that one cache has truncated begins that of the other
+        if not all(x.startswith(y) or y.startswith(x) for x, y in zip(texts[a], texts_too[b], strict=True))
+    ]
+    if differ:
+        raise UsageError(
+            f"{len(differ):,} of {len(one):,} examples with the same id, such as {first.ids[differ[0][0]]!r}, have "
+            f"another text in {other.path} than in {first.path}; the data differ. Make both caches from the same files."
+        )
+    return []
 
 
 def _words(

@@ -311,7 +311,7 @@ class Scene:
             "probe": the weight of the standardised unit in a linear discriminant fitted on train; "correlation" with
             the label over the points.
         label : int or str, optional
-            Default: the second of two labels.
+            Default: the second of two labels; of more, the root of the sum of squares over all labels.
         k : int
             Number of units.
 

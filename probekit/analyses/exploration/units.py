@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import stats
 
 from probekit.analyses.exploration.points import token_rows
 from probekit.analyses.exploration.selection import label_texts
@@ -43,6 +44,12 @@ class UnitView:
         Counts (bins,) by label; "all" for numbers.
     similar : DataFrame or None
         The units of the other model that correlate most over the points: layer, unit, correlation.
+    searched : int
+        Number of units among which they are the most similar.
+    noise : float
+        If none of them had to do with this unit, the largest |correlation| would be below this in 95 % of cases:
+        Šidák's bound with Student's distribution, too large if they correlate with each other; NaN if none
+        were searched.
     """
 
     name: str
@@ -52,6 +59,8 @@ class UnitView:
     edges: np.ndarray
     histogram: dict[str, np.ndarray]
     similar: pd.DataFrame | None
+    searched: int = 0
+    noise: float = float("nan")
 
     def __repr__(self) -> str:
         return f"<{self.name} of layer {self.layer}, {len(self.values):,} points>"
@@ -70,7 +79,21 @@ def unit_view(scene: Scene, side: int, layer: int | str, unit: int | np.ndarray,
     if tokens is not None and sources.is_paired(side):
         tokens = None
     similar = None if other is None else _similar(scene, values, other, k)
-    return UnitView(name, scene.layers[at], values.astype(np.float32), tokens, edges, histogram, similar)
+    searched = 0
+    if other is not None:
+        searched = sum(int(read().shape[1]) for read in sources.side_layers(other))
+    independent = len(scene) if scene.groups is None else len(np.unique(scene.groups))
+    noise = largest_of_noise(independent, searched)
+    of = values.astype(np.float32)
+    return UnitView(name, scene.layers[at], of, tokens, edges, histogram, similar, searched, noise)
+
+
+def largest_of_noise(n: int, count: int, level: float = 0.95) -> float:
+    """What the largest of ``count`` |correlations| over n unrelated points stays below with this probability."""
+    if n < 4 or not count:
+        return float("nan")
+    t = stats.t.isf(-np.expm1(np.log(level) / count) / 2, n - 2)
+    return float(t / np.sqrt(n - 2 + t * t))
 
 
 def _direction(unit: int | np.ndarray, width: int) -> np.ndarray:
@@ -156,20 +179,31 @@ def rank_units(scene: Scene, side: int, layer: int | str, by: str, label: int | 
         raise UsageError(f"by is {by!r}; {did_you_mean(by, ('probe', 'correlation'))}")
     at, sources = scene.position(layer), scene.open_sources
     numbers = scene.labels.dtype.kind == "f"
-    c = scene.label_index(1 if label is None and len(scene.label_names) == 2 else label)
+    every = label is None and not numbers and len(scene.label_names) > 2
+    classes = (
+        list(range(len(scene.label_names)))
+        if every
+        else [scene.label_index(1 if label is None and len(scene.label_names) == 2 else label)]
+    )
     x = sources.vectors(side, at)
     if by == "probe":
         probe = sources.discriminant(side, at)
-        weights = probe.coef[c] if numbers else probe.coef[c] - np.delete(probe.coef, c, axis=0).mean(0)
+        fitted = [c for c in classes if c < len(probe.coef)]
+        weights = [
+            probe.coef[c] if numbers else probe.coef[c] - np.delete(probe.coef, c, axis=0).mean(0) for c in fitted
+        ]
         mean, square = centre(x), np.zeros(x.shape[1])
         for part in blocks(x):
             square += ((part - mean) ** 2).sum(0)
-        score = weights * np.sqrt(square / len(scene))  # weight of a standardised unit
+        scores = np.array(weights) * np.sqrt(square / len(scene))  # weight of a standardised unit
     else:
         known = ~np.isnan(scene.labels) if numbers else scene.labels >= 0
-        target = scene.labels[known] if numbers else (scene.labels[known] == c).astype(np.float64)
-        if len(np.unique(target)) < 2:
+        labels = scene.labels[known]
+        targets = [labels if numbers else (labels == c).astype(np.float64) for c in classes]
+        varied = [target for target in targets if len(np.unique(target)) > 1]
+        if not varied:
             raise UsageError("all labels are equal, so no unit correlates with them.")
-        score = correlations(x[known], target)
+        scores = np.array([correlations(x[known], target) for target in varied])
+    score = np.linalg.norm(scores, axis=0) if every else scores[0]
     top = np.argsort(-np.abs(score), kind="stable")[:k]
     return pd.DataFrame({"unit": top, "score": score[top]})

@@ -54,11 +54,12 @@ function similar(items, go) {
 export default { render({ model, el }) {
   el.classList.add("pk");
   let last = 0, known = null;
-  const side = make("select", "", { ariaLabel: "model" }), unit = make("input", "", { type: "number", min: 0, value: 0 }), ranked = make("select", "", { ariaLabel: "ranked by the probe" });
+  const side = make("select", "", { ariaLabel: "model" }), unit = make("input", "", { type: "number", min: 0, value: 0 }), ranked = make("select", "", { ariaLabel: "ranking" });
   for (const box of [side, ranked]) box.dataset.lmSuppressShortcuts = "true"; // or JupyterLab takes arrow keys
   const labelled = (text, node) => { const label = make("label", text); label.append(node); return label; };
   const show = make("button", "show"), bar = make("div", "", { className: "bar" }), found = make("div");
-  const rank = labelled("ranked by the probe", ranked);
+  const by = make("span", "ranked"), rank = make("label");
+  rank.append(by, " ", ranked);
   rank.hidden = true;
   bar.append(labelled("model", side), labelled("unit", unit), show, rank);
   el.append(make("h2", "Units"), bar, found);
@@ -90,12 +91,14 @@ export default { render({ model, el }) {
     unit.value = message.unit;
     unit.max = message.units - 1;
     rank.hidden = !message.ranking.length;
+    by.textContent = ranked.ariaLabel = message.by || "ranked";
     ranked.replaceChildren(make("option", "choose …", { value: "" }), ...message.ranking.map((u) => make("option", u, { value: u })));
     found.replaceChildren(
       make("p", `Unit ${message.unit} of ${message.units}, ${message.name}, layer ${message.layerName}.`, { className: "soft" }),
       make("h3", `Highest ${message.of}`), top(message.top, choose),
       make("h3", "Values by label"), histogram(message.histogram),
       make("h3", message.similar.length ? "Most similar units in the other model" : ""), similar(message.similar, go),
+      make("p", message.similar.length ? message.noise ?? "" : "", { className: "soft" }),
     );
   };
   ranked.onchange = () => { if (ranked.value) { unit.value = ranked.value; ask(); } };
