@@ -132,7 +132,7 @@ def _of_layer(
         )
     removed = min(most, max(1, x.shape[1] // 100)) if options.remove is None else options.remove
     found: dict[str, Estimate] = {
-        "rank": rank(x),
+        "rank": rank(x, precision=2**-7 if cache.spec["store"] == "bfloat16" else None),
         "participation-ratio": participation_ratio(x, **how),
         "intrinsic-dimension": intrinsic_dimension(x, discard=options.discard, **how),
         "mean-cosine": mean_cosine(x, **how),

@@ -32,7 +32,9 @@ OTHER = (
     *("random_weights", "run_seed"),
 )
 """Columns of the second model, with the suffix _b."""
-VALUES = ("value", "ci_low", "ci_high", "p", "p_adjusted", "null_mean", "null_sd", "null_high", "calibrated")
+VALUES = (
+    *("value", "ci_low", "ci_high", "p", "p_adjusted", "null_mean", "null_sd", "null_low", "null_high", "calibrated"),
+)
 Against = Literal["first", "all"]
 LEVEL = 0.05
 
@@ -71,8 +73,8 @@ def similarity(
         A row for each measure and pair of layers. ``model``, ``step``, ``layer`` … are those of the first cache of the
         pair, ``model_b``, ``step_b``, ``layer_b``, ``site_b`` … those of the second. ``p`` is one-sided: the
         proportion of permutations that are at least as alike. ``p_adjusted`` is corrected for all pairs of layers of
-        all compared caches. ``null_mean`` and ``null_high`` are the mean and the 97.5 % quantile of the permutations,
-        ``draws`` their number. ``calibrated`` is 0 at that mean and 1 for equal layers.
+        all compared caches. ``null_mean``, ``null_low`` and ``null_high`` are the mean and the 2.5 % and 97.5 %
+        quantiles of the permutations, ``draws`` their number. ``calibrated`` is 0 at that mean and 1 for equal layers.
 
     Raises
     ------

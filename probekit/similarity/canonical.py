@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg
@@ -171,8 +171,13 @@ def no_room(c: Comparison, a: list[Basis], b: list[Basis], found: Measured) -> M
     """Without a null and an interval where a rank is as large as it can be: all canonical correlations are 1 then."""
     most = [np.array([x.u.shape[1] for x in side]) for side in (a, b)]
     forced = np.maximum.outer(*most) >= c.n - 1
+    some = np.add.outer(*most) > c.n - 1
     if not forced.any():
-        return found
+        note = (
+            f"layers have ranks that together are more than {c.n - 1}, so some canonical correlations are 1 by "
+            "construction; use more examples, or svcca with less variance."
+        )
+        return replace(found, notes=(note, *found.notes)) if some.any() else found
     note = (
         f"a layer has rank {c.n - 1}, as large as {c.n} centred examples allow, so canonical correlations are 1 by "
         "construction; use more examples, or svcca with less variance."
@@ -185,5 +190,5 @@ def no_room(c: Comparison, a: list[Basis], b: list[Basis], found: Measured) -> M
 def _angle(cosine: Measured) -> Measured:
     """Arc cosines, radians."""
     null = None if cosine.null is None else np.arccos(np.clip(cosine.null, -1, 1))
-    ends = None if cosine.ends is None else (np.arccos(cosine.ends[1]), np.arccos(cosine.ends[0]))
+    ends = None if cosine.ends is None else tuple(np.arccos(np.clip(end, 0, 1)) for end in cosine.ends[::-1])
     return Measured(np.arccos(np.clip(cosine.value, -1, 1)), ends, null, cosine.notes)

@@ -17,13 +17,14 @@ class Chance:
 
     null_mean: np.ndarray
     null_sd: np.ndarray
+    null_low: np.ndarray
     null_high: np.ndarray
     p: np.ndarray
     p_adjusted: np.ndarray
     calibrated: np.ndarray
 
 
-def judged(null: np.ndarray, *, best: float = 1.0) -> Chance:
+def judged(null: np.ndarray, *, best: float = 1.0, shown: np.ndarray | None = None) -> Chance:
     """Judge the observed values, which are the first of the permutations.
 
     Parameters
@@ -32,6 +33,8 @@ def judged(null: np.ndarray, *, best: float = 1.0) -> Chance:
         (1 + draws, layers a, layers b), the observed order first.
     best : float
         The value of equal layers: 1, or 0 for a distance, of which small values are evidence.
+    shown : ndarray, optional
+        The values to calibrate, if they are of more examples than were permuted.
 
     Notes
     -----
@@ -51,8 +54,8 @@ def judged(null: np.ndarray, *, best: float = 1.0) -> Chance:
     draws = null[1:]
     centre, spread = draws.mean(0), draws.std(0, ddof=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        calibrated = (null[0] - centre) / (best - centre)
-    high = np.quantile(value[1:], 0.975, axis=0) * sign
+        calibrated = ((null[0] if shown is None else shown) - centre) / (best - centre)
+    low, high = np.quantile(value[1:], [0.025, 0.975], axis=0) * sign
     absent = np.isnan(null).any(0)
-    found = [np.where(absent, np.nan, one) for one in (centre, spread, high, p, adjusted, calibrated)]
+    found = [np.where(absent, np.nan, one) for one in (centre, spread, low, high, p, adjusted, calibrated)]
     return Chance(*found)

@@ -17,6 +17,9 @@ from probekit.similarity.products import Map
 __all__ = ["Comparison", "Measured", "Null"]
 
 ORDERED = 1500  # examples in clusters that cannot be permuted in cycles
+SILENT, NEARLY_ALL = 0.99, 0.9
+"""Shares of the examples that are permuted: from the first on nothing is said; from the second on values of all
+examples are compared with their chance level, which depends on the number of examples for some measures."""
 LARGEST = 10_000  # examples whose n × n matrices are permuted
 
 
@@ -32,12 +35,15 @@ class Null:
         Cycles, or (draws, n) permutations, of positions in these layers.
     note : str
         What to say of them.
+    nearly_all : bool
+        Whether they are so many that a value of all examples can be compared with them.
     """
 
     a: Layers
     b: Layers
     orders: Cycles | np.ndarray
     note: str = ""
+    nearly_all: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +116,12 @@ class Comparison:
                 return None
             orders, note = places.random(draws, rng), few_move(places.moving, len(used))
         rows = rows[used]
-        if len(rows) < self.n:
-            note = f"p and calibrated are from {len(rows):,} of the {self.n:,} examples. {note}".strip()
+        nearly = len(rows) >= NEARLY_ALL * self.n
+        if len(rows) < SILENT * self.n:
+            what = "p is" if nearly else "p and calibrated are"
+            note = f"{what} from {len(rows):,} of the {self.n:,} examples. {note}".strip()
         a = self.a.take(rows)
-        return Null(a, a if self.same else self.b.take(rows), orders, note)
+        return Null(a, a if self.same else self.b.take(rows), orders, note, nearly)
 
     def permutations(self, draws: int) -> tuple[np.ndarray, tuple[str, ...]]:
         """Random permutations (draws, n) of all examples, and what to say of them; none if nothing can be exchanged."""

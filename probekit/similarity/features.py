@@ -18,6 +18,8 @@ DOUBLE = 2048
 BLOCK = 1 << 24  # numbers read at once
 IN_MEMORY = 1 << 31  # bytes of layers in memory; more lie in a temporary file
 EQUAL = 1e-12  # deviations from the column's mean that are rounding, relative to the largest number
+SINGLE = float(np.finfo(np.float32).eps)
+LONG = 1e4  # a squared norm is outlying if it is so many times the median: sums of float32 products lose the others
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -27,9 +29,10 @@ class Layers:
     Attributes
     ----------
     x : tuple of ndarray
-        (n, d) of each layer, centred, with mean squared norm 1; zeros if the layer is constant.
+        (n, d) of each layer, centred, with mean squared norm 1; zeros if the layer is constant. All float64 if there
+        are few examples, or one that is very long.
     constant : ndarray
-        bool (layers,): all examples have the same vector.
+        bool (layers,): all examples have the same vector, but for rounding in the precision they come in.
     """
 
     x: tuple[np.ndarray, ...]
@@ -55,17 +58,28 @@ def read(sources: Sequence[Callable[[], Any]], rows: np.ndarray) -> Layers:
     rows : ndarray
         Positions of the rows, ascending.
     """
-    dtype = np.float64 if len(rows) <= DOUBLE else np.float32
-    found, constant, size = [], [], 0
+    return _read(sources, rows, np.float64 if len(rows) <= DOUBLE else np.float32)
+
+
+def _read(sources: Sequence[Callable[[], Any]], rows: np.ndarray, dtype: Any) -> Layers:
+    found, constant, size, count = [], [], 0, None
     for number, source in enumerate(sources):
         x = source()
         if len(x.shape) != 2 or x.shape[1] == 0:
             raise UsageError(
                 f"the vectors of layer {number} have shape {tuple(x.shape)}; expected (examples, columns)."
             )
+        if x.shape[0] != (count := count or x.shape[0]):
+            raise UsageError(
+                f"the layers have {min(count, x.shape[0]):,} to {max(count, x.shape[0]):,} examples; compare vectors "
+                "of the same examples."
+            )
         size += len(rows) * x.shape[1] * np.dtype(dtype).itemsize
         out = _room((len(rows), x.shape[1]), dtype, in_memory=size <= IN_MEMORY)
-        constant.append(_centre(x, rows, out, number))
+        equal, long = _centre(x, rows, out, number)
+        if long and dtype == np.float32:
+            return _read(sources, rows, np.float64)
+        constant.append(equal)
         found.append(out)
     return Layers(tuple(found), np.array(constant))
 
@@ -87,30 +101,35 @@ def _blocks(x: Any, rows: np.ndarray) -> Any:
             yield slice(low, high), part[rows[low:high] - start].astype(np.float64)
 
 
-def _centre(x: Any, rows: np.ndarray, out: np.ndarray, number: int) -> bool:
-    """Fill ``out`` with centred and scaled rows; whether all rows are equal."""
-    mean, high = np.zeros(x.shape[1]), 0.0
+def _centre(x: Any, rows: np.ndarray, out: np.ndarray, number: int) -> tuple[bool, bool]:
+    """Fill ``out`` with centred and scaled rows; whether all rows are equal, and whether one is very long."""
+    mean, highest = np.zeros(x.shape[1]), np.zeros(x.shape[1])
     for _, part in _blocks(x, rows):
         mean += part.sum(0)
-        high = max(high, float(np.abs(part).max(initial=0.0)))
+        highest = np.maximum(highest, np.abs(part).max(0))
+    high = float(highest.max())
     if not (np.isfinite(high) and np.isfinite(mean).all()):
-        raise NonFiniteError(
-            f"the vectors of layer {number} contain NaN or infinite numbers; find them with probekit verify."
-        )
+        raise NonFiniteError(f"the vectors of layer {number} contain NaN or infinite numbers.")
     if high == 0:
         out[:] = 0
-        return True
+        return True, False
     mean /= len(rows) * high
-    square, spread = 0.0, 0.0
-    for _, part in _blocks(x, rows):
+    square, spread = np.zeros(len(rows)), np.zeros(x.shape[1])
+    for at, part in _blocks(x, rows):
         part /= high
         part -= mean
-        spread = max(spread, float(np.abs(part).max()))
-        square += float(np.einsum("ij,ij->", part, part))
-    if spread <= EQUAL:
+        spread = np.maximum(spread, np.abs(part).max(0))
+        square[at] = np.einsum("ij,ij->i", part, part)
+    precise = _rounding(np.asarray(x[:1]).dtype)
+    if (spread <= precise * highest / high + max(EQUAL, 4 * min(precise, SINGLE))).all():
         out[:] = 0
-        return True
-    scale = np.sqrt(square / len(rows))
+        return True, False
+    scale = np.sqrt(square.mean())
     for at, part in _blocks(x, rows):
         out[at] = (part / high - mean) / scale
-    return False
+    return False, bool(square.max() > LONG * np.median(square))
+
+
+def _rounding(dtype: Any) -> float:
+    """Distance of 1 from the next number; 0 of integers."""
+    return float(np.finfo(dtype).eps) if np.issubdtype(dtype, np.floating) else 0.0

@@ -45,15 +45,25 @@ class Estimate:
     note: str = ""
 
 
-def rank(x: np.ndarray) -> Estimate:
+def rank(x: np.ndarray, *, precision: float | None = None) -> Estimate:
     """The numerical rank of the centred vectors (n, d): singular values above what rounding leaves.
 
-    The tolerance is that of :func:`numpy.linalg.matrix_rank` for the precision in which ``x`` is stored. The rank is
-    at most n - 1, and has no interval.
+    Numbers that are rounded to a precision ε err by ε/√12 of themselves or less, and the singular values of such noise
+    are at most about its largest row norm and column norm together. The rank is at most n - 1, and has no interval.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        (n, d).
+    precision : float, optional
+        ε of the numbers, if they were rounded further than their type says, as those of a bfloat16 cache are.
     """
-    precision = np.finfo(x.dtype).eps if x.dtype.kind == "f" else np.finfo(np.float64).eps
+    double = np.finfo(np.float64).eps
+    precision = precision or float(np.finfo(x.dtype).eps if x.dtype.kind == "f" else double)
     singular = np.linalg.svd(_centred(x), compute_uv=False)
-    return Estimate(float((singular > max(x.shape) * precision * singular.max()).sum()), n=len(x))
+    square = np.square(x, dtype=np.float64)
+    noise = precision / 2 * float(np.sqrt(square.sum(1).max()) + np.sqrt(square.sum(0).max()))
+    return Estimate(float((singular > max(noise, max(x.shape) * double * singular.max())).sum()), n=len(x))
 
 
 def participation_ratio(x: np.ndarray, *, groups: np.ndarray | None = None, level: float = 0.95) -> Estimate:

@@ -16,6 +16,8 @@ from probekit.similarity.products import by_features, correlated, permuted, prod
 
 __all__ = ["measure_kernels", "measure_linear", "null_products"]
 
+LOST = "a layer has an example so far from the others that nothing but rounding is left of their differences."
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sums:
@@ -67,6 +69,7 @@ def measure_linear(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
     out = {}
     for name in names:
         own = [_own(name, m, sums) for m, sums in ((a, observed.aa), (b, observed.bb))]
+        lost = any(np.isnan(one[~side.constant]).any() for one, side in zip(own, (c.a, c.b), strict=True))
         total = LINEAR[name].total(c.n, observed.ab.sum(0), a.vector @ b.vector.T, _sums(a, b))
         value = cosine(total, *own)
         ends = c.interval(value, _influences(name, c, a, b, observed, value, own)) if wanted else None
@@ -75,7 +78,7 @@ def measure_linear(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
             h, v, sums, na, nb = nulls
             null_own = [_own(name, m, s) for m, s in ((na, sums.aa), (nb, sums.bb))]
             drawn = cosine(LINEAR[name].total(na.n, h, v, _sums(na, nb)), *null_own)
-        out[name] = Measured(value, ends, drawn)
+        out[name] = Measured(value, ends, drawn, (LOST,) if lost else ())
     return out
 
 
@@ -84,8 +87,10 @@ def _sums(a: Matrices, b: Matrices) -> np.ndarray:
 
 
 def _own(name: str, m: Matrices, h: np.ndarray) -> np.ndarray:
-    """The statistic of each layer with itself."""
-    return LINEAR[name].total(m.n, h.sum(0), (m.vector**2).sum(1), m.vector.sum(1) ** 2)
+    """The statistic of each layer with itself; NaN where rounding is all that the diagonal leaves of it."""
+    h, v = h.sum(0), (m.vector**2).sum(1)
+    total = LINEAR[name].total(m.n, h, v, m.vector.sum(1) ** 2)
+    return np.where(total > 100 * np.finfo(m.dtype).eps * (h + v), total, np.nan)
 
 
 def _observed(c: Comparison, a: Matrices, b: Matrices, *, rows: bool) -> Sums:

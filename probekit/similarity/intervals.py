@@ -13,6 +13,7 @@ from probekit.statistics.bootstrap import FEWEST, draws, intervals
 
 __all__ = ["bootstrapped"]
 
+SAME = 1e-6  # values so near to 1 are those of equal layers
 PAIRS = 64  # pairs of layers whose replicates are held at once
 
 
@@ -44,7 +45,8 @@ def bootstrapped(
     Returns
     -------
     tuple of ndarray
-        Lower and upper ends; NaN if there are fewer than five clusters, or the influence is 0 throughout.
+        Lower and upper ends; NaN if there are fewer than five clusters, or the influence is 0 throughout, unless the
+        value is 1 but for rounding: equal layers are equal in all resamples.
     """
     flat = influence.reshape(len(influence), -1)
     count = len(flat) if units is None else int(units.max()) + 1
@@ -79,4 +81,5 @@ def _ends(
         if fisher:
             low, high = np.tanh(low), np.tanh(high)
     known &= np.isfinite(z) & np.isfinite(slope)
-    return np.where(known, low, np.nan), np.where(known, high, np.nan)
+    same = np.where(np.abs(value - 1) <= SAME, value, np.nan)
+    return np.where(known, low, same), np.where(known, high, same)

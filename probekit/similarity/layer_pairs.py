@@ -44,6 +44,12 @@ REMARKS = {
         "the fewer examples for a column, the less can be predicted; the interval is for samples of this size.",
     ),
 }
+RANGES = {
+    **dict.fromkeys(("cka", "cka-rbf", "rsa-pearson", "rsa-spearman"), (-1.0, 1.0)),
+    **dict.fromkeys(("linear-predictivity", "linear-predictivity-reverse"), (-np.inf, 1.0)),
+    "procrustes-angle": (0.0, np.pi / 2),
+}
+"""Smallest and largest value, where they are not 0 and 1: ends of intervals do not go beyond."""
 FEWEST = 4  # examples: the debiased statistics divide by n - 3
 
 
@@ -57,9 +63,9 @@ class PairValues:
         The measure.
     ci_low, ci_high : ndarray
         Bootstrap interval over the examples, or clusters.
-    null_mean, null_sd, null_high : ndarray
-        Mean, standard deviation and 97.5 % quantile of the measure if the examples of one side are permuted (2.5 % for
-        a distance).
+    null_mean, null_sd, null_low, null_high : ndarray
+        Mean, standard deviation, 2.5 % and 97.5 % quantile of the measure if the examples of one side are permuted;
+        of a distance, ``null_high`` is the 2.5 % quantile: the end towards equal layers.
     p, p_adjusted : ndarray
         One-sided: as similar, or more, by chance; adjusted for all pairs (largest standardised value).
     calibrated : ndarray
@@ -75,6 +81,7 @@ class PairValues:
     ci_high: np.ndarray
     null_mean: np.ndarray
     null_sd: np.ndarray
+    null_low: np.ndarray
     null_high: np.ndarray
     p: np.ndarray
     p_adjusted: np.ndarray
@@ -173,27 +180,32 @@ def _pairs(c: Comparison, name: str, found: Measured) -> PairValues:
     if absent.any():
         notes.append("a layer has the same vector for all examples, so nothing can be compared with it.")
     nothing = np.full(value.shape, np.nan)
-    low, high = (np.where(np.isnan(value), np.nan, end) for end in found.ends or (nothing, nothing))
+    low, high = (
+        np.clip(np.where(np.isnan(value), np.nan, end), *RANGES.get(name, (0.0, 1.0)))
+        for end in found.ends or (nothing, nothing)
+    )
     if found.null is None:
         if c.options.permutations != 0 and c.units is not None:
             notes.append("no two clusters have the same size, so nothing can be permuted.")
-        chance = (nothing, nothing, nothing, nothing, nothing, nothing)
+        chance = (nothing,) * 7
         return PairValues(value, low, high, *chance, draws=0, n=c.n, notes=tuple(notes))
     best = 0.0 if name == Similarity.PROCRUSTES_ANGLE else 1.0
-    j = judged(np.where(absent, np.nan, found.null), best=best)
-    if c.null is not None and c.null.note and name in OF_MATRICES:
-        notes.append(c.null.note)
+    part = c.null if name in OF_MATRICES else None
+    shown = value if part is not None and part.nearly_all else None
+    j = judged(np.where(absent, np.nan, found.null), best=best, shown=shown)
+    if part is not None and part.note:
+        notes.append(part.note)
     return PairValues(
-        value, low, high, j.null_mean, j.null_sd, j.null_high, j.p, j.p_adjusted, j.calibrated,
+        value, low, high, j.null_mean, j.null_sd, j.null_low, j.null_high, j.p, j.p_adjusted, j.calibrated,
         draws=len(found.null) - 1, n=c.n, notes=tuple(notes),
     )  # fmt: skip
 
 
 def _rows(a: Sequence[Callable[[], Any]], b: Sequence[Callable[[], Any]] | None, groups: np.ndarray | None) -> int:
     """The number of examples, the same for all layers."""
-    counts = [source().shape[0] for side in (a, b or ()) for source in side]
-    if not counts or (b is not None and not len(b)):
+    if not a or (b is not None and not b):
         raise UsageError("there are no layers to compare.")
+    counts = [side[0]().shape[0] for side in (a, b or a)]
     if len(set(counts)) > 1:
         raise UsageError(
             f"the layers have {min(counts):,} to {max(counts):,} examples; compare vectors of the same examples."

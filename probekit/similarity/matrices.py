@@ -87,8 +87,18 @@ def _blocks(n: int) -> list[np.ndarray]:
     return [np.arange(i, min(i + BLOCK, n)) for i in range(0, n, BLOCK)]
 
 
+def _width(squared: np.ndarray) -> float:
+    """Median of squared distances, of those above rounding if most are not; 1 if none is."""
+    median, rounding = float(np.median(squared)), 8 * float(np.finfo(squared.dtype).eps * squared.max())
+    apart = squared[squared > rounding]
+    return median if median > rounding else float(np.median(apart)) if len(apart) else 1.0
+
+
 def gaussian(layers: Layers, run: Callable[..., list[Any]], seed: int = 0) -> Matrices:
-    """exp(-|xᵢ - xⱼ|² / 2w²), U-centred, with w the median distance (from 256 random examples if n > 1,024)."""
+    """exp(-|xᵢ - xⱼ|² / 2w²), U-centred, with w the median distance (from 256 random examples if n > 1,024).
+
+    Where most distances are 0, the median is of the others.
+    """
     n = len(layers.x[0])
     norms = [squares(x) for x in layers.x]
     everything = _blocks(n)
@@ -108,7 +118,7 @@ def gaussian(layers: Layers, run: Callable[..., list[Any]], seed: int = 0) -> Ma
                     out[columns] += part.sum(0, dtype=np.float64)
         return out
 
-    width = [max(float(np.median(_sample(x, norm, seed))), 1e-300) for x, norm in zip(layers.x, norms, strict=True)]
+    width = [_width(_sample(x, norm, seed)) for x, norm in zip(layers.x, norms, strict=True)]
     rows_of = run(sums, range(len(layers)))
     shift = [row / (n - 2) - row.sum() / (2 * (n - 1) * (n - 2)) for row in rows_of]
 
@@ -125,6 +135,7 @@ def ranked(layers: Layers, run: Callable[..., list[Any]], seed: int = 0) -> Matr
     """Ranks of the squared distances of all pairs of examples, from -1 to 1, 0 in the mean.
 
     If n > 1,024 they are counted in a million bins over the range of .01 to 99.99 % of them; those in one bin are ties.
+    The bins are of the bits of float32 numbers, nearly a logarithmic scale, so that far examples take few of them.
     """
     n = len(layers.x[0])
     norms, nothing = [squares(x) for x in layers.x], np.zeros((len(layers), n))
@@ -133,14 +144,15 @@ def ranked(layers: Layers, run: Callable[..., list[Any]], seed: int = 0) -> Matr
         tile: Tile = lambda layer, r, c: exact[layer][np.ix_(r, c)]  # noqa: E731
         return Matrices(n, len(layers), np.dtype(np.float64), tile, nothing)
 
-    def edges(layer: int) -> tuple[float, float]:
-        low, high = np.quantile(_sample(layers.x[layer], norms[layer], seed), [1e-4, 1 - 1e-4])
-        return float(low), (BINS - 2) / max(float(high - low), 1e-300)
+    def edges(layer: int) -> tuple[int, np.float32]:
+        found = np.quantile(_sample(layers.x[layer], norms[layer], seed), [1e-4, 1 - 1e-4])
+        low, high = (int(one) for one in found.astype(np.float32).view(np.int32))
+        return low, np.float32((BINS - 2) / max(high - low, 1))
 
     def bins(layer: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        out = _distances(layers.x[layer], norms[layer], rows, columns)
-        out -= np.float32(limits[layer][0])
-        out *= np.float32(limits[layer][1])
+        bits = _distances(layers.x[layer], norms[layer], rows, columns).astype(np.float32, copy=False).view(np.int32)
+        out = (bits - np.int32(limits[layer][0])).astype(np.float32)
+        out *= limits[layer][1]
         return np.clip(out, -1, BINS - 2, out=out).astype(np.int32) + 1
 
     def table(layer: int) -> np.ndarray:

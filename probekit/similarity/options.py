@@ -93,12 +93,13 @@ class SimilarityOptions:
             raise UsageError("no measure was given.")
         object.__setattr__(self, "measures", names)
         check_least(self, permutations=0, resamples=0, neighbours=1, max_examples=4, seed=0, threads=1)
-        if 0 < (self.permutations or 0) < 19 or 0 < self.resamples < 100:
-            raise UsageError(
-                f"{self.permutations} permutations and {self.resamples} resamples: 95 % limits need at least 19 "
-                "permutations and 100 resamples; give more, or 0 for none."
-            )
+        for count, name, least in ((self.permutations, "permutations", 19), (self.resamples, "resamples", 100)):
+            if 0 < (count or 0) < least:
+                raise UsageError(
+                    f"{name} is {count}; 95 % limits need at least {least} {name}. Give more, or 0 for none."
+                )
         for name in ("level", "variance"):
             value = getattr(self, name)
             if not (0 < value < 1 or (name == "variance" and value == 1)):
-                raise UsageError(f"{name} is {value}; it must be between 0 and 1.")
+                upper = "at most 1" if name == "variance" else "below 1"
+                raise UsageError(f"{name} is {value}; it must be above 0 and {upper}.")

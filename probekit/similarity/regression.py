@@ -11,11 +11,16 @@ from probekit.similarity.canonical import Basis, bases, no_room
 from probekit.similarity.comparison import Comparison, Measured
 from probekit.similarity.features import Layers
 from probekit.similarity.inner import null_products
-from probekit.similarity.matrices import Matrices, leave_one_out, linear, projections
+from probekit.similarity.matrices import Matrices, leave_one_out, linear, projections, squares
 from probekit.similarity.products import Map
 
 __all__ = ["FREEDOM", "measure_cca_r2", "measure_predictivity", "ridge_fits"]
 
+ALONE = 0.99  # leverage of an example that decides a direction by itself, at half of the degrees of freedom
+OUTLYING = (
+    "an example is so far from the others that it decides a direction by itself, and cannot be predicted without it: "
+    "the value is too low for the others."
+)
 LARGE = 1 << 28  # numbers held at once
 FREEDOM = (0.1, 0.5, 0.99)
 """Degrees of freedom of the ridge regressions, as shares of the rank; each pair has the one that predicts best."""
@@ -113,7 +118,8 @@ def _predicted(c: Comparison) -> Measured:
 
     c.run(of, range(len(fits)))
     ends = None if change is None else c.interval(value, change, fisher=False)
-    return Measured(value, ends, _predicted_by_chance(c))
+    alone = any(not layer and squares(f[1]).max() > ALONE for f, layer in zip(fits, c.a.constant, strict=True))
+    return Measured(value, ends, _predicted_by_chance(c), (OUTLYING,) if alone else ())
 
 
 def _predicted_by_chance(c: Comparison) -> np.ndarray | None:

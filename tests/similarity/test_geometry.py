@@ -26,6 +26,18 @@ def test_rank():
     assert rank(np.ones((10, 4))).value == 0
 
 
+def test_rank_in_half_precision():
+    rng = np.random.default_rng(0)
+    full = rng.normal(size=(500, 100))
+    low = rng.normal(size=(500, 7)) @ rng.normal(size=(7, 100))
+    low[:, 3] += 300  # an outlying column
+    assert rank(full.astype(np.float16)).value == 100
+    assert rank(low.astype(np.float16)).value == 7
+    bfloat16 = (low.astype(np.float32).view(np.uint32) + 0x8000 & 0xFFFF0000).view(np.float32)
+    assert rank(bfloat16).value == 100
+    assert rank(bfloat16, precision=2**-7).value == 7
+
+
 @pytest.mark.parametrize(("n", "tolerance"), [(60, 0.05), (400, 0.02)])
 def test_participation_ratio_of_known_spectra(n, tolerance):
     """Means of 300 samples; standard error below 1 %. The plug-in value is 30 % too small at n = 60."""

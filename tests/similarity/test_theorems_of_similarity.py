@@ -129,6 +129,91 @@ def test_an_outlying_column_in_float32_and_float16():
     assert similarity.cka(x.astype(np.float16), y.astype(np.float16)) == pytest.approx(similarity.cka(x, y), abs=1e-3)
 
 
+@pytest.mark.parametrize("factor", [1e3, 1e5])
+def test_a_very_long_vector_among_many(factor):
+    rng = np.random.default_rng(0)
+    x, y = pair(rng, 2100)
+    x[5] *= factor
+    assert similarity.cka(x, x) == pytest.approx(1, abs=1e-6)
+    with_null, without = (
+        layer_pairs([lambda: x], [lambda: y], options=SimilarityOptions(permutations=p, resamples=0))["cka"]
+        for p in (19, 0)
+    )
+    assert with_null.value[0, 0] == pytest.approx(without.value[0, 0], abs=1e-6)
+
+
+def test_nothing_left_but_rounding_is_said():
+    x = np.random.default_rng(0).standard_normal((30, 3))
+    x[5] *= 1e12
+    found = layer_pairs([lambda: x], options=SimilarityOptions(permutations=0, resamples=0))["cka"]
+    assert np.isnan(found.value[0, 0])
+    assert "nothing but rounding" in found.notes[0]
+
+
+def test_a_long_vector_does_not_hide_the_ranks_of_distances():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1100, 6))
+    y = x + 0.1 * rng.standard_normal((1100, 6))
+    before = similarity.rsa(x, y, compare="spearman")
+    x[7] *= 1e4
+    assert similarity.rsa(x, y, compare="spearman") == pytest.approx(before, abs=0.02)
+
+
+@pytest.mark.parametrize("n", [200, 2100])
+def test_gaussian_kernels_of_many_copies(n):
+    x = np.random.default_rng(0).standard_normal((n, 5))
+    x[n // 5 :] = x[0]
+    assert similarity.cka_rbf(x, x) == pytest.approx(1, abs=1e-5)
+    assert similarity.cka_rbf(x, 3 * x + 1) == pytest.approx(1, abs=1e-3)
+
+
+def test_constant_but_for_rounding():
+    rng = np.random.default_rng(0)
+    row = rng.standard_normal(20).astype(np.float32)
+    x = np.tile(row, (50, 1)) * (1 + np.float32(1e-7) * rng.integers(-1, 2, (50, 20)).astype(np.float32))
+    found = layer_pairs([lambda: x], options=SimilarityOptions(permutations=0))["cka"]
+    assert np.isnan(found.value[0, 0])
+    assert "same vector for all examples" in found.notes[0]
+
+
+def test_intervals_stay_within_the_range_and_equal_layers_have_one():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x, y = rng.standard_normal((2, 6, 2))
+        found = layer_pairs(
+            [lambda: x], [lambda: y, lambda: 2 * x],  # noqa: B023
+            options=SimilarityOptions(measures=tuple(Similarity), permutations=19, neighbours=2),
+        )  # fmt: skip
+        for name, one in found.items():
+            low, high = {"procrustes-angle": (0, np.pi / 2)}.get(name, (-1 if "cka" in name or "rsa" in name else 0, 1))
+            low = -np.inf if "predictivity" in name else 0 if name in ("cka-biased", "rsa-cosine") else low
+            ends = np.array([one.ci_low, one.ci_high])
+            assert (np.isnan(ends) | ((low <= ends) & (ends <= high))).all(), name
+            if name in ("cka", "cka-biased", "rsa-pearson", "cka-rbf", "mutual-knn", "procrustes"):
+                assert ends[:, 0, 1] == pytest.approx([1, 1], abs=1e-6), name
+
+
+def test_calibrated_is_of_the_value_shown():
+    rng = np.random.default_rng(0)
+    x, y = pair(rng, 250)
+    groups = np.repeat(np.arange(100), np.r_[np.full(50, 2), np.full(49, 3), 3])
+    groups[-3:] = [100, 100, 99]
+    one = layer_pairs([lambda: x], [lambda: y], groups=groups, options=SimilarityOptions(resamples=0))["cka"]
+    assert one.calibrated == pytest.approx((one.value - one.null_mean) / (1 - one.null_mean))
+    assert (one.null_low < one.null_mean).all()
+    assert (one.null_mean < one.null_high).all()
+
+
+def test_a_row_that_decides_a_direction_is_named():
+    x, y = pair(np.random.default_rng(0), 200)
+    x[3] *= 1e4
+    options = SimilarityOptions(measures=("linear-predictivity",), permutations=0, resamples=0)
+    assert (
+        "decides a direction by itself"
+        in layer_pairs([lambda: x], [lambda: y], options=options)["linear-predictivity"].notes[0]
+    )
+
+
 def test_memory_maps_are_read_by_slices(tmp_path):
     rng = np.random.default_rng(0)
     x, y = pair(rng, 500)
@@ -193,7 +278,7 @@ def test_faults_say_what_came():
         similarity.cka(broken, x)
     with pytest.raises(UsageError, match="unknown measure 'ckaa'; did you mean cka?"):
         SimilarityOptions(measures=("ckaa",))
-    with pytest.raises(UsageError, match="at least 19 permutations"):
+    with pytest.raises(UsageError, match="permutations is 5; 95 % limits need at least 19"):
         SimilarityOptions(permutations=5)
     with pytest.raises(UsageError, match="groups of 29"):
         layer_pairs([lambda: x], groups=np.zeros(29))
@@ -208,6 +293,14 @@ def test_as_many_ranks_as_examples():
         assert one.value[0, 0] == pytest.approx(1)
         assert np.isnan([one.p[0, 0], one.p_adjusted[0, 0], one.calibrated[0, 0], one.ci_low[0, 0]]).all()
         assert "1 by construction" in one.notes[0]
+
+
+def test_ranks_that_overlap():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((30, 20)), rng.standard_normal((30, 12))
+    one = layer_pairs([lambda: x], [lambda: y], options=SimilarityOptions(measures=("cca",), permutations=19))["cca"]
+    assert "some canonical correlations are 1 by construction" in one.notes[0]
+    assert np.isfinite(one.p[0, 0])
 
 
 def test_same_bytes_with_any_number_of_threads():
