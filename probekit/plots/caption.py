@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from probekit.display import shown_label
 from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import RANDOM, of_analyses, plot_rows
@@ -15,11 +16,14 @@ from probekit.plots.layers import INFORMATION, LAYERED, as_curves, curve_rows, k
 from probekit.plots.legends import common
 from probekit.plots.look import Look
 from probekit.plots.mix import MIX
-from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK
+from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK, one_sided
 from probekit.plots.options import PlotOptions
 from probekit.plots.relation import relation_rows
+from probekit.plots.representations import others_drawn
 from probekit.plots.titles import control_title, first_line
+from probekit.plots.trajectory import trajectory_grids
 from probekit.plots.transfer import transfer_rows
+from probekit.rows import layer_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,8 +84,11 @@ def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         yield f"Bands and bars: {look.interval}s, each for a single layer."
     if curve["one_of_seeds"].any():
         yield "Thin lines: single seeds, without intervals."
+    yield from _reference(curve, look)
     for label, band in control.groupby("label", sort=False):
         extent = "range" if band["of_draws"].iloc[0] else look.middle
+        if one_sided(band):
+            extent = "part from the mean to the 97.5 % quantile"
         yield f"{_first(_plural(str(label)))}: the band shows the {extent} of their values{_draws(rows, band)}."
     for why in (w for w in WHY if (curve["hollow"] == w).any()):
         yield WHY[why]
@@ -89,6 +96,13 @@ def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         yield "Crosses: undetermined; dotted lines: possible values."
     if len(line):
         yield f"Horizontal lines: {listed(line['label'].unique())}."
+
+
+def _reference(curve: pd.DataFrame, look: Look) -> Iterator[str]:
+    """What rows of similarity and movement are compared with."""
+    if "reference" in curve and curve["reference"].notna().any():
+        references = listed(look.shown(shown_label(name)) for name in curve["reference"].dropna().unique())
+        yield f"Each layer is compared with the same layer of {references}."
 
 
 def _plural(label: str) -> str:
@@ -163,7 +177,9 @@ def _trajectory(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterato
     yield from _measured(rows[(rows["target"] == "gold") & (rows["layer_name"] != "")], look)
     if rows["metric"].map(lambda name: bool(metric_called(name).better)).all():
         yield "Dots: the best layer of each step that is above noise."
-    if (rows["target"] != "gold").any():
+    yield from _reference(rows, look)
+    grids = [grid for _, part in rows.groupby("task", sort=False) for grid in trajectory_grids(part).values()]
+    if any(cells.any() for grid in grids for cells in grid.noise.values()):
         yield f"Hatched cells: not above noise ({listed(_controls(rows))})."
 
 
@@ -221,7 +237,9 @@ def _similarity(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterat
 def _dendrogram(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterator[str]:
     rows = rows[rows["analysis"] == "similarity"]
     rows = rows[rows["metric"] == (options.metric or rows["metric"].iloc[0])]
-    yield f"Distance: 1 minus the mean of the same layers ({_metrics(rows)})."
+    same = (rows["layer"].fillna(-1) == rows["layer_b"].fillna(-1)) & (rows["site"] == rows["site_b"])
+    names = listed(layer_labels(rows[same.astype(bool)]))
+    yield f"Distance: 1 minus the mean {_metrics(rows)} of the same layers ({names})."
     yield from _sizes(rows)
 
 
@@ -230,7 +248,10 @@ def _by_metric(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator
     rows = rows[rows["metric"] == options.metric] if options.metric else rows
     yield from _measured(rows, look)
     if "against" in rows:
-        yield f"Reference: {listed(look.shown(name) for name in rows['against'].unique())}."
+        yield f"Reference: {listed(look.shown(shown_label(name)) for name in rows['against'].unique())}."
+        parts = [part for _, part in rows.groupby(["task", "metric"], sort=False)]
+        if any(len(others_drawn(part)) for part in parts):
+            yield "Dotted lines: mean distance to the reference vectors of other examples."
     if rows["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
 

@@ -140,7 +140,8 @@ class CurveStyles:
             apart = [c for c in by[1:] if (rows.groupby(within[c], dropna=False)[c].nunique(dropna=False) > 1).any()]
             if "against" in by and (rows["run"] != "").any():  # a difference names the run and its reference
                 apart = list(dict.fromkeys(("run", *apart)))
-            labelled_by = (by[0], *apart)
+            states = [c for c in ("run", "step") if c in by and "reference" in rows]  # the reference may be one model's
+            labelled_by = tuple(dict.fromkeys((by[0], *states, *apart)))
         known = rows["run"]
         trained = rows.loc[(known != "") & ~rows["random"], "model"]
         both = frozenset(map(str, trained)) & set(rows.loc[known == "", "model"].map(str))

@@ -11,7 +11,7 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CurveStyles
 from probekit.plots.hover import hover, in_words
 from probekit.plots.look import Look
-from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK
+from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK, one_sided
 from probekit.plots.palette import INK
 from probekit.plots.panels import Scale, dress
 from probekit.plots.summary_strip import draw_summary
@@ -191,7 +191,8 @@ def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look) -> Non
         for end in (low, high):
             ax.plot(x, end, **EDGE)
         marks.append(Patch(facecolor="none", edgecolor=EDGE["color"], linewidth=EDGE["linewidth"], zorder=1.5))
-        words = f"{words}: {'range of draws' if band['of_draws'].iloc[0] else look.middle}"
+        outer = "mean to 97.5 %" if one_sided(band) else look.middle
+        words = f"{words}: {'range of draws' if band['of_draws'].iloc[0] else outer}"
     if (code := CODES.get(str(band["target"].iloc[0]))) or not known:
         marks += ax.plot(x, through["value"], zorder=1.6, **(code or {"color": "#8C8C8C", "linewidth": 0.8}))
     ax.add_container(Container(marks, label=words))

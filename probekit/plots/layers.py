@@ -12,6 +12,7 @@ from probekit.plots.look import Look
 from probekit.plots.noise import controls_by_layer, not_above_noise
 from probekit.plots.panels import legend, one_axes, panels
 from probekit.plots.titles import band_title
+from probekit.rows import called
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -250,7 +251,8 @@ def as_curves(rows: pd.DataFrame) -> pd.DataFrame:
     parts = [rows[~analysis.isin(("similarity", "movement"))]]
     if len(moved := rows[analysis == "movement"]) and "example" in moved:
         derived = moved["metric"].map(lambda name: bool(metric_called(name).derived))
-        parts.append(moved[moved["example"].fillna("").eq("") & moved["label"].fillna("").eq("") & ~derived])
+        moved = moved[moved["example"].fillna("").eq("") & moved["label"].fillna("").eq("") & ~derived]
+        parts.append(moved.assign(reference=moved["against"]) if "against" in moved else moved)
     if len(alike := rows[analysis == "similarity"]) and "layer_b" in alike:
         parts.append(_same_layers(alike))
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
@@ -279,7 +281,8 @@ def _same_layers(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[same.astype(bool)]
     there = [c for c in SECOND if f"{c}_b" in rows]
     found = rows.drop(columns=[c for c in ("run", "run_kind", "method", "random", "layer_name") if c in rows])
-    found = found.assign(**{c: rows[f"{c}_b"] for c in there})
+    reference = [called({**row, "representation": ""}) for row in rows.to_dict("records")]
+    found = found.assign(**{c: rows[f"{c}_b"] for c in there}, reference=reference)
     noise = found.assign(
         target="permuted",
         value=found["null_mean"],
@@ -288,7 +291,8 @@ def _same_layers(rows: pd.DataFrame) -> pd.DataFrame:
         p_adjusted=float("nan"),
     )
     known = noise["null_mean"].notna()
-    noise = noise[known].assign(ci_low=noise["null_mean"].where(noise["null_high"].notna()))
+    bottom = noise["null_low" if "null_low" in noise else "null_mean"]
+    noise = noise[known].assign(ci_low=bottom.where(noise["null_high"].notna()))
     low, high = noise[["ci_low", "ci_high"]].min(axis=1), noise[["ci_low", "ci_high"]].max(axis=1)
     return plot_rows(pd.concat([found, noise.assign(ci_low=low, ci_high=high)], ignore_index=True))
 

@@ -12,7 +12,7 @@ from probekit.plots.curves import CURVE
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HOLLOW", "LEVEL", "NOT_ABOVE", "TASK", "controls_by_layer", "not_above_noise"]
+__all__ = ["HOLLOW", "LEVEL", "NOT_ABOVE", "TASK", "controls_by_layer", "not_above_noise", "one_sided"]
 
 HOLLOW, NOT_ABOVE = "not above noise (interval)", "not above noise (p > 0.05)"
 TASK = "interval reaches control task"
@@ -35,6 +35,15 @@ def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
     summed = rows.loc[rows["draw"].isna(), ranges.columns]
     both = pd.concat([summed.assign(of_draws=False), ranges.assign(of_draws=True)], ignore_index=True)
     return both.drop_duplicates(by)
+
+
+def one_sided(band: pd.DataFrame) -> bool:
+    """Whether a band goes from the mean of the permutations to their outer quantile: rows without the inner one."""
+    mean = band["value"].to_numpy()
+    return bool(
+        (band["target"] == "permuted").all()
+        and np.logical_or(*(mean == band[["ci_low", "ci_high"]].T.to_numpy())).all()
+    )
 
 
 def not_above_noise(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "geometry_panels",
     "movement_panels",
+    "others_drawn",
     "similarity_matrix",
     "similarity_panels",
     "similarity_tree",
@@ -95,6 +96,8 @@ def similarity_panels(
 ) -> Figure:
     """Draw one :func:`similarity_matrix` per pair of models and measure, side by side in the order of the rows.
 
+    With several pairs and measures, pairs are rows of the figure and measures its columns.
+
     Parameters
     ----------
     rows : DataFrame, Result or path
@@ -110,6 +113,9 @@ def similarity_panels(
         Not shown and not saved.
     """
     found = _of_similarity(of_analyses(plot_rows(rows), "similarity"), metric, every=metric is None)
+    if 1 < (measures := found["metric"].nunique()) <= columns and found["pair"].nunique() > 1:  # a column for each
+        order = {name: i for i, name in enumerate(found["pair"].unique())}
+        found, columns = found.sort_values("pair", key=lambda pair: pair.map(order), kind="stable"), measures
     figure, drawn = panels(found, columns, 2.5, by="panel", width=width, natural=2.7, look=look)
     for ax, part in drawn:
         _draw_matrix(ax, part, level, look or Look())
@@ -154,7 +160,7 @@ def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = Fals
         f"{name}, {metric_called(m).title}" if several else name for name, m in zip(panel, rows["metric"], strict=True)
     ]
     layer_b = layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"]))
-    return rows.assign(panel=titles, layer_b_name=layer_b)
+    return rows.assign(panel=titles, pair=panel, layer_b_name=layer_b)
 
 
 def _pair_name(pair: dict[str, Any]) -> str:
@@ -215,7 +221,7 @@ def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look) -> None
     if noise.any():
         style = {"facecolor": "#555555", "edgecolor": "white", "hatch": "////", "linewidth": 0}
         ax.add_patch(Rectangle((0, 0), 0, 0, label=NOT_SHOWN, **style))
-    dress(ax, rows, ylabel="Layer", how=look.shown(str(rows["panel"].iloc[0])), look=look)
+    dress(ax, rows, ylabel="Layer", how=look.shown(str(rows["pair"].iloc[0])), look=look)
     for text in ax.texts:
         text.set_in_layout(False)
     ax.grid(visible=False)
@@ -378,20 +384,15 @@ def _metric_panels(
     styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
     for ax, part in drawn:
         draw_layers(ax, curve_rows(part, styles=styles), styles, look=look)
-        if "others" in part:
-            _draw_others(ax, part)
+        if len(others := others_drawn(part)):
+            at = others.index.to_numpy(dtype=float)
+            ax.plot(at, others, color="#4D4D4D", linestyle=":", label="other examples", zorder=1.6)
     return figure
 
 
-def _draw_others(ax: Axes, rows: pd.DataFrame) -> None:
-    """The mean distance to other examples, unless it would flatten the curves."""
-    others = rows.groupby("layer", sort=True)["others"].mean()
-    if others.notna().any() and others.max() <= 3 * rows["value"].max():
-        ax.plot(
-            others.index.to_numpy(dtype=float),
-            others,
-            color="#4D4D4D",
-            linestyle=":",
-            label="other examples",
-            zorder=1.6,
-        )
+def others_drawn(rows: pd.DataFrame) -> pd.Series:
+    """The mean distance to other examples by layer; empty if it would flatten the curves."""
+    import pandas as pd
+
+    others = rows.groupby("layer", sort=True)["others"].mean() if "others" in rows else pd.Series(dtype=float)
+    return others if others.notna().any() and others.max() <= 3 * rows["value"].max() else others.iloc[:0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
@@ -276,7 +277,9 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look 
     ax.set_yticks(grid.at[at + [-1] * len(norm)], names + norm)
     bar = ax.figure.colorbar(mesh, ax=ax, pad=0.03, aspect=18)
     bar.outline.set_visible(False)
-    bar.set_label(metric_title(metric), fontsize=8, color=INK)
+    reference = rows["reference"].dropna().unique().tolist() if "reference" in rows else []
+    to = f"\n(reference: {look.shown(shown_label(reference[0]))})" if len(reference) == 1 else ""
+    bar.set_label(metric_title(metric).partition("\n")[0] + to if to else metric_title(metric), fontsize=8, color=INK)
     bare(bar.ax, ())
 
 

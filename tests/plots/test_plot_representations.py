@@ -17,7 +17,10 @@ from probekit.plots import (
     similarity_values,
     trajectory_grids,
 )
+from probekit.plots.caption import details
 from probekit.plots.layers import curve_rows
+from probekit.plots.look import Look
+from probekit.plots.options import PlotOptions
 from probekit.rows import make_rows
 
 mpl.use("Agg")
@@ -88,11 +91,13 @@ def test_the_same_layers_as_a_curve_with_permuted_examples():
     points = curve_rows(together(similar(), similar(b=("run", 9))))
     curve = points[points["role"] == "curve"]
     assert curve.groupby("label")["value"].apply(list).to_dict() == {
-        f"m, step {step}": pytest.approx([1, 0.9, 0.8]) for step in (5, 9)
+        f"m, run, step {step}": pytest.approx([1, 0.9, 0.8]) for step in (5, 9)
     }
     noise = points[points["role"] == "control"]
     assert set(noise["label"]) == {"permuted examples"}
     assert (noise["ci_low"].min(), noise["ci_high"].max()) == (0, 0.02)
+    low = curve_rows(similar().assign(null_low=-0.03)).query("role == 'control'")
+    assert set(low["ci_low"]) == {-0.03}
     assert set(curve["hollow"]) == {""}
     assert set(curve_rows(similar(p=0.3)).query("role == 'curve'")["hollow"]) == {"not above noise (p > 0.05)"}
     assert layer_curve(similar()).get_ylabel() == "CKA"
@@ -106,6 +111,32 @@ def test_checkpoints_as_a_trajectory():
     drawn = figure.axes[0]
     assert drawn.collections[0].get_clim() == (0, 1)
     assert not drawn.get_legend_handles_labels()[1]  # no layer is the best
+    assert "CKA\n(reference: m, run, step 0)" in [ax.get_ylabel() for ax in figure.axes]
+
+
+def test_captions_name_the_reference_and_only_what_is_drawn():
+    def caption(kind, rows):
+        return details(kind, rows, PlotOptions(), Look())
+
+    steps = together(*(similar(a=("run", 0), b=("run", step)) for step in (4, 64)))
+    assert "Each layer is compared with the same layer of m, run, step 0." in caption("trajectory", steps)
+    assert "Hatched" not in caption("trajectory", steps)
+    assert "Hatched" in caption("trajectory", steps.assign(p_adjusted=0.5))
+    assert "same layer of m, run, step 0. Permuted examples: the band shows the part from the mean to the 97.5 % " in (
+        caption("layers", steps)
+    )
+    assert "band shows the middle 95 %" in caption("layers", steps.assign(null_low=-0.03))
+    assert "Dotted lines" not in caption("movement", moved())  # 1.4 would flatten .3
+    assert "Dotted lines: mean distance to the reference vectors of other" in caption("movement", moved(others=0.5))
+    assert "mean CKA of the same layers (0, 1 and 2)" in caption("dendrogram", steps)
+
+
+def test_measures_are_columns():
+    rows = together(*(similar(b=("run", step), metric=m) for m in ("cka", "mutual-knn") for step in (5, 9)))
+    drawn = [ax for ax in similarity_panels(rows).axes if ax.images]
+    places = [(ax.get_subplotspec().rowspan.start, ax.get_subplotspec().colspan.start) for ax in drawn]
+    assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert not any("CKA" in text.get_text() for ax in drawn for text in ax.texts)
 
 
 def test_a_tree_of_models():
