@@ -240,7 +240,7 @@ def geometry(
     Parameters
     ----------
     caches
-        One or more caches; each is measured for itself.
+        One or more caches; each is measured separately.
     format_
         Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
