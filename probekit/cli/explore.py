@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from probekit.cli.show import say
+from probekit.errors import UsageError
 from probekit.explore.options import ExploreOptions
 
 __all__ = ["explore"]
@@ -20,6 +21,8 @@ def explore(
     *others: str,
     rows: tuple[str, ...] | None = None,
     train: tuple[str, ...] | None = None,
+    task: str | None = None,
+    data_dir: Path | None = None,
     state: Path | None = None,
     options: Annotated[ExploreOptions, Parameter(name="*")] = ExploreOptions(),
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("explore.html"),
@@ -52,6 +55,10 @@ def explore(
     train
         Caches of the training split, separated by commas: for the projection lda, log odds of tokens and the ranking of
         units.
+    task
+        The task with the texts, if it is not where it was when the caches were made: a name or a TOML file.
+    data_dir
+        Folder with the files of the task.
     state
         A file with the state of a view (JSON) to begin with.
     out
@@ -60,11 +67,17 @@ def explore(
     from probekit.cli.progress import bar
     from probekit.explore.build import check_page
     from probekit.explore.build import explore as explore_caches
+    from probekit.tasks import load_task
 
+    if data_dir is not None and task is None:
+        raise UsageError("--data-dir is for --task; name the task, too.")
+    texts = None if task is None else load_task(task, data_dir)
     began = monotonic()
     check_page(out)
     with bar() as progress:
-        view = explore_caches(first, *others, rows=rows, train=train, state=state, options=options, progress=progress)
+        view = explore_caches(
+            first, *others, rows=rows, train=train, state=state, task=texts, options=options, progress=progress
+        )
         try:
             page = view.save(out, progress=progress)
             notes = view.scene.notes

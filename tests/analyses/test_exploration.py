@@ -118,6 +118,21 @@ def test_equal_ids_of_other_texts_are_refused(caches, tmp_path, tiny_bert):
         scene(caches["dev"], tmp_path / "named.h5")
 
 
+def test_a_task_of_ones_own_is_found_beside_its_cache(tmp_path, tiny_bert, monkeypatch):
+    """The cache is made in its folder with ``--task own.toml``; the scene is opened from elsewhere."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    lines = "".join(f"Text number {i}!\t{'ab'[i % 2]}\n" for i in range(8))
+    (folder / "dev.tsv").write_text(f"text\tlabel\n{lines}")
+    (folder / "own.toml").write_text('name = "own"\n[splits]\ntrain = "dev.tsv"\ndev = "dev.tsv"\n')
+    monkeypatch.chdir(folder)
+    cache_activations(tiny_bert, "own.toml", "dev", out="dev.h5").close()
+    monkeypatch.chdir(tmp_path)
+    with scene("own/dev.h5") as found:
+        assert found.texts[3] == ("Text number 3!",)
+        assert not any("decoded tokens" in note for note in found.notes)
+
+
 def test_few_points_have_fewer_clusters(tiny_bert, tmp_path):
     task = word_task()
     few = probekit.Task(

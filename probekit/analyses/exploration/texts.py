@@ -47,7 +47,9 @@ def _of_task(cache: ActivationCache, task: Task | None) -> Texts:
         name = arguments.get("task")
         if not isinstance(name, str):
             raise LookupError(f"{cache.path.name} does not say where its task is; give task.")
-        task = in_context(load_task(name, arguments.get("data_dir")), arguments.get("context", "none"))
+        name, data_dir = _beside(cache, name), arguments.get("data_dir")
+        data_dir = data_dir if data_dir is None else _beside(cache, str(data_dir))
+        task = in_context(load_task(name, data_dir), arguments.get("context", "none"))
         sampled = task.split(split).sample(arguments.get("limit"), arguments.get("data_seed", 0))
         if data_digest(sampled.digest(), task.label_names) != cache.spec["data_digest"]:
             raise LookupError(f"the data of {name} have changed since {cache.path.name} was made.")
@@ -55,6 +57,15 @@ def _of_task(cache: ActivationCache, task: Task | None) -> Texts:
     if missing := [name for name in cache.ids.tolist() if name not in found]:
         raise LookupError(f"the task {task.name} lacks {len(missing):,} of the examples, such as {missing[0]!r}.")
     return found
+
+
+def _beside(cache: ActivationCache, given: str) -> str:
+    """A path as it was given when the cache was made; if it is not there, the same beside the cache or above it."""
+    whole, toml, domain = given.partition(".toml:")
+    path = Path(f"{whole}.toml" if toml else given)
+    beside = [folder / path for folder in list(cache.path.absolute().parents)[:2]]
+    found = [one for one in (path, *beside) if one.exists()]
+    return given if not found else f"{found[0]}:{domain}" if toml else str(found[0])
 
 
 def _parts(example: Example) -> tuple[str, ...]:
