@@ -71,6 +71,8 @@ def explore(
 
     if data_dir is not None and task is None:
         raise UsageError("--data-dir is for --task; name the task, too.")
+    if rows_too := [name for name in others if name.endswith(".parquet")]:
+        raise UsageError(f"{rows_too[0]} is a file of rows, not a cache; separate the files of --rows by commas.")
     texts = None if task is None else load_task(task, data_dir)
     began = monotonic()
     check_page(out)

@@ -97,12 +97,13 @@ def explore(
 
 
 def _recipe(a: Any, b: Any, more: Sequence[Any], rows: Any, train: Any, chosen: Mapping[str, Any]) -> Recipe:
-    """The call with paths, for the page that it writes."""
+    """The call with the names of its files, for the page that it writes."""
 
     def path(given: Any) -> Any:
         if isinstance(given, list | tuple):
             return [path(one) for one in given]
-        return getattr(given, "path", given)
+        where = getattr(given, "path", given)
+        return Path(where).name if isinstance(where, str | Path) else where
 
     files = {"a": path(a), "b": path(b), "more": path(more), "rows": path(rows), "train": path(train)}
     return Recipe.of("explore", {name: value for name, value in files.items() if value} | dict(chosen))

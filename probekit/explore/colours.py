@@ -13,7 +13,18 @@ from probekit.plots.palette import COLOURS, GREYS
 if TYPE_CHECKING:
     from probekit.analyses.exploration.scene import Scene
 
-__all__ = ["BOTH_RIGHT", "BOTH_WRONG", "GAINED", "LOST", "UNKNOWN", "Colour", "colours", "outcomes"]
+__all__ = [
+    "BOTH_RIGHT",
+    "BOTH_WRONG",
+    "GAINED",
+    "LOST",
+    "UNKNOWN",
+    "Colour",
+    "colours",
+    "correct",
+    "outcomes",
+    "stacked",
+]
 
 CATEGORIES = COLOURS[:6]
 """Okabe & Ito's colours that are visible on light and on dark paper."""
@@ -73,19 +84,19 @@ def colours(scene: Scene) -> list[Colour]:
 def _labels(scene: Scene) -> Iterator[Colour]:
     """The gold labels, and the predictions of the probes in the same colours."""
     labels = np.asarray(scene.labels)
-    predicted = [side.prediction for side in scene.sides]
+    predicted = stacked(scene, "prediction")
     if labels.dtype.kind == "f":
         held = labels[np.isfinite(labels)]
         ends = (float(held.min()), float(held.max())) if held.size else (0.0, 1.0)
         yield _number("label", "label", labels, ends)
-        if all(p is not None for p in predicted):
-            yield _number("prediction", "prediction of the probe", np.stack(predicted), ends)  # type: ignore[arg-type]
+        if predicted is not None:
+            yield _number("prediction", "prediction of the probe", predicted, ends)
         return
     names = tuple(map(str, scene.label_names)) or tuple(map(str, range(int(labels.max(initial=0)) + 1)))
     order = np.argsort(-np.bincount(labels[labels >= 0], minlength=len(names)), kind="stable")
     yield _classes("label", "label", labels[None, None], names, order)
-    if all(p is not None for p in predicted):
-        yield _classes("prediction", "prediction of the probe", np.stack(predicted), names, order)  # type: ignore[arg-type]
+    if predicted is not None:
+        yield _classes("prediction", "prediction of the probe", predicted, names, order)
 
 
 def _answers(scene: Scene) -> Iterator[Colour]:
@@ -94,12 +105,11 @@ def _answers(scene: Scene) -> Iterator[Colour]:
     if right is not None:
         yield _classes("error", "error of the probe", right, RIGHT, np.arange(2), (CATEGORIES[1], CATEGORIES[0]))
     together = outcomes(scene)
-    if len(together):
+    if (together != UNKNOWN).any():
         shown = (OTHER, CATEGORIES[1], CATEGORIES[0], GREYS[1])
         values = np.concatenate([together[:1], together])
         yield _classes("change", "gained and lost", values, OUTCOMES, np.arange(4), shown, pair=True)
-    if all(side.confidence is not None for side in scene.sides):
-        confidence = np.stack([side.confidence for side in scene.sides])  # type: ignore[misc]
+    if (confidence := stacked(scene, "confidence")) is not None:
         yield _number("confidence", "confidence of the probe", confidence, (0.0, 1.0))
 
 
@@ -119,12 +129,21 @@ def _facts(scene: Scene) -> Iterator[Colour]:
         yield _number("movement", "movement from the left model", values, pair=True)
 
 
+def stacked(scene: Scene, name: str) -> np.ndarray | None:
+    """An array of all sides, (sides, layers, n); -1 or NaN for sides that lack it, None if all do."""
+    found = [getattr(side, name) for side in scene.sides]
+    held = [one for one in found if one is not None]
+    if not held:
+        return None
+    missing = np.full_like(held[0], np.nan if held[0].dtype.kind == "f" else -1)
+    return np.stack([missing if one is None else one for one in found])
+
+
 def correct(scene: Scene) -> np.ndarray | None:
     """Whether each probe is right: int8 (sides, layers, n), -1 unknown; None without predictions of classes."""
-    labels = np.asarray(scene.labels)
-    if labels.dtype.kind == "f" or any(side.prediction is None for side in scene.sides):
+    labels, guess = np.asarray(scene.labels), stacked(scene, "prediction")
+    if labels.dtype.kind == "f" or guess is None:
         return None
-    guess = np.stack([side.prediction for side in scene.sides])  # type: ignore[misc]
     return np.where((labels < 0) | (guess < 0), -1, guess == labels).astype(np.int8)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.explore.build import PAGE, check_page
-from probekit.explore.colours import Colour, colours, correct
+from probekit.explore.colours import Colour, colours, correct, stacked
 from probekit.explore.maps import appearance
 from probekit.explore.panels import captions, values
 from probekit.explore.places import methods, place
@@ -59,7 +59,6 @@ def _html(view: View, progress: Progress) -> str:
         title=f"{scene.title} ({len(scene):,} {'tokens' if scene.tokens_unit else 'examples'})",
         unit="token" if scene.tokens_unit else "example",
         sides=["left", "right"][: len(view.maps)],
-        notes=scene.notes,
         command=view.made_by,
         mark=MARK,
         style=Markup(style),
@@ -89,6 +88,8 @@ def _packed(view: View, progress: Progress) -> bytes:
         "domain_names": [] if scene.domains is None else np.unique(scene.domains).astype(str).tolist(),
         "facts": [facts(scene, i) for i in range(len(scene))],
         "sides": [side.name for side in scene.sides],
+        "predicted": [side.prediction is not None for side in scene.sides],
+        "confident": [side.confidence is not None for side in scene.sides],
         "layers": list(scene.layers),
         "methods": methods(scene),
         "pairs": [colour.name for colour in shown if colour.pair],
@@ -149,14 +150,10 @@ def _arrays(scene: Scene, shown: Sequence[Colour]) -> dict[str, np.ndarray]:
     right = correct(scene)
     if right is not None:
         arrays["right"] = np.where(right < 0, 2, right).astype(np.uint8)
-    if all(side.prediction is not None for side in scene.sides):
-        prediction = np.stack([side.prediction for side in scene.sides])  # type: ignore[misc]
+    if (prediction := stacked(scene, "prediction")) is not None:
         arrays["prediction"] = prediction.astype(np.float32 if prediction.dtype.kind == "f" else np.int16)
-    if all(side.confidence is not None for side in scene.sides):
-        confidence = np.stack([side.confidence for side in scene.sides])  # type: ignore[misc]
-        arrays["confidence"] = np.where(np.isfinite(confidence), np.round(100 * np.nan_to_num(confidence)), 255).astype(
-            np.uint8
-        )
+    if (confidence := stacked(scene, "confidence")) is not None:
+        arrays["confidence"] = confidence.astype(np.float32)
     return arrays
 
 

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["captions", "first_state", "values"]
 
 NO_CURVE = "No curves: give the rows of probekit probe (and mi) for these models to see them here."
+LASSO, CELL = "Draw a lasso on a map (its button is left of the map)", ", or click a number in the table"
 HINT = 'In Python: view.selection.ids, .examples, .compare() and .write_task("task.toml").'
 
 
 def first_state(scene: Scene, colours: Sequence[Colour]) -> dict[str, Any]:
-    """What a view shows when it opens: the middle layer, the first two sides."""
+    """What a view shows when it opens: the middle layer, the first and the last side."""
     return {
         "layer": len(scene.layers) // 2,
-        "step": min(1, len(scene.sides) - 1),
+        "step": len(scene.sides) - 1,
         "method": methods(scene)[0],
         "colour": colours[0].name,
         "selected": b"",
@@ -51,15 +52,17 @@ def values(scene: Scene, colours: Sequence[Colour]) -> dict[str, dict[str, Any]]
             "outcomes": together.tobytes(), "tests": tests,
         },
         "example": {
-            "layers": layers, "kinds": [list(kind) for kind in STRIPS.items()],
+            "n": n, "layers": layers, "kinds": [list(kind) for kind in STRIPS.items()],
             "attends": scene.sources is not None and scene.texts is not None,
         },
         "units": {"layers": layers, "sides": names},
-        "selection": {"n": n, "hint": HINT},
+        "selection": {"n": n, "hint": HINT, "start": LASSO + CELL * bool(len(together)) + "."},
     }  # fmt: skip
 
 
 def captions(scene: Scene, side: int, method: str, layer: int) -> dict[str, str]:
-    """The traits of the caption of a side's map."""
+    """The traits of the caption of a side's map; a note that the left map has is not said again."""
     shown = scene.sides[side]
-    return {"name": shown.name, "text": caption(scene, side, method, layer), "note": shown.maps[method].note}
+    note = shown.maps[method].note
+    again = side > 0 and note == scene.sides[0].maps[method].note
+    return {"name": shown.name, "text": caption(scene, side, method, layer), "note": "" if again else note}

@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.explore.colours import correct
+from probekit.explore.colours import correct, stacked
 
 if TYPE_CHECKING:
     from probekit.analyses.exploration.scene import Scene
 
-__all__ = ["NEIGHBOURS", "QUESTIONS", "STRIPS", "answer", "facts", "mcnemar", "short_texts"]
+__all__ = ["NEIGHBOURS", "NO_CACHES", "QUESTIONS", "SAME", "STRIPS", "answer", "facts", "mcnemar", "short_texts"]
 
 NO_CACHES = "The caches are not open, so there are no neighbours."
 NEIGHBOURS = 5
+SAME = 1e-6
+"""Cosine distances below it are those of equal directions, rounded."""
 TOP = 10
 """Tokens and units that the panel of units lists."""
 LISTED = 100
 """Selected examples that the panel lists."""
+FOUND = 20
+"""Examples that a search lists."""
 SHORT = 120
 """Characters of a text in a list."""
 STRIPS = {
@@ -38,9 +42,10 @@ def answer(scene: Scene, message: Mapping[str, Any], selected: np.ndarray) -> di
     if question not in QUESTIONS:
         raise UsageError(f"{question!r} is not a question that the explorer answers.")
     last = {"index": len(scene), "layer": len(scene.layers), "step": len(scene.sides), "side": len(scene.sides)}
-    asked = {name: value for name, value in message.items() if name in (*last, "kind", "unit", "block", "head")}
+    asked = {name: value for name, value in message.items() if name in (*last, "kind", "text", "unit", "block", "head")}
     for name, value in asked.items():
-        if name != "kind" and (not isinstance(value, int) or not 0 <= value < last.get(name, 1 << 31)):
+        words = name in ("kind", "text")
+        if not (isinstance(value, str) if words else type(value) is int and 0 <= value < last.get(name, 1 << 31)):
             raise UsageError(f"{name} is {value!r}, which this view does not have.")
     return QUESTIONS[question](scene, asked, selected)
 
@@ -89,16 +94,28 @@ def _example(scene: Scene, asked: Mapping[str, Any], _: np.ndarray) -> dict[str,
     }
 
 
+def _find(scene: Scene, asked: Mapping[str, Any], _: np.ndarray) -> dict[str, Any]:
+    """The examples whose id or text holds what was asked for; those of that id first."""
+    wanted = asked["text"].strip().casefold()
+    named = zip((str(id_).casefold() for id_ in scene.ids), short_texts(scene), strict=True)
+    found = [(id_ != wanted, i) for i, (id_, text) in enumerate(named) if wanted in id_ or wanted in text.casefold()]
+    items = [_item(scene, i) for _, i in sorted(found)[:FOUND]] if wanted else []
+    return {"items": items, "total": len(found) if wanted else 0}
+
+
 def _predictions(scene: Scene, index: int, sides: Sequence[int]) -> dict[str, Any]:
-    """What the probe of each layer says of an example."""
+    """What the probe of each layer says of an example; sides without rows have none."""
     right = correct(scene)
     found = []
-    for number in sides if all(side.prediction is not None for side in scene.sides) else ():
-        side, items = scene.sides[number], []
+    for number in sides if stacked(scene, "prediction") is not None else ():
+        side, items = scene.sides[number], list[dict[str, Any]]()
+        if side.prediction is None:
+            found.append({"name": f"{side.name} (no predictions)", "items": items})
+            continue
         for layer in range(len(side.layers)):
             known = -1 if right is None else int(right[number, layer, index])
             sure = float("nan") if side.confidence is None else float(side.confidence[layer, index])
-            label = shown_label(scene, side.prediction[layer, index])  # type: ignore[index]
+            label = shown_label(scene, side.prediction[layer, index])
             shown = f"{100 * sure:.0f} %" if isfinite(sure) else ""
             items.append({"label": label, "confidence": shown, "right": None if known < 0 else known == 1})
         found.append({"name": side.name, "items": items})
@@ -111,7 +128,12 @@ def _neighbours(scene: Scene, side: int, layer: int, index: int) -> dict[str, An
         return {"name": name, "items": [], "reason": NO_CACHES}
     near = scene.neighbours(side, scene.layers[layer], index, NEIGHBOURS)
     pairs = zip(near["point"].tolist(), near["distance"].tolist(), strict=True)
-    return {"name": name, "items": [_item(scene, point) | {"distance": distance} for point, distance in pairs]}
+    return {
+        "name": name,
+        "items": [
+            _item(scene, point) | {"distance": distance if distance > SAME else 0.0} for point, distance in pairs
+        ],
+    }
 
 
 def _strip(scene: Scene, asked: Mapping[str, Any], _: np.ndarray) -> dict[str, Any]:
@@ -248,7 +270,9 @@ def _compare(scene: Scene, asked: Mapping[str, Any], selected: np.ndarray) -> di
 
 
 def mcnemar(scene: Scene, step: int, layer: int) -> str:
-    """The test of gained and lost examples at a layer, in words."""
+    """The test of gained and lost examples at a layer, in words; or why there is none."""
+    if without := [side.name for side in (scene.sides[0], scene.sides[step]) if side.prediction is None]:
+        return f"No examples gained or lost here: there are no rows with predictions of {' and '.join(without)}."
     found = scene.gained_and_lost(scene.layers[layer], step)
     test = f"Exact test that gains and losses are equally likely (n = {found.n:,}): p = {found.p:.2g}"
     return f"{test}; {found.note}"
@@ -258,6 +282,7 @@ QUESTIONS: dict[str, Callable[[Scene, Mapping[str, Any], np.ndarray], dict[str, 
     "attention": _attention,
     "compare": _compare,
     "example": _example,
+    "find": _find,
     "selection": _selection,
     "strip": _strip,
     "unit": _unit,

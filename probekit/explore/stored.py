@@ -8,7 +8,7 @@ import numpy as np
 
 from probekit.analyses.exploration.selection import CHOSEN_BY_EYE
 from probekit.errors import ProbekitError
-from probekit.explore.questions import NEIGHBOURS, NO_CACHES, STRIPS, answer, ranking
+from probekit.explore.questions import NEIGHBOURS, NO_CACHES, SAME, STRIPS, answer, ranking
 from probekit.runtime import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _neighbours(scene: Scene, progress: Progress) -> tuple[dict[str, np.ndarray]
         for layer in range(shape[1]):
             place[side, layer], distance[side, layer] = nearest(scene.open_sources.vectors(side, layer), k)
             progress("neighbours", side * shape[1] + layer + 1, shape[0] * shape[1])
-    positive = distance > 1e-9
+    positive = distance > SAME
     logs = np.log(distance, out=np.zeros_like(distance), where=positive)
     low, high = (float(logs[positive].min()), float(logs[positive].max())) if positive.any() else (0.0, 1.0)
     code = np.where(positive, np.round((logs - low) / (high - low or 1) * 65534), 65535).astype(np.uint16)
@@ -126,7 +126,8 @@ def _units(scene: Scene, progress: Progress) -> tuple[dict[str, Any], dict[str, 
         for layer in layers:
             units = ranking(scene, side, layer)[:UNITS]
             for unit in units:
-                asked = {"question": "unit", "side": side, "layer": layer, "unit": unit, "step": min(max(1, side), last)}
+                step = min(max(1, side), last)
+                asked = {"question": "unit", "side": side, "layer": layer, "unit": unit, "step": step}
                 found[f"{side} {layer} {unit}"] = answer(scene, asked, NONE)
             listed = " and ".join(map(str, units))
             kept[f"{side} {layer}"] = f"Of this layer it holds {listed}, the first in the ranking." if units else ""

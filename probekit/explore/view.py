@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -93,7 +93,7 @@ class View(t.HasTraits):
             framed.append(box)
         panel = self._panels
         below = GridBox([panel["curve"], panel["selection"]], layout=columns)
-        return VBox([panel["controls"], GridBox(framed, layout=columns), below, panel["example"], panel["units"]])
+        return VBox([panel["controls"], GridBox(framed, layout=columns), panel["example"], below, panel["units"]])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return self.widget._repr_mimebundle_(**kwargs)
@@ -141,17 +141,20 @@ class View(t.HasTraits):
                     setattr(self._panels[panel], name, text)
 
     def _map_selected(self, at: int, found: Any) -> None:
+        """Take a selection over; a single point is a click, which shows the example and leaves the selection."""
         if not self._hears:
             return
         chosen = np.unique(np.asarray([] if found is None else found, dtype=np.uint32))
+        click = len(chosen) == 1
         self._hears = False
         try:
-            for number, one in enumerate(self.maps):
-                if number != at:
-                    one.selection = chosen
-            self.selected = chosen.tobytes()
-            if len(chosen) == 1:
+            if click:
                 self.example = int(chosen[0])
+            else:
+                self.selected = chosen.tobytes()
+            for number, one in enumerate(self.maps):
+                if click or number != at:
+                    one.selection = self.selection.indices.astype(np.uint32)
         finally:
             self._hears = True
 
@@ -208,6 +211,8 @@ class View(t.HasTraits):
     def select(self, ids: Iterable[str]) -> None:
         """Select examples by id; raises UsageError for ids that the scene does not have."""
         place_of = {id_: i for i, id_ in enumerate(self.scene.ids.tolist())}
+        if isinstance(ids, str) or not isinstance(ids, Iterable):
+            raise UsageError(f"selected is {ids!r}; give a list of ids.")
         wanted = list(ids)
         if unknown := [id_ for id_ in wanted if id_ not in place_of]:
             raise UsageError(f"{len(unknown)} of {len(wanted)} ids are not shown, such as {unknown[0]!r}.")
@@ -225,20 +230,24 @@ class View(t.HasTraits):
 
     @state.setter
     def state(self, given: Mapping[str, Any] | str | Path) -> None:
-        state = read_state(given)
-        scene = self.scene
-        with self.hold_trait_notifications():
-            if "layer" in state:
-                self.layer = _position(state["layer"], scene.layers, "layer")
-            if "right" in state:
-                self.step = _position(state["right"], [side.name for side in scene.sides], "right")
-            for name in ("method", "colour"):
-                if name in state:
-                    setattr(self, name, state[name])
-            if state.get("example") is not None:
-                self.example = _position(state["example"], scene.ids.tolist(), "example")
+        state, scene = read_state(given), self.scene
+        known: dict[str, tuple[str, Sequence[str]]] = {
+            "layer": ("layer", scene.layers), "right": ("step", [side.name for side in scene.sides]),
+            "method": ("method", methods(scene)), "colour": ("colour", list(self._colours)),
+            "example": ("example", scene.ids.tolist()),
+        }  # fmt: skip
+        if unknown := [name for name in state if name not in (*known, "selected")]:
+            raise UsageError(f"the state has {unknown[0]!r}; {did_you_mean(str(unknown[0]), [*known, 'selected'])}")
+        chosen = {}
+        for name, (trait, names) in known.items():
+            if name in state and not (name == "example" and state[name] is None):
+                at = _position(state[name], names, name)
+                chosen[trait] = names[at] if name in ("method", "colour") else at
         if "selected" in state:
             self.select(state["selected"])
+        with self.hold_trait_notifications():
+            for trait, value in chosen.items():
+                setattr(self, trait, value)
 
     def save(self, path: str | Path = "explore.html", *, progress: Progress = no_progress) -> Path:
         """Write one self-contained page with these maps and panels; it needs no network.
@@ -270,11 +279,11 @@ def read_state(given: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """A state: a mapping, JSON, or a file with JSON."""
     if isinstance(given, Mapping):
         return dict(given)
-    text = (
-        given if isinstance(given, str) and given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
-    )
     try:
-        found = json.loads(text)
+        as_json = isinstance(given, str) and given.lstrip().startswith("{")
+        found = json.loads(str(given) if as_json else Path(given).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"the state {given} cannot be read: {error.strerror}.") from None
     except json.JSONDecodeError as error:
         raise UsageError(f"state is not JSON ({error}); give what view.state returned.") from None
     if not isinstance(found, dict):
@@ -282,7 +291,7 @@ def read_state(given: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     return found
 
 
-def _position(name: Any, known: Any, what: str) -> int:
+def _position(name: Any, known: Sequence[str], what: str) -> int:
     if name not in known:
         raise UsageError(
             f"the state's {what} is {name!r}, which is not shown; {did_you_mean(str(name), list(known)[:50])}"

@@ -74,11 +74,11 @@ class Curve(anywidget.AnyWidget):
 
 
 class Example(anywidget.AnyWidget):
-    """One example. It asks "example", "strip" and "attention"."""
+    """One example. It asks "example", "find", "strip" and "attention"."""
 
     _esm, _css = _module("example"), STYLE
     layers, layer, step = _list(), _integer(0), _integer(1)
-    example = _integer(-1)
+    example, n = _integer(-1), _integer(0)
     kinds = _list()
     attends = t.Bool(default_value=False).tag(sync=True)
 
@@ -95,7 +95,7 @@ class SelectionPanel(anywidget.AnyWidget):
     """The selected examples. It asks "selection" and "compare"."""
 
     _esm, _css = _module("selection"), STYLE
-    n, hint = _integer(0), _text()
+    n, hint, start = _integer(0), _text(), _text()
     layer, step = _integer(0), _integer(1)
     selected, example = _bytes(), _integer(-1)
 

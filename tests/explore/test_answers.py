@@ -69,7 +69,7 @@ def test_every_question_has_an_answer(shown):
     assert len(compared["rows"]) == len(shown.compare_selection(shown.ids[:20], 1))
     heads = ask(shown, "attention", index=3, step=0, block=0, head=1) if shown.texts else None
     assert heads is None or np.allclose(np.sum(heads["sides"][0]["weights"], axis=1), 1, atol=1e-3)
-    assert set(QUESTIONS) == {"attention", "compare", "example", "selection", "strip", "unit"}
+    assert set(QUESTIONS) == {"attention", "compare", "example", "find", "selection", "strip", "unit"}
 
 
 @pytest.mark.parametrize("change", [{"index": -1}, {"index": "0"}, {"layer": 99}, {"step": 5}, {"index": 2**40}])
@@ -102,7 +102,7 @@ def test_a_page_keeps_neighbours_tokens_and_units(shown):
     low, high = extra["distances"]
     code = arrays["distance"][0, 1, 3].astype(float)
     kept = np.where(code == 65535, 0, np.exp(low + code / 65534 * (high - low)))
-    np.testing.assert_allclose(kept, nearest(shown.open_sources.vectors(0, 1), 5)[1][3], rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(kept, nearest(shown.open_sources.vectors(0, 1), 5)[1][3], rtol=1e-3, atol=2e-6)
     assert set(extra["strips"]) == {"distance", "norm", "logit"}
     assert len(extra["strips"]["norm"]) == len(shown)
     unit = ranking(shown, 0, 1)[0]
@@ -131,6 +131,9 @@ def test_the_command_writes_a_page(caches, call, tmp_path):
     page = out.read_text()
     assert "probekit explore" in page
     assert "<code>" in page
+    assert str(caches["folder"]) not in page
+    done = call("explore", caches["dev"], caches["random"], "--rows", *caches["rows"], "-o", out)
+    assert "separate the files of --rows by commas" in done.err
     assert call("explore", caches["dev"], "-o", tmp_path / "page.pdf").status == 2
 
 

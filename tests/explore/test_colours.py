@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from scenes import SCRIPT, a_scene
 
-from probekit.explore.colours import GAINED, LOST, STEPS, colours, outcomes
+from probekit.explore.colours import GAINED, LOST, STEPS, UNKNOWN, colours, outcomes
 from probekit.explore.curves import panels
+from probekit.explore.panels import values
 from probekit.explore.places import MARGIN, caption, methods, place
+from probekit.explore.questions import answer
 
 
 def named(scene):
@@ -55,6 +57,22 @@ def test_outcomes_are_the_table():
     change = named(scene)["change"]
     np.testing.assert_array_equal(change.at(0, 2, 2), found[1, 2])  # both maps show the pair
     np.testing.assert_array_equal(change.at(2, 2, 2), found[1, 2])
+
+
+def test_a_checkpoint_without_rows_takes_nothing_from_the_others():
+    scene = a_scene(sides=3)
+    bare = dataclasses.replace(scene.sides[1], prediction=None, confidence=None, curve=None)
+    part = dataclasses.replace(scene, sides=(scene.sides[0], bare, scene.sides[2]))
+    assert (outcomes(part)[0] == UNKNOWN).all()
+    np.testing.assert_array_equal(outcomes(part)[1], outcomes(scene)[1])
+    assert list(named(part)) == list(named(scene))
+    tests = values(part, [])["curve"]["tests"]
+    assert "no rows with predictions of step 10" in tests[0][2]
+    assert "Exact test" in tests[1][2]
+    asked = {"question": "example", "index": 5, "layer": 1}
+    sides = [answer(part, asked | {"step": step}, np.zeros(0, int))["predictions"]["sides"] for step in (1, 2)]
+    assert [len(side["items"]) for side in sides[0]] == [4, 0]
+    assert [len(side["items"]) for side in sides[1]] == [4, 4]
 
 
 def test_numbers_are_scaled_and_missing_values_are_grey():

@@ -32,7 +32,7 @@ def test_arrow_keys_change_the_layer(module):
 
 def test_controls_are_values(module):
     page = controls(module)
-    page.get_by_role("slider", name="right").press("ArrowRight")
+    page.get_by_role("slider", name="checkpoint").press("ArrowRight")
     assert page.evaluate("saved.at(-1).step") == 2
     page.get_by_role("combobox", name="projection").select_option("umap")
     page.get_by_role("combobox", name="colour").select_option("error")
@@ -94,6 +94,9 @@ def test_a_click_on_the_curve_goes_to_the_layer(module):
     assert chart.get_attribute("aria-valuetext") == f"layer 3: pretrained 0.8, shuffled labels 0.8, {SCRIPT} 0.9"
     chart.press("ArrowLeft")
     assert page.evaluate("saved.at(-1).layer") == 2
+    for key, layer in (("Home", 0), ("End", 3)):
+        chart.press(key)
+        assert page.evaluate("saved.at(-1).layer") == layer
     assert page.evaluate("document.activeElement.role ?? document.activeElement.getAttribute('role')") == "slider"
     assert page.locator("script").count() == 0
 
@@ -155,6 +158,32 @@ def test_an_example_is_asked_and_shown_as_text(module):
     assert page.get_by_role("img").count() == 1
     page.get_by_role("button", name="0.125").click()
     assert page.evaluate("saved.at(-1).example") == 5
+
+
+def test_an_example_is_found_without_a_pointer(module):
+    page = example(module, n=9)
+    page.get_by_role("searchbox").fill("gut")
+    assert page.evaluate("sent.at(-1)") == {"question": "find", "number": 1, "text": "gut"}
+    items = [{"index": 5, "text": HARD[0], "label": "no"}]
+    page.evaluate("items => fire('msg:custom', {question: 'find', number: 1, items, total: 31})", items)
+    page.get_by_text("31 found, the first 1 are listed").wait_for()
+    page.get_by_role("button", name="bold").click()
+    assert page.evaluate("saved.at(-1).example") == 5
+    page.get_by_role("button", name="next").click()
+    assert page.evaluate("saved.at(-1).example") == 6
+    page.get_by_role("button", name="previous").click()
+    assert page.evaluate("saved.at(-1).example") == 5
+
+
+def test_the_note_of_tokens_takes_no_column(module):
+    page = example(module, example=3)
+    both = STRIP | {"sides": STRIP["sides"] * 2}
+    page.evaluate("a => fire('msg:custom', {...a, number: 2})", both)
+    page.get_by_text("Norm of each vector.").wait_for()
+    width = page.evaluate("document.body.firstChild.getBoundingClientRect().width")
+    assert page.locator("canvas").nth(0).bounding_box()["width"] > 0.45 * width
+    page.locator("canvas").nth(0).press("ArrowRight")
+    assert page.locator("output").first.inner_text() == "layer 1, שלום: -2"
 
 
 def test_an_old_answer_is_not_shown(module):

@@ -25,10 +25,11 @@ def test_a_selection_on_one_map_is_on_the_other(view):
     left.selection = np.array([7, 3], np.uint32)
     assert view.selection.ids == ["e3", "e7"]
     np.testing.assert_array_equal(right.selection, [3, 7])
-    right.selection = np.array([5], np.uint32)
-    np.testing.assert_array_equal(left.selection, [5])
-    assert view.selection.ids == ["e5"]
+    right.selection = np.array([5], np.uint32)  # a click
     assert view.example == 5
+    assert view.selection.ids == ["e3", "e7"]
+    for one in (left, right):
+        np.testing.assert_array_equal(one.selection, [3, 7])
     left.selection = None
     assert view.selection.ids == []
     assert len(right.selection) == 0
@@ -62,10 +63,11 @@ def test_the_layer_moves_the_points(view):
 
 def test_the_step_changes_the_right_map_only(view):
     before = [np.array(one.points) for one in view.maps]
-    view.step = 2
+    assert view.step == 2  # the last
+    view.step = 1
     np.testing.assert_array_equal(view.maps[0].points, before[0])
     assert (view.maps[1].points != before[1]).any()
-    assert panel(view, "right").name == "step 20"
+    assert panel(view, "right").name == "step 10"
 
 
 def test_colour_and_paper(view):
@@ -121,6 +123,8 @@ def test_state_is_json_and_comes_back(view, tmp_path):
     [
         ("{", "not JSON"), ("{}[", "not JSON"), ({"layer": "x"}, "layer is 'x'"),
         ({"selected": ["nobody"]}, "1 of 1 ids"), ({"right": "other"}, "right is 'other'"),
+        ({"colour": "nope"}, "colour is 'nope'"), ({"method": 5}, "method is 5"), ({"layr": "3"}, "did you mean layer"),
+        ({"selected": "r1"}, "give a list of ids"), ({"selected": 3}, "give a list"), ("gone.json", "cannot be read"),
     ],
 )  # fmt: skip
 def test_a_state_of_something_else(state, message):
@@ -143,6 +147,23 @@ def test_questions_are_a_closed_set(view):
     assert sent[2]["id"] == "e1"
     assert sent[2]["number"] == 3
     assert [side["name"] for side in sent[2]["predictions"]["sides"]] == ["pretrained", "step 10"]
+
+
+def test_a_search_finds_ids_and_texts(view):
+    def found(text):
+        asked = {"question": "find", "number": 1, "text": text}
+        sent = []
+        panel(view, "example").send = sent.append
+        view._ask(panel(view, "example"), asked, [])
+        return sent[0]
+
+    assert [item["index"] for item in found("E17")["items"]] == [17]
+    assert found("e11")["items"][0]["index"] == 11
+    assert found("number 55")["items"][0]["index"] == 55
+    assert found("SENTENCE")["total"] == 120 - 4
+    assert len(found("sentence")["items"]) == 20
+    assert found(" ")["items"] == []
+    assert "error" in found(5)
 
 
 def test_one_model_has_one_map():

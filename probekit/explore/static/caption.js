@@ -22,8 +22,7 @@ function drawLast(api) {
 
 export default { render({ model, el }) {
   el.classList.add("pk");
-  const name = make("h3"), text = make("p", "", { className: "soft" }), note = make("p", "", { className: "error" });
-  text.setAttribute("aria-live", "polite");
+  const name = make("h3"), text = make("p", "", { className: "soft" }), note = make("p", "", { className: "soft" });
   el.append(name, text, note);
   const draw = () => {
     name.textContent = model.get("name");

@@ -82,7 +82,7 @@ export default { render({ model, el }) {
   const colours = make("ul", "", { className: "legend" });
   const notes = make("div", "", { className: "soft" });
   const [layer, drawLayer] = slider(model, "layer", "layers", "layer", 0);
-  const [step, drawStep] = slider(model, "step", "steps", "right", 1);
+  const [step, drawStep] = slider(model, "step", "steps", "checkpoint", 1);
   const [method, drawMethod] = select(model, "method", "methods", "projection");
   const [colour, drawColour] = select(model, "colour", "colours", "colour");
   bar.append(layer, step, method, colour);

@@ -15,9 +15,9 @@ const short = (value) => Number(value.toPrecision(3)).toString();
 function ticks(low, high) {
   const rough = (high - low) / 4, power = 10 ** Math.floor(Math.log10(rough));
   const by = [1, 2, 2.5, 5, 10].find((m) => m * power >= rough) * power;
-  const found = [];
-  for (let i = Math.ceil(low / by); i * by <= high; i++) found.push(i * by);
-  return found;
+  const at = (by) => { const found = []; for (let i = Math.ceil(low / by); i * by <= high; i++) found.push(i * by); return found; };
+  const found = at(by);
+  return found.length > 2 ? found : at(by / 2);
 }
 
 function panel(model, { title, curves }) {
@@ -64,8 +64,8 @@ function panel(model, { title, curves }) {
     go(Math.floor((((clientX - left) / width) * WIDTH - LEFT) / (2 * half)));
   };
   svg.onkeydown = (event) => {
-    const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-    if (by) { event.preventDefault(); event.stopPropagation(); go(here + by); }
+    const to = { ArrowRight: here + 1, ArrowUp: here + 1, ArrowLeft: here - 1, ArrowDown: here - 1, Home: 0, End: layers.length - 1 }[event.key];
+    if (to !== undefined) { event.preventDefault(); event.stopPropagation(); go(to); }
   };
   const key = make("ul", "", { className: "legend" });
   for (const { name, side, control } of shown) {
@@ -94,6 +94,8 @@ function outcomes(model) {
 function table(model) {
   const groups = outcomes(model);
   if (!groups) return [];
+  const test = make("p", model.get("tests")[model.get("step") - 1]?.[model.get("layer")] ?? "", { className: "soft" });
+  if (!groups.some((group) => group.length)) return [test];
   const [left, right] = [model.get("sides")[0], model.get("sides")[model.get("step")]];
   const layer = model.get("layers")[model.get("layer")];
   const cell = (i) => {
@@ -116,7 +118,7 @@ function table(model) {
   whole.append(make("caption", `Gained and lost at layer ${layer}`), thead, body);
   const scroll = make("div", "", { className: "scroll" });
   scroll.append(whole);
-  return [scroll, make("p", model.get("tests")[model.get("step") - 1]?.[model.get("layer")] ?? "", { className: "soft" })];
+  return [scroll, test];
 }
 
 export default { render({ model, el }) {

@@ -36,21 +36,27 @@ function facts(model, found) {
   return parts;
 }
 
+// Examples as buttons, each with a number before it if it has one.
+function listed(items, choose) {
+  const list = make("ol", "", { className: "list" });
+  for (const { index, text, label, distance } of items) {
+    const button = make("button", "", { title: "show this example" });
+    if (distance !== undefined) button.append(make("span", `${short(distance)} `, { className: "soft" }));
+    button.append(make("bdi", text), make("span", label ? ` (${label})` : "", { className: "soft" }));
+    button.onclick = () => choose(index);
+    const li = make("li");
+    li.append(button);
+    list.append(li);
+  }
+  return list;
+}
+
 function neighbours(model, sides, choose) {
   const two = make("div", "", { className: "two" });
   for (const { name, items, reason } of sides) {
     const part = make("section");
     part.append(make("h3", `Nearest in ${name}`));
-    const list = make("ol", "", { className: "list" });
-    for (const { index, text, label, distance } of items) {
-      const button = make("button", "", { title: "show this example" });
-      button.append(make("span", `${short(distance)} `, { className: "soft" }), make("bdi", text), make("span", label ? ` (${label})` : "", { className: "soft" }));
-      button.onclick = () => choose(index);
-      const li = make("li");
-      li.append(button);
-      list.append(li);
-    }
-    part.append(reason ? make("p", reason, { className: "soft" }) : list);
+    part.append(reason ? make("p", reason, { className: "soft" }) : listed(items, choose));
     two.append(part);
   }
   return two;
@@ -105,6 +111,18 @@ function strip(model, { most, layers }, { name, tokens, values }) {
     const l = Math.floor(((event.clientY - box.top) / box.height) * values.length);
     if (values[l]?.[i] !== undefined) told.textContent = `layer ${layers[l]}, ${tokens[i]}: ${short(values[l][i])}`;
   };
+  let at = [layer, 0];
+  heat.tabIndex = 0;
+  heat.onkeydown = (event) => {
+    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const [l, i] = [at[0] + by[0], at[1] + by[1]];
+    if (values[l]?.[i] === undefined) return;
+    at = [l, i];
+    told.textContent = `layer ${layers[l]}, ${tokens[i]}: ${short(values[l][i])}`;
+  };
   part.append(line, heat, told);
   return part;
 }
@@ -133,8 +151,7 @@ export default { render({ model, el }) {
   el.classList.add("pk");
   const [ask, stop] = asker(model);
   const title = make("h2", "Example");
-  const about = make("div"), near = make("div"), says = make("div"), strips = make("div", "", { className: "two" }), heads = make("div");
-  title.setAttribute("aria-live", "polite");
+  const about = make("div"), near = make("div"), says = make("div"), strips = make("div", "", { className: "two" }), told = make("p", "", { className: "soft" }), heads = make("div");
   const kinds = make("label", "tokens by"), kind = make("select", "", { ariaLabel: "tokens by" });
   kind.append(...model.get("kinds").map(([value, text]) => make("option", text, { value })));
   const unit = make("input", "", { type: "number", min: 0, value: 0 }), units = make("label", "unit");
@@ -149,21 +166,42 @@ export default { render({ model, el }) {
   blocked.append(block);
   const attend = make("div", "", { className: "bar" });
   attend.append(blocked, headed, look);
-  el.append(title, about, says, near, bar, strips, attend, heads);
+  el.append(title, about, says, near, bar, strips, told, attend, heads);
   el.role = "region";
   el.ariaLabel = "One example";
   const choose = (index) => { model.set("example", index); model.save_changes(); };
   let current = null, strip_ = null;
 
+  const wanted = make("input", "", { type: "search", ariaLabel: "find an example by its id or text", placeholder: "id or text" });
+  const hits = make("div"), before = make("button", "previous"), after = make("button", "next"), seek = make("div", "", { className: "bar" });
+  const label = make("label", "find");
+  wanted.dataset.lmSuppressShortcuts = "true";
+  label.append(wanted);
+  seek.append(label, before, after);
+  title.after(seek, hits);
+  before.onclick = () => choose(model.get("example") > 0 ? model.get("example") - 1 : model.get("n") - 1);
+  after.onclick = () => choose((model.get("example") + 1) % model.get("n"));
+  wanted.oninput = async () => {
+    const text = wanted.value;
+    const { items = [], total = 0 } = text.trim() ? await ask("find", { text }) : {};
+    if (text !== wanted.value) return;
+    const more = total > items.length ? `${total.toLocaleString("en")} found, the first ${items.length} are listed` : `${total} found`;
+    const said = make("p", text.trim() ? more : "", { className: "soft", role: "status" });
+    hits.replaceChildren(said, listed(items, (index) => { hits.replaceChildren(); choose(index); }));
+  };
+
   const refuse = (at, { error }) => { at.replaceChildren(make("p", error, { className: "error" })); };
   const drawStrips = () => {
-    if (strip_) strips.replaceChildren(...strip_.sides.map((side) => strip(model, strip_, side)), make("p", strip_.note, { className: "soft" }));
+    if (!strip_) return;
+    strips.replaceChildren(...strip_.sides.map((side) => strip(model, strip_, side)));
+    told.textContent = strip_.note;
   };
   const askStrips = async () => {
     strip_ = null;
     units.hidden = kind.value !== "unit";
     bar.hidden = model.get("example") < 0 || !kind.options.length;
     strips.replaceChildren();
+    told.textContent = "";
     if (bar.hidden) return;
     const found = await ask("strip", { index: model.get("example"), step: model.get("step"), kind: kind.value, unit: Number(unit.value) });
     if (found.index !== model.get("example")) return;
@@ -178,13 +216,14 @@ export default { render({ model, el }) {
     attend.hidden = index < 0 || !model.get("attends");
     if (index < 0) {
       title.textContent = "Example";
-      about.replaceChildren(make("p", "Click a point to see its text, its tokens and its neighbours.", { className: "soft" }));
+      about.replaceChildren(make("p", "Click a point, or find an example, to see its text, its tokens and its neighbours.", { className: "soft" }));
       for (const part of [near, says]) part.replaceChildren();
       return;
     }
     const found = await ask("example", asked);
     if (index !== model.get("example") || asked.layer !== model.get("layer") || asked.step !== model.get("step")) return;
     if (found.error) { refuse(about, found); return; }
+    title.ariaLive = current?.id === found.id ? "off" : "polite"; // a new layer is said by its slider
     current = found;
     title.textContent = `Example ${found.id}, layer ${model.get("layers")[asked.layer]}`;
     about.replaceChildren(...facts(model, found));

@@ -54,13 +54,13 @@ function answers(data, state) {
 
   const predictions = (index, step) => ({
     layers,
-    sides: !prediction ? [] : pair(step).map((side) => ({
+    sides: !prediction ? [] : pair(step).map((side) => (!data.predicted[side] ? { name: `${sides[side]} (no predictions)`, items: [] } : {
       name: sides[side],
       items: layers.map((_, layer) => {
         const at = prediction.at(side, layer, index);
-        const sure = confidence ? confidence.values[confidence.at(side, layer, index)] : 255;
+        const sure = confidence ? confidence.values[confidence.at(side, layer, index)] : NaN;
         const known = right ? right.values[right.at(side, layer, index)] : 2;
-        return { label: shown(prediction.values[at]), confidence: sure === 255 ? "" : `${sure} %`, right: known === 2 ? null : known === 1 };
+        return { label: shown(prediction.values[at]), confidence: Number.isNaN(sure) ? "" : `${Math.round(100 * sure)} %`, right: known === 2 ? null : known === 1 };
       }),
     })),
   });
@@ -79,6 +79,13 @@ function answers(data, state) {
       id: ids[index], texts: texts ? texts[index] : [], facts: data.facts[index],
       predictions: predictions(index, step), neighbours: near(index, step, layer),
     }),
+    find(message) {
+      const wanted = message.text.trim().toLowerCase();
+      if (!wanted) return { items: [], total: 0 };
+      const found = ids.flatMap((id, i) => (id.toLowerCase().includes(wanted) || texts?.[i].join(" | ").toLowerCase().includes(wanted) ? [i] : []));
+      found.sort((a, b) => (ids[a].toLowerCase() !== wanted) - (ids[b].toLowerCase() !== wanted));
+      return { items: found.slice(0, 20).map(item), total: found.length };
+    },
     strip({ index, step, kind }) {
       const found = data.strips[kind]?.[index];
       if (!found) return { error: data.without.strips };
@@ -110,9 +117,10 @@ function compared(data, chosen, sides, layer) {
   for (const side of data.sides.keys()) {
     if (!sides.includes(side)) continue;
     const name = data.sides[side];
-    if (right) add(`accuracy, ${name}, ${at}`, (i) => { const v = right.values[right.at(side, layer, i)]; return v === 2 ? NaN : v; });
-    else if (prediction && !classes) add(`absolute error, ${name}, ${at}`, (i) => Math.abs(prediction.values[prediction.at(side, layer, i)] - (data.labels[i] ?? NaN)));
-    if (confidence) add(`confidence, ${name}, ${at}`, (i) => { const v = confidence.values[confidence.at(side, layer, i)]; return v === 255 ? NaN : v / 100; });
+    const predicted = data.predicted[side];
+    if (right && predicted) add(`accuracy, ${name}, ${at}`, (i) => { const v = right.values[right.at(side, layer, i)]; return v === 2 ? NaN : v; });
+    else if (prediction && predicted && !classes) add(`absolute error, ${name}, ${at}`, (i) => Math.abs(prediction.values[prediction.at(side, layer, i)] - (data.labels[i] ?? NaN)));
+    if (confidence && data.confident[side]) add(`confidence, ${name}, ${at}`, (i) => confidence.values[confidence.at(side, layer, i)]);
     if (movement && side) add(`movement, ${name}, ${at}`, (i) => movement.values[movement.at(side - 1, layer, i)]);
   }
   add("length", (i) => lengths.values[i]);
@@ -233,9 +241,9 @@ async function main() {
       const { view } = map.get("selection");
       const chosen = [...new Uint32Array(view.buffer)].sort((a, b) => a - b);
       const value = bytes(chosen);
-      maps.forEach((other, i) => i !== at && other.set("selection", { view: value, dtype: "uint32", shape: [chosen.length] }));
-      share("selected", value);
-      if (chosen.length === 1) share("example", chosen[0]);
+      const click = chosen.length === 1; // it shows the example and leaves the selection
+      if (click) share("example", chosen[0]); else share("selected", value);
+      maps.forEach((other, i) => (click || i !== at) && other.set("selection", selection()));
     }));
     map.on("change:hovering", () => quietly(() => maps.forEach((other, i) => i !== at && other.set("hovering", map.get("hovering") ?? -1))));
   });
@@ -259,6 +267,6 @@ async function main() {
 }
 
 main().catch((error) => {
-  document.getElementById("wait").textContent = `This page cannot be drawn: ${error.message}. It needs a browser of 2023 or later with WebGL.`;
+  document.getElementById("wait").textContent = `This page cannot be drawn: ${error.message}. It needs a browser of 2024 or later with WebGL.`;
   throw error;
 });

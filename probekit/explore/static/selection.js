@@ -37,7 +37,7 @@ export default { render({ model, el }) {
     bar.hidden = list.hidden = !n;
     compared.replaceChildren();
     list.replaceChildren();
-    hint.textContent = n ? "" : "Draw a lasso on a map (its button is left of the map), or click a cell of the table.";
+    hint.textContent = n ? "" : model.get("start");
     if (n) ask("selection");
   };
   const answer = (message) => {
