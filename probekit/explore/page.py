@@ -76,8 +76,9 @@ def _packed(view: View, progress: Progress) -> bytes:
     arrays = _arrays(scene, shown)
     extra, more = stored(scene, progress=progress)
     arrays |= more
+    known["example"]["kinds"] = [kind for kind in known["example"]["kinds"] if kind[0] in extra["strips"]]
     arrays["outcomes"] = np.frombuffer(known["curve"].pop("outcomes"), np.uint8)
-    state = {name: getattr(view, name) for name in ("layer", "step", "method", "colour", "example")}
+    state = {name: getattr(view, name) for name in ("layer", "step", "method", "colour", "example", "origin")}
     head: dict[str, Any] = {
         "state": state | {"selected": view.selection.indices.tolist()},
         "panels": _panels(known, scene),

@@ -14,9 +14,21 @@ from probekit.explore.colours import correct, stacked
 if TYPE_CHECKING:
     from probekit.analyses.exploration.scene import Scene
 
-__all__ = ["NEIGHBOURS", "NO_CACHES", "QUESTIONS", "SAME", "STRIPS", "answer", "facts", "mcnemar", "short_texts"]
+__all__ = [
+    "DEFINED",
+    "NEIGHBOURS",
+    "NO_CACHES",
+    "QUESTIONS",
+    "SAME",
+    "STRIPS",
+    "answer",
+    "facts",
+    "mcnemar",
+    "short_texts",
+]
 
 NO_CACHES = "The caches are not open, so there are no neighbours."
+DEFINED = "The selection was made by accuracy at this layer, so there is no difference of it to estimate."
 NEIGHBOURS = 5
 SAME = 1e-6
 """Cosine distances below it are those of equal directions, rounded."""
@@ -47,6 +59,8 @@ def answer(scene: Scene, message: Mapping[str, Any], selected: np.ndarray) -> di
         words = name in ("kind", "text")
         if not (isinstance(value, str) if words else type(value) is int and 0 <= value < last.get(name, 1 << 31)):
             raise UsageError(f"{name} is {value!r}, which this view does not have.")
+    if question == "compare" and message.get("origin"):
+        asked["origin"] = message["origin"]
     return QUESTIONS[question](scene, asked, selected)
 
 
@@ -254,7 +268,12 @@ def _selection(scene: Scene, _: Mapping[str, Any], selected: np.ndarray) -> dict
 
 
 def _compare(scene: Scene, asked: Mapping[str, Any], selected: np.ndarray) -> dict[str, Any]:
-    """The selection and the rest at this layer, for the shown models."""
+    """The selection and the rest at this layer, for the shown models.
+
+    ``origin`` is what a click in the table selected, as text, layer and step: accuracy there differs by construction.
+    """
+    _, layer, step = asked.get("origin", ("", -1, 0))
+    defining = {scene.sides[side].name for side in shown_sides(scene, step)} if layer == asked["layer"] else set()
     table = scene.compare_selection(scene.ids[selected].tolist(), scene.layers[asked["layer"]])
     names = {"", *(scene.sides[side].name for side in shown_sides(scene, asked["step"]))}
     rows = []
@@ -265,8 +284,10 @@ def _compare(scene: Scene, asked: Mapping[str, Any], selected: np.ndarray) -> di
             f"{v:.3f}" if isfinite(v) else ""
             for v in (row.selection, row.rest, row.difference, row.ci_low, row.ci_high)
         ]
-        rows.append([f"{row.quantity}{where}", *cells[:3], f"{cells[3]} – {cells[4]}" if cells[3] else ""])
-    return {"rows": rows, "notes": [table.attrs["note"]]}
+        if row.quantity == "accuracy" and row.model in defining:
+            cells[2:] = "", "", ""
+        rows.append([f"{row.quantity}{where}", *cells[:3], f"{cells[3]} to {cells[4]}" if cells[3] else ""])
+    return {"rows": rows, "notes": [*[DEFINED] * bool(defining), table.attrs["note"]]}
 
 
 def mcnemar(scene: Scene, step: int, layer: int) -> str:

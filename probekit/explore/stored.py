@@ -8,7 +8,8 @@ import numpy as np
 
 from probekit.analyses.exploration.selection import CHOSEN_BY_EYE
 from probekit.errors import ProbekitError
-from probekit.explore.questions import NEIGHBOURS, NO_CACHES, SAME, STRIPS, answer, ranking
+from probekit.explore.colours import GAINED, LOST, outcomes
+from probekit.explore.questions import DEFINED, NEIGHBOURS, NO_CACHES, SAME, STRIPS, answer, ranking
 from probekit.runtime import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["nearest", "stored"]
 
-STRIPPED = 100
-"""Examples whose tokens are kept."""
+NUMBERS = 1_000_000
+"""Numbers of tokens and layers that are kept, at most."""
 UNITS = 2
 """Units of each layer that are kept."""
 BLOCK = 512
@@ -40,6 +41,7 @@ def stored(scene: Scene, *, progress: Progress = no_progress) -> tuple[dict[str,
         "attention": "Attention is computed in a notebook only.",
         "units": "This page does not hold this unit.",
         "compare": CHOSEN_BY_EYE,
+        "defined": DEFINED,
     }
     extra: dict[str, Any] = {"distances": [0, 1], "strips": {}, "units": {}, "kept": {}, "without": without}
     if scene.sources is None:
@@ -87,11 +89,8 @@ def _neighbours(scene: Scene, progress: Progress) -> tuple[dict[str, np.ndarray]
 
 
 def _strips(scene: Scene, progress: Progress) -> tuple[dict[str, dict[int, Any]], str]:
-    """The tokens of the examples that moved most, by kind; and what is said of all others."""
-    order = np.arange(len(scene))
-    if scene.movement is not None:
-        order = np.argsort(-np.nan_to_num(scene.movement[-1, -1]), kind="stable")
-    chosen, found, reason = order[:STRIPPED].tolist(), dict[str, dict[int, Any]](), ""
+    """The tokens of the examples that tell most, by kind; and what is said of all others."""
+    chosen, found, reason = _told(scene), dict[str, dict[int, Any]](), ""
     for kind in [kind for kind in STRIPS if kind != "unit"]:
         try:
             found[kind] = {}
@@ -101,9 +100,31 @@ def _strips(scene: Scene, progress: Progress) -> tuple[dict[str, dict[int, Any]]
         except ProbekitError as error:
             del found[kind]
             reason = reason or str(error)
-    kept = "that moved most in the last layer" if scene.movement is not None else "at the beginning"
-    text = f"This page holds the tokens of the {len(chosen)} examples {kept}; open the caches for others."
-    return found, text if found else f"This page holds no tokens: {reason}"
+    text = (
+        f"This page holds the tokens of {len(chosen):,} of {len(scene):,} points: first those gained or lost, then "
+        "those that moved most; open the caches for others."
+    )
+    return found, text if found else f"This page holds no tokens: {_without_tokens(scene) or reason}"
+
+
+def _told(scene: Scene) -> list[int]:
+    """The points whose tokens are kept, as many as fit: gained or lost, then those that moved most, then any."""
+    changed = np.isin(outcomes(scene), (GAINED, LOST)).sum(axis=(0, 1))
+    moved = np.zeros(len(scene)) if scene.movement is None else np.nan_to_num(scene.movement[-1, -1])
+    order = np.lexsort((np.random.default_rng(0).permutation(len(scene)), -moved, -changed))
+    numbers = len(STRIPS) * len(scene.sides) * len(scene.layers) * np.cumsum(scene.lengths[order])
+    return order[: max(1, int(np.searchsorted(numbers, NUMBERS, side="right")))].tolist()
+
+
+def _without_tokens(scene: Scene) -> str:
+    """Which caches have token vectors and which have not; "" if all have."""
+    by: dict[bool, list[str]] = {True: [], False: []}
+    for cache in scene.open_sources.caches:
+        by[bool(cache.spec["tokens"])].append(cache.path.name)
+    if not by[False]:
+        return ""
+    held = f"; {' and '.join(by[True])} has them" if by[True] else ""
+    return f"{' and '.join(by[False])} has no token vectors (make it with --tokens){held}."
 
 
 def _all_sides(scene: Scene, index: int, kind: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["View"]
 
 LOG = logging.getLogger(__name__)
-SHARED: Final = ("layer", "step", "method", "colour", "selected", "example", "dark", "still")
+SHARED: Final = ("layer", "step", "method", "colour", "selected", "example", "origin", "dark", "still")
 
 
 class View(t.HasTraits):
@@ -49,6 +49,7 @@ class View(t.HasTraits):
 
     layer, step, example = t.Int(0), t.Int(1), t.Int(-1)
     method, colour = t.Unicode(), t.Unicode()
+    origin = t.List()
     selected, dark, still = t.Bytes(), t.Bool(default_value=False), t.Bool(default_value=False)
 
     def __init__(
@@ -151,7 +152,7 @@ class View(t.HasTraits):
             if click:
                 self.example = int(chosen[0])
             else:
-                self.selected = chosen.tobytes()
+                self.selected, self.origin = chosen.tobytes(), []
             for number, one in enumerate(self.maps):
                 if click or number != at:
                     one.selection = self.selection.indices.astype(np.uint32)
@@ -216,6 +217,7 @@ class View(t.HasTraits):
         wanted = list(ids)
         if unknown := [id_ for id_ in wanted if id_ not in place_of]:
             raise UsageError(f"{len(unknown)} of {len(wanted)} ids are not shown, such as {unknown[0]!r}.")
+        self.origin = []
         self.selected = np.unique(np.array([place_of[id_] for id_ in wanted], dtype=np.uint32)).tobytes()
 
     @property

@@ -70,7 +70,7 @@ class Curve(anywidget.AnyWidget):
     panels, sides, tests, missing = _list(), _list(), _list(), _text()
     layers, layer, step = _list(), _integer(0), _integer(1)
     outcomes, n = _bytes(), _integer(0)
-    selected = _bytes()
+    selected, origin = _bytes(), _list()
 
 
 class Example(anywidget.AnyWidget):
@@ -92,12 +92,15 @@ class Units(anywidget.AnyWidget):
 
 
 class SelectionPanel(anywidget.AnyWidget):
-    """The selected examples. It asks "selection" and "compare"."""
+    """The selected examples. It asks "selection" and "compare".
+
+    ``origin`` is the text, layer and step of the cell of the table that selected them; empty for other selections.
+    """
 
     _esm, _css = _module("selection"), STYLE
     n, hint, start = _integer(0), _text(), _text()
     layer, step = _integer(0), _integer(1)
-    selected, example = _bytes(), _integer(-1)
+    selected, example, origin = _bytes(), _integer(-1), _list()
 
 
 PANELS: dict[str, Callable[..., Any]] = {

@@ -12,6 +12,7 @@ from builders import word_caches
 import probekit
 from probekit.analyses.exploration import scene
 from probekit.errors import UsageError
+from probekit.explore.colours import GAINED, LOST, outcomes
 from probekit.explore.panels import values
 from probekit.explore.questions import QUESTIONS, answer, ranked, ranking
 from probekit.explore.stored import nearest, stored
@@ -65,7 +66,10 @@ def test_every_question_has_an_answer(shown):
     assert unit["ranking"] == shown.rank_units(1, 1, k=10)["unit"].tolist()
     chosen = ask(shown, "selection", [4, 7])
     assert chosen["ids"] == ["4", "7"]
-    compared = ask(shown, "compare", range(20), layer=1, step=1)
+    compared = ask(shown, "compare", range(20), layer=1, step=1, origin=["gained at layer 1", 1, 1])
+    assert {tuple(row[3:]) for row in compared["rows"] if row[0].startswith("accuracy")} == {("", "")}
+    compared = ask(shown, "compare", range(20), layer=1, step=1, origin=["gained at layer 2", 2, 1])
+    assert all(row[3] for row in compared["rows"] if row[0].startswith("accuracy"))
     assert len(compared["rows"]) == len(shown.compare_selection(shown.ids[:20], 1))
     heads = ask(shown, "attention", index=3, step=0, block=0, head=1) if shown.texts else None
     assert heads is None or np.allclose(np.sum(heads["sides"][0]["weights"], axis=1), 1, atol=1e-3)
@@ -96,7 +100,7 @@ def test_neighbours_of_all_points_are_those_of_each(shown):
             assert place[i].tolist() == each["point"].tolist()
 
 
-def test_a_page_keeps_neighbours_tokens_and_units(shown):
+def test_a_page_keeps_neighbours_tokens_and_units(shown, monkeypatch):
     extra, arrays = stored(shown)
     assert arrays["neighbours"].shape == (2, len(shown.layers), len(shown), 5)
     low, high = extra["distances"]
@@ -105,6 +109,11 @@ def test_a_page_keeps_neighbours_tokens_and_units(shown):
     np.testing.assert_allclose(kept, nearest(shown.open_sources.vectors(0, 1), 5)[1][3], rtol=1e-3, atol=2e-6)
     assert set(extra["strips"]) == {"distance", "norm", "logit"}
     assert len(extra["strips"]["norm"]) == len(shown)
+    monkeypatch.setattr("probekit.explore.stored.NUMBERS", 4000)
+    kept = stored(shown)[0]["strips"]["norm"]
+    assert 0 < len(kept) < len(shown)
+    changed = np.isin(outcomes(shown), (GAINED, LOST)).any(axis=(0, 1))
+    assert changed[list(kept)].sum() == min(len(kept), changed.sum())
     unit = ranking(shown, 0, 1)[0]
     assert extra["units"][f"0 1 {unit}"]["unit"] == unit
 

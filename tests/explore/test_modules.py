@@ -241,6 +241,8 @@ def test_the_selection_is_listed_and_compared(module):
     rows = [["accuracy", "0.900", "0.800", "0.100", "0.050 – 0.150"]]
     page.evaluate("rows => fire('msg:custom', {question: 'compare', number: 2, rows, notes: ['By eye.']})", rows)
     assert page.locator("td").all_inner_texts() == rows[0][1:]
+    page.evaluate("model.set('layer', 2)")  # the table is of the layer that is shown
+    assert page.evaluate("[sent.at(-1).question, sent.at(-1).layer]") == ["compare", 2]
     page.get_by_role("button", name="clear").click()
     assert page.evaluate("saved.at(-1).selected.byteLength") == 0
     assert page.get_by_role("heading", name="Nothing is selected").count() == 1

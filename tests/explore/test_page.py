@@ -147,6 +147,13 @@ def test_the_curve_the_table_and_the_selection(opened):
     number = int(button.inner_text())
     button.click()
     assert [len(one) for one in selected(opened)] == [number, number]
+    assert "gained at layer 0, pretrained and step 10" in opened.locator("#selection").inner_text()
+    opened.get_by_role("button", name="compare with the rest").click()
+    accuracy = opened.locator("#selection tr", has_text="accuracy, step 10, layer 0").locator("td")
+    assert accuracy.all_inner_texts()[2:] == ["", ""]  # it made the selection
+    opened.evaluate("probekit.models.controls.set('layer', 1)")
+    opened.locator("#selection tr", has_text="accuracy, step 10, layer 1").wait_for()
+    assert all(opened.locator("#selection tr", has_text="accuracy, step 10, layer 1").locator("td").all_inner_texts())
     items = opened.locator("#selection li")
     assert items.count() == number
     items.first.get_by_role("button").click()
@@ -170,7 +177,7 @@ def test_a_comparison_is_that_of_python(opened):
     assert len(rows) == len(shown)
     for row in shown.itertuples():
         cells = rows[f"{row.quantity}, {row.model}, layer {row.layer}" if row.model else row.quantity]
-        low, high = cells[3].split(" – ")
+        low, high = cells[3].split(" to ")
         numbers = [float(cell) for cell in (*cells[:3], low, high)]
         expected = [row.selection, row.rest, row.difference, row.ci_low, row.ci_high]
         assert numbers == pytest.approx(expected, abs=1.1e-3)

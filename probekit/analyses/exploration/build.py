@@ -216,13 +216,15 @@ def _by_step(caches: tuple[ActivationCache, ...]) -> tuple[ActivationCache, ...]
 def _facts(caches: Sequence[ActivationCache], points: Points) -> dict[str, Any]:
     """The fields of a scene that do not depend on vectors."""
     first, spec = caches[0], caches[0].spec
+    names = _names(caches)
+    names = names if len(names) < 4 else [names[0], f"{len(names) - 1} checkpoints to {names[-1]}"]
     groups, example = cached_groups(first).of, points.examples[0]
     if groups is None and points.position is not None:
         groups = np.arange(len(first))
     pieces = sum((text.length for text in first.pieces), np.zeros(len(first), dtype=np.int64))
     domains = first.domains
     return {
-        "title": f"{shown_task(spec['task'])} {spec['split']}: {' · '.join(_names(caches))}",
+        "title": f"{shown_task(spec['task'])} {spec['split']}: {' · '.join(names)}",
         "task": spec["task"],
         "split": spec["split"],
         "ids": points.ids,

@@ -65,13 +65,16 @@ def rows_of_sides(
             f"the rows belong to other caches: they are about {_about(results)}, the caches about "
             f"{'; '.join(_shown(_key(cache)) for cache in sources.caches)}. Probe these caches, or give their rows."
         )
-    notes = []
+    notes, lacks = [], dict[str, list[str]]()
     for cache, one in zip(sources.caches, found, strict=True):
         if one.prediction is None:
             what = "no rows" if one.curve is None else "rows but no predictions"
-            notes.append(f"The files hold {what} for {cache.path.name}, so its probes' predictions are missing.")
+            lacks.setdefault(what, []).append(cache.path.name)
         elif lacking := int(_missing(one.prediction).any(0).sum()):
             notes.append(f"{lacking:,} points of {cache.path.name} have no prediction in some layer.")
+    for what, names in lacks.items():
+        called = " and ".join(names) if len(names) < 3 else f"{len(names)} of {len(found)} caches, such as {names[0]}"
+        notes.append(f"The files hold {what} for {called}, so predictions of its probes are missing.")
     return found, notes
 
 

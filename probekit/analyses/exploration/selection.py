@@ -22,7 +22,8 @@ __all__ = ["compare_selection", "examples", "label_texts", "places", "write_task
 
 CHOSEN_BY_EYE = (
     "The intervals are those of a selection made without looking. Points that were selected because of what the table "
-    "compares (an area of errors, a label) differ by construction: confirm on other data."
+    "compares (an area of errors, a label) differ by construction: confirm on other data. The rows "
+    "are not corrected for their number."
 )
 NEW = FileKind("a task", lambda _: False, "choose another name")
 

@@ -103,6 +103,7 @@ function table(model) {
     const button = make("button", `${groups[i].length}`, { title: `select these examples: ${OUTCOMES[i]}` });
     button.ariaLabel = `${OUTCOMES[i]}: ${groups[i].length} examples, select them`;
     button.onclick = () => {
+      model.set("origin", [`${OUTCOMES[i]} at layer ${layer}, ${left} and ${right}`, model.get("layer"), model.get("step")]);
       model.set("selected", new DataView(Uint32Array.from(groups[i]).buffer));
       model.save_changes();
     };

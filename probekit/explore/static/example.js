@@ -202,7 +202,7 @@ export default { render({ model, el }) {
     bar.hidden = model.get("example") < 0 || !kind.options.length;
     strips.replaceChildren();
     told.textContent = "";
-    if (bar.hidden) return;
+    if (model.get("example") < 0) return;
     const found = await ask("strip", { index: model.get("example"), step: model.get("step"), kind: kind.value, unit: Number(unit.value) });
     if (found.index !== model.get("example")) return;
     if (found.error) { refuse(strips, found); return; }

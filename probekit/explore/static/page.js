@@ -1,5 +1,5 @@
 // The saved page: a model for each widget, the state that they share, and the answers that a kernel would give.
-const SHARED = ["layer", "step", "method", "colour", "selected", "example", "dark", "still"];
+const SHARED = ["layer", "step", "method", "colour", "selected", "example", "origin", "dark", "still"];
 const TYPES = { uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
 
 // What anywidget gives a module: values by name, and events when they change.
@@ -99,14 +99,14 @@ function answers(data, state) {
       const chosen = indices(state.selected);
       return { ids: chosen.map((i) => ids[i]), items: chosen.slice(0, 100).map(item) };
     },
-    compare: ({ step, layer }) => compared(data, indices(state.selected), pair(step), layer),
+    compare: ({ step, layer, origin }) => compared(data, indices(state.selected), pair(step), layer, origin ?? []),
   };
 }
 
 const indices = (view) => [...new Uint32Array(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength))];
 
 // The selection and the rest, as statistics.two_samples.mean_difference computes them.
-function compared(data, chosen, sides, layer) {
+function compared(data, chosen, sides, layer, [, where, step]) {
   const { right, movement, lengths, groups, prediction, confidence, domains } = data.arrays;
   const n = data.ids.length, inside = new Uint8Array(n);
   for (const i of chosen) inside[i] = 1;
@@ -127,7 +127,9 @@ function compared(data, chosen, sides, layer) {
   if (!classes) add("label", (i) => data.labels[i] ?? NaN);
   data.label_names.forEach((name, k) => add(`share of label ${name}`, (i) => (data.labels[i] < 0 ? NaN : Number(data.labels[i] === k))));
   data.domain_names.forEach((name, k) => add(`share of domain ${name}`, (i) => Number(domains.values[i] === k)));
-  return { rows, notes: [data.without.compare] };
+  const defining = where === layer ? [0, step].map((side) => `accuracy, ${data.sides[side]}, ${at}`) : [];
+  for (const row of rows) if (defining.includes(row[0])) row.splice(3, 2, "", "");
+  return { rows, notes: [...(defining.length ? [data.without.defined] : []), data.without.compare] };
 }
 
 // Welch's interval, Agresti and Caffo's for shares; groups of dependent examples widen it.
@@ -162,7 +164,7 @@ function difference(values, inside, groups) {
     half = quantile(freedom) * Math.sqrt(independent * inflation);
   }
   const clip = (v) => (share ? Math.max(-1, Math.min(1, v)) : v);
-  return [...means, `${cell(clip(centre - half))} – ${cell(clip(centre + half))}`];
+  return [...means, `${cell(clip(centre - half))} to ${cell(clip(centre + half))}`];
 }
 
 // The 97.5 % quantile of Student's t: the series of Abramowitz & Stegun 26.7.5.
@@ -242,7 +244,7 @@ async function main() {
       const chosen = [...new Uint32Array(view.buffer)].sort((a, b) => a - b);
       const value = bytes(chosen);
       const click = chosen.length === 1; // it shows the example and leaves the selection
-      if (click) share("example", chosen[0]); else share("selected", value);
+      if (click) share("example", chosen[0]); else { share("origin", []); share("selected", value); }
       maps.forEach((other, i) => (click || i !== at) && other.set("selection", selection()));
     }));
     map.on("change:hovering", () => quietly(() => maps.forEach((other, i) => i !== at && other.set("hovering", map.get("hovering") ?? -1))));

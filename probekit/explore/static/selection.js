@@ -19,22 +19,27 @@ function table(rows) {
 
 export default { render({ model, el }) {
   el.classList.add("pk");
-  let last = 0, ids = [];
+  let last = 0, ids = [], open = false;
   const count = make("h2");
   count.setAttribute("aria-live", "polite");
   const clear = make("button", "clear"), compare = make("button", "compare with the rest"), save = make("button", "save ids");
   const bar = make("div", "", { className: "bar" }), compared = make("div"), list = make("ol", "", { className: "list" });
   const hint = make("p", "", { className: "soft" });
+  const origin = make("p", "", { className: "soft" });
   bar.append(compare, save, clear);
-  el.append(count, bar, compared, list, hint);
+  el.append(count, origin, bar, compared, list, hint);
   el.role = "region";
   el.ariaLabel = "Selected examples";
-  const ask = (question) => model.send({ question, number: ++last, step: model.get("step"), layer: model.get("layer") });
+  const ask = (question) => model.send({ question, number: ++last, step: model.get("step"), layer: model.get("layer"), origin: model.get("origin") });
   const choose = (index) => { model.set("example", index); model.save_changes(); };
+  const name = () => { origin.textContent = model.get("origin")[0] ?? ""; };
+  const moved = () => { if (open) ask("compare"); }; // the table is of the layer that is shown
   const draw = () => {
     const n = model.get("selected").byteLength / 4;
     count.textContent = n ? `${n.toLocaleString("en")} of ${model.get("n").toLocaleString("en")} selected` : "Nothing is selected";
     bar.hidden = list.hidden = !n;
+    open = false;
+    name();
     compared.replaceChildren();
     list.replaceChildren();
     hint.textContent = n ? "" : model.get("start");
@@ -59,8 +64,8 @@ export default { render({ model, el }) {
     if (ids.length > message.items.length) list.append(make("li", `and ${(ids.length - message.items.length).toLocaleString("en")} more`, { className: "soft" }));
     hint.textContent = model.get("hint");
   };
-  compare.onclick = () => ask("compare");
-  clear.onclick = () => { model.set("selected", new DataView(new ArrayBuffer(0))); model.save_changes(); };
+  compare.onclick = () => { open = true; ask("compare"); };
+  clear.onclick = () => { model.set("origin", []); model.set("selected", new DataView(new ArrayBuffer(0))); model.save_changes(); };
   save.onclick = () => {
     const url = URL.createObjectURL(new Blob([ids.join("\n") + "\n"], { type: "text/plain" }));
     make("a", "", { href: url, download: "selection.txt" }).click();
@@ -68,6 +73,13 @@ export default { render({ model, el }) {
   };
   model.on("msg:custom", answer);
   model.on("change:selected", draw);
+  model.on("change:origin", name);
+  for (const one of ["change:layer", "change:step"]) model.on(one, moved);
   draw();
-  return () => { model.off("msg:custom", answer); model.off("change:selected", draw); };
+  return () => {
+    model.off("msg:custom", answer);
+    model.off("change:selected", draw);
+    model.off("change:origin", name);
+    for (const one of ["change:layer", "change:step"]) model.off(one, moved);
+  };
 } };
