@@ -7,6 +7,7 @@ import base64
 import hashlib
 import io
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def execute(path: Path) -> None:
     for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
         if output.get("name") == "stderr":  # each note once
             output["text"] = "\n".join(dict.fromkeys(output["text"].splitlines())) + "\n"
+        if plain := output.get("data", {}).get("text/plain"):  # addresses in memory differ each time
+            output["data"]["text/plain"] = re.sub(r" at 0x[0-9a-f]+", "", plain)
         if png := output.get("data", {}).get("image/png"):
             output["data"]["image/png"] = small_png(png)
     notebook.metadata = {
