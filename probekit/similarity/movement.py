@@ -65,6 +65,7 @@ def movement(x: Any, y: Any, *, groups: np.ndarray | None = None, seed: int = 0,
     Returns
     -------
     Movement
+        The distances of each example, and those to other examples.
 
     Raises
     ------
