@@ -76,6 +76,14 @@ class Map:
     note: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _LayerMap:
+    xy: np.ndarray
+    plane: Plane | None
+    directions: int  # axes that may be turned into each other
+    faithfulness: Faithfulness
+
+
 def project(
     sides: Sequence[Sequence[Vectors]],
     method: str = "pca",
@@ -128,40 +136,41 @@ def project(
             "directions that separate the labels need training examples: fitted on the examples that it shows, the "
             "map would separate the labels even if the vectors did not. Give train."
         )
-    found: list[list[np.ndarray]] = []
-    planes: list[list[Plane | None]] = []
-    directions = 2
-    kept: list[list[Faithfulness]] = []
+    sides_layers: list[list[_LayerMap]] = []
     with blas_thread():
         for s, side in enumerate(sides):
-            found.append([])
-            planes.append([])
-            kept.append([])
+            layers: list[_LayerMap] = []
+            sides_layers.append(layers)
             for at, vectors in enumerate(side):
+                neighbour = sides_layers[0][at] if s else layers[-1] if at else None
+                before = None if neighbour is None else neighbour.xy
                 x = vectors()
-                _check_points(x, found)
-                before = found[0][at] if s else found[0][-1] if at else None
+                _check_points(x, before)
                 try:
                     xy, plane, directions = _layer(x, method, before, seed, train[s] if train else None, at)
                 except NonFiniteError as error:
                     raise NonFiniteError(f"layer {at} of model {s + 1}: {error}") from None
-                found[s].append(_towards(xy, before, keep_axes=directions < 2))
-                planes[s].append(plane)
-                kept[s].append(faithfulness(x, xy, neighbours=neighbours, points=compared, seed=seed))
+                xy = _towards(xy, before, keep_axes=directions < 2)
+                faithful = faithfulness(x, xy, neighbours=neighbours, points=compared, seed=seed)
+                layers.append(_LayerMap(xy, plane, directions, faithful))
                 progress(f"map {method}", s * len(side) + at + 1, sum(map(len, sides)))
-    note = NOTES[method]
-    if method == "lda" and train:
-        labels = train[0][1]
-        known = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
-        note = note.format(n=int(known.sum()), axes=AXES[directions])
-    return [_projection(method, *parts, note) for parts in zip(found, planes, kept, strict=True)]
+    note = _note(method, train, sides_layers[-1][-1].directions)
+    return [_map(method, layers, note) for layers in sides_layers]
 
 
-def _check_points(x: Any, found: Sequence[Sequence[np.ndarray]]) -> None:
+def _note(method: str, train: Sequence[Train] | None, directions: int) -> str:
+    if method != "lda" or not train:
+        return NOTES[method]
+    labels = train[0][1]
+    labelled = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
+    return NOTES[method].format(n=int(labelled.sum()), axes=AXES[directions])
+
+
+def _check_points(x: Any, before: np.ndarray | None) -> None:
     if x.shape[0] < 4:
         raise UsageError(f"a map needs 4 points; there are {x.shape[0]}.")
-    if found[0] and len(found[0][0]) != x.shape[0]:
-        raise UsageError(f"the models have different points: {len(found[0][0])} and {x.shape[0]}.")
+    if before is not None and len(before) != x.shape[0]:
+        raise UsageError(f"the models have different points: {len(before)} and {x.shape[0]}.")
 
 
 def _layer(
@@ -189,22 +198,16 @@ def _towards(xy: np.ndarray, before: np.ndarray | None, *, keep_axes: bool) -> n
     return centred if before is None else centred @ rotation(centred, before, keep_axes=keep_axes)
 
 
-def _projection(
-    method: str,
-    maps: Sequence[np.ndarray],
-    planes: Sequence[Plane | None],
-    kept: Sequence[Faithfulness],
-    note: str,
-) -> Map:
-    xy = np.array(maps)
-    explained = np.array([plane.explained for plane in planes if plane is not None])
+def _map(method: str, layers: Sequence[_LayerMap], note: str) -> Map:
+    xy = np.array([layer.xy for layer in layers])
+    planes = [layer.plane.explained for layer in layers if layer.plane is not None]
     return Map(
         method,
         xy.astype(np.float32),
-        explained if len(explained) else None,
+        np.array(planes) if planes else None,
         np.sqrt((xy**2).sum(2).mean(1)),
-        np.array([one.trustworthiness for one in kept]),
-        np.array([one.continuity for one in kept]),
-        kept[0].n,
+        np.array([layer.faithfulness.trustworthiness for layer in layers]),
+        np.array([layer.faithfulness.continuity for layer in layers]),
+        layers[0].faithfulness.n,
         note,
     )

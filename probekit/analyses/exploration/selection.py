@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,18 +158,16 @@ def write_task(scene: Scene, ids: Iterable[Any], path: str | Path) -> Path:
     if there := [str(one) for one in (path, data) if one.exists() or one.is_symlink()]:
         raise UsageError(f"{' and '.join(there)} exist already and are not replaced; choose another name.")
     with whole(data, NEW) as new:
-        new.write_text("".join(_lines(scene, at)), encoding="utf-8", newline="\n")
+        new.write_text("".join(_lines(scene, scene.texts, at)), encoding="utf-8", newline="\n")
     with whole(path, NEW) as new:
-        new.write_text(_toml(scene, at, path.stem, data.name), encoding="utf-8", newline="\n")
+        new.write_text(_toml(scene, scene.texts, at, path.stem, data.name), encoding="utf-8", newline="\n")
     return path
 
 
-def _lines(scene: Scene, at: np.ndarray) -> Iterable[str]:
+def _lines(scene: Scene, texts: Sequence[tuple[str, ...]], at: np.ndarray) -> Iterable[str]:
     tags_of = _tags(scene)
     for i in at.tolist():
-        text = scene.texts[i]  # type: ignore[index]
-        if scene.tokens_unit:
-            text = text[1:]
+        text = texts[i][1:] if scene.tokens_unit else texts[i]
         name = str(scene.ids[i]).rpartition(":")[0] if scene.tokens_unit else str(scene.ids[i])
         record: dict[str, Any] = {"id": name}
         if tags_of is not None:
@@ -206,8 +204,8 @@ def _tags(scene: Scene) -> Callable[[int], list[str]] | None:
     return of
 
 
-def _toml(scene: Scene, at: np.ndarray, name: str, data: str) -> str:
-    text = scene.texts[int(at[0])]  # type: ignore[index]
+def _toml(scene: Scene, texts: Sequence[tuple[str, ...]], at: np.ndarray, name: str, data: str) -> str:
+    text = texts[int(at[0])]
     words = _tags(scene) is not None
     kind = "sequence-labelling" if words else "regression" if scene.labels.dtype.kind == "f" else "classification"
     lines = [f"# {len(at):,} examples of {scene.task} {scene.split}, selected in an explorer."]

@@ -78,10 +78,7 @@ def unit_view(scene: Scene, side: int, layer: int | str, unit: int | np.ndarray,
     tokens = _top_tokens(scene, side, at, direction, k) if sources.caches[side].spec["tokens"] else None
     if tokens is not None and sources.is_paired(side):
         tokens = None
-    similar = None if other is None else _similar(scene, values, other, k)
-    searched = 0
-    if other is not None:
-        searched = sum(int(read().shape[1]) for read in sources.side_layers(other))
+    similar, searched = (None, 0) if other is None else _similar(scene, values, other, k)
     independent = len(scene) if scene.groups is None else len(np.unique(scene.groups))
     noise = largest_of_noise(independent, searched)
     of = values.astype(np.float32)
@@ -158,17 +155,19 @@ def correlations(x: Any, values: np.ndarray) -> np.ndarray:
     return np.divide(cross, scale, out=np.zeros_like(cross), where=scale > 0)
 
 
-def _similar(scene: Scene, values: np.ndarray, other: int, k: int) -> pd.DataFrame:
+def _similar(scene: Scene, values: np.ndarray, other: int, k: int) -> tuple[pd.DataFrame, int]:
+    """The most similar units, and among how many."""
     import pandas as pd
 
-    tables = []
+    tables, searched = [], 0
     for layer, name in enumerate(scene.sides[other].layers):
         found = correlations(scene.open_sources.vectors(other, layer), values)
+        searched += len(found)
         top = np.argsort(-np.abs(found), kind="stable")[:k]
         tables.append(pd.DataFrame({"layer": name, "unit": top, "correlation": found[top]}))
     table = pd.concat(tables, ignore_index=True)
     order = np.argsort(-table["correlation"].abs().to_numpy(), kind="stable")[:k]
-    return table.iloc[order].reset_index(drop=True)
+    return table.iloc[order].reset_index(drop=True), searched
 
 
 def rank_units(scene: Scene, side: int, layer: int | str, by: str, label: int | str | None, k: int) -> pd.DataFrame:
