@@ -182,9 +182,7 @@ def no_room(c: Comparison, a: list[Basis], b: list[Basis], found: Measured) -> M
         f"a layer has rank {c.n - 1}, as large as {c.n} centred examples allow, so canonical correlations are 1 by "
         "construction; use more examples, or svcca with less variance."
     )
-    null = None if found.null is None else np.where(forced, np.nan, found.null)
-    ends = None if found.ends is None else tuple(np.where(forced, np.nan, end) for end in found.ends)
-    return Measured(found.value, ends, null, (note, *found.notes))  # type: ignore[arg-type]
+    return found.without(forced, note)
 
 
 def _angle(cosine: Measured) -> Measured:

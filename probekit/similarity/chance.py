@@ -13,7 +13,18 @@ TIES = 1e-9  # values this near, relative to the largest, are equal
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Chance:
-    """What the null distribution says of each pair; arrays (layers a, layers b)."""
+    """What the null distribution says of each pair: arrays (layers a, layers b), float64, NaN where it says nothing.
+
+    Attributes
+    ----------
+    null_mean, null_sd, null_low, null_high : ndarray
+        Mean, standard deviation, 2.5 % and 97.5 % quantile of the measure if the examples of one side are permuted;
+        of a distance, ``null_high`` is the 2.5 % quantile: the end towards equal layers.
+    p, p_adjusted : ndarray
+        One-sided: as similar, or more, by chance; adjusted for all pairs (largest standardised value).
+    calibrated : ndarray
+        0 at the mean of the permutations, 1 for equal layers.
+    """
 
     null_mean: np.ndarray
     null_sd: np.ndarray

@@ -55,6 +55,13 @@ class Measured:
     null: np.ndarray | None = None
     notes: tuple[str, ...] = ()
 
+    def without(self, pairs: np.ndarray, note: str) -> Measured:
+        """The same without null and interval of some pairs (layers a, layers b), and why."""
+        low, high = (np.where(pairs, np.nan, end) for end in self.ends or (np.nan, np.nan))
+        ends = None if self.ends is None else (low, high)
+        null = None if self.null is None else np.where(pairs, np.nan, self.null)
+        return Measured(self.value, ends, null, (note, *self.notes))
+
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
@@ -122,6 +129,12 @@ class Comparison:
             note = f"{what} from {len(rows):,} of the {self.n:,} examples. {note}".strip()
         a = self.a.take(rows)
         return Null(a, a if self.same else self.b.take(rows), orders, note, nearly)
+
+    @property
+    def cycles(self) -> Cycles | None:
+        """The permutations of n × n matrices, if one pass over all examples computes them."""
+        null = self.null
+        return null.orders if null is not None and null.a is self.a and isinstance(null.orders, Cycles) else None
 
     def permutations(self, draws: int) -> tuple[np.ndarray, tuple[str, ...]]:
         """Random permutations (draws, n) of all examples, and what to say of them; none if nothing can be exchanged."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["DOUBLE", "Layers", "read"]
+__all__ = ["DOUBLE", "Layers", "read", "without_mean"]
 
 DOUBLE = 2048
 """Up to this number of examples everything is computed in float64; above, matrices are float32 and sums float64."""
@@ -45,7 +46,13 @@ class Layers:
         """Some rows of all layers, centred again."""
         if len(rows) == len(self.x[0]) and (rows == np.arange(len(rows))).all():
             return self
-        return read([lambda x=x: x for x in self.x], rows)  # type: ignore[misc]
+        return read([partial(np.asarray, x) for x in self.x], rows)
+
+
+def without_mean(x: np.ndarray) -> np.ndarray:
+    """Columns less their means, float64."""
+    x = np.asarray(x, np.float64)
+    return np.asarray(x - x.mean(0))
 
 
 def read(sources: Sequence[Callable[[], Any]], rows: np.ndarray) -> Layers:

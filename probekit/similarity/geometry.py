@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.similarity.features import without_mean
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.clusters import degrees, reach, standard_error
 
@@ -60,7 +61,7 @@ def rank(x: np.ndarray, *, precision: float | None = None) -> Estimate:
     """
     double = np.finfo(np.float64).eps
     precision = precision or float(np.finfo(x.dtype).eps if x.dtype.kind == "f" else double)
-    singular = np.linalg.svd(_centred(x), compute_uv=False)
+    singular = np.linalg.svd(without_mean(x), compute_uv=False)
     square = np.square(x, dtype=np.float64)
     noise = precision / 2 * float(np.sqrt(square.sum(1).max()) + np.sqrt(square.sum(0).max()))
     return Estimate(float((singular > max(noise, max(x.shape) * double * singular.max())).sum()), n=len(x))
@@ -99,7 +100,7 @@ def participation_ratio(x: np.ndarray, *, groups: np.ndarray | None = None, leve
     (:math:`\\sum λ^2`); Gao et al. 2017, "A theory of multineuronal dimensionality" (the ratio).
     """
     n = _checked(x)
-    centred = _centred(x)
+    centred = without_mean(x)
     length = (centred**2).sum(1)
     if not length.max() > 0:
         return Estimate(np.nan, n=n, note="all vectors are equal")
@@ -168,7 +169,7 @@ def intrinsic_dimension(
         raise UsageError(f"discard is {discard:g}; expected a proportion from 0 to below 1.")
     everything, kept = len(x), np.sort(np.unique(np.ascontiguousarray(x), axis=0, return_index=True)[1])
     note = f"{everything - len(kept):,} copies of other vectors left out" if len(kept) < everything else ""
-    x, groups = _centred(x[kept]), None if groups is None else groups[kept]
+    x, groups = without_mean(x[kept]), None if groups is None else groups[kept]
     nearest, second, who = _two_nearest(x, groups)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(second / nearest)
@@ -289,7 +290,7 @@ def all_but_the_top(x: np.ndarray, top: int) -> np.ndarray:
         raise UsageError(
             f"top is {top}; {x.shape[0]} vectors of {x.shape[1]} dimensions allow 0 to {min(x.shape) - 1}."
         )
-    centred = _centred(x)
+    centred = without_mean(x)
     if not top:
         return centred
     n, d = x.shape
@@ -305,11 +306,6 @@ def _checked(x: np.ndarray) -> int:
     if len(x) < 4:
         raise UsageError(f"the geometry of vectors needs 4 or more of them, not {len(x)}.")
     return len(x)
-
-
-def _centred(x: np.ndarray) -> np.ndarray:
-    x = np.asarray(x, dtype=np.float64)
-    return x - x.mean(0)
 
 
 def _squared_products(centred: np.ndarray) -> np.ndarray:

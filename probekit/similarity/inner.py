@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probekit.similarity.comparison import Comparison, Measured
-from probekit.similarity.features import Layers
+from probekit.similarity.features import Layers, without_mean
 from probekit.similarity.kernel_measures import LINEAR, Pair, cosine, influence
 from probekit.similarity.matrices import Matrices, gaussian, linear, ranked, squares
 from probekit.similarity.orders import Cycles
@@ -55,13 +55,12 @@ def measure_linear(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
     a = linear(c.a)
     b = a if c.same else linear(c.b)
     wanted = c.options.resamples > 0
-    null = c.null
     nulls: tuple[np.ndarray, np.ndarray, Sums, Matrices, Matrices] | None = None
-    if null is not None and null.a is c.a and isinstance(null.orders, Cycles):
-        found = products(a, b, null.orders, c.run, progress=c.progress, stage="cka")
+    if (cycles := c.cycles) is not None:
+        found = products(a, b, cycles, c.run, progress=c.progress, stage="cka")
         observed = Sums(found.ab, found.aa, found.bb)
         assert found.null is not None
-        nulls = found.null, correlated(a.vector, b.vector, null.orders), observed, a, b
+        nulls = found.null, correlated(a.vector, b.vector, cycles), observed, a, b
     else:
         observed = _observed(c, a, b, rows=wanted)
         if (apart := null_products(c, linear, linear)) is not None:
@@ -130,7 +129,7 @@ def _influences(
         kv = np.stack([times(x, v[None])[:, 0] for x, v in zip(side.x, m.vector, strict=True)], axis=1)
         d = m.vector.T
         with np.errstate(invalid="ignore", divide="ignore"):
-            return _centred(influence(name, Pair(rows, d, d, kv, kv))) / total
+            return without_mean(influence(name, Pair(rows, d, d, kv, kv))) / total
 
     ours = alone(c.a, a, h.aa, own[0])
     theirs = ours if c.same else alone(c.b, b, h.bb, own[1])
@@ -141,13 +140,9 @@ def _influences(
             h.ab[:, i], a.vector[i][:, None], b.vector.T, times(x, b.vector), np.stack([v[:, i] for v in la], axis=1)
         )
         with np.errstate(invalid="ignore", divide="ignore"):
-            both = _centred(influence(name, pair)) / np.sqrt(own[0][i] * own[1])
+            both = without_mean(influence(name, pair)) / np.sqrt(own[0][i] * own[1])
         out[:, i] = both - 0.5 * value[i] * (ours[:, i, None] + theirs)
     return out
-
-
-def _centred(x: np.ndarray) -> np.ndarray:
-    return np.asarray(x - x.mean(0))
 
 
 def measure_kernels(c: Comparison, name: str) -> Measured:
@@ -157,12 +152,10 @@ def measure_kernels(c: Comparison, name: str) -> Measured:
     def matrices(layers: Layers) -> Matrices:
         return make(layers, c.run, c.options.seed)
 
-    null, drawn = c.null, None
+    drawn = None
     a = matrices(c.a)
     b = a if c.same else matrices(c.b)
-    one_pass = null is not None and null.a is c.a and isinstance(null.orders, Cycles)
-    cycles = null.orders if null is not None and one_pass and isinstance(null.orders, Cycles) else None
-    found = products(a, b, cycles, c.run, progress=c.progress, stage=name)
+    found = products(a, b, c.cycles, c.run, progress=c.progress, stage=name)
     own = [sums.sum(0) for sums in (found.aa, found.bb)]
     value = cosine(found.ab.sum(0), *own)
     if found.null is not None:
@@ -172,7 +165,7 @@ def measure_kernels(c: Comparison, name: str) -> Measured:
     if name == "rsa-spearman" or not c.options.resamples:
         return Measured(value, None, drawn)
     with np.errstate(invalid="ignore", divide="ignore"):
-        ours, theirs = (2 * _centred(s) / t for s, t in zip((found.aa, found.bb), own, strict=True))
-        both = 2 * _centred(found.ab) / np.sqrt(own[0][:, None] * own[1])
+        ours, theirs = (2 * without_mean(s) / t for s, t in zip((found.aa, found.bb), own, strict=True))
+        both = 2 * without_mean(found.ab) / np.sqrt(own[0][:, None] * own[1])
     change = both - 0.5 * value * (ours[:, :, None] + theirs[:, None, :])
     return Measured(value, c.interval(value, change), drawn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.runtime import Progress, no_progress
 from probekit.similarity.canonical import CANONICAL, measure_canonical
-from probekit.similarity.chance import judged
+from probekit.similarity.chance import Chance, judged
 from probekit.similarity.comparison import Comparison, Measured
 from probekit.similarity.features import read
 from probekit.similarity.inner import measure_kernels, measure_linear
@@ -53,8 +53,8 @@ RANGES = {
 FEWEST = 4  # examples: the debiased statistics divide by n - 3
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PairValues:
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class PairValues(Chance):
     """One measure of all pairs of layers; arrays are float64 (layers a, layers b), NaN where there is no number.
 
     Attributes
@@ -63,29 +63,19 @@ class PairValues:
         The measure.
     ci_low, ci_high : ndarray
         Bootstrap interval over the examples, or clusters.
-    null_mean, null_sd, null_low, null_high : ndarray
-        Mean, standard deviation, 2.5 % and 97.5 % quantile of the measure if the examples of one side are permuted;
-        of a distance, ``null_high`` is the 2.5 % quantile: the end towards equal layers.
-    p, p_adjusted : ndarray
-        One-sided: as similar, or more, by chance; adjusted for all pairs (largest standardised value).
-    calibrated : ndarray
-        0 at the mean of the permutations, 1 for equal layers.
     draws, n : int
         Number of permutations and of examples used.
     notes : tuple of str
         What a reader has to know of these numbers.
+
+    See Also
+    --------
+    probekit.similarity.chance.Chance : The other attributes.
     """
 
     value: np.ndarray
     ci_low: np.ndarray
     ci_high: np.ndarray
-    null_mean: np.ndarray
-    null_sd: np.ndarray
-    null_low: np.ndarray
-    null_high: np.ndarray
-    p: np.ndarray
-    p_adjusted: np.ndarray
-    calibrated: np.ndarray
     draws: int
     n: int
     notes: tuple[str, ...] = ()
@@ -184,20 +174,20 @@ def _pairs(c: Comparison, name: str, found: Measured) -> PairValues:
         np.clip(np.where(np.isnan(value), np.nan, end), *RANGES.get(name, (0.0, 1.0)))
         for end in found.ends or (nothing, nothing)
     )
-    if found.null is None:
-        if c.options.permutations != 0 and c.units is not None:
-            notes.append("no two clusters have the same size, so nothing can be permuted.")
-        chance = (nothing,) * 7
-        return PairValues(value, low, high, *chance, draws=0, n=c.n, notes=tuple(notes))
-    best = 0.0 if name == Similarity.PROCRUSTES_ANGLE else 1.0
-    part = c.null if name in OF_MATRICES else None
-    shown = value if part is not None and part.nearly_all else None
-    j = judged(np.where(absent, np.nan, found.null), best=best, shown=shown)
-    if part is not None and part.note:
-        notes.append(part.note)
+    chance = Chance(*[nothing] * len(fields(Chance)))
+    if found.null is not None:
+        best = 0.0 if name == Similarity.PROCRUSTES_ANGLE else 1.0
+        part = c.null if name in OF_MATRICES else None
+        shown = value if part is not None and part.nearly_all else None
+        chance = judged(np.where(absent, np.nan, found.null), best=best, shown=shown)
+        if part is not None and part.note:
+            notes.append(part.note)
+    elif c.options.permutations != 0 and c.units is not None:
+        notes.append("no two clusters have the same size, so nothing can be permuted.")
     return PairValues(
-        value, low, high, j.null_mean, j.null_sd, j.null_low, j.null_high, j.p, j.p_adjusted, j.calibrated,
-        draws=len(found.null) - 1, n=c.n, notes=tuple(notes),
+        **{field.name: getattr(chance, field.name) for field in fields(Chance)},
+        value=value, ci_low=low, ci_high=high, draws=0 if found.null is None else len(found.null) - 1, n=c.n,
+        notes=tuple(notes),
     )  # fmt: skip
 
 

@@ -8,13 +8,17 @@ of layers of two models, with chance level and intervals, see
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.similarity.features import without_mean
+from probekit.similarity.kernel_measures import LINEAR
 from probekit.similarity.layer_pairs import layer_pairs
-from probekit.similarity.neighbours import common_neighbours, nearest
+from probekit.similarity.matrices import squares
+from probekit.similarity.neighbours import common_neighbours, nearest, scores
 from probekit.similarity.options import SimilarityOptions
 
 __all__ = [
@@ -79,17 +83,16 @@ def minibatch_cka(batches: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
     for x, y in batches:
         if len(x) < 4 or len(x) != len(y):
             raise UsageError(f"a batch has {len(x)} and {len(y)} examples; both need the same number, 4 or more.")
-        p, q = (np.asarray(z, np.float64) - np.mean(z, axis=0, dtype=np.float64) for z in (x, y))
+        p, q = without_mean(x), without_mean(y)
         sums += [_hsic(p, q), _hsic(p, p), _hsic(q, q)]
     return float(sums[0] / np.sqrt(sums[1] * sums[2])) if sums[1] > 0 and sums[2] > 0 else float("nan")
 
 
 def _hsic(x: np.ndarray, y: np.ndarray) -> float:
     """Unbiased HSIC of linear kernels of centred columns (Song et al. 2012, equation 5)."""
-    n, a, b = len(x), (x**2).sum(1), (y**2).sum(1)
+    n, a, b = len(x), squares(x), squares(y)
     cross = ((x.T @ y) ** 2).sum() if n > min(x.shape[1], y.shape[1]) else ((x @ x.T) * (y @ y.T)).sum()
-    total = cross - n / (n - 2) * (a @ b) + a.sum() * b.sum() / ((n - 1) * (n - 2))
-    return float(total / (n * (n - 3)))
+    return float(LINEAR["cka"].total(n, cross - a @ b, a @ b, a.sum() * b.sum()) / (n * (n - 3)))
 
 
 def cka_rbf(x: np.ndarray, y: np.ndarray) -> float:
@@ -185,7 +188,7 @@ def procrustes(x: np.ndarray, y: np.ndarray, *, kind: Literal["cosine", "angle",
         return float(np.arccos(min(cosine, 1.0)))
     if kind == "cosine":
         return cosine
-    p, q = (np.linalg.norm(np.asarray(z, np.float64) - np.mean(z, 0, dtype=np.float64)) for z in (x, y))
+    p, q = (np.linalg.norm(without_mean(z)) for z in (x, y))
     return float(np.sqrt((p - q) ** 2 + 2 * p * q * max(1 - cosine, 0)))
 
 
@@ -214,13 +217,13 @@ def rsa(
         1 for layers that are equal but for rotation, scale and shift.
     """
     if distances == "correlation":
-        x, y = (_standardised(np.asarray(z, np.float64)) for z in (x, y))
+        x, y = _standardised(x), _standardised(y)
     return _one(f"rsa-{compare}", x, y)
 
 
 def _standardised(x: np.ndarray) -> np.ndarray:
     """Rows of mean 0 and norm 1: their squared distances are twice 1 - correlation."""
-    x = x - x.mean(1, keepdims=True)
+    x = without_mean(x.T).T
     return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))
 
 
@@ -241,7 +244,7 @@ def mutual_knn(x: np.ndarray, y: np.ndarray, k: int = 10, *, centred: bool = Tru
     float
         0 to 1.
     """
-    return _one("mutual-knn", x, y, neighbours=k) if centred else _uncentred(x, y, k, np.arange(k + 1) / k)
+    return _neighbours("mutual-knn", x, y, k, centred=centred)
 
 
 def knn_jaccard(x: np.ndarray, y: np.ndarray, k: int = 10, *, centred: bool = True) -> float:
@@ -261,13 +264,14 @@ def knn_jaccard(x: np.ndarray, y: np.ndarray, k: int = 10, *, centred: bool = Tr
     float
         0 to 1.
     """
-    common = np.arange(k + 1)
-    return _one("knn-jaccard", x, y, neighbours=k) if centred else _uncentred(x, y, k, common / (2 * k - common))
+    return _neighbours("knn-jaccard", x, y, k, centred=centred)
 
 
-def _uncentred(x: np.ndarray, y: np.ndarray, k: int, score: np.ndarray) -> float:
+def _neighbours(name: str, x: np.ndarray, y: np.ndarray, k: int, *, centred: bool) -> float:
+    if centred:
+        return _one(name, x, y, neighbours=k)
     ours, theirs = (nearest(np.asarray(z, np.float64), k, seed)[None] for seed, z in enumerate((x, y)))
-    return float(common_neighbours(ours, theirs, np.arange(len(x)))[0, 0] @ score / len(x))
+    return float(common_neighbours(ours, theirs, np.arange(len(x)))[0, 0] @ scores(name, k) / len(x))
 
 
 def linear_predictivity(x: np.ndarray, y: np.ndarray) -> float:
@@ -290,8 +294,6 @@ def linear_predictivity(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _one(name: str, x: np.ndarray, y: np.ndarray, **options: Any) -> float:
-    chosen = SimilarityOptions(
-        measures=(name,), permutations=0, resamples=0, max_examples=None, threads=1, **options
-    )  # fmt: skip
-    x, y = np.asarray(x), np.asarray(y)
-    return float(layer_pairs([lambda: x], [lambda: y], options=chosen)[name].value[0, 0])
+    chosen = SimilarityOptions((name,), permutations=0, resamples=0, max_examples=None, threads=1, **options)
+    sides = ([partial(np.asarray, z)] for z in (x, y))
+    return float(layer_pairs(*sides, options=chosen)[name].value[0, 0])

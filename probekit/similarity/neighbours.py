@@ -13,7 +13,7 @@ from probekit.similarity.features import Layers
 from probekit.similarity.matrices import squares
 from probekit.similarity.products import Map
 
-__all__ = ["NEIGHBOURS", "common_neighbours", "measure_neighbours", "nearest"]
+__all__ = ["NEIGHBOURS", "common_neighbours", "measure_neighbours", "nearest", "scores"]
 
 NEIGHBOURS = ("mutual-knn", "knn-jaccard")
 BLOCK = 512
@@ -48,7 +48,7 @@ def measure_neighbours(c: Comparison, names: Sequence[str]) -> dict[str, Measure
     counts = np.stack([common, *c.run(lambda order: common_neighbours(ours, theirs, order), orders)])
     out = {}
     for name in names:
-        score = _score(name, k)
+        score = scores(name, k)
         null = counts @ score / c.n
         ends = None
         if c.options.resamples:
@@ -59,8 +59,8 @@ def measure_neighbours(c: Comparison, names: Sequence[str]) -> dict[str, Measure
     return out
 
 
-def _score(name: str, k: int) -> np.ndarray:
-    """What an example with 0 … k common neighbours counts."""
+def scores(name: str, k: int) -> np.ndarray:
+    """The score of an example with 0 … k common neighbours."""
     common = np.arange(k + 1)
     return common / k if name == "mutual-knn" else common / (2 * k - common)
 

@@ -42,8 +42,7 @@ def measure_cca_r2(c: Comparison) -> Measured:
             if change is not None:
                 mine, yours = u @ cross, v @ cross.T  # Σ 2ρuv - ρ²(u² + v²) of the canonical variates
                 terms = 2 * mine * v
-                own = (mine**2).sum(1, dtype=np.float64) + (yours**2).sum(1, dtype=np.float64)
-                change[:, i, j] = (terms.sum(1, dtype=np.float64) - own) / rank
+                change[:, i, j] = (terms.sum(1, dtype=np.float64) - squares(mine) - squares(yours)) / rank
 
     c.run(of, range(len(a)))
     found = null_products(c, lambda layers: _projections(layers, c.run), lambda layers: _projections(layers, c.run))
@@ -108,7 +107,7 @@ def _predicted(c: Comparison) -> Measured:
 
     def of(i: int) -> None:
         for j, y in enumerate(c.b.x):
-            total = lone * (y**2).sum(1, dtype=np.float64)
+            total = lone * squares(y)
             errors = [_errors(f, y) for f in fits[i]]
             best = min(errors, key=np.sum)
             size = max(total.sum(), 1e-300)
@@ -141,6 +140,5 @@ def _predicted_by_chance(c: Comparison) -> np.ndarray | None:
 
 def _errors(fit: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Squared norm of each example's residual, fitted without it (n,)."""
-    own = (fit**2).sum(1, dtype=np.float64)
     residual = y - fit @ (fit.T @ y)
-    return np.asarray((residual**2).sum(1, dtype=np.float64) / np.maximum(1 - own, 1e-12) ** 2)
+    return np.asarray(squares(residual) / np.maximum(1 - squares(fit), 1e-12) ** 2)

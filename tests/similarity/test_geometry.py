@@ -65,9 +65,10 @@ def test_squared_products_in_either_space_and_unbiased_square():
         if len({i, j, k, m}) == 4:
             found.append(((x[i] - x[j]) @ (x[k] - x[m])) * ((x[i] - x[j]) @ (x[k] - x[m])) / 4)
     # E[((xi - xj)(xk - xm))^2] = 4 tr(S^2), for independent vectors
-    from probekit.similarity.geometry import _centred, _squared_products, _unbiased_square
+    from probekit.similarity.features import without_mean
+    from probekit.similarity.geometry import _squared_products, _unbiased_square
 
-    centred = _centred(x)
+    centred = without_mean(x)
     length = (centred**2).sum(1)
     wide = np.concatenate([centred, np.zeros((7, 10))], axis=1)  # n < d: through the Gram matrix
     assert _squared_products(wide) == pytest.approx(_squared_products(centred))
