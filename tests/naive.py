@@ -382,11 +382,12 @@ def mantel(x, y, correlation):
     return sum(r >= found[0] - 1e-9 for r in found) / len(found)
 
 
-def cyclic_orders(classes, cosets):
+def cyclic_orders(classes, cosets, rest, rests):
     """For each coset and shift, the row of the other side that row i is paired with."""
     orders = []
-    for coset, s in product(cosets, range(classes.shape[1])):
-        order = np.empty(classes.size, dtype=int)
+    for (coset, others_of_rest), s in product(zip(cosets, rests, strict=True), range(classes.shape[1])):
+        order = np.empty(classes.size + len(rest), dtype=int)
+        order[rest] = others_of_rest
         for rows, others in zip(classes, coset, strict=True):
             for t, row in enumerate(rows):
                 order[row] = others[(t + s) % len(rows)]

@@ -35,7 +35,7 @@ class Chance:
     calibrated: np.ndarray
 
 
-def judged(null: np.ndarray, *, best: float = 1.0, shown: np.ndarray | None = None) -> Chance:
+def judged(null: np.ndarray, *, best: float = 1.0, shown: np.ndarray | None = None, fixed: int = 0) -> Chance:
     """Judge the observed values, which are the first of the permutations.
 
     Parameters
@@ -46,6 +46,8 @@ def judged(null: np.ndarray, *, best: float = 1.0, shown: np.ndarray | None = No
         The value of equal layers: 1, or 0 for a distance, of which small values are evidence.
     shown : ndarray, optional
         The values to calibrate, if they are of more examples than were permuted.
+    fixed : int
+        The first permutations that leave some examples where they are: they count for p, but do not show chance.
 
     Notes
     -----
@@ -62,11 +64,11 @@ def judged(null: np.ndarray, *, best: float = 1.0, shown: np.ndarray | None = No
         z = np.where(sd > 1e-7 * np.abs(value).max(0), (value - mean) / sd, 0.0)
     largest = np.fmax.reduce(z.reshape(len(z), -1), axis=1)
     adjusted = (largest[:, None, None] >= z[0] - TIES * np.abs(z[0])).mean(0)
-    draws = null[1:]
+    draws = null[max(fixed, 1) :]
     centre, spread = draws.mean(0), draws.std(0, ddof=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         calibrated = ((null[0] if shown is None else shown) - centre) / (best - centre)
-    low, high = np.quantile(value[1:], [0.025, 0.975], axis=0) * sign
+    low, high = np.quantile(sign * draws, [0.025, 0.975], axis=0) * sign
     absent = np.isnan(null).any(0)
     found = [np.where(absent, np.nan, one) for one in (centre, spread, low, high, p, adjusted, calibrated)]
     return Chance(*found)

@@ -46,7 +46,7 @@ def null_products(
         assert h is not None
     else:
         found = products(a, b, None, c.run)
-        h, v = permuted(a, b, null.orders, c.run)
+        h, v = permuted(a, b, null.orders, c.run, progress=c.progress)
     return Sums(h, found.aa, found.bb), v, a, b
 
 

@@ -179,7 +179,7 @@ def _pairs(c: Comparison, name: str, found: Measured) -> PairValues:
         best = 0.0 if name == Similarity.PROCRUSTES_ANGLE else 1.0
         part = c.null if name in OF_MATRICES else None
         shown = value if part is not None and part.nearly_all else None
-        chance = judged(np.where(absent, np.nan, found.null), best=best, shown=shown)
+        chance = judged(np.where(absent, np.nan, found.null), best=best, shown=shown, fixed=part.fixed if part else 0)
         if part is not None and part.note:
             notes.append(part.note)
     elif c.options.permutations != 0 and c.units is not None:

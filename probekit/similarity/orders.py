@@ -13,7 +13,9 @@ import numpy as np
 
 __all__ = ["Cycles", "Exchange", "choose_rows", "exchange"]
 
-KEPT = (0.999, 0.9)  # share of the rows that cycles move: the most if it can be had
+MOVED = ((0.999, 1), (0.9, 2), (0.75, 4), (0.5, 8))
+"""Shares of the rows that are in cycles, the most if it can be had, and the cosets that are needed then: the other rows
+move only from coset to coset."""
 LONGEST = 1.5  # cycles are at most this many times longer than needed
 SQUARE = 1000
 SHORTEST = 16  # shorter cycles, or shorter than n / 50, need more products than random permutations
@@ -22,6 +24,8 @@ SHORTEST = 16  # shorter cycles, or shorter than n / 50, need more products than
 @dataclass(frozen=True, eq=False, slots=True)
 class Cycles:
     """Permutations that form cosets of a cyclic group: position t of each class moves to t + s, for s = 0 … m - 1.
+
+    Rows that fit into no class, since few clusters have their size, stay during a cycle.
 
     The observed order is one element of the first coset. Under the null hypothesis every other coset, that of a
     random order, is as likely as the first, and within a coset every shift is as likely as none, so the observed
@@ -33,15 +37,24 @@ class Cycles:
         int (g, m): the rows of each class, on the side that stays.
     cosets : ndarray
         int (R, g, m): the rows of the other side that begin opposite to them; the first is ``classes``.
+    rest, rests : ndarray
+        int (r,) and (R, r): the other rows, and those of the other side opposite to them.
     """
 
     classes: np.ndarray
     cosets: np.ndarray
+    rest: np.ndarray
+    rests: np.ndarray
 
     @property
     def draws(self) -> int:
         """Permutations other than the observed order."""
         return self.cosets.shape[0] * self.cosets.shape[2] - 1
+
+    @property
+    def fixed(self) -> int:
+        """The first permutations, from the observed order on, that leave the rest where it is, if later ones do not."""
+        return self.cosets.shape[2] if len(self.rest) and len(self.cosets) > 1 else 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -74,43 +87,41 @@ class Exchange:
 
     def cycles(self, draws: int, rng: np.random.Generator) -> Cycles | None:
         """Cycles for so many draws or more; None if the clusters are too unlike for them."""
-        length = self._length(draws + 1)
+        length, fewest = self._length(draws + 1)
         if not length:
             return None
-        used = []
-        for place in self.places:
-            blocks = len(place) // length
-            used.append(place[rng.permutation(len(place))[: blocks * length]])
-        classes = _classes(used, length)
-        cosets = [classes]
-        while len(cosets) * length < draws + 1:
-            cosets.append(_classes([place[rng.permutation(len(place))] for place in used], length))
-        return Cycles(classes, np.stack(cosets))
+        found = [self._arranged(length, rng)]
+        while len(found) < fewest or len(found) * length < draws + 1:
+            found.append(self._arranged(length, rng))
+        cosets, rests = (np.stack(part) for part in zip(*found, strict=True))
+        return Cycles(cosets[0], cosets, rests[0], rests)
 
-    def _length(self, wanted: int) -> int:
-        """The best length of cycles: it leaves out few rows, is long, and quick to transform; 0 if there is none."""
+    def _arranged(self, length: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """All rows in random order: in classes of a length (g, length), and those that are left over."""
+        places = [place[rng.permutation(len(place))] for place in self.places]
+        cuts = [len(place) // length * length for place in places]
+        parts = [p[:cut].reshape(-1, length, p.shape[1]) for p, cut in zip(places, cuts, strict=True)]
+        classes = [part.swapaxes(1, 2).reshape(-1, length) for part in parts]  # z classes for clusters of size z
+        return np.concatenate(classes), np.concatenate([p[cut:].ravel() for p, cut in zip(places, cuts, strict=True)])
+
+    def _length(self, wanted: int) -> tuple[int, int]:
+        """The best length of cycles, and the fewest cosets; 0 if there is none.
+
+        It leaves out few rows, is long, and quick to transform.
+        """
         from scipy.fft import next_fast_len
 
         counts = [(len(p), p.shape[1]) for p in self.places]
         wanted = max(wanted, min(self.n, SQUARE))  # more draws cost nothing, smaller matrices do
         longest = min(int(LONGEST * wanted), max(c for c, _ in counts))
-        lengths = np.arange(max(1, min(max(SHORTEST, self.n // 50), longest)), longest + 1)
-        kept = sum((c // lengths) * lengths * z for c, z in counts) / self.n
-        for share in KEPT:
-            if (kept >= share).any():
-                return int(
-                    max(
-                        lengths[kept >= share],
-                        key=lambda m: (min(m / wanted, 1.0), next_fast_len(int(m), real=True) == m, -m),
-                    )
-                )
-        return 0
-
-
-def _classes(used: list[np.ndarray], length: int) -> np.ndarray:
-    """(g, length) rows: for each block of ``length`` clusters of size z, z classes, one for each member."""
-    parts = [p.reshape(-1, length, p.shape[1]).swapaxes(1, 2).reshape(-1, length) for p in used]
-    return np.concatenate(parts)
+        lengths = np.arange(max(1, self.n // 50, min(SHORTEST, longest)), longest + 1)
+        moved = sum((c // lengths) * lengths * z for c, z in counts) / self.n
+        for share, cosets in MOVED:
+            best = wanted / cosets
+            if len(able := lengths[(moved >= share) & (lengths <= LONGEST * best)]):
+                key = lambda m: (min(m / best, 1.0), next_fast_len(int(m), real=True) == m, -m)  # noqa: B023, E731
+                return int(max(able, key=key)), cosets
+        return 0, 0
 
 
 def exchange(groups: np.ndarray | None, n: int) -> Exchange:

@@ -24,6 +24,7 @@ from probekit.similarity.orders import Cycles
 __all__ = ["Products", "by_features", "correlated", "permuted", "products", "workers"]
 
 TILE = 1024  # rows of a tile where the cycles do not set them
+AT_ONCE = 20  # permutations between two reports of progress
 
 Map = Callable[..., Any]
 
@@ -76,31 +77,36 @@ def products(
     """
     n = a.n
     if cycles is None:
-        classes: Sequence[np.ndarray] = [np.arange(i, min(i + TILE, n)) for i in range(0, n, TILE)]
-        cosets: Sequence[Sequence[np.ndarray]] = [classes]
+        size, cosets = TILE, [_blocks(np.arange(n), TILE)]
     else:
-        classes, cosets = list(cycles.classes), [list(coset) for coset in cycles.cosets]
+        size = cycles.classes.shape[1]
+        cosets = [[*k, *_blocks(rest, size)] for k, rest in zip(cycles.cosets, cycles.rests, strict=True)]
+    blocks, moving = cosets[0], 0 if cycles is None else len(cycles.classes)
     out = Products(np.zeros((n, a.count, b.count)), np.zeros((n, a.count)), np.zeros((n, b.count)), None)
-    size, spectrum = len(classes[0]), None
-    if cycles is not None:
-        spectrum = np.zeros((len(cosets), size // 2 + 1, a.count, b.count), np.complex128)
-    tiles = [(r, q) for r in range(len(classes)) for q in range(r, len(classes))]
+    spectrum = np.zeros((len(cosets), size // 2 + 1, a.count, b.count), np.complex128)
+    tiles = [(r, q) for r in range(len(blocks)) for q in range(r, len(blocks))]
     for done, (r, q) in enumerate(tiles):
-        ours = _tiles(a, classes[r], classes[q], run, diagonal=r == q)
-        theirs = ours if b is a else _tiles(b, classes[r], classes[q], run, diagonal=r == q)
-        _add_rows(out, ours, theirs, classes[r], classes[q], run, diagonal=r == q)
-        if spectrum is not None:
-            waves = _spectra(ours, run)
+        ours = _tiles(a, blocks[r], blocks[q], run, diagonal=r == q)
+        theirs = ours if b is a else _tiles(b, blocks[r], blocks[q], run, diagonal=r == q)
+        _add_rows(out, ours, theirs, blocks[r], blocks[q], run, diagonal=r == q)
+        if cycles is not None:
+            spectra = _spectra if q < moving else _spectra_of_columns if r < moving else _constant
+            weight = (1 + (r != q)) * (size if r >= moving else 1)
+            waves = spectra(ours, run)
             for k, coset in enumerate(cosets):
                 if k:
                     theirs = _tiles(b, coset[r], coset[q], run, diagonal=r == q)
-                others = waves if theirs is ours else _spectra(theirs, run)
-                _add_spectrum(spectrum[k], waves, others, 1 + (r != q), run)
+                others = waves if theirs is ours else spectra(theirs, run)
+                _add_spectrum(spectrum[k], waves, others, weight, run)
         progress(stage, done + 1, len(tiles))
-    if spectrum is None:
+    if cycles is None:
         return out
     null = fft.irfft(spectrum, n=size, axis=1).reshape(-1, a.count, b.count)
     return Products(out.ab, out.aa, out.bb, null)
+
+
+def _blocks(rows: np.ndarray, size: int) -> list[np.ndarray]:
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
 def correlated(a: np.ndarray, b: np.ndarray, cycles: Cycles) -> np.ndarray:
@@ -109,6 +115,7 @@ def correlated(a: np.ndarray, b: np.ndarray, cycles: Cycles) -> np.ndarray:
     ours = fft.rfft(a[:, cycles.classes], axis=-1).conj()
     theirs = fft.rfft(b[:, cycles.cosets], axis=-1)
     both = np.einsum("agf,bkgf->kfab", ours, theirs, optimize=True)
+    both[:, 0] += size * np.einsum("ar,bkr->kab", a[:, cycles.rest], b[:, cycles.rests])
     return np.asarray(fft.irfft(both, n=size, axis=1)).reshape(-1, len(a), len(b))
 
 
@@ -173,16 +180,28 @@ def _spectra(tiles: np.ndarray, run: Map) -> np.ndarray:
     return out
 
 
+def _spectra_of_columns(tiles: np.ndarray, run: Map) -> np.ndarray:
+    """Fourier transforms along the columns of tiles whose columns stay, (frequencies, layers, columns)."""
+    return np.stack(run(lambda tile: fft.rfft(tile, axis=0), tiles), axis=1)
+
+
+def _constant(tiles: np.ndarray, run: Map) -> np.ndarray:
+    """Tiles whose rows and columns stay, (1, layers, rows and columns)."""
+    return tiles.reshape(1, len(tiles), -1)
+
+
 def _add_spectrum(to: np.ndarray, ours: np.ndarray, theirs: np.ndarray, weight: int, run: Map) -> None:
     """Add the products over the diagonals, at each frequency, to ``to`` (frequencies, layers a, layers b)."""
 
     def add(part: slice) -> None:
         to[part] += weight * (ours[part].conj() @ theirs[part].swapaxes(1, 2))
 
-    run(add, [slice(i, i + 32) for i in range(0, len(to), 32)])
+    run(add, [slice(i, min(i + 32, len(ours))) for i in range(0, len(ours), 32)])
 
 
-def permuted(a: Matrices, b: Matrices, orders: np.ndarray, run: Map) -> tuple[np.ndarray, np.ndarray]:
+def permuted(
+    a: Matrices, b: Matrices, orders: np.ndarray, run: Map, *, progress: Progress = no_progress
+) -> tuple[np.ndarray, np.ndarray]:
     """Inner products without and with the diagonal only, for any permutations (draws, n); (1 + draws, layers, layers).
 
     The first is the observed order. For clusters that are too unlike to be permuted in cycles.
@@ -205,7 +224,10 @@ def permuted(a: Matrices, b: Matrices, orders: np.ndarray, run: Map) -> tuple[np
             total += 2.0 * (band.reshape(a.count, -1) @ moved.reshape(-1, b.count))
         return total
 
-    h = np.stack(run(of, orders))
+    h = np.empty((len(orders), a.count, b.count))
+    for start in range(0, len(orders), AT_ONCE):
+        h[start : start + AT_ONCE] = run(of, orders[start : start + AT_ONCE])
+        progress("permutations", min(start + AT_ONCE, len(orders)), len(orders))
     v = np.stack([a.vector @ b.vector[:, order].T for order in orders])
     return h, v
 

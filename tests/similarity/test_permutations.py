@@ -18,6 +18,7 @@ GROUPS = {
     "rows": None,
     "pairs": np.repeat(np.arange(20), 2),
     "two sizes": np.repeat(np.arange(32), np.repeat([1, 2], 16)),
+    "a rest": np.repeat(np.arange(51), np.repeat([1, 2, 3], [46, 3, 2])),
 }
 
 
@@ -34,13 +35,13 @@ def test_shifts_are_permutations(kind, n):
     n = n if groups is None else len(groups)
     a, b = linear(layers(rng, n, 2)), linear(layers(rng, n, 3))
     cycles = exchange(groups, n).cycles(60, rng)
-    used = np.sort(cycles.classes.ravel())
     assert cycles.draws >= 60
-    np.testing.assert_array_equal(used, np.arange(n))
+    assert len(cycles.rest) == (14 if kind == "a rest" else 0)
+    np.testing.assert_array_equal(np.sort([*cycles.classes.ravel(), *cycles.rest]), np.arange(n))
     with workers(2) as run:
         found = products(a, b, cycles, run)
     v = correlated(a.vector, b.vector, cycles)
-    orders = naive.cyclic_orders(cycles.classes, cycles.cosets)
+    orders = naive.cyclic_orders(cycles.classes, cycles.cosets, cycles.rest, cycles.rests)
     assert len({tuple(order) for order in orders}) == len(orders) == len(v)
     for k, order in enumerate(orders):
         if groups is not None:  # whole clusters move
@@ -87,7 +88,14 @@ def test_adjusted_p_of_unrelated_models(n, d):
     assert 0 < false_positives(100, n, d) <= 0.1  # .05 + 2.3 standard errors
 
 
-@pytest.mark.parametrize("groups", [np.repeat(np.arange(20), 3), np.repeat(np.arange(30), [1, 2, 3, 1, 3, 2] * 5)])
+CLUSTERS = [
+    np.repeat(np.arange(20), 3),
+    np.repeat(np.arange(30), [1, 2, 3, 1, 3, 2] * 5),
+    np.repeat(np.arange(66), np.repeat([1, 3, 4, 5], [60, 3, 2, 1])),  # 22 of 82 move from coset to coset only
+]
+
+
+@pytest.mark.parametrize("groups", CLUSTERS)
 def test_clusters_are_permuted_as_a_whole(groups):
     assert false_positives(50, len(groups), 6, groups=groups) <= 0.12  # .05 + 2.5 standard errors
     assert false_positives(15, len(groups), 6, groups=groups, told=False) > 0.3  # copies exchanged one by one
@@ -130,7 +138,6 @@ def test_permutations_one_by_one():
     a, b = linear(layers(rng, 30, 2)), linear(layers(rng, 30, 3))
     groups = np.repeat(np.arange(11), [5, 4, 4, 3, 3, 3, 2, 2, 2, 1, 1])
     places = exchange(groups, 30)
-    assert places.cycles(60, rng) is None
     assert places.moving == 25
     orders = places.random(5, rng)
     with workers(2) as run:

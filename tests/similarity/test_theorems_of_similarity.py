@@ -193,15 +193,29 @@ def test_intervals_stay_within_the_range_and_equal_layers_have_one():
                 assert ends[:, 0, 1] == pytest.approx([1, 1], abs=1e-6), name
 
 
-def test_calibrated_is_of_the_value_shown():
+@pytest.mark.parametrize(("permuted", "nearly_all"), [(240, True), (100, False)])
+def test_calibrated_is_of_the_value_shown(monkeypatch, permuted, nearly_all):
+    """Unless the permuted examples are few: chance depends on their number for some measures."""
+    monkeypatch.setattr("probekit.similarity.comparison.LARGEST", permuted)
+    x, y = pair(np.random.default_rng(0), 250)
+    one = layer_pairs([lambda: x], [lambda: y], options=SimilarityOptions(resamples=0))["cka"]
+    calibrated = (one.value - one.null_mean) / (1 - one.null_mean)
+    assert (abs(one.calibrated - calibrated) < 1e-12) == nearly_all
+    assert f"{'p is' if nearly_all else 'p and calibrated are'} from {permuted} of the 250 examples" in one.notes[-1]
+    assert one.null_low < one.null_mean < one.null_high
+
+
+def test_examples_of_rare_clusters_are_permuted_too():
+    """76 of 430 examples are in clusters of other sizes than the rest; 100 layers that know nothing of each other."""
     rng = np.random.default_rng(0)
-    x, y = pair(rng, 250)
-    groups = np.repeat(np.arange(100), np.r_[np.full(50, 2), np.full(49, 3), 3])
-    groups[-3:] = [100, 100, 99]
-    one = layer_pairs([lambda: x], [lambda: y], groups=groups, options=SimilarityOptions(resamples=0))["cka"]
-    assert one.calibrated == pytest.approx((one.value - one.null_mean) / (1 - one.null_mean))
-    assert (one.null_low < one.null_mean).all()
-    assert (one.null_mean < one.null_high).all()
+    groups = np.repeat(np.arange(380), np.repeat([1, 2, 5], [354, 18, 8]))
+    options = SimilarityOptions(permutations=299, resamples=0, threads=1)
+    layers = [(z[groups] for z in rng.standard_normal((2, 380, 6))) for _ in range(100)]
+    found = [layer_pairs([lambda: x], [lambda: y], groups=groups, options=options)["cka"] for x, y in layers]  # noqa: B023
+    assert not found[0].notes
+    z = [float((one.value - one.null_mean)[0, 0] / one.null_sd[0, 0]) for one in found]
+    assert abs(np.mean(z)) < 0.25  # 2.5 standard errors
+    assert np.std(z) == pytest.approx(1, abs=0.3)
 
 
 def test_a_row_that_decides_a_direction_is_named():
