@@ -13,7 +13,7 @@ from probekit.explore.colours import Colour
 __all__ = ["appearance", "height", "new_map", "points"]
 
 HEIGHT = 380
-TRANSITION = 200
+TRANSITION = 150
 """Milliseconds in which points move from layer to layer."""
 LONGEST = 300
 """Characters of a text in a tooltip."""

@@ -248,6 +248,18 @@ def test_a_map_on_a_phone_is_no_higher_than_wide(opened):
     )
 
 
+def test_maps_are_drawn_in_a_buffer_of_their_size(opened):
+    """jupyter-scatter's own is as large as the window: several times slower without a graphics card."""
+    same = (
+        "(() => { const buffer = jupyterScatter.renderer.canvas, sizes = [...document.querySelectorAll('.pk-map div')]"
+        ".filter(d => d.api).map(d => d.api.get('canvas')); return ['width', 'height'].every(side =>"
+        " buffer[side] === Math.max(...sizes.map(one => one[side]))); })()"
+    )
+    opened.wait_for_function(same)
+    opened.set_viewport_size({"width": 1000, "height": 900})
+    opened.wait_for_function(f"jupyterScatter.renderer.canvas.width < 500 && {same}")
+
+
 @pytest.mark.parametrize(
     "opened", [{"viewport": {"width": 900, "height": 700}, "color_scheme": "dark"}], indirect=True, ids=["dark"]
 )

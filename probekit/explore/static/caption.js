@@ -20,6 +20,24 @@ function drawLast(api) {
   };
 }
 
+// jupyter-scatter draws each map in a buffer as large as the window and copies its middle. A buffer as large as the
+// largest map shows the same and is several times faster without a graphics card.
+function fitBuffer({ renderer } = {}) {
+  if (!renderer || renderer.fits) return;
+  const { render } = renderer, maps = new Set();
+  renderer.fits = true;
+  renderer.render = (draw, map) => {
+    maps.add(map);
+    for (const one of maps) if (one !== map && !one.isConnected) maps.delete(one);
+    const [width, height] = ["width", "height"].map((side) => Math.max(...[...maps].map((one) => one[side])));
+    if (renderer.canvas.width !== width || renderer.canvas.height !== height) {
+      renderer.resize((width + 0.5) / devicePixelRatio, (height + 0.5) / devicePixelRatio); // it rounds down
+      renderer.refresh();
+    }
+    render(draw, map);
+  };
+}
+
 export default { render({ model, el }) {
   el.classList.add("pk");
   const name = make("h3"), text = make("p", "", { className: "soft" }), note = make("p", "", { className: "soft" });
@@ -35,7 +53,10 @@ export default { render({ model, el }) {
   let frame;
   const attach = () => { // the map may be drawn later than its caption
     const map = [...(el.closest(".pk-map")?.querySelectorAll("div") ?? [])].find(({ api }) => api);
-    if (map) { draw(); drawLast(map.api); } else frame = requestAnimationFrame(attach);
+    if (!map) { frame = requestAnimationFrame(attach); return; }
+    draw();
+    drawLast(map.api);
+    fitBuffer(globalThis.jupyterScatter);
   };
   const box = new ResizeObserver(() => {
     const width = Math.round(text.getBoundingClientRect().width);
