@@ -53,7 +53,8 @@ def new_map(texts: list[str], view_sync: str) -> Any:
         data=data, x="x", y="y", height=HEIGHT, axes=False, x_scale=(-1, 1), y_scale=(-1, 1),
         size=6 if n < 2000 else 4 if n < 20_000 else 2, opacity_unselected=0.15,
         tooltip=True, tooltip_properties=[], tooltip_preview="text", tooltip_histograms=False,
-        options={"pointSizeSelected": 3, "pointOutlineWidth": 1}, transition_points_duration=TRANSITION,
+        options={"pointSizeSelected": 3, "pointOutlineWidth": 1, "height": "auto"},
+        transition_points_duration=TRANSITION,
     )  # fmt: skip
     widget = scatter.show(buttons=BUTTONS)
     with widget.hold_sync():

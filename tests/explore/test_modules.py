@@ -67,6 +67,8 @@ def test_caption_names_the_map(module):
     page.evaluate("document.body.firstChild.className += ' pk-map'; model.set('text', 'PCA, layer 3.')")
     assert page.get_by_role("group", name="Map of pretrained. PCA, layer 3.").count() == 1
     assert page.get_by_text("Distances between clusters mean nothing here.").is_visible()
+    assert page.evaluate("saved") == []  # a height that came now would be lost
+    page.evaluate("document.body.firstChild.append(Object.assign(document.createElement('div'), {api: {}}))")
     page.wait_for_function("saved.at(-1)?.width > 0")
 
 

@@ -57,12 +57,12 @@ export default { render({ model, el }) {
     draw();
     drawLast(map.api);
     fitBuffer(globalThis.jupyterScatter);
+    box.observe(text); // before, the map would miss a change of its height
   };
   const box = new ResizeObserver(() => {
     const width = Math.round(text.getBoundingClientRect().width);
     if (width && width !== model.get("width")) { model.set("width", width); model.save_changes(); }
   });
-  box.observe(text);
   const names = ["name", "text", "note"];
   for (const one of names) model.on(`change:${one}`, draw);
   draw();

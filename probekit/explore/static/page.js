@@ -203,8 +203,10 @@ async function main() {
     return { view: new DataView(found.buffer), dtype: "float32", shape: [n, 4] };
   };
   const selection = () => ({ view: state.selected, dtype: "uint32", shape: [state.selected.byteLength / 4] });
+  const height = (width) => Math.max(160, Math.min(data.map.height, width - 44));
   const maps = data.sides.slice(0, 2).map((_, at) => {
-    const map = new Model({ ...data.map, ...data.looks[state.colour][state.dark ? "dark" : "light"], points: points(at && state.step), selection: selection() });
+    const { width } = document.getElementById(at ? "map-right" : "map-left").getBoundingClientRect();
+    const map = new Model({ ...data.map, height: height(Math.round(width)), ...data.looks[state.colour][state.dark ? "dark" : "light"], points: points(at && state.step), selection: selection() });
     map.send = ({ type, index }) => {
       const shown = data.texts ? data.texts[index].join(" | ") : data.ids[index];
       queueMicrotask(() => map.fire("msg:custom", { type, index, properties: {}, preview: shown.length > 300 ? `${shown.slice(0, 300)} …` : shown }));
@@ -213,7 +215,7 @@ async function main() {
   });
 
   for (const [at, name] of [[0, "left"], [1, "right"]])
-    models[name]?.on("change:width", () => maps[at]?.set("height", Math.max(160, Math.min(data.map.height, models[name].get("width") - 44))));
+    models[name]?.on("change:width", () => maps[at]?.set("height", height(models[name].get("width"))));
   let hears = true;
   const quietly = (work) => { if (!hears) return; hears = false; try { work(); } finally { hears = true; } };
   const show = (moves) => {
