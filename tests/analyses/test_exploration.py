@@ -43,6 +43,18 @@ def test_two_models_are_linked_by_id(caches):
         assert "was not trained from" in found.notes[-1]
 
 
+def test_predictions_are_of_one_probe_and_others_are_named(caches):
+    logistic, means = (
+        probekit.probe(caches["train"], caches["dev"], estimator=kind, controls=0, resamples=1000)
+        for kind in ("logistic", "mass-mean")
+    )
+    with scene(caches["dev"], rows=[logistic, means]) as both, scene(caches["dev"], rows=logistic) as one:
+        np.testing.assert_array_equal(both.sides[0].prediction, one.sides[0].prediction)
+        assert not any("several probes" in note for note in one.notes)
+        [note] = [note for note in both.notes if "several probes" in note]
+        assert "those of logistic on mean are shown, not those of mass-mean on mean" in note
+
+
 def test_missing_examples_in_another_order_are_linked_and_counted(caches):
     with scene(caches["part"], caches["dev"]) as found:
         assert len(found) == 40

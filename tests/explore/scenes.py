@@ -20,6 +20,12 @@ def row(layer, value, **change):
 def curve(values, model):
     noise = {"target": "shuffled", "ci_low": 0.45, "ci_high": 0.55}
     gold = [row(i, v, model=model) for i, v in enumerate(values)]
+    floors = {"site": "", "ci_low": None, "ci_high": None, "model": model}
+    gold += [
+        row(None, 0.52, **floors, representation="none", estimator="majority"),
+        row(None, 0.57, **floors, representation="bag-of-pieces"),
+        row(None, 0.51, **floors, representation="length"),
+    ]
     return make_rows([*gold, *(row(i, 0.5, model=model, **noise) for i in range(len(values)))])
 
 

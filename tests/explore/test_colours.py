@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from scenes import SCRIPT, a_scene
 
@@ -12,6 +13,7 @@ from probekit.explore.curves import panels
 from probekit.explore.panels import values
 from probekit.explore.places import MARGIN, caption, methods, place
 from probekit.explore.questions import answer
+from probekit.rows import make_rows
 
 
 def named(scene):
@@ -166,3 +168,22 @@ def test_curves_have_intervals_and_controls():
     assert gold[0]["low"][0] == pytest.approx(gold[0]["values"][0] - 0.05)
     assert {curve["name"] for curve in controls} == {"pretrained, shuffled labels", "step 10, shuffled labels"}
     assert SCRIPT not in panel["title"]
+    assert panel["notes"] == []
+
+
+def test_floors_are_what_is_reached_without_a_layer():
+    [panel] = panels(a_scene(sides=2))
+    floors = [(floor["side"], floor["name"], floor["value"]) for floor in panel["floors"]]
+    assert floors[:2] == [(0, "majority class", 0.52), (0, "bag of word pieces", 0.57)]
+    assert [side for side, *_ in floors] == [0, 0, 1, 1]
+
+
+def test_which_of_several_curves_is_drawn_is_said():
+    scene = a_scene(sides=1)
+    first = scene.sides[0].curve
+    second = make_rows(first.assign(estimator="ridge", value=0.9))
+    rows = pd.concat([first, second[second["layer"].notna()]], ignore_index=True)
+    [panel] = panels(dataclasses.replace(scene, sides=(dataclasses.replace(scene.sides[0], curve=rows),)))
+    [alone] = panels(scene)
+    assert panel["curves"] == alone["curves"]  # controls of the other estimator are not mixed in
+    assert panel["notes"] == ["pretrained: logistic is drawn; the rows also hold ridge."]

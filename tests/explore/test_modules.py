@@ -103,6 +103,29 @@ def test_a_click_on_the_curve_goes_to_the_layer(module):
     assert page.locator("script").count() == 0
 
 
+def test_floors_are_named_lines(module):
+    values = {"values": [0.5, 0.6, 0.7, 0.8], "low": [None] * 4, "high": [None] * 4}
+    curves = [
+        {"side": side, "name": f"{name}{kind}", "control": bool(kind), **values}
+        for side, name in enumerate(BOTH)
+        for kind in ("", ", shuffled")
+    ]
+    floors = [{"side": side, "name": "majority class", "value": 0.4} for side in (0, 1)]
+    floors += [{"side": side, "name": "bag", "value": 0.6 + side / 10} for side in (0, 1)]
+    panel = {"title": "Probe: Accuracy", "curves": curves, "floors": floors, "notes": ["pretrained: ridge is drawn."]}
+    page = module("curve", layers=LAYERS, layer=1, step=1, sides=BOTH, panels=[panel])
+    names = page.locator(".legend li").all_inner_texts()
+    assert names[4:] == ["majority class (0.4)", "bag, pretrained (0.6)", "bag, fine-tuned (0.7)"]
+    lines = page.locator("[role=slider] line.floor")
+    heights = [float(line.get_attribute("y1")) for line in lines.all()]
+    assert heights == sorted(heights, reverse=True)  # 0.4 is below the curves, and visible
+    assert heights[0] < 156
+    assert page.get_by_text("pretrained: ridge is drawn.").is_visible()
+    look = "g => [getComputedStyle(g).stroke, getComputedStyle(g.querySelector('polyline')).strokeDasharray]"
+    looks = [tuple(g.evaluate(look)) for g in page.locator("[role=slider] > g").all()]
+    assert len(set(looks)) == 4  # the controls of both models are told apart
+
+
 def test_a_cell_selects_its_examples(module):
     page = curve(module)
     page.get_by_role("button", name="gained: 2 examples, select them").click()

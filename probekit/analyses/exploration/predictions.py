@@ -37,11 +37,14 @@ class SideRows:
         float32 (layers, n).
     curve : DataFrame or None
         All rows of the side's model.
+    probes : tuple of str
+        The probes whose predictions the rows hold; those of the first are taken.
     """
 
     prediction: np.ndarray | None = None
     confidence: np.ndarray | None = None
     curve: pd.DataFrame | None = None
+    probes: tuple[str, ...] = ()
 
 
 def rows_of_sides(
@@ -72,6 +75,11 @@ def rows_of_sides(
             lacks.setdefault(what, []).append(cache.path.name)
         elif lacking := int(_missing(one.prediction).any(0).sum()):
             notes.append(f"{lacking:,} points of {cache.path.name} have no prediction in some layer.")
+        if len(one.probes) > 1:
+            notes.append(
+                f"The rows hold predictions of several probes for {cache.path.name}: those of {one.probes[0]} are "
+                f"shown, not those of {' and '.join(one.probes[1:])}."
+            )
     for what, names in lacks.items():
         called = " and ".join(names) if len(names) < 3 else f"{len(names)} of {len(found)} caches, such as {names[0]}"
         notes.append(f"The files hold {what} for {called}, so predictions of its probes are missing.")
@@ -85,21 +93,26 @@ def _of_side(results: Sequence[Result], sources: Sources, side: int) -> SideRows
     kept = [r.rows[_matches(r.rows, key)] for r in results]
     kept = [rows for rows in kept if len(rows)]
     curve = pd.concat(kept, ignore_index=True) if kept else None
-    for result in results:
-        for table in result.predictions:
-            if (found := _predicted(table, key, sources, side)) is not None:
-                return SideRows(*found, curve)
-    return SideRows(curve=curve)
+    prediction, confidence, probes = None, None, dict[str, None]()
+    for table in (table for result in results for table in result.predictions):
+        if (found := _predicted(table, key, sources, side)) is not None:
+            if not probes:
+                prediction, confidence, _ = found
+            probes |= dict.fromkeys(found[2])
+    return SideRows(prediction, confidence, curve, tuple(probes))
 
 
 def _predicted(
     table: Predictions, key: dict[str, str], sources: Sources, side: int
-) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """The predictions of one table for the layers of a side; None if it has none."""
+) -> tuple[np.ndarray, np.ndarray | None, list[str]] | None:
+    """The predictions of a table's first probe for the layers of a side, and all its probes; None if it has none."""
     fits, gold = table.fits, table.is_gold
     match = _matches(fits, key) & gold & (fits["site"] != "").to_numpy(dtype=bool)
     if sources.pooling and (same := match & (fits["representation"] == sources.pooling).to_numpy(dtype=bool)).any():
         match = same
+    kinds = [" on ".join(kind) for kind in fits[["estimator", "representation"]].astype(str).to_numpy().tolist()]
+    probes = list(dict.fromkeys(kind for kind, matched in zip(kinds, match, strict=True) if matched))
+    match &= np.array([kind in probes[:1] for kind in kinds], dtype=bool)
     names = layer_labels(fits).to_numpy()
     first = {str(names[f]): int(f) for f in np.flatnonzero(match)[::-1]}
     place = {name: at for at, name in enumerate(table.ids.tolist())}
@@ -116,7 +129,7 @@ def _predicted(
             predicted[layer, known] = table.predicted[fit, at[known]]
             if confidence is not None and table.probabilities is not None:
                 confidence[layer, known] = table.probabilities[gold_row[fit]][at[known]].max(1)
-    return predicted, confidence
+    return predicted, confidence, probes
 
 
 def _key(cache: ActivationCache) -> dict[str, str]:

@@ -20,17 +20,27 @@ function ticks(low, high) {
   return found.length > 2 ? found : at(by / 2);
 }
 
-function panel(model, { title, curves }) {
+// The values that are reached without a layer; equal ones of both models once.
+function lines(floors, shows, names) {
+  const found = new Map();
+  for (const one of floors.filter(({ side }) => shows(side))) found.set(`${one.name} ${one.value}`, one);
+  const twice = ({ name }) => [...found.values()].filter((other) => other.name === name).length > 1;
+  return [...found.values()].map((one) => ({ ...one, name: twice(one) ? `${one.name}, ${names[one.side]}` : one.name }));
+}
+
+function panel(model, { title, curves, floors = [], notes = [] }) {
   const layers = model.get("layers"), here = model.get("layer"), step = model.get("step");
-  const shown = curves.filter(({ side }) => side === 0 || side === step);
+  const shows = (side) => side === 0 || side === step;
+  const shown = curves.filter(({ side }) => shows(side)), flat = lines(floors, shows, model.get("sides"));
   const all = shown.flatMap(({ values, low, high }) => [...values, ...low, ...high]).filter((v) => v !== null);
   if (!all.length) return [];
+  all.push(...flat.map(({ value }) => value));
   const pad = (Math.max(...all) - Math.min(...all)) * 0.06 || 0.05;
   const [low, high] = [Math.min(...all) - pad, Math.max(...all) + pad];
   const x = (i) => LEFT + ((WIDTH - LEFT - RIGHT) * (i + 0.5)) / layers.length;
   const y = (v) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - v)) / (high - low);
   const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "slider", tabindex: 0, "data-lm-suppress-shortcuts": true, "aria-label": `layer, on the curve of ${title}` });
-  const said = shown.map(({ name, values }) => `${name} ${values[here] === null ? "missing" : short(values[here])}`).join(", ");
+  const said = shown.map(({ name, values }) => `${name} ${values[here] === null ? "missing" : short(values[here])}`).concat(flat.map(({ name, value }) => `${name} ${short(value)}`)).join(", ");
   for (const [key, value] of Object.entries({ min: 0, max: layers.length - 1, now: here, text: `layer ${layers[here]}: ${said}` }))
     svg.setAttribute(`aria-value${key}`, value);
   const half = (WIDTH - LEFT - RIGHT) / layers.length / 2;
@@ -42,8 +52,11 @@ function panel(model, { title, curves }) {
   const every = Math.ceil(layers.length / 14);
   layers.forEach((name, i) => i % every || draw("text", { x: x(i), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, svg, name));
   draw("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, svg, "layer");
-  for (const { side, control, values, low: lows, high: highs } of shown) {
-    const g = draw("g", { class: control ? "control" : side ? "right" : "left" }, svg);
+  const look = ({ side, control }) => `${side ? "right" : "left"}${control ? " control" : ""}`;
+  flat.forEach(({ value }, i) => draw("line", { class: `floor n${i % 4}`, x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }, svg));
+  for (const one of shown) {
+    const { side, control, values, low: lows, high: highs } = one;
+    const g = draw("g", { class: look(one) }, svg);
     const known = values.map((v, i) => [i, v]).filter(([, v]) => v !== null);
     const ends = known.filter(([i]) => lows[i] !== null && highs[i] !== null);
     const outline = [...ends.map(([i]) => [x(i), y(highs[i])]), ...ends.map(([i]) => [x(i), y(lows[i])]).reverse()];
@@ -68,17 +81,23 @@ function panel(model, { title, curves }) {
     if (to !== undefined) { event.preventDefault(); event.stopPropagation(); go(to); }
   };
   const key = make("ul", "", { className: "legend" });
-  for (const { name, side, control } of shown) {
+  const entry = (name, paint) => {
     const line = draw("svg", { width: 26, height: 10, "aria-hidden": true });
     line.style.width = "26px";
-    const g = draw("g", { class: control ? "control" : side ? "right" : "left" }, line);
-    draw("polyline", { points: "0,5 26,5" }, g);
-    if (!control) draw(side ? "rect" : "circle", side ? { x: 10, y: 2, width: 6, height: 6 } : { cx: 13, cy: 5, r: 3.5 }, g);
+    paint(line);
     const li = make("li");
     li.append(line, make("bdi", name));
     key.append(li);
+  };
+  for (const one of shown) {
+    entry(one.name, (line) => {
+      const g = draw("g", { class: look(one) }, line);
+      draw("polyline", { points: "0,5 26,5" }, g);
+      if (!one.control) draw(one.side ? "rect" : "circle", one.side ? { x: 10, y: 2, width: 6, height: 6 } : { cx: 13, cy: 5, r: 3.5 }, g);
+    });
   }
-  return [make("h3", title), svg, key];
+  flat.forEach(({ name, value }, i) => entry(`${name} (${short(value)})`, (line) => draw("line", { class: `floor n${i % 4}`, x1: 0, x2: 26, y1: 5, y2: 5 }, line)));
+  return [make("h3", title), svg, key, ...notes.map((text) => make("p", text, { className: "soft" }))];
 }
 
 // The examples of each outcome at a layer, from one byte for each example.
