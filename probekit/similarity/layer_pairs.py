@@ -117,15 +117,20 @@ def layer_pairs(
         If a vector is not finite.
     """
     options = options or SimilarityOptions()
-    n = _rows(a, b, groups)
+    sides = [a] if b is None else [a, b]
+    if not all(sides):
+        raise UsageError("there are no layers to compare.")
+    first = [side[0]() for side in sides]  # reading may be slow: each layer is read once
+    n = _count([x.shape[0] for x in first], groups)
     codes = _codes(groups)
     rows = choose_rows(n, codes, options.max_examples, np.random.default_rng(options.seed))
     if len(rows) < FEWEST:
         raise UsageError(
             f"{len(rows)} examples are left of the clusters that fit into {options.max_examples}; allow more."
         )
-    ours = read(a, rows)
-    theirs = ours if b is None else read(b, rows)
+    read_sides = [read([_source(x), *side[1:]], rows) for x, side in zip(first, sides, strict=True)]
+    ours, theirs = read_sides[0], read_sides[-1]
+    del first
     units = None if codes is None else np.unique(codes[rows], return_inverse=True)[1]
     with workers(options.threads) as run:
         c = Comparison(ours, theirs, units, options, run, progress)
@@ -191,11 +196,12 @@ def _pairs(c: Comparison, name: str, found: Measured) -> PairValues:
     )  # fmt: skip
 
 
-def _rows(a: Sequence[Callable[[], Any]], b: Sequence[Callable[[], Any]] | None, groups: np.ndarray | None) -> int:
-    """The number of examples, the same for all layers."""
-    if not a or (b is not None and not b):
-        raise UsageError("there are no layers to compare.")
-    counts = [side[0]().shape[0] for side in (a, b or a)]
+def _source(x: Any) -> Callable[[], Any]:
+    return lambda: x
+
+
+def _count(counts: Sequence[int], groups: np.ndarray | None) -> int:
+    """The number of examples, the same on both sides."""
     if len(set(counts)) > 1:
         raise UsageError(
             f"the layers have {min(counts):,} to {max(counts):,} examples; compare vectors of the same examples."

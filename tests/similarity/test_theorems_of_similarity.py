@@ -250,6 +250,19 @@ def test_memory_maps_are_read_by_slices(tmp_path):
         np.testing.assert_array_equal(one[name].value, other[name].value)
 
 
+def test_each_layer_is_read_once():
+    x = np.random.default_rng(0).standard_normal((40, 3))
+    read = []
+
+    def source(name):
+        return lambda: read.append(name) or x
+
+    options = SimilarityOptions(measures=tuple(Similarity), permutations=19, resamples=100)
+    layer_pairs([source("a0"), source("a1")], [source("b0"), source("b1")], options=options)
+    layer_pairs([source("c0"), source("c1")], options=options)
+    assert read == ["a0", "b0", "a1", "b1", "c0", "c1"]
+
+
 def test_feature_space_and_sample_space_agree():
     rng = np.random.default_rng(0)
     for n, d in ((3000, 20), (2500, 4)):  # float32 kernels against sums over features
