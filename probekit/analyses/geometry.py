@@ -13,7 +13,7 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.analyses.matching import FEWEST, opened
 from probekit.analyses.options import GeometryOptions, VectorOptions
-from probekit.analyses.vectors import LayerVectors, PairFeatures, columns_of, layer_vectors, read_of
+from probekit.analyses.vectors import LayerVectors, PairFeatures, columns_of, layer_vectors, precision_of, read_of
 from probekit.errors import NonFiniteError, UsageError
 from probekit.public import public
 from probekit.rows import Result, make_rows
@@ -131,9 +131,10 @@ def _of_layer(
             f"dimensions, which allow 0 to {most}."
         )
     removed = min(most, max(1, x.shape[1] // 100)) if options.remove is None else options.remove
+    precision = precision_of(cache)
     found: dict[str, Estimate] = {
-        "rank": rank(x, precision=2**-7 if cache.spec["store"] == "bfloat16" else None),
-        "participation-ratio": participation_ratio(x, **how),
+        "rank": rank(x, precision=precision),
+        "participation-ratio": participation_ratio(x, precision=precision, **how),
         "intrinsic-dimension": intrinsic_dimension(x, discard=options.discard, **how),
         "mean-cosine": mean_cosine(x, **how),
         "mean-cosine-without-top": mean_cosine(all_but_the_top(x, removed), **how),

@@ -15,6 +15,7 @@ import pandas as pd
 from probekit.activations import ActivationCache
 from probekit.analyses.matching import Matched, Side, by_step, check_finite, matched, opened
 from probekit.analyses.options import VectorOptions
+from probekit.analyses.vectors import precision_of
 from probekit.display import shown_label
 from probekit.errors import NonFiniteError, UsageError
 from probekit.public import public
@@ -134,8 +135,9 @@ def _rows(a: Side, b: Side, found: Matched, options: SimilarityOptions, progress
     theirs = None if b is a else list(b.layers.values())
     try:
         by_measure = layer_pairs(
-            list(a.layers.values()), theirs, options=options, groups=found.labels.groups, progress=progress
-        )
+            list(a.layers.values()), theirs, options=options, groups=found.labels.groups,
+            precision=[precision_of(side.cache) for side in (a, b)], progress=progress,
+        )  # fmt: skip
     except NonFiniteError:
         for side in (a, b):
             for name, read in side.layers.items():

@@ -18,7 +18,7 @@ from probekit.probes.protocol.labels import Labels
 from probekit.recipe import Read
 from probekit.rows.card import CACHE
 
-__all__ = ["LayerVectors", "PairFeatures", "columns_of", "layer_vectors", "pair_features", "read_of"]
+__all__ = ["LayerVectors", "PairFeatures", "columns_of", "layer_vectors", "pair_features", "precision_of", "read_of"]
 
 OF_TRAINING = {"trained_on": "trained_on", "regime": "regime", "head": "head", "variant": "variant", "seed": "run_seed"}
 """Keys of a cache's origin that describe a trained model, and their columns."""
@@ -150,6 +150,11 @@ def columns_of(cache: ActivationCache, representation: str) -> dict[str, Any]:
         "random_weights": random,
         **{column: origin[name] for name, column in OF_TRAINING.items() if origin.get(name) is not None},
     }
+
+
+def precision_of(cache: ActivationCache) -> float | None:
+    """The ε that the vectors were rounded to, if it is not that of their type: bfloat16 is read as float32."""
+    return 2**-7 if cache.spec["store"] == "bfloat16" else None
 
 
 def read_of(cache: ActivationCache) -> Read:

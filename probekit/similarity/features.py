@@ -12,13 +12,13 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["DOUBLE", "Layers", "read", "without_mean"]
+__all__ = ["DOUBLE", "Layers", "only_rounding", "read", "rounding", "without_mean"]
 
 DOUBLE = 2048
 """Up to this number of examples everything is computed in float64; above, matrices are float32 and sums float64."""
 BLOCK = 1 << 24  # numbers read at once
 IN_MEMORY = 1 << 31  # bytes of layers in memory; more lie in a temporary file
-EQUAL = 1e-12  # deviations from the column's mean that are rounding, relative to the largest number
+EQUAL = 1e-12  # deviations from the mean that are rounding, relative to the largest number of all columns
 SINGLE = float(np.finfo(np.float32).eps)
 LONG = 1e4  # a squared norm is outlying if it is so many times the median: sums of float32 products lose the others
 
@@ -55,7 +55,21 @@ def without_mean(x: np.ndarray) -> np.ndarray:
     return np.asarray(x - x.mean(0))
 
 
-def read(sources: Sequence[Callable[[], Any]], rows: np.ndarray) -> Layers:
+def only_rounding(spread: np.ndarray, highest: np.ndarray, precision: float) -> bool:
+    """Whether columns deviate from their means by no more than the rounding of their numbers.
+
+    Parameters
+    ----------
+    spread, highest : ndarray
+        (d,) the largest deviation from the mean, and the largest number, of each column.
+    precision : float
+        ε of the numbers: the distance of 1 from the next one.
+    """
+    least = max(EQUAL, 4 * min(precision, SINGLE)) * highest.max()
+    return bool((spread <= precision * highest + least).all())
+
+
+def read(sources: Sequence[Callable[[], Any]], rows: np.ndarray, precision: float | None = None) -> Layers:
     """Read the chosen rows of each layer, in blocks, and centre them.
 
     Parameters
@@ -64,11 +78,13 @@ def read(sources: Sequence[Callable[[], Any]], rows: np.ndarray) -> Layers:
         Each returns an (n, d) array, or something with ``shape`` that can be sliced by rows.
     rows : ndarray
         Positions of the rows, ascending.
+    precision : float, optional
+        ε of the numbers, if they were rounded further than their type says, as those of a bfloat16 cache are.
     """
-    return _read(sources, rows, np.float64 if len(rows) <= DOUBLE else np.float32)
+    return _read(sources, rows, precision or 0.0, np.float64 if len(rows) <= DOUBLE else np.float32)
 
 
-def _read(sources: Sequence[Callable[[], Any]], rows: np.ndarray, dtype: Any) -> Layers:
+def _read(sources: Sequence[Callable[[], Any]], rows: np.ndarray, precision: float, dtype: Any) -> Layers:
     found, constant, size, count = [], [], 0, None
     for number, source in enumerate(sources):
         x = source()
@@ -83,9 +99,9 @@ def _read(sources: Sequence[Callable[[], Any]], rows: np.ndarray, dtype: Any) ->
             )
         size += len(rows) * x.shape[1] * np.dtype(dtype).itemsize
         out = _room((len(rows), x.shape[1]), dtype, in_memory=size <= IN_MEMORY)
-        equal, long = _centre(x, rows, out, number)
+        equal, long = _centre(x, rows, out, number, precision)
         if long and dtype == np.float32:
-            return _read(sources, rows, np.float64)
+            return _read(sources, rows, precision, np.float64)
         constant.append(equal)
         found.append(out)
     return Layers(tuple(found), np.array(constant))
@@ -108,7 +124,7 @@ def _blocks(x: Any, rows: np.ndarray) -> Any:
             yield slice(low, high), part[rows[low:high] - start].astype(np.float64)
 
 
-def _centre(x: Any, rows: np.ndarray, out: np.ndarray, number: int) -> tuple[bool, bool]:
+def _centre(x: Any, rows: np.ndarray, out: np.ndarray, number: int, precision: float) -> tuple[bool, bool]:
     """Fill ``out`` with centred and scaled rows; whether all rows are equal, and whether one is very long."""
     mean, highest = np.zeros(x.shape[1]), np.zeros(x.shape[1])
     for _, part in _blocks(x, rows):
@@ -127,8 +143,7 @@ def _centre(x: Any, rows: np.ndarray, out: np.ndarray, number: int) -> tuple[boo
         part -= mean
         spread = np.maximum(spread, np.abs(part).max(0))
         square[at] = np.einsum("ij,ij->i", part, part)
-    precise = _rounding(np.asarray(x[:1]).dtype)
-    if (spread <= precise * highest / high + max(EQUAL, 4 * min(precise, SINGLE))).all():
+    if only_rounding(spread, highest / high, max(precision, rounding(np.asarray(x[:1]).dtype))):
         out[:] = 0
         return True, False
     scale = np.sqrt(square.mean())
@@ -137,6 +152,6 @@ def _centre(x: Any, rows: np.ndarray, out: np.ndarray, number: int) -> tuple[boo
     return False, bool(square.max() > LONG * np.median(square))
 
 
-def _rounding(dtype: Any) -> float:
+def rounding(dtype: Any) -> float:
     """Distance of 1 from the next number; 0 of integers."""
     return float(np.finfo(dtype).eps) if np.issubdtype(dtype, np.floating) else 0.0

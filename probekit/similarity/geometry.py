@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.similarity.features import without_mean
+from probekit.similarity.features import only_rounding, rounding, without_mean
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.clusters import degrees, reach, standard_error
 
@@ -23,6 +23,8 @@ __all__ = [
 BLOCK = 1 << 23  # numbers held at once
 NEAREST = 4
 """Candidates for the two nearest vectors, whose distances are computed again without cancellation."""
+EQUALLY_FAR = 1e-9  # logarithm of a ratio of distances that is rounding
+TIED = 0.05  # share of such ratios that raises the estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,16 @@ def rank(x: np.ndarray, *, precision: float | None = None) -> Estimate:
         ε of the numbers, if they were rounded further than their type says, as those of a bfloat16 cache are.
     """
     double = np.finfo(np.float64).eps
-    precision = precision or float(np.finfo(x.dtype).eps if x.dtype.kind == "f" else double)
+    precision = precision or rounding(x.dtype) or double
     singular = np.linalg.svd(without_mean(x), compute_uv=False)
     square = np.square(x, dtype=np.float64)
     noise = precision / 2 * float(np.sqrt(square.sum(1).max()) + np.sqrt(square.sum(0).max()))
     return Estimate(float((singular > max(noise, max(x.shape) * double * singular.max())).sum()), n=len(x))
 
 
-def participation_ratio(x: np.ndarray, *, groups: np.ndarray | None = None, level: float = 0.95) -> Estimate:
+def participation_ratio(
+    x: np.ndarray, *, groups: np.ndarray | None = None, level: float = 0.95, precision: float | None = None
+) -> Estimate:
     """Estimate the participation ratio of the covariance of vectors (n, d), :math:`(\\sum λ)^2 / \\sum λ^2`.
 
     It is the number of dimensions among which the variance is spread: d for equal variances, 1 if one direction has
@@ -83,16 +87,19 @@ def participation_ratio(x: np.ndarray, *, groups: np.ndarray | None = None, leve
         (n,), vectors that are not independent.
     level : float
         Coverage of the interval.
+    precision : float, optional
+        As in :func:`rank`.
 
     Returns
     -------
     Estimate
-        NaN for constant vectors, and if :math:`\\sum λ^2` is estimated as 0 or less, which happens when n is much
-        smaller than the ratio.
+        NaN for vectors that are equal but for rounding, and if :math:`\\sum λ^2` is estimated as 0 or less, which
+        happens when n is much smaller than the ratio.
 
     Notes
     -----
-    The interval is the jackknife's, on the logarithmic scale. Measured coverage is in docs/calibration.md.
+    The interval is the jackknife's, on the logarithmic scale, within 1 and d. Measured coverage is in
+    docs/calibration.md.
 
     References
     ----------
@@ -102,7 +109,7 @@ def participation_ratio(x: np.ndarray, *, groups: np.ndarray | None = None, leve
     n = _checked(x)
     centred = without_mean(x)
     length = (centred**2).sum(1)
-    if not length.max() > 0:
+    if only_rounding(abs(centred).max(0), abs(x).max(0), precision or rounding(x.dtype)):
         return Estimate(np.nan, n=n, note="all vectors are equal")
     total = length.sum() / (n - 1)
     pairs = _squared_products(centred) - length**2  # for each vector, the sum over the others
@@ -113,7 +120,8 @@ def participation_ratio(x: np.ndarray, *, groups: np.ndarray | None = None, leve
     influence = 2 * length / total - 2 * each / square
     error, _ = standard_error(influence[None], groups)
     half = reach(1 + degrees(influence, groups), level) * float(error[0])
-    return Estimate(float(value), float(value * np.exp(-half)), float(value * np.exp(half)), n)
+    low, high = np.clip(value * np.exp([-half, half]), 1, x.shape[1])
+    return Estimate(float(value), float(min(value, low)), float(max(value, high)), n)
 
 
 def _unbiased_square(pairs: np.ndarray, length: np.ndarray, n: int) -> tuple[float, np.ndarray]:
@@ -178,6 +186,9 @@ def intrinsic_dimension(
     if n < 4:
         return Estimate(np.nan, n=n, note="fewer than 4 different vectors with two neighbours")
     ratio = ratio[there]
+    if (tied := float((ratio < EQUALLY_FAR).mean())) > TIED:
+        said = f"{tied:.0%} of the vectors have two nearest neighbours equally far away, which raises the estimate"
+        note = f"{note}; {said}" if note else said
     cut = np.sort(ratio)[max(1, int(np.ceil(n * (1 - discard)))) - 1]
     seen, log_ratio = (ratio <= cut).astype(np.float64), np.minimum(ratio, cut)
     if not log_ratio.sum() > 0:

@@ -87,6 +87,7 @@ def layer_pairs(
     *,
     options: SimilarityOptions | None = None,
     groups: np.ndarray | None = None,
+    precision: Sequence[float | None] = (None, None),
     progress: Progress = no_progress,
 ) -> dict[str, PairValues]:
     """Similarity of each layer of one model to each layer of another, by each measure.
@@ -101,6 +102,9 @@ def layer_pairs(
         Measures, permutations, resamples.
     groups : ndarray, optional
         (n,) cluster of each example; clusters are permuted and resampled as a whole.
+    precision : sequence of float
+        ε of the numbers of either side (the distance of 1 from the next one), if they were rounded further than their
+        type says, as those of a bfloat16 cache are. Deviations within it do not count as variation.
     progress : Progress
         Called with the stage.
 
@@ -128,7 +132,9 @@ def layer_pairs(
         raise UsageError(
             f"{len(rows)} examples are left of the clusters that fit into {options.max_examples}; allow more."
         )
-    read_sides = [read([_source(x), *side[1:]], rows) for x, side in zip(first, sides, strict=True)]
+    read_sides = [
+        read([_source(x), *side[1:]], rows, rounded) for x, side, rounded in zip(first, sides, precision, strict=False)
+    ]
     ours, theirs = read_sides[0], read_sides[-1]
     del first
     units = None if codes is None else np.unique(codes[rows], return_inverse=True)[1]

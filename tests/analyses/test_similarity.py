@@ -217,6 +217,21 @@ def test_a_constant_layer(caches, monkeypatch, caplog):
     assert "layer 2: all vectors are equal" in caplog.text
 
 
+def test_a_layer_of_rounding_in_a_bfloat16_cache(caches, model, tmp_path, monkeypatch, caplog):
+    def rounded(x):
+        return (1 + 2.0**-8 * np.random.default_rng(0).integers(-1, 2, x.shape)).astype(x.dtype)
+
+    for store, constant in (("bfloat16", True), ("float32", False)):
+        path = cached(model, lambda e: e, tmp_path / f"{store}.h5", store=store)
+        with monkeypatch.context() as patch:
+            with_layer_2(patch, path, rounded)
+            rows = probekit.similarity(caches["random"], path, groups="none", **QUICK).rows
+            shape = probekit.geometry(path, groups="none").rows.set_index(["metric", "layer"])["value"]
+        assert rows.loc[rows["layer_b"] == 2, "value"].isna().all() == constant
+        assert np.isnan(shape["participation-ratio", 2]) == constant
+        assert (shape["rank", 2] == 0) == constant
+
+
 def test_words_and_separate_pairs(caches):
     words = probekit.similarity(caches["words"], caches["words-random"], **QUICK)
     assert set(words.rows["n"]) == {300}  # 60 sentences of 5 words

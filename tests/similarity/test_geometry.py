@@ -56,6 +56,20 @@ def test_participation_ratio_of_more_dimensions_than_vectors():
     assert np.mean(found) == pytest.approx(300, rel=0.02)  # the plug-in value is at most 99
 
 
+def test_participation_ratio_is_between_1_and_d():
+    rng = np.random.default_rng(5)
+    for d in (2, 5):
+        for n in (6, 12):
+            for _ in range(50):
+                one = participation_ratio(rng.normal(size=(n, d)) * (1, *[0.1] * (d - 1)))
+                if np.isfinite(one.low):
+                    assert min(1, one.value) <= one.low <= one.value <= one.high <= max(d, one.value)
+    row = 1 + rng.random(20)
+    rounded = np.tile(row, (50, 1)) * (1 + 2**-8 * rng.integers(-1, 2, (50, 20)))
+    assert participation_ratio(rounded).value > 1
+    assert participation_ratio(rounded, precision=2**-7).note == "all vectors are equal"
+
+
 def test_squared_products_in_either_space_and_unbiased_square():
     """The trace of the squared covariance over all quadruples of different vectors (the definition)."""
     rng = np.random.default_rng(3)
@@ -106,6 +120,17 @@ def test_intrinsic_dimension_leaves_copies_out_and_groups_are_no_neighbours():
     near = np.repeat(x, 2, axis=0) + 1e-7 * rng.normal(size=(600, 2))
     assert intrinsic_dimension(near).value < 1  # pairs of near copies look like points
     assert intrinsic_dimension(near, groups=np.arange(600) // 2).value == pytest.approx(2, rel=0.15)
+
+
+def test_many_equal_distances_are_named():
+    lattice = np.unique(np.random.default_rng(0).integers(0, 6, (300, 4)), axis=0)
+    found = intrinsic_dimension(np.concatenate([lattice, lattice[:3]]))
+    assert found.value > 5
+    assert found.note.startswith("3 copies of other vectors left out; ")
+    assert found.note.endswith(
+        "% of the vectors have two nearest neighbours equally far away, which raises the estimate"
+    )
+    assert intrinsic_dimension(np.random.default_rng(0).normal(size=(200, 3))).note == ""
 
 
 def test_neighbours_far_from_the_origin_are_exact():
