@@ -136,6 +136,23 @@ def covered(measure: str, setting: str, size: bool, rng: np.random.Generator) ->
     return bool(found.ci_low[0, 0] <= truth <= found.ci_high[0, 0])
 
 
+TAILS = {"normal": np.inf, "t with 8 degrees of freedom": 8, "t with 3 degrees of freedom": 3}
+
+
+def nothing_shared(freedom: float, n: int, rng: np.random.Generator) -> bool | None:
+    """Whether an interval of RSA holds the 0 of unrelated layers; None without one, as most of 3 degrees have none."""
+    x, y = rng.standard_normal((2, n, 20)) if freedom == np.inf else rng.standard_t(freedom, (2, n, 20))
+    options = SimilarityOptions(("rsa-pearson",), permutations=0, seed=int(rng.integers(1 << 31)), threads=1)
+    found = layer_pairs([lambda: x], [lambda: y], options=options)["rsa-pearson"]
+    low, high = found.ci_low[0, 0], found.ci_high[0, 0]
+    return None if np.isnan(low) else bool(low <= 0 <= high)
+
+
+for _tails, _freedom in TAILS.items():
+    case(f"similarity/rsa-pearson, unrelated layers, {_tails}, n 200", "coverage", runs=300)(
+        lambda rng, f=_freedom: nothing_shared(f, 200, rng)
+    )
+
 for _setting, (_n, _, _grouped) in POPULATIONS.items():
     for _measure, _size in [
         *(("cka", True) if _grouped else ("cka", False), ("rsa-pearson", _grouped)),

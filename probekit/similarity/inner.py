@@ -16,6 +16,8 @@ from probekit.similarity.products import by_features, correlated, permuted, prod
 
 __all__ = ["measure_kernels", "measure_linear", "null_products"]
 
+DOMINATED = 0.2  # effective number of examples, as a share: below, intervals of RSA cover far less than they say
+FEW = "no interval where a few examples are so far from the others that they decide; it would be too narrow."
 LOST = "a layer has an example so far from the others that nothing but rounding is left of their differences."
 
 
@@ -71,13 +73,14 @@ def measure_linear(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
         lost = any(np.isnan(one[~side.constant]).any() for one, side in zip(own, (c.a, c.b), strict=True))
         total = LINEAR[name].total(c.n, observed.ab.sum(0), a.vector @ b.vector.T, _sums(a, b))
         value = cosine(total, *own)
-        ends = c.interval(value, _influences(name, c, a, b, observed, value, own)) if wanted else None
+        ends, notes = _interval(name, c, a, b, observed, value, own) if wanted else (None, ())
+        notes = (LOST, *notes) if lost else notes
         drawn = None
         if nulls is not None:
             h, v, sums, na, nb = nulls
             null_own = [_own(name, m, s) for m, s in ((na, sums.aa), (nb, sums.bb))]
             drawn = cosine(LINEAR[name].total(na.n, h, v, _sums(na, nb)), *null_own)
-        out[name] = Measured(value, ends, drawn, (LOST,) if lost else ())
+        out[name] = Measured(value, ends, drawn, notes)
     return out
 
 
@@ -116,33 +119,47 @@ def _observed(c: Comparison, a: Matrices, b: Matrices, *, rows: bool) -> Sums:
     return Sums(ab, *own)
 
 
-def _influences(
+def _times(x: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The kernel of x without its diagonal, times vectors (layers, n), as (n, layers)."""
+    return np.asarray(x @ (x.T @ vectors.T.astype(x.dtype)), np.float64) - (squares(x) * vectors).T
+
+
+def _own_influences(name: str, side: Layers, m: Matrices, rows: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Influence of each example on the logarithm of each layer's statistic with itself, (n, layers)."""
+    kv = np.stack([_times(x, v[None])[:, 0] for x, v in zip(side.x, m.vector, strict=True)], axis=1)
+    d = m.vector.T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(without_mean(influence(name, Pair(rows, d, d, kv, kv))) / total)
+
+
+def _effective(own: np.ndarray, units: np.ndarray | None) -> np.ndarray:
+    """Effective number of examples (clusters), 1 / Σ s² of their shares s in a layer's statistic with itself, / n."""
+    shares = own / 2 + 1 / len(own)  # a term of an example is in two rows
+    if units is not None:
+        shares = np.stack([np.bincount(units, share) for share in shares.T], axis=1)
+    return np.asarray(1 / (len(shares) * (shares**2).sum(0)))
+
+
+def _interval(
     name: str, c: Comparison, a: Matrices, b: Matrices, h: Sums, value: np.ndarray, own: list[np.ndarray]
-) -> np.ndarray:
-    """Influence of each example on the value of each pair, (n, layers a, layers b)."""
-
-    def times(x: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """Kernel without its diagonal, times vectors (layers, n), as (n, layers)."""
-        return np.asarray(x @ (x.T @ vectors.T.astype(x.dtype)), np.float64) - (squares(x) * vectors).T
-
-    def alone(side: Layers, m: Matrices, rows: np.ndarray, total: np.ndarray) -> np.ndarray:
-        kv = np.stack([times(x, v[None])[:, 0] for x, v in zip(side.x, m.vector, strict=True)], axis=1)
-        d = m.vector.T
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return without_mean(influence(name, Pair(rows, d, d, kv, kv))) / total
-
-    ours = alone(c.a, a, h.aa, own[0])
-    theirs = ours if c.same else alone(c.b, b, h.bb, own[1])
-    la = [times(x, a.vector) for x in c.b.x]  # of each layer of b: (n, layers a)
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[str, ...]]:
+    """Intervals from the influences of each example on each pair, and what to say of them."""
+    ours = _own_influences(name, c.a, a, h.aa, own[0])
+    theirs = ours if c.same else _own_influences(name, c.b, b, h.bb, own[1])
+    la = [_times(x, a.vector) for x in c.b.x]  # of each layer of b: (n, layers a)
     out = np.empty((c.n, *value.shape))
     for i, x in enumerate(c.a.x):
         pair = Pair(
-            h.ab[:, i], a.vector[i][:, None], b.vector.T, times(x, b.vector), np.stack([v[:, i] for v in la], axis=1)
+            h.ab[:, i], a.vector[i][:, None], b.vector.T, _times(x, b.vector), np.stack([v[:, i] for v in la], axis=1)
         )
         with np.errstate(invalid="ignore", divide="ignore"):
             both = without_mean(influence(name, pair)) / np.sqrt(own[0][i] * own[1])
         out[:, i] = both - 0.5 * value[i] * (ours[:, i, None] + theirs)
-    return out
+    low, high = c.interval(value, out)
+    few = [_effective(influences, c.units) < DOMINATED for influences in (ours, theirs)]
+    if not name.startswith("rsa") or not (dominated := np.logical_or.outer(*few)).any():
+        return (low, high), ()
+    return (np.where(dominated, np.nan, low), np.where(dominated, np.nan, high)), (FEW,)
 
 
 def measure_kernels(c: Comparison, name: str) -> Measured:

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from probekit import similarity
 from probekit.errors import NonFiniteError, UsageError
+from probekit.similarity.features import read
+from probekit.similarity.inner import _effective, _own_influences
+from probekit.similarity.kernel_measures import LINEAR
 from probekit.similarity.layer_pairs import layer_pairs
+from probekit.similarity.matrices import linear
 from probekit.similarity.options import Similarity, SimilarityOptions
+from probekit.similarity.products import products, workers
 
 EVERY = {
     "cka": similarity.cka,
@@ -174,6 +179,11 @@ def test_constant_but_for_rounding():
     found = layer_pairs([lambda: x], options=SimilarityOptions(permutations=0))["cka"]
     assert np.isnan(found.value[0, 0])
     assert "same vector for all examples" in found.notes[0]
+    x = np.tile(1 + abs(row), (50, 1)) * (1 + 2**-8 * rng.integers(-1, 2, (50, 20)))  # as a bfloat16 cache rounds
+    for precision, constant in ((None, False), (2**-7, True)):
+        options = SimilarityOptions(permutations=0)
+        found = layer_pairs([lambda: x], options=options, precision=(precision,))["cka"]
+        assert np.isnan(found.value[0, 0]) == constant
 
 
 def test_intervals_stay_within_the_range_and_equal_layers_have_one():
@@ -216,6 +226,37 @@ def test_examples_of_rare_clusters_are_permuted_too():
     z = [float((one.value - one.null_mean)[0, 0] / one.null_sd[0, 0]) for one in found]
     assert abs(np.mean(z)) < 0.25  # 2.5 standard errors
     assert np.std(z) == pytest.approx(1, abs=0.3)
+
+
+def test_no_interval_of_distances_that_few_examples_decide():
+    """Normals have an interval; examples with the tails of t with 3 degrees of freedom do not, though cka has."""
+    rng = np.random.default_rng(0)
+    sides = rng.standard_normal((2, 200, 20))
+    tails = 1 / np.sqrt(rng.chisquare(3, (2, 200, 1)))
+    options = SimilarityOptions(measures=("rsa-pearson", "cka"), permutations=0)
+    for scale, heavy in ((1, False), (tails, True)):
+        x, y = sides * scale
+        found = layer_pairs([lambda: x], [lambda: y], options=options)  # noqa: B023
+        low, notes = found["rsa-pearson"].ci_low[0, 0], found["rsa-pearson"].notes
+        assert np.isnan(low) == heavy == any("no interval where" in note for note in notes)
+        assert np.isfinite(found["cka"].ci_low[0, 0])
+    w = rng.random(30)
+    assert _effective((2 * (w / w.sum() - 1 / 30))[:, None], None) == pytest.approx(w.sum() ** 2 / (w**2).sum() / 30)
+    squared = ((x[:, None] - x) ** 2).sum(2)
+    away = (squared - squared.sum() / (200 * 199)) ** 2
+    np.fill_diagonal(away, 0)
+    share = away.sum(1) / away.sum()
+    got = _shares_of(x)
+    assert got == pytest.approx(1 / (200 * (share**2).sum()))
+
+
+def _shares_of(x):
+    layers = read([lambda: x], np.arange(len(x)))
+    m = linear(layers)
+    with workers(1) as run:
+        rows = products(m, m, None, run).aa
+    total = LINEAR["rsa-pearson"].total(len(x), rows.sum(0), (m.vector**2).sum(1), m.vector.sum(1) ** 2)
+    return _effective(_own_influences("rsa-pearson", layers, m, rows, total), None)[0]
 
 
 def test_a_row_that_decides_a_direction_is_named():
