@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +17,6 @@ __all__ = ["app"]
 
 app = App(name="plot", help="Draw results as figures (PDF, SVG, EPS, PNG).")
 
-Layers, Differences, Trajectory, Mix, Domains, Relation, Transfer = map(
-    options_of, ("layers", "differences", "trajectory", "mix", "domains", "relation", "transfer")
-)
-Similarity, Dendrogram, Movement, Geometry, Gains = map(
-    options_of, ("similarity", "dendrogram", "movement", "geometry", "gains")
-)
-ALL = Parameter(name="*")
 Out = Annotated[
     list[Path] | None,
     Parameter(
@@ -31,14 +26,29 @@ Out = Annotated[
 ]
 
 
-@app.command
-def layers(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Layers, ALL] = Layers(),  # type: ignore[valid-type]
-) -> None:
+def figure(described: Callable[[], None]) -> None:
+    """Add the command that draws the kind of figure after which ``described`` is named; its docstring is the help."""
+    kind = described.__name__
+    options_type = options_of(kind)
+
+    def draw(first: str, /, *rows: str, out: Out = None, options: Any = options_type()) -> None:
+        import probekit
+        from probekit.plots.caption import caption_path
+
+        name = f"transfer-{kind}" if getattr(options, "transfer", False) else kind
+        files = tuple(out or (FIGURES / f"{name}.pdf", FIGURES / f"{name}.png"))
+        values = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
+        probekit.plot(kind, first, *rows, out=files, **values)
+        for path in (*files, *dict.fromkeys(map(caption_path, files))):
+            say(path)
+
+    draw.__annotations__["options"] = Annotated[options_type, Parameter(name="*")]
+    draw.__doc__ = described.__doc__
+    app.command(draw, name=kind)
+
+
+@figure
+def layers() -> None:
     """Plot a metric by layer, with its controls: one panel per task, one curve per model.
 
     Grey bands show the range of shuffled labels and control tasks; horizontal lines are baselines without a model. A
@@ -65,17 +75,10 @@ def layers(
     rows
         Further rows.
     """
-    _draw("layers", (first, *rows), out, options)
 
 
-@app.command
-def differences(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Differences, ALL] = Differences(),  # type: ignore[valid-type]
-) -> None:
+@figure
+def differences() -> None:
     """Plot paired differences by layer, one panel per task.
 
     The thick interval is for one layer, the thin interval for all layers at once (simultaneous).
@@ -91,17 +94,10 @@ def differences(
     rows
         Further rows.
     """
-    _draw("differences", (first, *rows), out, options)
 
 
-@app.command
-def trajectory(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Trajectory, ALL] = Trajectory(),  # type: ignore[valid-type]
-) -> None:
+@figure
+def trajectory() -> None:
     """Plot a metric by layer and training step as a heat map, one panel per task and run.
 
     Step 0 is the pretrained model; if the run saved no step 0, rows of the pretrained model without a step are used. A
@@ -126,11 +122,10 @@ def trajectory(
     rows
         Further rows.
     """
-    _draw("trajectory", (first, *rows), out, options)
 
 
-@app.command
-def mix(first: str, /, *rows: str, out: Out = None, options: Annotated[Mix, ALL] = Mix()) -> None:  # type: ignore[valid-type]
+@figure
+def mix() -> None:
     """Plot the weight of each layer in the final scalar mix: one panel per task, one curve per head.
 
     Runs that differ only in the seed are one curve, their mean, with a band from the smallest to the largest weight.
@@ -147,17 +142,10 @@ def mix(first: str, /, *rows: str, out: Out = None, options: Annotated[Mix, ALL]
     rows
         Further rows.
     """
-    _draw("mix", (first, *rows), out, options)
 
 
-@app.command
-def domains(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Domains, ALL] = Domains(),  # type: ignore[valid-type]
-) -> None:
+@figure
+def domains() -> None:
     """Plot distances between domains: heat map, dendrogram, terms that contribute most, effect of sample size.
 
     The diagonal of the heat map compares two random halves of one domain. Hatched cells are no larger than sampling
@@ -174,17 +162,10 @@ def domains(
     rows
         Further rows.
     """
-    _draw("domains", (first, *rows), out, options)
 
 
-@app.command
-def relation(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Relation, ALL] = Relation(),  # type: ignore[valid-type]
-) -> None:
+@figure
+def relation() -> None:
     """Plot metrics by domain against the distance of the domain, with their correlation.
 
     Examples:
@@ -200,17 +181,10 @@ def relation(
     rows
         Further rows.
     """
-    _draw("relation", (first, *rows), out, options)
 
 
-@app.command
-def transfer(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Transfer, ALL] = Transfer(),  # type: ignore[valid-type]
-) -> None:
+@figure
+def transfer() -> None:
     """Plot transfer between domains: the metric by training and evaluation domain, one heat map per regime.
 
     Examples:
@@ -224,17 +198,10 @@ def transfer(
     rows
         Further rows.
     """
-    _draw("transfer", (first, *rows), out, options)
 
 
-@app.command
-def similarity(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Similarity, ALL] = Similarity(),  # type: ignore[valid-type]
-) -> None:
+@figure
+def similarity() -> None:
     """Plot the similarity of all pairs of layers as heat maps, one panel per pair of models and measure.
 
     The colour scale is fixed to 0 to 1. Hatched cells are not shown to be more alike than chance (p > 0.05, corrected
@@ -256,17 +223,10 @@ def similarity(
     rows
         Further rows.
     """
-    _draw("similarity", (first, *rows), out, options)
 
 
-@app.command
-def dendrogram(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Dendrogram, ALL] = Dendrogram(),  # type: ignore[valid-type]
-) -> None:
+@figure
+def dendrogram() -> None:
     """Plot models as a tree by the similarity of their layers.
 
     The distance of two models is 1 minus the mean similarity of their same layers; clusters are joined by average
@@ -285,17 +245,10 @@ def dendrogram(
     rows
         Further rows.
     """
-    _draw("dendrogram", (first, *rows), out, options)
 
 
-@app.command
-def movement(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Movement, ALL] = Movement(),  # type: ignore[valid-type]
-) -> None:
+@figure
+def movement() -> None:
     """Plot how far each layer is from the reference: one panel per distance, one curve per model.
 
     A dotted line shows the distance to other examples, unless it is far above the curves.
@@ -313,17 +266,10 @@ def movement(
     rows
         Further rows.
     """
-    _draw("movement", (first, *rows), out, options)
 
 
-@app.command
-def gains(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Gains, ALL] = Gains(),  # type: ignore[valid-type]
-) -> None:
+@figure
+def gains() -> None:
     """Plot the gain of each layer's probe against how far the layer moved: do layers that move more learn more?
 
     Filled points differ from the reference (p <= 0.05, corrected over layers). Lines join the checkpoints of a layer.
@@ -343,17 +289,10 @@ def gains(
     rows
         Rows of probekit similarity or movement with the same models, the reference first.
     """
-    _draw("gains", (first, *rows), out, options)
 
 
-@app.command
-def geometry(
-    first: str,
-    /,
-    *rows: str,
-    out: Out = None,
-    options: Annotated[Geometry, ALL] = Geometry(),  # type: ignore[valid-type]
-) -> None:
+@figure
+def geometry() -> None:
     """Plot dimension and anisotropy by layer: one panel per measure, one curve per model.
 
     Examples:
@@ -369,18 +308,3 @@ def geometry(
     rows
         Further rows.
     """
-    _draw("geometry", (first, *rows), out, options)
-
-
-def _draw(kind: str, rows: tuple[str, ...], out: list[Path] | None, options: Any) -> None:
-    import dataclasses
-
-    import probekit
-    from probekit.plots.caption import caption_path
-
-    name = f"transfer-{kind}" if getattr(options, "transfer", False) else kind
-    files = tuple(out or (FIGURES / f"{name}.pdf", FIGURES / f"{name}.png"))
-    values = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
-    probekit.plot(kind, *rows, out=files, **values)
-    for path in (*files, *dict.fromkeys(map(caption_path, files))):
-        say(path)

@@ -18,18 +18,17 @@ from probekit.plots.gains import gain_panels, gain_rows
 from probekit.plots.layer_map import layer_map, map_panels, map_points
 from probekit.plots.layers import curve_rows, layer_curve, layer_panels
 from probekit.plots.mix import mix_panels, mix_rows, mix_weights
+from probekit.plots.movement import geometry_panels, movement_panels
 from probekit.plots.options import WIDTHS, PlotOptions
 from probekit.plots.relation import relation_panels, relation_rows
-from probekit.plots.representations import (
-    geometry_panels,
-    movement_panels,
+from probekit.plots.save import save
+from probekit.plots.similarity import (
     similarity_matrix,
     similarity_panels,
     similarity_tree,
     similarity_trees,
     similarity_values,
 )
-from probekit.plots.save import save
 from probekit.plots.trajectory import trajectory, trajectory_grids, trajectory_panels
 from probekit.plots.transfer import transfer_matrix, transfer_panels, transfer_rows, transfer_values
 

@@ -16,10 +16,10 @@ from probekit.plots.layers import INFORMATION, LAYERED, as_curves, curve_rows, k
 from probekit.plots.legends import common
 from probekit.plots.look import Look
 from probekit.plots.mix import MIX
+from probekit.plots.movement import others_drawn
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK, one_sided
 from probekit.plots.options import PlotOptions
 from probekit.plots.relation import relation_rows
-from probekit.plots.representations import others_drawn
 from probekit.plots.titles import control_title, first_line
 from probekit.plots.trajectory import trajectory_grids
 from probekit.plots.transfer import transfer_rows

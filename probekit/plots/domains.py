@@ -14,10 +14,10 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.curves import of_analyses
 from probekit.plots.legends import SMALL
 from probekit.plots.look import Look
+from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, name_cells, write_cells
 from probekit.plots.options import WIDTHS
 from probekit.plots.palette import COLOURS, INK, MARKERS
 from probekit.plots.panels import bare, new_figure, width_of
-from probekit.plots.text import wrapped
 from probekit.plots.titles import metric_title
 from probekit.rows import as_rows, make_rows
 
@@ -62,49 +62,22 @@ def domain_matrix(rows: Any, *, metric: str | None = None, level: float = 0.05, 
     UsageError
         If the rows lack the measure, or have two values for one pair.
     """
-    import matplotlib as mpl
-
     rows, metric = _of_metric(rows, metric)
     values = domain_values(rows, metric)
     names, cells = list(values.index), values.to_numpy(copy=True)
     if rows["estimator"].isin(("corrected", "null-corrected")).any():
         np.fill_diagonal(cells, np.nan)
-    ax = _axes(ax, 0.55 * len(names) + 2, 0.5 * len(names) + 1.4)
-    colours = "viridis_r" if metric_called(metric).alike else "viridis"
-    finite = np.ma.masked_invalid(cells)
-    style: dict[str, Any] = {"cmap": mpl.colormaps[colours].with_extremes(bad="white"), "aspect": "auto"}
-    image = ax.imshow(finite, vmin=min(0.0, finite.min()), **style)
+    ax = axes_or_new(ax, 0.55 * len(names) + 2, 0.5 * len(names) + 1.4)
+    low = min(0.0, np.ma.masked_invalid(cells).min())
+    image = draw_cells(ax, cells, light_is_small=metric_called(metric).alike, limits=(low, None))
     digits = ".2f" if np.max(np.abs(cells), initial=0, where=np.isfinite(cells)) >= 0.1 else ".2g"
     if len(names) <= min(WRITTEN, (width_of(ax) - 1.5) / 0.25):
-        write(ax, image, cells, digits)
-    _hatch(ax, rows, names, level)
-    ax.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
-    ax.set_yticks(range(len(names)), names, parse_math=False)
-    bare(ax, ())
-    bar = ax.figure.colorbar(image, ax=ax, pad=0.03, aspect=18)
-    bar.outline.set_visible(False)
-    bar.set_label(metric_title(metric), fontsize=8, color=INK)
-    bare(bar.ax, ())
+        write_cells(image, cells, lambda value: f"{value:{digits}}".replace("inf", "∞"))
+    noise = set(_places(names, rows[(rows["p"] > level) & (rows["target"] == "gold")]))
+    hatch_cells(ax, noise | {(j, i) for i, j in noise} if _symmetric(rows) else noise)
+    name_cells(ax, names, names)
+    colour_bar(image, metric_title(metric))
     return ax
-
-
-def _hatch(ax: Axes, rows: pd.DataFrame, names: list[str], level: float) -> None:
-    """Hatch the cells that are no larger than sampling noise."""
-    from matplotlib.patches import Rectangle
-
-    both = _symmetric(rows)
-    for i, j in _places(names, rows[(rows["p"] > level) & (rows["target"] == "gold")]):
-        for x, y in {(j, i), (i, j)} if both else {(j, i)}:
-            style: dict[str, Any] = {"facecolor": "none", "edgecolor": "white", "hatch": "////", "linewidth": 0}
-            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **style))
-
-
-def write(ax: Axes, image: Any, values: np.ndarray, digits: str) -> None:
-    """Numbers into the cells of an image, light on dark; ``digits`` is their format."""
-    for i, j in np.argwhere(~np.isnan(values)):
-        dark = np.isfinite(values[i, j]) and np.dot(image.to_rgba(values[i, j])[:3], (0.299, 0.587, 0.114)) < 0.5
-        look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7, "color": "white" if dark else INK}
-        ax.text(j, i, f"{values[i, j]:{digits}}".replace("inf", "∞"), **look)
 
 
 def domain_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
@@ -140,22 +113,9 @@ def domain_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None)
     names, values = _distances(rows)
     if len(names) < 2 or not np.isfinite(values).all():
         raise UsageError("a tree needs at least two domains and a finite distance for every pair; the rows lack some.")
-    ax = _axes(ax, 3.6, 0.3 * len(names) + 1)
+    ax = axes_or_new(ax, 3.6, 0.3 * len(names) + 1)
     draw_tree(ax, names, values, metric_title(metric))
     return ax
-
-
-def draw_tree(ax: Axes, names: list[str], values: np.ndarray, title: str) -> None:
-    """Draw a dendrogram of a matrix of distances, with average linkage; ``title`` labels the axis of distances."""
-    from scipy.cluster.hierarchy import dendrogram, linkage
-    from scipy.spatial.distance import squareform
-
-    joined = linkage(squareform(values, checks=False), method="average")
-    dendrogram(joined, labels=names, orientation="right", ax=ax, link_color_func=lambda _: COLOURS[0], leaf_font_size=8)
-    for label in ax.get_yticklabels():
-        label.set_parse_math(False)
-    ax.set_xlabel(wrapped(title, width_of(ax) - 1, 9), fontsize=9, color=INK)
-    bare(ax, ("bottom",))
 
 
 def domain_terms(rows: Any, *, top: int = 20, ax: Axes | None = None) -> Axes:
@@ -189,7 +149,7 @@ def domain_terms(rows: Any, *, top: int = 20, ax: Axes | None = None) -> Axes:
         raise UsageError(f"domain_terms draws the terms of one pair of domains, not of {len(rows) and len(pairs)}.")
     (a, b), whole = pairs.iloc[0], rows["value"].sum()
     shown = rows[rows["term"] != REST].head(top)
-    ax = _axes(ax, 3.8, 0.17 * len(shown) + 1.1)
+    ax = axes_or_new(ax, 3.8, 0.17 * len(shown) + 1.1)
     at, left = np.arange(len(shown)), (shown["mostly"] == a).to_numpy(dtype=bool)
     for some, colour, sign in ((left, COLOURS[0], -1), (~left, COLOURS[1], 1)):
         ax.barh(at[some], sign * shown["value"][some], color=colour, height=0.75)
@@ -233,7 +193,7 @@ def divergence_by_size(rows: Any, *, ax: Axes | None = None) -> Axes:
     rows = rows[rows["metric"] == SIZES].sort_values("n", kind="stable")
     if rows.empty:
         raise UsageError("these rows contain no divergence by size; expected rows of probekit domains --sizes.")
-    ax, styles = _axes(ax, 4.2, 2.8), cycle(zip(COLOURS, MARKERS, strict=True))
+    ax, styles = axes_or_new(ax, 4.2, 2.8), cycle(zip(COLOURS, MARKERS, strict=True))
     for (a, b), pair in rows.groupby(["domain_a", "domain_b"], sort=False):
         colour, marker = next(styles)
         style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
@@ -412,11 +372,3 @@ def domain_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
 
 def _places(names: list[str], rows: pd.DataFrame) -> list[tuple[int, int]]:
     return [(names.index(a), names.index(b)) for a, b in zip(rows["domain_a"], rows["domain_b"], strict=True)]
-
-
-def _axes(ax: Axes | None, width: float, height: float) -> Axes:
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        ax = plt.subplots(figsize=(width, height), layout="constrained")[1]
-    return ax

@@ -16,16 +16,12 @@ from probekit.plots.gains import gain_panels
 from probekit.plots.layers import layer_panels
 from probekit.plots.look import Look
 from probekit.plots.mix import mix_panels
+from probekit.plots.movement import geometry_panels, movement_panels
 from probekit.plots.options import COMMON, KINDS, Kind, PlotOptions, inches
 from probekit.plots.palette import INK
 from probekit.plots.relation import relation_panels, relation_rows
-from probekit.plots.representations import (
-    geometry_panels,
-    movement_panels,
-    similarity_panels,
-    similarity_trees,
-)
 from probekit.plots.save import check_files, save
+from probekit.plots.similarity import similarity_panels, similarity_trees
 from probekit.plots.text import wrapped
 from probekit.plots.trajectory import trajectory_panels
 from probekit.plots.transfer import transfer_panels, transfer_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -124,22 +124,15 @@ def relation_panels(
     """
     points, look = with_columns(points, "domain", "corpus", "x", "x_low", "x_high"), look or Look()
     width = narrower(width, look) if "trained_on" in points else width
-    if relations is not None and relations.empty:
-        relations = None
     if relations is not None:
-        relations = with_columns(relations, "corpus", "of_metric")
+        relations = None if relations.empty else with_columns(relations, "corpus", "of_metric")
     pairs = "trained_on" in points and bool((points["trained_on"] != "").any())
     name = ["trained_on", "domain"] if pairs else ["domain"]
     if (twice := points.duplicated([*PANEL, *name])).any():
         pair = " → ".join(points.loc[twice, name].iloc[0])
         raise UsageError(f"{pair} has two values; do the rows contain two seeds?")
     fit = fitting(columns, width, 1.3 * WIDE)  # names take room
-    panels = list(points.groupby(list(PANEL), sort=False))
-    if (
-        max(Counter(key[2] for key, _ in panels).values()) > fit
-    ):  # a corpus does not fit in a line: corpora side by side
-        first: dict[tuple[Any, ...], int] = {}
-        panels.sort(key=lambda panel: first.setdefault((*panel[0][:2], *panel[0][3:]), len(first)))
+    panels = _side_by_side(list(points.groupby(list(PANEL), sort=False)), fit)
     titled = [c for c in ("task", "model") if points[c].nunique() > 1]
     across = even(len(panels), fit)
     lines = 0 if relations is None else relations["metric"].nunique()
@@ -148,23 +141,43 @@ def relation_panels(
     styles = dict(zip(domains, cycle(zip(COLOURS, MARKERS, strict=True)), strict=False))
     for ax, (key, part) in zip(axes.ravel(), panels, strict=False):
         about = dict(zip(PANEL, map(str, key), strict=True))
-        _draw(ax, part, about, styles if len(name) > 1 else None)
-        correlations = [] if relations is None else [r for _, r in relations.iterrows() if _is_of(r, about)]
-        lines_above = [_correlation(r, NAMES) for r in correlations]
-        if any(inches(line, 7) > width_of(ax) - 0.6 for line in lines_above):
-            lines_above = [_correlation(r, SHORT) for r in correlations]
-        ax.text(0, 1.02, "\n".join(lines_above), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
-        series = look.shown(GAIN if metric_called(about["metric"]).derived == "difference" else about["series"])
-        title = ", ".join(filter(None, (*(shown_model(about[c]) for c in titled), series)))
-        if inches(title, 10, "bold") > width_of(ax) - 0.5:
-            title = title.replace(" ", "\n", 1)
-        ax.set_title(title, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)
+        _draw(ax, part, about, styles if pairs else None)
+        if relations is not None:
+            _print_correlations(ax, [row for _, row in relations.iterrows() if _is_of(row, about)])
+        _title_panel(ax, about, titled, lines, look)
     same_labels(list(axes.ravel()), across)
-    if len(name) > 1:
+    if pairs:
         _legend(figure, styles, look)
     else:
         _name_apart(figure)
     return figure
+
+
+def _side_by_side(
+    panels: list[tuple[tuple[Any, ...], pd.DataFrame]], fit: int
+) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """Panels with the corpora side by side, where the panels of one corpus are too many for a line."""
+    if max(Counter(key[2] for key, _ in panels).values()) <= fit:
+        return panels
+    first: dict[tuple[Any, ...], int] = {}
+    return sorted(panels, key=lambda panel: first.setdefault((*panel[0][:2], *panel[0][3:]), len(first)))
+
+
+def _print_correlations(ax: Axes, correlations: Sequence[Any]) -> None:
+    """Print the correlations above a panel, by their symbols where the names are too long."""
+    lines = [_correlation(r, NAMES) for r in correlations]
+    if any(inches(line, 7) > width_of(ax) - 0.6 for line in lines):
+        lines = [_correlation(r, SHORT) for r in correlations]
+    ax.text(0, 1.02, "\n".join(lines), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
+
+
+def _title_panel(ax: Axes, about: Mapping[str, str], titled: Sequence[str], lines: int, look: Look) -> None:
+    """Set the title of a panel, above ``lines`` lines of correlations."""
+    series = look.shown(GAIN if metric_called(about["metric"]).derived == "difference" else about["series"])
+    title = ", ".join(filter(None, (*(shown_model(about[c]) for c in titled), series)))
+    if inches(title, 10, "bold") > width_of(ax) - 0.5:
+        title = title.replace(" ", "\n", 1)
+    ax.set_title(title, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)
 
 
 def _draw(ax: Axes, part: pd.DataFrame, about: Mapping[str, str], styles: Mapping[str, tuple[str, str]] | None) -> None:

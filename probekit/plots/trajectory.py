@@ -15,9 +15,10 @@ from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_
 from probekit.plots.layer_axes import SMALL
 from probekit.plots.layers import INFORMATION, LAYERED, as_curves, of_metric
 from probekit.plots.look import Look
+from probekit.plots.matrix import colour_bar
 from probekit.plots.noise import controls_by_layer, not_above_noise
 from probekit.plots.palette import INK
-from probekit.plots.panels import bare, dress, legend, one_axes, panels, width_of
+from probekit.plots.panels import dress, legend, one_axes, panels, width_of
 from probekit.plots.titles import metric_title
 
 if TYPE_CHECKING:
@@ -275,12 +276,9 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look 
     at, names = _ticks([name for name in grid.layers if name != FINAL], 40, wide=2)
     norm = ["norm"] * (grid.layers[-1] == FINAL)
     ax.set_yticks(grid.at[at + [-1] * len(norm)], names + norm)
-    bar = ax.figure.colorbar(mesh, ax=ax, pad=0.03, aspect=18)
-    bar.outline.set_visible(False)
     reference = rows["reference"].dropna().unique().tolist() if "reference" in rows else []
     to = f"\n(reference: {look.shown(shown_label(reference[0]))})" if len(reference) == 1 else ""
-    bar.set_label(metric_title(metric).partition("\n")[0] + to if to else metric_title(metric), fontsize=8, color=INK)
-    bare(bar.ax, ())
+    colour_bar(mesh, metric_title(metric).partition("\n")[0] + to if to else metric_title(metric))
 
 
 def _hatch(ax: Axes, grid: Grid) -> None:

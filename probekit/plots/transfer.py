@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from probekit.display import shown_model
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.domains import WRITTEN, write
+from probekit.plots.domains import WRITTEN
 from probekit.plots.look import Look
+from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, name_cells, write_cells
 from probekit.plots.palette import COLOURS, INK
-from probekit.plots.panels import bare, even, fitting, grid, same_labels, width_of
+from probekit.plots.panels import even, fitting, grid, same_labels, width_of
 from probekit.plots.relation import is_derived, of_study, with_columns
 from probekit.plots.titles import metric_title
 
@@ -63,36 +62,29 @@ def transfer_matrix(
     UsageError
         For several regimes, a metric that the rows lack, and two values for one pair.
     """
-    import matplotlib as mpl
     from matplotlib.patches import Rectangle
 
     rows, metric = _of_metric(rows, metric)
     cells = transfer_values(rows)
     down, columns, values = list(cells.index), list(cells.columns), cells.to_numpy()
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        ax = plt.subplots(figsize=(CELL * len(columns) + 2.2, 0.5 * len(down) + 1.4), layout="constrained")[1]
+    ax = axes_or_new(ax, CELL * len(columns) + 2.2, 0.5 * len(down) + 1.4)
     lower = metric_called(metric).better == "lower"
-    colours = mpl.colormaps["viridis_r" if lower else "viridis"].with_extremes(bad="white")
-    low, high = limits or (None, None)
-    image = ax.imshow(np.ma.masked_invalid(values), cmap=colours, vmin=low, vmax=high, aspect="auto")
+    image = draw_cells(ax, values, light_is_small=lower, limits=limits or (None, None))
     cell = (width_of(ax) - NAMED_SIDE - BAR / 2) / len(columns)
     if max(values.shape) <= WRITTEN and cell > 0.24:
-        write(ax, image, values, ".3f" if cell > 0.33 else ".2f")
+        digits = ".3f" if cell > 0.33 else ".2f"
+        write_cells(image, values, lambda value: f"{value:{digits}}")
     for i, name in enumerate(down):
         if name in columns:
             at = (columns.index(name) - 0.46, i - 0.46)
             ax.add_patch(Rectangle(at, 0.92, 0.92, facecolor="none", edgecolor=COLOURS[1], linewidth=1.6))
-    ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
-    ax.set_yticks(range(len(down)), down, parse_math=False)
+    name_cells(ax, down, columns)
     ax.set_xlabel("Evaluated on", fontsize=9, color=INK)
     ax.set_ylabel("Trained on", fontsize=9, color=INK)
     title = rows["series"].iloc[0]
     ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
-    bare(ax, ())
     if limits is None:
-        _bar(ax.figure, image, metric, ax)
+        colour_bar(image, metric_title(metric))
     return ax
 
 
@@ -177,19 +169,12 @@ def transfer_panels(
         if i + beside < len(parts):
             ax.set_xlabel("")
     same_labels(axes, beside)
-    _bar(figure, axes[0].images[0], metric, axes)
+    colour_bar(axes[0].images[0], metric_title(metric), axes)
     return figure
 
 
 def _names(ax: Axes) -> list[str]:
     return [label.get_text() for label in ax.get_yticklabels()]
-
-
-def _bar(figure: Any, image: Any, metric: str, of: Any) -> None:
-    bar = figure.colorbar(image, ax=of, pad=0.03, aspect=18)
-    bar.outline.set_visible(False)
-    bar.set_label(metric_title(metric), fontsize=8, color=INK)
-    bare(bar.ax, ())
 
 
 def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:

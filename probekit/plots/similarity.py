@@ -1,4 +1,4 @@
-"""Similarity of layers as heat maps and trees; movement and geometry as curves by layer."""
+"""Similarity of layers as heat maps, and of models as trees."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import numpy as np
 from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.curves import CurveStyles, of_analyses, plot_rows
-from probekit.plots.domains import draw_tree, write
-from probekit.plots.layer_axes import draw_layers
-from probekit.plots.layers import as_curves, curve_rows, gold_of
+from probekit.plots.curves import of_analyses, plot_rows
 from probekit.plots.look import Look
+from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, write_cells
 from probekit.plots.palette import INK
-from probekit.plots.panels import bare, dress, new_figure, panels, width_of
+from probekit.plots.panels import dress, new_figure, panels, width_of
 from probekit.plots.titles import metric_title
 from probekit.rows import called, layer_labels
 
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "geometry_panels",
-    "movement_panels",
-    "others_drawn",
     "similarity_matrix",
     "similarity_panels",
     "similarity_tree",
@@ -37,7 +32,6 @@ __all__ = [
 ]
 
 WRITTEN = 13  # layers, up to which the cells show numbers
-LESS = ("rank", "mean-cosine-without-top")
 NOT_SHOWN = "not more alike than chance"
 PAIR = ("model", "checkpoint", "step", "representation", "model_b", "checkpoint_b", "step_b", "representation_b")
 
@@ -77,10 +71,7 @@ def similarity_matrix(rows: Any, *, metric: str | None = None, level: float = 0.
             f"similarity_matrix draws one pair of models, but the rows have {many.size}; use similarity_panels, or "
             "probekit plot similarity."
         )
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        ax = plt.subplots(figsize=(3.6, 3.2), layout="constrained")[1]
+    ax = axes_or_new(ax, 3.6, 3.2)
     _draw_matrix(ax, rows, level, Look())
     return ax
 
@@ -201,26 +192,13 @@ def _matrix(rows: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look) -> None:
-    import matplotlib as mpl
-    from matplotlib.patches import Rectangle
-
     cells, metric = _matrix(rows, "value"), metric_called(str(rows["metric"].iloc[0]))
     values = cells.to_numpy(dtype=float)
-    high = 1.0 if metric.alike else float(metric.range[1])
-    colours = mpl.colormaps["viridis" if metric.alike else "viridis_r"].with_extremes(bad="white")
-    image = ax.imshow(np.ma.masked_invalid(values), cmap=colours, vmin=0, vmax=high, origin="lower", aspect="auto")
+    limits = (0.0, 1.0 if metric.alike else float(metric.range[1]))
+    image = draw_cells(ax, values, light_is_small=not metric.alike, limits=limits, from_below=True)
     if max(values.shape) <= min(WRITTEN, (width_of(ax) - 1.1) / 0.16):
-        short = np.vectorize(lambda v: f"{v:.2f}".replace("0.", ".", 1) if abs(v) < 0.995 else f"{v:.1f}")
-        write(ax, image, values, ".2f")
-        for text, label in zip(ax.texts, short(values[~np.isnan(values)]), strict=True):
-            text.set(text=label, fontsize=6)
-    noise = _matrix(rows, "p_adjusted").to_numpy(dtype=float) > level
-    for i, j in np.argwhere(noise):
-        style: dict[str, Any] = {"facecolor": "none", "edgecolor": ("white", 0.7), "hatch": "////", "linewidth": 0}
-        ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, **style))
-    if noise.any():
-        style = {"facecolor": "#555555", "edgecolor": "white", "hatch": "////", "linewidth": 0}
-        ax.add_patch(Rectangle((0, 0), 0, 0, label=NOT_SHOWN, **style))
+        write_cells(image, values, _short, size=6)
+    hatch_cells(ax, np.argwhere(_matrix(rows, "p_adjusted").to_numpy(dtype=float) > level), NOT_SHOWN)
     dress(ax, rows, ylabel="Layer", how=look.shown(str(rows["pair"].iloc[0])), look=look)
     for text in ax.texts:
         text.set_in_layout(False)
@@ -232,10 +210,12 @@ def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look) -> None
     for names, ticks in ((list(cells.columns), ax.set_xticks), (list(cells.index), ax.set_yticks)):
         step = -(-len(names) // 14)
         ticks(range(0, len(names), step), ["norm" if n == "final_norm" else n for n in names[::step]])
-    bar = ax.figure.colorbar(image, ax=ax, pad=0.03, aspect=18)
-    bar.outline.set_visible(False)
-    bar.set_label(metric_title(metric.name), fontsize=8, color=INK)
-    bare(bar.ax, ())
+    colour_bar(image, metric_title(metric.name))
+
+
+def _short(value: float) -> str:
+    """Two digits: ".25", "1.0"."""
+    return f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 0.995 else f"{value:.1f}"
 
 
 def similarity_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
@@ -266,31 +246,36 @@ def similarity_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = N
     """
     rows = _of_similarity(plot_rows(rows), metric)
     measure = metric_called(str(rows["metric"].iloc[0]))
+    names, distances = _distances(rows, alike=bool(measure.alike))
+    if len(names) < 3:
+        raise UsageError(f"a tree needs three or more models, not {len(names)}.")
+    ax = axes_or_new(ax, 4.2, 0.3 * len(names) + 1)
+    title = f"1 − mean {measure.title} of the same layers" if measure.alike else measure.title
+    draw_tree(ax, names, distances, title)
+    return ax
+
+
+def _distances(rows: pd.DataFrame, *, alike: bool) -> tuple[list[str], np.ndarray]:
+    """The names of models, and the mean distances of their same layers."""
     same = rows[rows["layer_name"] == rows["layer_b_name"]]
     names: dict[str, int] = {}
     shared = [c for c in ("model", "representation") if len({*rows[c], *rows[f"{c}_b"]}) == 1]
-    found: dict[tuple[int, int], list[float]] = {}
+    values: dict[tuple[int, int], list[float]] = {}
     for row in same.to_dict("records"):
         a, b = (_named({c: "" if c in shared else row[c + end] for c in PAIR[:4]}) for end in ("", "_b"))
         if a != b:
-            pair = sorted((names.setdefault(a, len(names)), names.setdefault(b, len(names))))
-            found.setdefault((pair[0], pair[1]), []).append(row["value"])
-    far = np.zeros((len(names), len(names)))
-    for i, j in np.argwhere(np.triu(np.ones_like(far), 1)):
-        if not np.isfinite(mean := np.mean(found.get((i, j), [np.nan]))):
+            first, second = sorted((names.setdefault(a, len(names)), names.setdefault(b, len(names))))
+            values.setdefault((first, second), []).append(row["value"])
+    distances = np.zeros((len(names), len(names)))
+    for i, j in zip(*np.triu_indices(len(names), 1), strict=True):
+        mean = np.mean(values.get((int(i), int(j)), [np.nan]))
+        if not np.isfinite(mean):
             raise UsageError(
                 "a tree needs a value for every pair of models; compare all pairs: probekit similarity A.h5 B.h5 C.h5 "
                 "… --against all."
             )
-        far[i, j] = far[j, i] = max(0.0, float(1 - mean if measure.alike else mean))
-    if len(names) < 3:
-        raise UsageError(f"a tree needs three or more models, not {len(names)}.")
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        ax = plt.subplots(figsize=(4.2, 0.3 * len(names) + 1), layout="constrained")[1]
-    draw_tree(ax, list(names), far, f"1 − mean {measure.title} of the same layers" if measure.alike else measure.title)
-    return ax
+        distances[i, j] = distances[j, i] = max(0.0, float(1 - mean if alike else mean))
+    return list(names), distances
 
 
 def similarity_trees(
@@ -321,78 +306,3 @@ def similarity_trees(
         similarity_tree(part, metric=metric, ax=ax)
         ax.set_title(look.task(str(part["task"].iloc[0])), loc="left", fontsize=10, fontweight="bold", color=INK)
     return figure
-
-
-def movement_panels(
-    rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None, look: Look | None = None
-) -> Figure:
-    """Draw how far each layer moved: a panel per distance and task, a curve per model.
-
-    Parameters
-    ----------
-    rows : DataFrame, Result or path
-        Rows of :func:`probekit.movement`.
-    metric : str, optional
-        By default all distances.
-    columns, width, look
-        As in :func:`layer_panels`.
-
-    Returns
-    -------
-    Figure
-        Not shown and not saved. A dotted line shows the mean distance to *other* examples where it is not more than
-        three times the largest value.
-    """
-    return _metric_panels(rows, "movement", metric, columns, width, look)
-
-
-def geometry_panels(
-    rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None, look: Look | None = None
-) -> Figure:
-    """Draw rank, dimension and anisotropy by layer: a panel per measure and task, a curve per model.
-
-    Parameters
-    ----------
-    rows : DataFrame, Result or path
-        Rows of :func:`probekit.geometry`.
-    metric : str, optional
-        By default participation ratio, intrinsic dimension and mean cosine. The rank says little, and the mean cosine
-        without the top is near 0 by construction.
-    columns, width, look
-        As in :func:`layer_panels`.
-
-    Returns
-    -------
-    Figure
-        Not shown and not saved.
-    """
-    return _metric_panels(rows, "geometry", metric, columns, width, look)
-
-
-def _metric_panels(
-    rows: Any, analysis: str, metric: str | None, columns: int, width: float | None, look: Look | None
-) -> Figure:
-    rows = as_curves(plot_rows(rows))
-    rows = rows[rows["analysis"] == analysis]
-    if rows.empty:
-        raise UsageError(f"there are no rows of probekit {analysis} to draw.")
-    if metric is not None and metric not in set(rows["metric"]):
-        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(rows['metric'].unique())}.")
-    rows = rows[rows["metric"] == metric] if metric else rows[~rows["metric"].isin(LESS)]
-    rows = rows.assign(panel=rows["metric"])
-    figure, drawn = panels(rows, columns, 2.35, by="panel", width=width, look=look)
-    styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
-    for ax, part in drawn:
-        draw_layers(ax, curve_rows(part, styles=styles), styles, look=look)
-        if len(others := others_drawn(part)):
-            at = others.index.to_numpy(dtype=float)
-            ax.plot(at, others, color="#4D4D4D", linestyle=":", label="other examples", zorder=1.6)
-    return figure
-
-
-def others_drawn(rows: pd.DataFrame) -> pd.Series:
-    """The mean distance to other examples by layer; empty if it would flatten the curves."""
-    import pandas as pd
-
-    others = rows.groupby("layer", sort=True)["others"].mean() if "others" in rows else pd.Series(dtype=float)
-    return others if others.notna().any() and others.max() <= 3 * rows["value"].max() else others.iloc[:0]
