@@ -298,7 +298,9 @@ def test_words_of_comparisons():
     assert "no layer is shown to differ from layer 0" in sentences(same)[0]
     tuned = probed([2.5, 2.5], about=ABOUT | {"checkpoint": "toy.0", "regime": "fine-tune"})[1]
     states = compare_predictions(tuned, probed([0, 0])[1], options=CompareOptions(resamples=200))
-    assert "m (fine-tuned): layers 0 and 1 are better than m (pretrained) by accuracy" in sentences(states)[0]
+    assert (
+        "m (fine-tuned, run toy.0): layers 0 and 1 are better than m (pretrained) by accuracy" in sentences(states)[0]
+    )
 
 
 def test_a_pretrained_curve_next_to_its_checkpoints_is_named():

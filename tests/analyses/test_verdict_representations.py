@@ -58,8 +58,20 @@ def test_two_layers_that_are_more_alike_than_any_same_layers_are_named():
 
 def test_runs_are_told_apart_by_their_names():
     tuned, shuffled = sentences(pd.concat([similar([1, 0.9], run="tuned"), similar([1, 0.9], run="shuffled")]))
-    assert tuned.startswith("toy: m and m (tuned) at step 9: ")
-    assert shuffled.startswith("toy: m and m (shuffled) at step 9: ")
+    assert tuned.startswith("toy: m and m (fine-tuned, run tuned) at step 9: ")
+    assert shuffled.startswith("toy: m and m (fine-tuned, run shuffled) at step 9: ")
+    other = sentences(pd.concat([similar([1, 0.9], run="tuned"), similar([1, 0.9], run="shuffled", step=20)]))[1]
+    assert other.startswith("toy: m and m (fine-tuned, run shuffled) at step 20: ")
+
+
+def test_models_in_folders_of_one_name_are_told_apart_by_their_paths():
+    one, two = similar([1, 0.9]).assign(model_b="a/best"), similar([1, 0.9]).assign(model_b="b/best")
+    assert [text.split(":")[1] for text in sentences(pd.concat([one, two]))] == [
+        " m and a/best (fine-tuned, run run) at step 9", " m and b/best (fine-tuned, run run) at step 9",
+    ]  # fmt: skip
+    assert sentences(one)[0].startswith("toy: m and best (fine-tuned) at step 9: ")
+    poolings = similar([1, 0.9], itself=True).assign(representation_b="first")
+    assert sentences(poolings)[0].startswith("toy: m, mean and m, first: layer 0 has the largest same-layer value")
 
 
 def test_all_pairs_of_four_models_are_summarised():
@@ -67,9 +79,9 @@ def test_all_pairs_of_four_models_are_summarised():
     pairs = [(x, y) for i, x in enumerate(runs) for y in runs[i + 1 :]]
     every = pd.concat([similar([0.9 - 0.1 * i, 0.5], start=x, run=y) for i, (x, y) in enumerate(pairs)])
     assert sentences(every) == (
-        "toy: of 6 pairs of models m (a) and m (b) at step 9 have the largest mean CKA of the same layers (.700), "
-        "m (c) and m (d) at step 9 the smallest (.450); all 12 same-layer pairs are more alike than chance (p adjusted "
-        "over 24 pairs of layers ≤ .001).",
+        "toy: of 6 pairs of models m (a) and m (fine-tuned, run b) at step 9 have the largest mean CKA of the same "
+        "layers (.700), m (c) and m (fine-tuned, run d) at step 9 the smallest (.450); all 12 same-layer pairs are "
+        "more alike than chance (p adjusted over 24 pairs of layers ≤ .001).",
     )
 
 

@@ -146,17 +146,21 @@ def names(curves: Sequence[Curve]) -> list[str]:
     ]
     varying = [c for c in SHOWN if len({one[c] for one in cells}) > 1]
     show = {"step": "step {}".format, "seed": "seed {}".format, "model": shown_model, "checkpoint": _checkpoint}
+    if len({shown_model(one["model"]) for one in cells}) < len({one["model"] for one in cells}):
+        del show["model"]  # two folders of one name
     labels = [[show.get(c, str)(one[c]) for c in varying if one[c]] for one in cells]
     if "checkpoint" in varying:  # next to its checkpoints, a model itself is named as well
         labels = [parts or ["pretrained"] for parts in labels]
     return [f"{', '.join(parts)}: " if parts else "" for parts in labels]
 
 
-def named(curve: Curve) -> str:
-    """The model of a curve and its state: "MiniLM (fine-tuned)", "MiniLM (step-100)", "MiniLM"."""
-    head = {c: "" if (v := str(curve.head.get(c, ""))) in ("<NA>", "nan", "None") else v for c in SHOWN}
-    state = "fine-tuned" if head["regime"] == "fine-tune" else _checkpoint(head["checkpoint"])
-    return model_in(head["model"], state)
+def named(head: Mapping[Any, Any], *, run: bool = False) -> str:
+    """A model and its state: "MiniLM (fine-tuned)", "MiniLM (step-100)", "MiniLM"; also with the name of its run."""
+    head = {c: "" if (v := str(head.get(c, ""))) in ("<NA>", "nan", "None") else v for c in SHOWN}
+    tuned, checkpoint = head["regime"] == "fine-tune", head["checkpoint"]
+    if tuned and run and checkpoint:
+        return model_in(head["model"], "fine-tuned", f"run {checkpoint}")
+    return model_in(head["model"], "fine-tuned" if tuned else _checkpoint(checkpoint))
 
 
 def model_in(model: str, *states: str) -> str:

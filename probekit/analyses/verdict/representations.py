@@ -10,6 +10,7 @@ import numpy as np
 
 from probekit.analyses.verdict.curves import FEW, Curve, named, names
 from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers, number
+from probekit.display import shown_model
 from probekit.metrics import Metric
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels, layer_order
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["geometry", "movement", "similarity"]
 
+Key = tuple[str, ...]
 SIDE = ("model", "checkpoint", "step", "representation", "regime", "head", "variant", "seed")
 TITLES = {"cka": "CKA", "svcca": "SVCCA", "pwcca": "PWCCA"}
 SPOKEN = {
@@ -39,23 +41,20 @@ def similarity(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[st
     rows = rows.assign(a=layer_labels(rows), b=layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"])))
     keys = [c for c in (*SIDE, *(f"{c}_b" for c in SIDE)) if c in rows]
     pairs = [part for _, part in rows.groupby([rows[c].astype("string").fillna("") for c in keys], sort=False)]
-    metric, several = metric_called(str(rows["metric"].iloc[0])), len(pairs)
-    states = [_state(part, end) for part in pairs for end in ("", "_b")]
-    runs = len({head["checkpoint"] for head in states if str(head["regime"]) == "fine-tune"}) > 1
-    firsts = {tuple(_head(part, "").items()) for part in pairs}
-    if several > FEW and len(firsts) > 1 and (text := _overview(pairs, metric, len(rows), runs=runs)):
+    metric, several, called = metric_called(str(rows["metric"].iloc[0])), len(pairs), _names(pairs)
+    firsts = {_key(_state(part, "")) for part in pairs}
+    if several > FEW and len(firsts) > 1 and (text := _overview(pairs, metric, len(rows), called)):
         yield text
         return
     for part in pairs if several <= FEW else pairs[-1:]:
-        a, b = (_model(part, end, runs=runs) for end in ("", "_b"))
-        itself = _head(part, "") == _head(part, "_b")
-        prefix = f"{a}: " if itself else f"{a} and {b}: "
+        a, b = (_key(_state(part, end)) for end in ("", "_b"))
+        prefix = f"{called[a]}: " if a == b else f"{called[a]} and {called[b]}: "
         if several > FEW:
             prefix = f"the last of {several} pairs, {prefix}"
-        yield prefix + (_itself(part, metric) if itself else _two(part, metric, len(rows)))
+        yield prefix + (_itself(part, metric) if a == b else _two(part, metric, len(rows)))
 
 
-def _overview(pairs: Sequence[pd.DataFrame], metric: Metric, tests: int, *, runs: bool) -> str:
+def _overview(pairs: Sequence[pd.DataFrame], metric: Metric, tests: int, called: Mapping[Key, str]) -> str:
     """Of many pairs of models those with the largest and the smallest mean of the same layers; "" without any."""
     import pandas as pd
 
@@ -63,14 +62,10 @@ def _overview(pairs: Sequence[pd.DataFrame], metric: Metric, tests: int, *, runs
     same = sorted((part for part in same if len(part)), key=lambda part: float(part["value"].mean()), reverse=True)
     if not same:
         return ""
-    high, low = (f"{_model(part, '', runs=runs)} and {_model(part, '_b', runs=runs)}" for part in (same[0], same[-1]))
+    high, low = (" and ".join(called[_key(_state(part, end))] for end in ("", "_b")) for part in (same[0], same[-1]))
     mean = [number(part["value"].mean()) for part in (same[0], same[-1])]
     text = f"of {len(pairs)} pairs of models {high} have the largest mean {_spoken(metric)} of the same layers"
     return f"{text} ({mean[0]}), {low} the smallest ({mean[1]}); {_chance(pd.concat(same), tests, count=True)}"
-
-
-def _head(rows: pd.DataFrame, end: str) -> dict[str, str]:
-    return {c: str(rows[c + end].iloc[0]) for c in ("model", "checkpoint", "step") if c + end in rows}
 
 
 def _state(rows: pd.DataFrame, end: str) -> dict[str, Any]:
@@ -79,12 +74,28 @@ def _state(rows: pd.DataFrame, end: str) -> dict[str, Any]:
     return head | {"regime": "", "checkpoint": ""} if str(head["step"]) == "0" else head
 
 
-def _model(rows: pd.DataFrame, end: str, *, runs: bool) -> str:
-    """A model and its state; with several runs, by the name of the run."""
-    head = _state(rows, end)
-    step = str(head["step"])
-    name = named(Curve(head | ({"regime": ""} if runs else {}), rows, [], np.empty(0), np.empty(0)))
-    return name if step in ("<NA>", "nan", "None", "") else f"{name} at step {int(head['step']):,}"
+def _key(state: Mapping[str, Any]) -> Key:
+    return tuple(str(state[c]) for c in ("model", "checkpoint", "representation", "step"))
+
+
+def _names(pairs: Sequence[pd.DataFrame]) -> dict[Key, str]:
+    """The names of all models: with the run, the path and the pooling where they are equal without."""
+    states = {_key(state): state for part in pairs for end in ("", "_b") for state in (_state(part, end),)}
+    found: dict[Key, str] = {}
+    for details in range(4):
+        found = {key: _named(state, details) for key, state in states.items()}
+        if len(set(found.values())) == len({(name, key[:-1]) for key, name in found.items()}):
+            break
+    steps = {key: "" if key[-1] in ("<NA>", "nan", "None", "") else f" at step {int(key[-1]):,}" for key in found}
+    return {key: name + steps[key] for key, name in found.items()}
+
+
+def _named(state: Mapping[str, Any], details: int) -> str:
+    """A model and its state, with so many of the details run, path and pooling."""
+    name, model = named(state, run=details > 0), str(state["model"])
+    if details > 1:
+        name = name.replace(shown_model(model), model, 1)
+    return f"{name}, {state['representation']}" if details > 2 and state["representation"] else name
 
 
 def _two(rows: pd.DataFrame, metric: Metric, tests: int) -> str:
