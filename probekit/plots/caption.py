@@ -16,7 +16,7 @@ from probekit.plots.layers import INFORMATION, LAYERED, as_curves, curve_rows, k
 from probekit.plots.legends import common
 from probekit.plots.look import Look
 from probekit.plots.mix import MIX
-from probekit.plots.movement import others_drawn
+from probekit.plots.movement import drawn_rows, others_drawn
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK, one_sided
 from probekit.plots.options import PlotOptions
 from probekit.plots.relation import relation_rows
@@ -243,15 +243,25 @@ def _dendrogram(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterat
     yield from _sizes(rows)
 
 
-def _by_metric(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
-    rows = as_curves(rows[rows["analysis"].isin(("movement", "geometry"))])
-    rows = rows[rows["metric"] == options.metric] if options.metric else rows
+def _movement(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    rows = drawn_rows(rows, "movement", options.metric)
     yield from _measured(rows, look)
-    if "against" in rows:
-        yield f"Reference: {listed(look.shown(shown_label(name)) for name in rows['against'].unique())}."
-        parts = [part for _, part in rows.groupby(["task", "metric"], sort=False)]
-        if any(len(others_drawn(part)) for part in parts):
-            yield "Dotted lines: mean distance to the reference vectors of other examples."
+    yield f"Reference: {listed(look.shown(name) for name in rows['reference'].unique())}."
+    if any(len(others_drawn(part)) for _, part in rows.groupby(["task", "metric"], sort=False)):
+        yield (
+            "Dotted lines: mean distance to the reference vectors of other examples, which is that of a vector without "
+            "any trace of its own reference."
+        )
+    yield from _intervals(rows, look)
+
+
+def _geometry(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    rows = drawn_rows(rows, "geometry", options.metric)
+    yield from _measured(rows, look)
+    yield from _intervals(rows, look)
+
+
+def _intervals(rows: pd.DataFrame, look: Look) -> Iterator[str]:
     if rows["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
 
@@ -295,7 +305,7 @@ DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] =
     "transfer": _transfer,
     "similarity": _similarity,
     "dendrogram": _dendrogram,
-    "movement": _by_metric,
-    "geometry": _by_metric,
+    "movement": _movement,
+    "geometry": _geometry,
     "gains": _gains,
 }

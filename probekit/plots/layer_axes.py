@@ -15,7 +15,7 @@ from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK, one_sided
 from probekit.plots.palette import INK
 from probekit.plots.panels import Scale, dress
 from probekit.plots.summary_strip import draw_summary
-from probekit.plots.titles import metric_title
+from probekit.plots.titles import metric_title, reference_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,8 @@ def draw_layers(
         ax.update_datalim([(0, 0), (0, SMALL)])
     bound = information and "shown_high" in gold and gold["shown_high"].notna().any()
     title = metric_title(metric.name).replace(" (", ",\nlower bound (") if bound else metric_title(metric.name)
-    dress(ax, points, ylabel=title, how=how[0] if information and len(how) == 1 else "", look=look)
+    subtitle = str(how[0]) if information and len(how) == 1 else reference_title(gold, look)
+    dress(ax, points, ylabel=title, how=subtitle, look=look)
     scale.set(ax)
     if summary is not None:
         draw_summary(ax, summary, gold, styles)

@@ -252,10 +252,16 @@ def as_curves(rows: pd.DataFrame) -> pd.DataFrame:
     if len(moved := rows[analysis == "movement"]) and "example" in moved:
         derived = moved["metric"].map(lambda name: bool(metric_called(name).derived))
         moved = moved[moved["example"].fillna("").eq("") & moved["label"].fillna("").eq("") & ~derived]
-        parts.append(moved.assign(reference=moved["against"]) if "against" in moved else moved)
+        parts.append(moved.assign(reference=_references(moved)) if "against" in moved else moved)
     if len(alike := rows[analysis == "similarity"]) and "layer_b" in alike:
         parts.append(_same_layers(alike))
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+
+
+def _references(moved: pd.DataFrame) -> list[str]:
+    """The reference models of rows of movement, without the pooling, which is that of the row."""
+    pairs = zip(moved["against"], moved["representation"], strict=True)
+    return [str(against).removesuffix(f", {pooling}") for against, pooling in pairs]
 
 
 SECOND = (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["geometry_panels", "movement_panels", "others_drawn"]
+__all__ = ["drawn_rows", "geometry_panels", "movement_panels", "others_drawn"]
 
 LESS = ("rank", "mean-cosine-without-top")
 """Measures of geometry that are drawn only if named."""
@@ -70,13 +70,7 @@ def geometry_panels(
 def _metric_panels(
     rows: Any, analysis: str, metric: str | None, columns: int, width: float | None, look: Look | None
 ) -> Figure:
-    rows = as_curves(plot_rows(rows))
-    rows = rows[rows["analysis"] == analysis]
-    if rows.empty:
-        raise UsageError(f"there are no rows of probekit {analysis} to draw.")
-    if metric is not None and metric not in set(rows["metric"]):
-        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(rows['metric'].unique())}.")
-    rows = rows[rows["metric"] == metric] if metric else rows[~rows["metric"].isin(LESS)]
+    rows = drawn_rows(rows, analysis, metric)
     rows = rows.assign(panel=rows["metric"])
     figure, drawn = panels(rows, columns, 2.35, by="panel", width=width, look=look)
     styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
@@ -86,6 +80,17 @@ def _metric_panels(
             at = others.index.to_numpy(dtype=float)
             ax.plot(at, others, color="#4D4D4D", linestyle=":", label="other examples", zorder=1.6)
     return figure
+
+
+def drawn_rows(rows: Any, analysis: str, metric: str | None) -> pd.DataFrame:
+    """The rows of movement or geometry that are drawn; raises UsageError without any."""
+    rows = as_curves(plot_rows(rows))
+    rows = rows[rows["analysis"] == analysis]
+    if rows.empty:
+        raise UsageError(f"there are no rows of probekit {analysis} to draw.")
+    if metric is not None and metric not in set(rows["metric"]):
+        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(rows['metric'].unique())}.")
+    return rows[rows["metric"] == metric] if metric else rows[~rows["metric"].isin(LESS)]
 
 
 def others_drawn(rows: pd.DataFrame) -> pd.Series:

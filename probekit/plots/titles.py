@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from probekit.metrics import metric as metric_called
+from typing import TYPE_CHECKING
 
-__all__ = ["band_title", "control_title", "first_line", "metric_title"]
+from probekit.metrics import metric as metric_called
+from probekit.plots.look import Look
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["band_title", "control_title", "first_line", "metric_title", "reference_title"]
 
 CONTROLS = {
     "shuffled": "shuffled labels",
@@ -42,3 +48,14 @@ def band_title(name: str) -> str:
     """The name of a control in a legend, with a description of its labels."""
     title = control_title(name).replace("-", " ")
     return f"{title} (random tags by word type)" if name == "control-task" else title
+
+
+def reference_title(rows: pd.DataFrame, look: Look) -> str:
+    """What the model of some rows is compared with: "similarity to MiniLM", "distance from step 0"; "" for probes."""
+    references = rows["reference"].dropna().unique().tolist() if "reference" in rows else []
+    if len(references) != 1:
+        return ""
+    runs = {", ".join(filter(None, pair)) for pair in zip(rows["model"], rows["checkpoint"], strict=True)}
+    same_run = f"{runs.pop()}, " if len(runs) == 1 else ""
+    word = "similarity to" if metric_called(str(rows["metric"].iloc[0])).alike else "distance from"
+    return f"{word} {look.shown(references[0].removeprefix(same_run))}"

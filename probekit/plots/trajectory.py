@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
@@ -19,7 +18,7 @@ from probekit.plots.matrix import colour_bar
 from probekit.plots.noise import controls_by_layer, not_above_noise
 from probekit.plots.palette import INK
 from probekit.plots.panels import dress, legend, one_axes, panels, width_of
-from probekit.plots.titles import metric_title
+from probekit.plots.titles import metric_title, reference_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -266,7 +265,9 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look 
         ax.axvline(0.5, **apart)
     if grid.layers[-1] == FINAL:
         ax.axhline(grid.edges[-2], **apart)
-    dress(ax, rows, ylabel="Layer", how=look.shown(rows["panel"].iloc[0]), look=look)
+    run = look.shown(rows["panel"].iloc[0])
+    compared = reference_title(rows, look)
+    dress(ax, rows, ylabel="Layer", how=f"{run}, {compared}" if compared else run, look=look)
     for text in ax.texts:  # text may extend over the colour bar without narrowing the map
         text.set_in_layout(False)
     ax.grid(visible=False)
@@ -276,9 +277,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look 
     at, names = _ticks([name for name in grid.layers if name != FINAL], 40, wide=2)
     norm = ["norm"] * (grid.layers[-1] == FINAL)
     ax.set_yticks(grid.at[at + [-1] * len(norm)], names + norm)
-    reference = rows["reference"].dropna().unique().tolist() if "reference" in rows else []
-    to = f"\n(reference: {look.shown(shown_label(reference[0]))})" if len(reference) == 1 else ""
-    colour_bar(mesh, metric_title(metric).partition("\n")[0] + to if to else metric_title(metric))
+    colour_bar(mesh, metric_title(metric))
 
 
 def _hatch(ax: Axes, grid: Grid) -> None:

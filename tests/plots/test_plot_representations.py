@@ -100,7 +100,9 @@ def test_the_same_layers_as_a_curve_with_permuted_examples():
     assert set(low["ci_low"]) == {-0.03}
     assert set(curve["hollow"]) == {""}
     assert set(curve_rows(similar(p=0.3)).query("role == 'curve'")["hollow"]) == {"not above noise (p > 0.05)"}
-    assert layer_curve(similar()).get_ylabel() == "CKA"
+    ax = layer_curve(similar())
+    assert (ax.get_ylabel(), ax.texts[0].get_text()) == ("CKA", "similarity to m, dev, n = 100")
+    assert layer_curve(moved()).texts[0].get_text() == "distance from m, dev, n = 100"
 
 
 def test_checkpoints_as_a_trajectory():
@@ -111,7 +113,7 @@ def test_checkpoints_as_a_trajectory():
     drawn = figure.axes[0]
     assert drawn.collections[0].get_clim() == (0, 1)
     assert not drawn.get_legend_handles_labels()[1]  # no layer is the best
-    assert "CKA\n(reference: m, run, step 0)" in [ax.get_ylabel() for ax in figure.axes]
+    assert [text.get_text() for text in drawn.texts] == ["m, run, similarity to step 0, dev, n = 100"]
 
 
 def test_captions_name_the_reference_and_only_what_is_drawn():
@@ -190,6 +192,9 @@ def test_geometry_panels():
     )
     assert len(geometry_panels(rows).axes) == 2
     assert geometry_panels(rows, metric="rank").axes[0].get_ylabel() == "Rank"
+    caption = details("geometry", rows, PlotOptions(), Look())
+    assert caption.startswith("Participation ratio (toy, dev, n = 100); Mean cosine (toy, dev, n = 100). Model: m; ")
+    assert details("geometry", rows, PlotOptions(metric="rank"), Look()).startswith("Rank (toy")
     with pytest.raises(UsageError, match="the rows have no 'x'"):
         geometry_panels(rows, metric="x")
 
