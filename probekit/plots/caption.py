@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from probekit.display import shown_label
 from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.metrics import metric as metric_called
-from probekit.plots.curves import RANDOM, of_analyses, plot_rows
+from probekit.plots.curves import RANDOM, CurveStyles, of_analyses, plot_rows
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.gains import gain_rows
 from probekit.plots.layers import INFORMATION, LAYERED, as_curves, curve_rows, kept, of_metric
@@ -76,9 +76,7 @@ def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     points = pd.concat(parts)
     curve, control, line = (points[points["role"] == role] for role in ("curve", "control", "line"))
     yield from _measured(curve, look)
-    labels = [look.shown(label) for label in curve["label"].unique()]
-    same = common(labels)
-    yield f"Curves: {'; '.join(label.removeprefix(f'{same}, ') for label in labels)}."
+    yield _curves(curve["label"].unique(), look)
     banded = curve[~curve["one_of_seeds"].astype(bool)]
     if banded["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
@@ -96,6 +94,12 @@ def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         yield "Crosses: undetermined; dotted lines: possible values."
     if len(line):
         yield f"Horizontal lines: {listed(line['label'].unique())}."
+
+
+def _curves(names: Iterable[str], look: Look) -> str:
+    labels = [look.shown(label) for label in names]
+    same = common(labels)
+    return f"Curves: {'; '.join(label.removeprefix(f'{same}, ') for label in labels)}."
 
 
 def _reference(curve: pd.DataFrame, look: Look) -> Iterator[str]:
@@ -245,23 +249,22 @@ def _dendrogram(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterat
 
 def _movement(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     rows = drawn_rows(rows, "movement", options.metric)
-    yield from _measured(rows, look)
+    yield from _by_metric(rows, look)
     yield f"Reference: {listed(look.shown(name) for name in rows['reference'].unique())}."
     if any(len(others_drawn(part)) for _, part in rows.groupby(["task", "metric"], sort=False)):
         yield (
-            "Dotted lines: mean distance to the reference vectors of other examples, which is that of a vector without "
-            "any trace of its own reference."
+            "Dotted lines: mean distance to the reference vectors of other examples; a layer that reaches it is no "
+            "closer to its own reference vectors."
         )
-    yield from _intervals(rows, look)
 
 
 def _geometry(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
-    rows = drawn_rows(rows, "geometry", options.metric)
+    yield from _by_metric(drawn_rows(rows, "geometry", options.metric), look)
+
+
+def _by_metric(rows: pd.DataFrame, look: Look) -> Iterator[str]:
     yield from _measured(rows, look)
-    yield from _intervals(rows, look)
-
-
-def _intervals(rows: pd.DataFrame, look: Look) -> Iterator[str]:
+    yield _curves(CurveStyles.of(rows, panel=("task", "metric"), alike=True).style, look)
     if rows["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
 

@@ -17,8 +17,9 @@ from probekit.plots.legends import SMALL
 from probekit.plots.look import Look
 from probekit.plots.palette import FAINT, INK, MARKERS
 from probekit.plots.panels import bare, even, fitting, grid
-from probekit.plots.relation import arms
-from probekit.plots.titles import metric_title
+from probekit.plots.relation import arms, name_apart
+from probekit.plots.text import wrapped
+from probekit.plots.titles import first_line
 from probekit.rows import called, layer_labels
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ __all__ = ["gain_panels", "gain_rows"]
 LAYER = ("task", "split", "model", "checkpoint", "step", "representation", "site", "layer")
 PANEL = ("task", "model", "metric")
 LEVEL = 0.05
+HIGH = 2.9  # inches of a panel
 
 
 def gain_rows(rows: Any, *, metric: str | None = None) -> pd.DataFrame:
@@ -106,21 +108,32 @@ def gain_panels(
     points, look = gain_rows(rows, metric=metric), look or Look()
     drawn = list(points.groupby(list(PANEL), sort=False))
     across = even(len(drawn), fitting(columns, width, 3.2))
-    figure, axes = grid(len(drawn), across, 2.9, width, 3.2)
+    figure, axes = grid(len(drawn), across, HIGH, width, 3.2)
     same = {"step": None} | ({"representation": ""} if points["representation"].nunique() == 1 else {})
     runs = points.apply(lambda row: look.shown(shown_label(called({**row, **same}))), axis=1)
     several = runs.groupby([points[c] for c in PANEL]).nunique().max() > 1
     shapes = dict(zip(dict.fromkeys(runs), cycle(MARKERS if several else MARKERS[:1]), strict=False))
-    for ax, ((task, model, name), part) in zip(axes.ravel(), drawn, strict=False):
+    for ax, ((task, model, _), part) in zip(axes.ravel(), drawn, strict=False):
         _draw(ax, part, runs[part.index].map(shapes))
         title = look.task(str(task)) + (f", {look.shown(str(model))}" if points["model"].nunique() > 1 else "")
         ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
         of = metric_called(str(points["x_metric"].iloc[0]))
         ax.set_xlabel(f"1 − {of.title}" if of.alike else of.title, fontsize=9, color=INK)
-        ax.set_ylabel(metric_title(str(name)), fontsize=9, color=INK)
+        ax.set_ylabel(_difference(part, look), fontsize=9, color=INK, parse_math=False)
     if several and look.legend != "none":
         _legend(figure, shapes)
+    name_apart(figure)
     return figure
+
+
+def _difference(part: pd.DataFrame, look: Look) -> str:
+    """The title of the vertical axis: "Accuracy: fine-tuned − pretrained"."""
+    runs, references = part["run"].unique().tolist(), part["against"].unique().tolist()
+    model = f"{part['model'].iloc[0]}, "
+    first = look.shown(runs[0]) if len(runs) == 1 and runs[0] else "model"
+    second = look.shown(references[0].removeprefix(model)) if len(references) == 1 else "reference"
+    title = first_line(metric_called(str(part["metric"].iloc[0])).of)
+    return f"{title}:\n{wrapped(f'{first} − {second}', HIGH - 0.9, 9)}"
 
 
 def _legend(figure: Figure, shapes: Mapping[str, str]) -> None:
@@ -155,7 +168,8 @@ def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series) -> None:
                 markerfacecolor=colour if row["p_adjusted"] <= LEVEL else "white",
             )  # fmt: skip
             if end:
-                ax.annotate(name, at, (5, 4), textcoords="offset points", fontsize=8, color=colour, fontweight="bold")
+                style = {"fontsize": 8, "color": colour, "fontweight": "bold"}
+                ax.annotate(name, at, (0, 0), textcoords="offset points", **style)
     ax.margins(0.08)
     ax.grid(color=FAINT, linewidth=0.5)
     bare(ax)

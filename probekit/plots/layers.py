@@ -246,8 +246,10 @@ def as_curves(rows: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     analysis = rows["analysis"]
-    if not analysis.isin(("similarity", "movement")).any():
+    vectors = analysis.isin(("similarity", "movement", "geometry"))
+    if not vectors.any():
         return rows
+    rows = rows.assign(method=rows["method"].where(~vectors, ""))  # regime and head say nothing more than the run
     parts = [rows[~analysis.isin(("similarity", "movement"))]]
     if len(moved := rows[analysis == "movement"]) and "example" in moved:
         derived = moved["metric"].map(lambda name: bool(metric_called(name).derived))

@@ -43,6 +43,16 @@ KINDS: dict[str, tuple[str, ...]] = {
     "gains": ("metric", "columns"),
 }
 """The kinds of figure, and the options each takes in addition to :data:`COMMON`."""
+METRIC = {
+    "domains": "Measure of the heat map and the dendrogram, such as js-distance; by default the rows' first.",
+    "similarity": "Measure to plot, such as cka; by default all in the rows.",
+    "dendrogram": "Measure of similarity, such as cka; by default the rows' first.",
+    "movement": "Distance to plot, such as relative-distance; by default all in the rows.",
+    "geometry": "Measure to plot, such as rank; by default participation ratio, intrinsic dimension and mean cosine.",
+    "gains": "Similarity or distance on the horizontal axis, such as cka or relative-distance; by default the rows' "
+    "first. The vertical axis shows the metric that probekit compare compared.",
+}
+"""Help of --metric by kind of figure, where it differs from that of :class:`PlotOptions`."""
 COMMON = ("width", "names", "title", "legend", "dpi")
 """The options that all kinds take."""
 
@@ -52,7 +62,7 @@ class PlotOptions:
     """What a figure shows, and how wide it is."""
 
     metric: str | None = option(
-        None, "Metric to plot, such as log-loss, selectivity(accuracy) or js-distance; by default the rows' first."
+        None, "Metric to plot, such as log-loss, selectivity(accuracy) or cka; by default the rows' first."
     )
     summary: tuple[str, ...] = option(
         (), "Rows that probekit summary wrote, drawn under the curves; may be repeated.", metavar="ROWS"
@@ -62,7 +72,7 @@ class PlotOptions:
     )
     top: int = option(20, "Number of terms shown for each pair.")
     transfer: bool = option(False, "Plot the loss from training on another domain, one point per pair of domains.")
-    columns: int | None = option(None, "Largest number of panels side by side; by default 3 or 4.")
+    columns: int | None = option(None, "Largest number of panels side by side; by default 2 to 4.")
     width: str | float | None = option(
         None,
         "Printed width of the figure: that of a column (3.03 in) or of the text (6.3 in) of a two-column paper, or in "
@@ -114,9 +124,13 @@ def options_of(kind: str) -> type:
     """The options that one kind of figure takes, as a dataclass."""
     names = (*KINDS[kind], *COMMON)
     fields = [
-        (f.name, f.type, dataclasses.field(default=f.default, metadata=f.metadata))
+        (f.name, f.type, dataclasses.field(default=f.default, metadata={**f.metadata, **_help(kind, f.name)}))
         for f in dataclasses.fields(PlotOptions)
         if f.name in names
     ]
     namespace = {"__module__": __name__}
     return dataclasses.make_dataclass(f"{kind.capitalize()}Options", fields, frozen=True, namespace=namespace)
+
+
+def _help(kind: str, name: str) -> dict[str, str]:
+    return {"help": METRIC[kind]} if name == "metric" and kind in METRIC else {}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["arms", "is_derived", "of_study", "relation_panels", "relation_rows", "with_columns"]
+__all__ = ["arms", "is_derived", "name_apart", "of_study", "relation_panels", "relation_rows", "with_columns"]
 
 PANEL = ("task", "model", "corpus", "metric", "series")
 GAIN = "fine-tuning, gain"
@@ -149,7 +149,7 @@ def relation_panels(
     if pairs:
         _legend(figure, styles, look)
     else:
-        _name_apart(figure)
+        name_apart(figure)
     return figure
 
 
@@ -234,7 +234,7 @@ def _legend(figure: Figure, styles: Mapping[str, tuple[str, str]], look: Look) -
         text.set_parse_math(False)
 
 
-def _name_apart(figure: Figure) -> None:
+def name_apart(figure: Figure) -> None:
     """Place each name near its point so that it covers no point, interval or other name, if possible.
 
     All names are placed twice, because the first ones are placed before the others.
@@ -244,7 +244,7 @@ def _name_apart(figure: Figure) -> None:
     figure.draw_without_rendering()  # positions are known only after layout
     for ax in figure.axes:
         names = [t for t in ax.texts if isinstance(t, Annotation)]
-        marks, placed = _marks(ax), dict[int, Any]()
+        marks, placed = _marks(ax, [text.xy for text in names]), dict[int, Any]()
         for i, text in [*enumerate(names)] * 2:
             taken = [box for boxes in marks for box in boxes] + [box for j, box in placed.items() if j != i]
             y, scale = ax.transData.transform(text.xy)[1], 72 / figure.dpi
@@ -262,14 +262,16 @@ def _name_apart(figure: Figure) -> None:
             placed[i] = boxes[best][1]
 
 
-def _marks(ax: Axes) -> list[list[Any]]:
-    """The boxes of each point and its error bars, in pixels."""
+def _marks(ax: Axes, named: Sequence[tuple[float, float]]) -> list[list[Any]]:
+    """The boxes of each point and its error bars, in pixels; first those of points with a name, in their order."""
     from matplotlib.container import ErrorbarContainer
     from matplotlib.transforms import Bbox
 
     found: list[list[Any]] = []
-    for bar in ax.containers:
-        assert isinstance(bar, ErrorbarContainer)
+    bars = [bar for bar in ax.containers if isinstance(bar, ErrorbarContainer)]
+    points = [np.asarray(bar.lines[0].get_xydata())[0] for bar in bars]
+    first = [next(i for i, at in enumerate(points) if np.array_equal(at, xy, equal_nan=True)) for xy in named]
+    for bar in [bars[i] for i in (*first, *(i for i in range(len(bars)) if i not in first))]:
         x, y = ax.transData.transform(bar.lines[0].get_xydata())[0]
         found.append([Bbox.from_bounds(x - 5, y - 5, 10, 10)])
         for arms in bar.lines[2]:

@@ -15,6 +15,7 @@ from probekit.plots.look import Look
 from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, write_cells
 from probekit.plots.palette import INK
 from probekit.plots.panels import dress, new_figure, panels, width_of
+from probekit.plots.text import wrapped
 from probekit.plots.titles import metric_title
 from probekit.rows import called, layer_labels
 
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 WRITTEN = 13  # layers, up to which the cells show numbers
+HIGH = 2.5  # inches of a panel
 NOT_SHOWN = "not more alike than chance"
 PAIR = ("model", "checkpoint", "step", "representation", "model_b", "checkpoint_b", "step_b", "representation_b")
 
@@ -107,7 +109,7 @@ def similarity_panels(
     if 1 < (measures := found["metric"].nunique()) <= columns and found["pair"].nunique() > 1:  # a column for each
         order = {name: i for i, name in enumerate(found["pair"].unique())}
         found, columns = found.sort_values("pair", key=lambda pair: pair.map(order), kind="stable"), measures
-    figure, drawn = panels(found, columns, 2.5, by="panel", width=width, natural=2.7, look=look)
+    figure, drawn = panels(found, columns, HIGH, by="panel", width=width, natural=2.7, look=look)
     for ax, part in drawn:
         _draw_matrix(ax, part, level, look or Look())
     return figure
@@ -142,32 +144,34 @@ def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = Fals
         raise UsageError(f"the rows have no {metric!r}; they have {', '.join(rows['metric'].unique())}.")
     rows = (rows if every else rows[rows["metric"] == metric]).assign(**{c: None for c in PAIR if c not in rows})
     pairs = rows[list(PAIR)].drop_duplicates()
-    names = {
-        tuple(map(str, pair)): _pair_name(dict(zip(PAIR, pair, strict=True))) for pair in pairs.to_numpy().tolist()
+    found = {
+        tuple(map(str, pair)): _both_names(dict(zip(PAIR, pair, strict=True))) for pair in pairs.to_numpy().tolist()
     }
-    panel = [names[tuple(map(str, pair))] for pair in rows[list(PAIR)].to_numpy().tolist()]
+    names = [found[tuple(map(str, pair))] for pair in rows[list(PAIR)].to_numpy().tolist()]
+    panel = [f"{model}: {a} and {b}" if model else f"{a} and {b}" if b else a for model, a, b in names]
     several = rows["metric"].nunique() > 1
     titles = [
         f"{name}, {metric_called(m).title}" if several else name for name, m in zip(panel, rows["metric"], strict=True)
     ]
     layer_b = layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"]))
-    return rows.assign(panel=titles, pair=panel, layer_b_name=layer_b)
+    of_a, of_b = ([name[i] for name in names] for i in (1, 2))
+    return rows.assign(panel=titles, pair=panel, layer_b_name=layer_b, name_a=of_a, name_b=of_b)
 
 
-def _pair_name(pair: dict[str, Any]) -> str:
-    """The names of both models, without what they share: "MiniLM: pretrained and step 40"."""
+def _both_names(pair: dict[str, Any]) -> tuple[str, str, str]:
+    """What both models share, and the names of either: ("MiniLM", "pretrained", "step 40"); one for a model alone."""
     import pandas as pd
 
     a, b = ({c: None if pd.isna(v := pair[c + end]) else v for c in PAIR[:4]} for end in ("", "_b"))
     if a == b:
-        return shown_label(called(a))
+        return "", shown_label(called(a)), ""
     own = ["representation"] if a["representation"] == b["representation"] else []
     if a["model"] == b["model"]:
         own += ["model"] if b["checkpoint"] or b["step"] is not None else []
         if a["checkpoint"] == b["checkpoint"] and b["step"] is not None:
             own.append("checkpoint")
-    both = " and ".join(_named({**one, **dict.fromkeys(own, "")}) for one in (a, b))
-    return f"{shown_label(str(a['model']))}: {both}" if "model" in own else both
+    first, second = (_named({**one, **dict.fromkeys(own, "")}) for one in (a, b))
+    return shown_label(str(a["model"])) if "model" in own else "", first, second
 
 
 def _named(model: dict[str, Any]) -> str:
@@ -204,13 +208,18 @@ def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look) -> None
         text.set_in_layout(False)
     ax.grid(visible=False)
     ax.margins(0)
-    one = rows[list(PAIR[:4])].iloc[0].astype(str).tolist() == rows[list(PAIR[4:])].iloc[0].astype(str).tolist()
-    ax.set_xlabel("Layer" if one else "Layer of the second model", fontsize=9, color=INK)
-    ax.set_ylabel("Layer" if one else "Layer of the first model", fontsize=9, color=INK)
+    a, b = (look.shown(str(rows[c].iloc[0])) for c in ("name_a", "name_b"))
+    ax.set_xlabel(_layer_of(b, width_of(ax) - 1.1) if b else "Layer", fontsize=9, color=INK, parse_math=False)
+    ax.set_ylabel(_layer_of(a, HIGH - 0.9) if b else "Layer", fontsize=9, color=INK, parse_math=False)
     for names, ticks in ((list(cells.columns), ax.set_xticks), (list(cells.index), ax.set_yticks)):
         step = -(-len(names) // 14)
         ticks(range(0, len(names), step), ["norm" if n == "final_norm" else n for n in names[::step]])
     colour_bar(image, metric_title(metric.name))
+
+
+def _layer_of(model: str, room: float) -> str:
+    """The label of an axis: "Layer (pretrained)", with a long name on further lines."""
+    return wrapped(f"Layer ({model})", room, 9)
 
 
 def _short(value: float) -> str:

@@ -70,7 +70,7 @@ def test_a_line_joins_checkpoints_and_hollow_points_show_nothing():
     marks = [line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"]
     assert [isinstance(colour, str) and colour == "white" for colour in marks] == [True, True, False, False]
     assert [text.get_text() for text in ax.texts] == ["0", "1"]
-    assert ax.get_xlabel() == "1 − CKA"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("1 − CKA", "Accuracy:\nrun − pretrained")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,15 @@ def test_a_line_joins_checkpoints_and_hollow_points_show_nothing():
 def test_what_is_lacking_is_named(rows, message):
     with pytest.raises(UsageError, match=message):
         gain_rows(make_rows(pd.DataFrame(rows)))
+
+
+def test_names_of_near_points_do_not_overlap():
+    near = [compared(9, layer, 0.1) for layer in (0, 1, 2)] + [
+        alike(9, layer, 0.9 + 0.001 * layer) for layer in (0, 1, 2)
+    ]
+    figure = gain_panels(make_rows(near))
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert [box.count_overlaps(boxes) for box in boxes] == [1, 1, 1]  # each with itself
 
 
 def test_runs_have_shapes():

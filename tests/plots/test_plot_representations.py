@@ -63,6 +63,9 @@ def test_a_heat_map_shows_its_values_on_a_fixed_scale():
     written = [text.get_text() for text in ax.texts if text.get_text() in ("1.0", ".90", ".80")]
     assert sorted(written) == [".80", ".90", "1.0"]
     assert not ax.patches
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("Layer (pretrained)", "Layer (run, step 5)")
+    alone = similarity_matrix(similar(b=("", None)).assign(step_b=None))
+    assert (alone.get_ylabel(), alone.get_xlabel()) == ("Layer", "Layer")
 
 
 def test_pairs_that_may_be_chance_are_hatched():
@@ -194,6 +197,7 @@ def test_geometry_panels():
     assert geometry_panels(rows, metric="rank").axes[0].get_ylabel() == "Rank"
     caption = details("geometry", rows, PlotOptions(), Look())
     assert caption.startswith("Participation ratio (toy, dev, n = 100); Mean cosine (toy, dev, n = 100). Model: m; ")
+    assert "Curves: m. Bands" in caption
     assert details("geometry", rows, PlotOptions(metric="rank"), Look()).startswith("Rank (toy")
     with pytest.raises(UsageError, match="the rows have no 'x'"):
         geometry_panels(rows, metric="x")
