@@ -204,9 +204,9 @@ def transfer() -> None:
 def similarity() -> None:
     """Plot the similarity of all pairs of layers as heat maps, one panel per pair of models and measure.
 
-    The colour scale is fixed to 0 to 1. Hatched cells are not shown to be more alike than chance (p > 0.05, corrected
-    over all pairs of layers). probekit plot layers draws the same layers of both models as a curve, and probekit plot
-    trajectory the checkpoints of a run.
+    The layers of the first model are on the vertical axis. The colour scale is fixed to 0 to 1. Hatched cells are not
+    shown to be more alike than chance (p > 0.05, corrected over all pairs of layers). probekit plot layers draws the
+    same layers of both models as a curve, and probekit plot trajectory the checkpoints of a run.
 
     Examples:
 
@@ -251,7 +251,8 @@ def dendrogram() -> None:
 def movement() -> None:
     """Plot how far each layer is from the reference: one panel per distance, one curve per model.
 
-    A dotted line shows the distance to other examples, unless it is far above the curves.
+    A dotted line shows the distance to the reference vectors of other examples, unless it is far above the curves: a
+    layer that reaches it is no closer to its own reference vectors.
 
     Examples:
 
@@ -285,9 +286,9 @@ def gains() -> None:
     Parameters
     ----------
     first
-        Rows that probekit compare wrote: the tuned model or its checkpoints, against the reference.
+        Rows that probekit compare TUNED REFERENCE wrote: the tuned model or its checkpoints, minus the reference.
     rows
-        Rows of probekit similarity or movement with the same models, the reference first.
+        Rows of probekit similarity REFERENCE TUNED or movement REFERENCE TUNED, for the same models.
     """
 
 

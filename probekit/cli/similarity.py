@@ -33,6 +33,8 @@ SHORT = {
 }
 """Metrics as columns of tables."""
 MODELS = ["model", "checkpoint", "step", "model_b", "checkpoint_b", "step_b"]
+SIDE = ("ci_low", "null_mean", "calibrated", "p_adjusted")
+"""The columns of rows for the columns of a table after the value."""
 NAMED = ("model", "checkpoint", "step", "representation")
 FEW, LEVEL = 3, 0.05
 """Up to this many pairs of models have a table each; the level of p."""
@@ -50,12 +52,14 @@ def similarity(
 ) -> None:
     """Measure how alike layers are, with the value that chance gives, p and intervals.
 
-    One cache: its layers with each other. Two: all pairs of layers of two models on the same examples. More: each with
-    the first, such as the checkpoints of a run with step 0. Caches may hold the examples in another order and lack
-    some. Models may have other widths and depths.
+    One cache: its layers with each other. Two: all pairs of layers of two models on the same examples; the reference,
+    such as the pretrained model, comes first. More: each with the first, such as the checkpoints of a run with step 0.
+    Caches may hold the examples in another order and lack some. Models may have other widths and depths.
 
-    Linear CKA is debiased: unrelated layers have 0 in the mean, whatever their width. Other measures have other chance
-    levels; the table shows them next to the value, and calibrated values are 0 there and 1 for equal layers.
+    Each line of the table is a layer of the first model; the columns show the same layer of the second model, and the
+    layer of the second model that is most similar to it. Linear CKA is debiased: unrelated layers have 0 in the mean,
+    whatever their width. Other measures have other chance levels; the table shows them next to the value. The
+    calibrated value is 0 at the chance level and 1 for equal layers.
 
     Examples:
 
@@ -93,7 +97,7 @@ def similarity(
             for _, of_measure in result.rows.groupby("metric", sort=False):
                 _same_layers(of_measure)
         for part in pairs if len(pairs) <= FEW * len(options.measures) else ():
-            _pairs(part, options.level, len(result.rows) // len(options.measures))
+            _pairs(part, options, len(result.rows) // len(options.measures))
         saved(result)
 
 
@@ -119,7 +123,7 @@ def _same_layers(rows: pd.DataFrame) -> None:
         say(f"* not shown to be more alike than chance (p adjusted over the {len(rows):,} pairs of layers > {LEVEL:g})")
 
 
-def _pairs(rows: pd.DataFrame, level: float, pairs: int) -> None:
+def _pairs(rows: pd.DataFrame, options: SimilarityOptions, pairs: int) -> None:
     """A line for each layer of the first model: its own layer in the second, and the most similar one."""
     from probekit.metrics import metric
     from probekit.rows import called, layer_labels
@@ -128,10 +132,9 @@ def _pairs(rows: pd.DataFrame, level: float, pairs: int) -> None:
     other = {column.removesuffix("_b"): head[column] for column in rows.columns if column.endswith("_b")}
     alone = called(other) == called(head)
     rows = rows.assign(a=layer_labels(rows), b=layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"])))
-    known = rows["ci_low"].notna().any()
-    interval = _interval(level)
-    names = ["layer", *([] if alone else ["same layer", interval, "by chance", "p adjusted"])]
-    names += ["most similar", "value", interval, "by chance", "p adjusted"]
+    interval = _interval(options.level)
+    side = ["value", interval, "by chance", "calibrated", "p adjusted"]
+    names = ["layer", *([] if alone else ["same layer", *side[1:]]), "most similar", *side]
     columns = [Column(name, key=not i) for i, name in enumerate(names)]
     lines = []
     for layer, part in rows.groupby("a", sort=False):
@@ -140,24 +143,31 @@ def _pairs(rows: pd.DataFrame, level: float, pairs: int) -> None:
         best = others.loc[[(sign * others["value"]).idxmax()]] if others["value"].notna().any() else others.iloc[:0]
         cells = [str(layer)] if alone else [str(layer), *_cells(same)]
         lines.append([*cells, str(best["b"].iloc[0]) if len(best) else "", *_cells(best)])
-    shown_columns = [i for i, name in enumerate(names) if known or name != interval]
+    missing = {name for name, column in zip(side[1:], SIDE, strict=True) if rows[column].isna().all()}
+    shown_columns = [i for i, name in enumerate(names) if name not in missing]
     grid = [[line[i] for i in shown_columns] for line in lines]
     a, b = shown_label(called(head)), shown_label(called(other))
-    both = f"{a} with itself" if alone else f"{a} and {b}"
+    both = f"layers of {a} with the others" if alone else f"layers of {a} with those of {b}"
     title = f"{head['task']} {head['split']}, {measure.title}: {both}, n = {head['n']:,}"
     show_table(Grid([columns[i] for i in shown_columns], grid, title))
     if rows["p_adjusted"].notna().any():
-        say(f"p adjusted: corrected over the {pairs:,} pairs of layers; {head['draws']:,} permutations.")
+        more = (
+            " (in complete cycles of shifts, which keep p exact)"
+            if head["draws"] > (options.permutations or 1000)
+            else ""
+        )
+        say(f"p adjusted: corrected over the {pairs:,} pairs of layers; {head['draws']:,} permutations{more}.")
 
 
 def _cells(row: pd.DataFrame) -> list[str]:
-    """Value, interval, chance and corrected p of one pair; empty if there is none."""
+    """Value, interval, chance, calibrated value and corrected p of one pair; empty if there is none."""
     if row.empty or not isfinite(row["value"].iloc[0]):
-        return [""] * 4
+        return [""] * 5
     one = row.iloc[0]
     interval = f"{one['ci_low']:z.3f} – {one['ci_high']:z.3f}" if isfinite(one["ci_low"]) else ""
+    chance = [f"{one[c]:z.3f}" if isfinite(one[c]) else "" for c in ("null_mean", "calibrated")]
     p = f"{one['p_adjusted']:.4f}" if isfinite(one["p_adjusted"]) else ""
-    return [f"{one['value']:z.3f}", interval, f"{one['null_mean']:z.3f}" if isfinite(one["null_mean"]) else "", p]
+    return [f"{one['value']:z.3f}", interval, *chance, p]
 
 
 def movement(

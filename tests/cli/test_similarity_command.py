@@ -1,5 +1,7 @@
 """``probekit similarity``, ``movement``, ``geometry``: tables, sentences, figures, a report and a reproduction."""
 
+import re
+
 import pytest
 from builders import word_caches
 
@@ -29,6 +31,8 @@ def test_from_two_caches_to_tables_figures_and_a_report(call, caches, tmp_path):
     assert "classification dev, CKA: " in words
     assert "classification dev, Shared nearest neighbours: " in words
     assert "p adjusted: corrected over the 16 pairs of layers" in words
+    assert "by chance calibrated p adjusted" in words
+    assert re.search(r"CKA: layers of (\w+), mean with those of \1, random-1, mean, n = 50", words)
     assert len(read_rows(names["similarity"])) == 32
     moved = call(
         "movement", *caches[:2], "--top", "2", "--out", names["movement"], "--examples", tmp_path / "d.parquet"
