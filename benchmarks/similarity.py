@@ -129,6 +129,21 @@ def neighbours(x: np.ndarray, y: np.ndarray, k: int, *, jaccard: bool = False) -
     return float(np.mean([len(p & q) / (len(p | q) if jaccard else k) for p, q in both]))
 
 
+def ranks_of_neighbours(x: np.ndarray, y: np.ndarray, k: int) -> float:
+    lists = []
+    for z in (centred(x), centred(y)):
+        unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+        near = unit @ unit.T
+        np.fill_diagonal(near, -np.inf)
+        lists.append(np.argsort(-near, axis=1)[:, :k])
+    found = []
+    for p, q in zip(*lists, strict=True):
+        _, r, s = np.intersect1d(p, q, return_indices=True)
+        most = np.sum(1 / np.arange(1, len(r) + 1))
+        found.append(np.sum(2 / ((1 + abs(r - s)) * (r + s + 2))) / max(most, 1))
+    return float(np.mean(found))
+
+
 def ridge(x: np.ndarray, y: np.ndarray) -> float:
     x, y = centred(x), centred(y)
     u, s, _ = np.linalg.svd(x, full_matrices=False)
@@ -147,6 +162,9 @@ def loops(k: int) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
         "cka-rbf": lambda x, y: debiased_cka(x, y, gaussian),
         "cca": lambda x, y: float(correlations(x, y).mean()),
         "cca-r2": lambda x, y: float((correlations(x, y) ** 2).mean()),
+        "eigenspace-overlap": lambda x, y: float(
+            (correlations(x, y) ** 2).sum() / max(np.linalg.matrix_rank(centred(z)) for z in (x, y))
+        ),
         "svcca": lambda x, y: float(correlations(x, y, 0.99).mean()),
         "pwcca": pwcca,
         "procrustes": procrustes,
@@ -156,6 +174,7 @@ def loops(k: int) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
         "rsa-cosine": lambda x, y: rsa(x, y, lambda p, q: float(p @ q / linalg.norm(p) / linalg.norm(q))),
         "mutual-knn": lambda x, y: neighbours(x, y, k),
         "knn-jaccard": lambda x, y: neighbours(x, y, k, jaccard=True),
+        "knn-rank": lambda x, y: ranks_of_neighbours(x, y, k),
         "linear-predictivity": ridge,
         "linear-predictivity-reverse": lambda x, y: ridge(y, x),
     }

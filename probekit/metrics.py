@@ -353,6 +353,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("cka-rbf", "CKA (Gaussian kernel)", SIGNED, "", alike=True),
     Metric("cca", "Mean canonical correlation", SHARE, "", alike=True),
     Metric("cca-r2", "Mean squared canonical correlation", SHARE, "", alike=True),
+    Metric("eigenspace-overlap", "Eigenspace overlap", SHARE, "", alike=True),
     Metric("svcca", "SVCCA", SHARE, "", alike=True),
     Metric("pwcca", "PWCCA", SHARE, "", alike=True),
     Metric("procrustes", "Procrustes similarity", SHARE, "", alike=True),
@@ -362,6 +363,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("rsa-cosine", "RSA (cosine)", SIGNED, "", alike=True),
     Metric("mutual-knn", "Shared nearest neighbours", SHARE, "", alike=True),
     Metric("knn-jaccard", "Jaccard index of neighbours", SHARE, "", alike=True),
+    Metric("knn-rank", "Rank similarity of neighbours", SHARE, "", alike=True),
     Metric("linear-predictivity", "Linear predictivity (R²)", (-inf, 1.0), "", alike=True),
     Metric("linear-predictivity-reverse", "Linear predictivity, reversed (R²)", (-inf, 1.0), "", alike=True),
     # how far vectors move, and their geometry

@@ -431,6 +431,36 @@ def common_neighbours(x, y, k):
     return np.mean(shares, axis=0)
 
 
+def ranks_of_neighbours(x, y, k):
+    """Mean agreement of the ranks of the common ones of the k nearest by cosine (Wang et al. 2020)."""
+    lists = []
+    for z in (x - x.mean(0), y - y.mean(0)):
+        norm = np.linalg.norm(z, axis=1)
+        near = z @ z.T / norm / norm[:, None]
+        np.fill_diagonal(near, -inf)
+        lists.append(np.argsort(-near, axis=1, kind="stable")[:, :k].tolist())
+    found = []
+    for a, b in zip(*lists, strict=True):
+        common = [(a.index(j) + 1, b.index(j) + 1) for j in a if j in b]
+        most = sum(1 / r for r in range(1, len(common) + 1))
+        found.append(sum(2 / (1 + abs(r - s)) / (r + s) for r, s in common) / (most or 1))
+    return np.mean(found)
+
+
+def eigenspace_overlap(x, y):
+    """|UᵀV|² over the larger rank, of orthonormal bases by Gram and Schmidt."""
+    bases = []
+    for z in (x - x.mean(0), y - y.mean(0)):
+        basis = []
+        for column in z.T:
+            for u in basis:
+                column = column - (u @ column) * u
+            if np.linalg.norm(column) > 1e-8 * np.linalg.norm(z):
+                basis.append(column / np.linalg.norm(column))
+        bases.append(basis)
+    return sum((u @ v) ** 2 for u in bases[0] for v in bases[1]) / max(map(len, bases))
+
+
 def predictivity(x, y, shares=(0.1, 0.5, 0.99)):
     """R² of y, by ridge regressions fitted without one example at a time, and of the mean without it."""
     centred = x - x.mean(0)

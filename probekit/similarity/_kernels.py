@@ -78,6 +78,35 @@ def shared(ours: np.ndarray, theirs: np.ndarray, order: np.ndarray, histogram: n
 
 
 @njit(cache=True, nogil=True)
+def shared_ranks(
+    ours: np.ndarray, theirs: np.ndarray, order: np.ndarray, weight: np.ndarray, most: np.ndarray, out: np.ndarray
+) -> None:
+    """Add the scores of all rows: the weights of the ranks of common neighbours, relative to the most they can be.
+
+    ours (La, n, k), theirs (Lb, n, k), nearest first, paired as in :func:`shared`; weight (k, k) of the ranks in either
+    layer; most (k + 1,) of 0 … k common neighbours; out (La, Lb).
+    """
+    many, n, k = ours.shape
+    ranks = np.zeros(n, dtype=np.int64)
+    for i in range(n):
+        at = order[i]
+        for b in range(theirs.shape[0]):
+            for t in range(k):
+                ranks[theirs[b, at, t]] = t + 1
+            for a in range(many):
+                common, total = 0, 0.0
+                for t in range(k):
+                    rank = ranks[order[ours[a, i, t]]]
+                    if rank:
+                        common += 1
+                        total += weight[t, rank - 1]
+                if common:
+                    out[a, b] += total / most[common]
+            for t in range(k):
+                ranks[theirs[b, at, t]] = 0
+
+
+@njit(cache=True, nogil=True)
 def neighbour_influence(ours: np.ndarray, theirs: np.ndarray, score: np.ndarray, out: np.ndarray) -> None:
     """What the sum of the scores gains, to first order, from a copy of each example j; added to ``out`` (n,).
 

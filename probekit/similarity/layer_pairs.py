@@ -16,37 +16,39 @@ from probekit.similarity.comparison import Comparison, Measured
 from probekit.similarity.features import read
 from probekit.similarity.inner import measure_kernels, measure_linear
 from probekit.similarity.kernel_measures import LINEAR
-from probekit.similarity.neighbours import NEIGHBOURS, measure_neighbours
+from probekit.similarity.neighbours import NEIGHBOURS, RANKED, measure_neighbours
 from probekit.similarity.options import Similarity, SimilarityOptions
 from probekit.similarity.orders import choose_rows
 from probekit.similarity.products import workers
-from probekit.similarity.regression import measure_cca_r2, measure_predictivity
+from probekit.similarity.regression import OVERLAPS, measure_overlap, measure_predictivity
 
 __all__ = ["PairValues", "layer_pairs"]
 
-OF_MATRICES = ("cka-rbf", "rsa-spearman", "cca-r2", "linear-predictivity", "linear-predictivity-reverse", *LINEAR)
+PREDICTIVITY = ("linear-predictivity", "linear-predictivity-reverse")
+OF_MATRICES = ("cka-rbf", "rsa-spearman", *OVERLAPS, *PREDICTIVITY, *LINEAR)
 """Measures whose n × n matrices are permuted."""
 _UPWARD = (
     "the measure is larger in samples than in the population, the more so the more columns there are for an example; "
     "the interval is for its mean in samples of this size. Read the calibrated value."
 )
 REMARKS = {
-    **dict.fromkeys(("cka-biased", "cca", "cca-r2", "svcca", "pwcca", "procrustes"), _UPWARD),
+    **dict.fromkeys(("cka-biased", "cca", *OVERLAPS, "svcca", "pwcca", "procrustes"), _UPWARD),
     "procrustes-angle": _UPWARD.replace("larger", "smaller"),
     "pwcca": f"{_UPWARD.partition(';')[0]}. It has no interval: the weights have no simple influence.",
+    RANKED: "it has no interval: each example moves the ranks of the neighbours behind it.",
     "rsa-spearman": "it has no interval: each example moves the ranks of all distances.",
     **dict.fromkeys(
         NEIGHBOURS,
         "the interval is too wide (99 % of 95 % ones hold the mean of samples), since neighbours are shared.",
     ),
     **dict.fromkeys(
-        ("linear-predictivity", "linear-predictivity-reverse"),
+        PREDICTIVITY,
         "the fewer examples for a column, the less can be predicted; the interval is for samples of this size.",
     ),
 }
 RANGES = {
     **dict.fromkeys(("cka", "cka-rbf", "rsa-pearson", "rsa-spearman"), (-1.0, 1.0)),
-    **dict.fromkeys(("linear-predictivity", "linear-predictivity-reverse"), (-np.inf, 1.0)),
+    **dict.fromkeys(PREDICTIVITY, (-np.inf, 1.0)),
     "procrustes-angle": (0.0, np.pi / 2),
 }
 """Smallest and largest value, where they are not 0 and 1: ends of intervals do not go beyond."""
@@ -166,9 +168,9 @@ def _jobs(names: Sequence[str]) -> list[tuple[Callable[[Comparison, Sequence[str
         (measure_linear, tuple(LINEAR)),
         (_each(measure_kernels), ("cka-rbf", "rsa-spearman")),
         (_each(measure_canonical), CANONICAL),
-        (_each(lambda c, _: measure_cca_r2(c)), ("cca-r2",)),
-        (measure_neighbours, NEIGHBOURS),
-        (measure_predictivity, ("linear-predictivity", "linear-predictivity-reverse")),
+        (_each(measure_overlap), tuple(OVERLAPS)),
+        (measure_neighbours, (*NEIGHBOURS, RANKED)),
+        (measure_predictivity, PREDICTIVITY),
     ]
     return [(family, mine) for family, all_ in families if (mine := [name for name in names if name in all_])]
 

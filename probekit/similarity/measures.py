@@ -18,14 +18,16 @@ from probekit.similarity.features import without_mean
 from probekit.similarity.kernel_measures import LINEAR
 from probekit.similarity.layer_pairs import layer_pairs
 from probekit.similarity.matrices import squares
-from probekit.similarity.neighbours import common_neighbours, nearest, scores
+from probekit.similarity.neighbours import mean_score, nearest
 from probekit.similarity.options import SimilarityOptions
 
 __all__ = [
     "cca",
     "cka",
     "cka_rbf",
+    "eigenspace_overlap",
     "knn_jaccard",
+    "knn_rank",
     "linear_predictivity",
     "minibatch_cka",
     "mutual_knn",
@@ -127,6 +129,22 @@ def cca(x: np.ndarray, y: np.ndarray, *, squared: bool = False) -> float:
         1 for layers that are linear functions of each other; also for any layers of rank n - 1.
     """
     return _one("cca-r2" if squared else "cca", x, y)
+
+
+def eigenspace_overlap(x: np.ndarray, y: np.ndarray) -> float:
+    """Sum of squared canonical correlations over the larger rank (May et al. 2019; of centred columns).
+
+    Parameters
+    ----------
+    x, y : ndarray
+        (n, d) and (n, e): the vectors of the same n examples.
+
+    Returns
+    -------
+    float
+        1 for layers that span the same space; for layers of equal rank, the same as ``cca(x, y, squared=True)``.
+    """
+    return _one("eigenspace-overlap", x, y)
 
 
 def svcca(x: np.ndarray, y: np.ndarray, *, variance: float = 0.99) -> float:
@@ -267,11 +285,35 @@ def knn_jaccard(x: np.ndarray, y: np.ndarray, k: int = 10, *, centred: bool = Tr
     return _neighbours("knn-jaccard", x, y, k, centred=centred)
 
 
+def knn_rank(x: np.ndarray, y: np.ndarray, k: int = 10, *, centred: bool = True) -> float:
+    """Agreement of the ranks of the common examples among the k nearest (Wang et al. 2020; Klabunde et al. 2023).
+
+    A common neighbour of ranks r and s counts 2 / ((1 + |r - s|) (r + s)): near ones count more, and those whose ranks
+    differ less. The sum is divided by what it would be with equal ranks 1, 2, … of as many neighbours, so their number
+    hardly matters: read it beside :func:`mutual_knn`.
+
+    Parameters
+    ----------
+    x, y : ndarray
+        (n, d) and (n, e): the vectors of the same n examples.
+    k : int
+        Number of neighbours.
+    centred : bool
+        As in :func:`mutual_knn`.
+
+    Returns
+    -------
+    float
+        0 to 1.
+    """
+    return _neighbours("knn-rank", x, y, k, centred=centred)
+
+
 def _neighbours(name: str, x: np.ndarray, y: np.ndarray, k: int, *, centred: bool) -> float:
     if centred:
         return _one(name, x, y, neighbours=k)
     ours, theirs = (nearest(np.asarray(z, np.float64), k, seed)[None] for seed, z in enumerate((x, y)))
-    return float(common_neighbours(ours, theirs, np.arange(len(x)))[0, 0] @ scores(name, k) / len(x))
+    return float(mean_score(name, ours, theirs, np.arange(len(x)))[0, 0])
 
 
 def linear_predictivity(x: np.ndarray, y: np.ndarray) -> float:

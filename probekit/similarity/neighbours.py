@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.similarity._kernels import LANES, largest, neighbour_influence, shared
+from probekit.similarity._kernels import LANES, largest, neighbour_influence, shared, shared_ranks
 from probekit.similarity.comparison import Comparison, Measured
 from probekit.similarity.features import Layers
 from probekit.similarity.matrices import squares
 from probekit.similarity.products import Map
 
-__all__ = ["NEIGHBOURS", "common_neighbours", "measure_neighbours", "nearest", "scores"]
+__all__ = ["NEIGHBOURS", "RANKED", "common_neighbours", "mean_score", "measure_neighbours", "nearest"]
 
 NEIGHBOURS = ("mutual-knn", "knn-jaccard")
+RANKED = "knn-rank"
 BLOCK = 512
 
 
@@ -37,18 +38,24 @@ def nearest(x: np.ndarray, k: int, seed: int | Sequence[int] = 0) -> np.ndarray:
 
 
 def measure_neighbours(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
-    """mutual-knn and knn-jaccard, from one search and the same permutations."""
+    """NEIGHBOURS and RANKED, from one search and the same permutations."""
     k = c.options.neighbours
     if k >= c.n:
         raise UsageError(f"there are {c.n} examples, so none has {k} neighbours; choose fewer with neighbours.")
     ours = _search(c, c.a, 0)
     theirs = ours if c.same else _search(c, c.b, 1)
-    common = common_neighbours(ours, theirs, np.arange(c.n))
     orders, notes = c.permutations(1000 if c.options.permutations is None else c.options.permutations)
-    counts = np.stack([common, *c.run(lambda order: common_neighbours(ours, theirs, order), orders)])
+    every = [np.arange(c.n), *orders]
+    counts = None
+    if set(names) & set(NEIGHBOURS):
+        counts = np.stack(c.run(lambda order: common_neighbours(ours, theirs, order), every))
     out = {}
     for name in names:
-        score = scores(name, k)
+        if counts is None or name == RANKED:
+            null = np.stack(c.run(lambda order: mean_score(RANKED, ours, theirs, order), every))
+            out[name] = Measured(null[0], None, null if len(orders) else None, notes)
+            continue
+        score = _scores(name, k)
         null = counts @ score / c.n
         ends = None
         if c.options.resamples:
@@ -59,7 +66,24 @@ def measure_neighbours(c: Comparison, names: Sequence[str]) -> dict[str, Measure
     return out
 
 
-def scores(name: str, k: int) -> np.ndarray:
+def mean_score(name: str, ours: np.ndarray, theirs: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """The measure of all pairs of layers, (layers a, layers b), from their neighbours (layers, n, k) and an order.
+
+    For RANKED, a common neighbour of ranks r and s counts 2 / ((1 + |r - s|) (r + s)), relative to the sum of 1 / r of
+    as many neighbours, which equal ranks from 1 on have (Klabunde et al. 2023).
+    """
+    _, n, k = ours.shape
+    if name != RANKED:
+        return np.asarray(common_neighbours(ours, theirs, order) @ _scores(name, k) / n)
+    r = np.arange(1, k + 1)
+    weight = 2 / ((1 + abs(r[:, None] - r)) * (r[:, None] + r))
+    most = np.concatenate([[1], np.cumsum(1 / r)])
+    out = np.zeros((len(ours), len(theirs)))
+    shared_ranks(ours, theirs, order, weight, most, out)
+    return out / n
+
+
+def _scores(name: str, k: int) -> np.ndarray:
     """The score of an example with 0 … k common neighbours."""
     common = np.arange(k + 1)
     return common / k if name == "mutual-knn" else common / (2 * k - common)

@@ -19,6 +19,7 @@ class Similarity(StrEnum):
     cka-biased : as first published (Kornblith et al. 2019); far above 0 for unrelated layers with many columns
     cka-rbf : debiased, with a Gaussian kernel as wide as the median distance
     cca : mean canonical correlation; cca-r2 : mean squared one (Kornblith et al. 2019, R²_CCA)
+    eigenspace-overlap : the same sum, over the larger rank: below 1 if a layer spans less (May et al. 2019)
     svcca : mean canonical correlation of the principal components with 99 % of the variance (Raghu et al. 2017)
     pwcca : canonical correlations weighted by what they explain of X (Morcos et al. 2018)
     procrustes : Σ σ(XᵀY) / |X||Y|, the cosine after the best rotation; procrustes-angle : its arc cosine in radians, 0
@@ -27,6 +28,7 @@ class Similarity(StrEnum):
         of all pairs of examples (Kriegeskorte et al. 2008)
     mutual-knn : mean share of common examples among the k nearest (cosine) of an example (Huh et al. 2024)
     knn-jaccard : mean of common over all different ones among the k nearest in either layer
+    knn-rank : how well the ranks of the common ones agree, near ones first (Wang et al. 2020)
     linear-predictivity : R² of ridge regressions of all columns of Y on X, of examples left out, and of their
         leave-one-out mean; below 0 if X predicts worse than the mean. linear-predictivity-reverse : of X on Y
     """
@@ -36,6 +38,7 @@ class Similarity(StrEnum):
     CKA_RBF = "cka-rbf"
     CCA = "cca"
     CCA_R2 = "cca-r2"
+    EIGENSPACE_OVERLAP = "eigenspace-overlap"
     SVCCA = "svcca"
     PWCCA = "pwcca"
     PROCRUSTES = "procrustes"
@@ -45,6 +48,7 @@ class Similarity(StrEnum):
     RSA_COSINE = "rsa-cosine"
     MUTUAL_KNN = "mutual-knn"
     KNN_JACCARD = "knn-jaccard"
+    KNN_RANK = "knn-rank"
     PREDICTIVITY = "linear-predictivity"
     PREDICTIVITY_REVERSE = "linear-predictivity-reverse"
 
@@ -69,9 +73,9 @@ class SimilarityOptions:
 
     measures: tuple[str, ...] = option(
         (Similarity.CKA.value,),
-        "Measures, separated by commas: cka (linear, debiased), cka-biased, cka-rbf, cca, cca-r2, svcca, pwcca, "
-        "procrustes, procrustes-angle, rsa-pearson, rsa-spearman, rsa-cosine, mutual-knn, knn-jaccard, "
-        "linear-predictivity, linear-predictivity-reverse.",
+        "Measures, separated by commas: cka (linear, debiased), cka-biased, cka-rbf, cca, cca-r2, eigenspace-overlap, "
+        "svcca, pwcca, procrustes, procrustes-angle, rsa-pearson, rsa-spearman, rsa-cosine, mutual-knn, knn-jaccard, "
+        "knn-rank, linear-predictivity, linear-predictivity-reverse.",
     )
     permutations: int | None = option(
         None,

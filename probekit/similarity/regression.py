@@ -1,4 +1,4 @@
-"""Measures of linear maps by n × n matrices: mean squared canonical correlation, predictivity by ridge regression."""
+"""Measures of linear maps by n × n matrices: overlap of the spanned spaces, predictivity by ridge regression."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from probekit.similarity.inner import null_products
 from probekit.similarity.matrices import Matrices, leave_one_out, linear, projections, squares
 from probekit.similarity.products import Map
 
-__all__ = ["FREEDOM", "measure_cca_r2", "measure_predictivity", "ridge_fits"]
+__all__ = ["FREEDOM", "OVERLAPS", "measure_overlap", "measure_predictivity", "ridge_fits"]
 
 ALONE = 0.99  # leverage of an example that decides a direction by itself, at half of the degrees of freedom
 OUTLYING = (
     "an example is so far from the others that it decides a direction by itself, and cannot be predicted without it: "
     "the value is too low for the others."
 )
+OVERLAPS = {"cca-r2": np.minimum, "eigenspace-overlap": np.maximum}
+"""Measures that are inner products of projections, and the rank they are divided by, of the two layers'."""
 LARGE = 1 << 28  # numbers held at once
 FREEDOM = (0.1, 0.5, 0.99)
 """Degrees of freedom of the ridge regressions, as shares of the rank; each pair has the one that predicts best."""
 
 
-def measure_cca_r2(c: Comparison) -> Measured:
-    """Mean squared canonical correlation over the smaller rank: ⟨projection on X, projection on Y⟩ / rank."""
+def measure_overlap(c: Comparison, name: str) -> Measured:
+    """One of OVERLAPS: ⟨projection on X, projection on Y⟩, the sum of squared canonical correlations, / rank."""
+    size = OVERLAPS[name]
     a = bases(c.a, c.run)
     b = a if c.same else bases(c.b, c.run)
     values = np.empty((len(a), len(b)))
@@ -37,7 +40,7 @@ def measure_cca_r2(c: Comparison) -> Measured:
         for j, y in enumerate(b):
             u, v = a[i].u, y.u
             cross = u.T @ v
-            rank = max(min(cross.shape), 1)
+            rank = max(size(*cross.shape), 1)
             values[i, j] = np.sum(cross.astype(np.float64) ** 2) / rank
             if change is not None:
                 mine, yours = u @ cross, v @ cross.T  # Σ 2ρuv - ρ²(u² + v²) of the canonical variates
@@ -49,7 +52,7 @@ def measure_cca_r2(c: Comparison) -> Measured:
     null = None
     if found is not None:
         sums, v, p, q = found
-        ranks = np.minimum.outer(*(np.rint(m.vector.sum(1)) for m in (p, q)))
+        ranks = size.outer(*(np.rint(m.vector.sum(1)) for m in (p, q)))
         null = (sums.ab + v) / np.maximum(ranks, 1)
     ends = None if change is None else c.interval(values, change, fisher=False)
     return no_room(c, a, b, Measured(values, ends, null))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import naive
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probekit.similarity._kernels import LANES, largest, neighbour_influence
-from probekit.similarity.neighbours import common_neighbours
+from probekit.similarity.neighbours import common_neighbours, mean_score
 
 
 def lists(rng, layers, n, k):
@@ -44,6 +45,17 @@ def test_common_neighbours_of_permuted_layers(seed, n, k):
         for b in range(3):
             common = [len(set(ours[a, i]) & set(place[theirs[b, order[i]]])) for i in range(n)]
             np.testing.assert_array_equal(found[a, b, 1:], np.bincount(common, minlength=k + 1)[1:])
+
+
+def test_ranks_under_an_order():
+    rng = np.random.default_rng(0)
+    n, k = 12, 4
+    ours, theirs, order = lists(rng, 2, n, k), lists(rng, 3, n, k), rng.permutation(n)
+    place = np.argsort(order)
+    moved = place[theirs[:, order]]  # the lists of the other side as they stand beside ours
+    found = mean_score("knn-rank", ours, theirs, order)
+    assert found == pytest.approx(mean_score("knn-rank", ours, moved.astype(np.int32), np.arange(n)))
+    assert mean_score("knn-rank", ours, ours, np.arange(n))[0, 0] == pytest.approx(1)
 
 
 def test_more_layers_than_marks_fit_into_a_number():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from probekit import similarity
 from probekit.errors import NonFiniteError, UsageError
@@ -24,6 +25,7 @@ EVERY = {
     "cka-rbf": similarity.cka_rbf,
     "cca": similarity.cca,
     "cca-r2": lambda x, y: similarity.cca(x, y, squared=True),
+    "eigenspace-overlap": similarity.eigenspace_overlap,
     "svcca": similarity.svcca,
     "pwcca": similarity.pwcca,
     "procrustes": similarity.procrustes,
@@ -32,6 +34,7 @@ EVERY = {
     "rsa-cosine": lambda x, y: similarity.rsa(x, y, compare="cosine"),
     "mutual-knn": lambda x, y: similarity.mutual_knn(x, y, 5),
     "knn-jaccard": lambda x, y: similarity.knn_jaccard(x, y, 5),
+    "knn-rank": lambda x, y: similarity.knn_rank(x, y, 5),
     "linear-predictivity": similarity.linear_predictivity,
 }
 
@@ -61,7 +64,7 @@ def test_rotation_scale_and_shift_change_nothing(measure, seed):
     assert f(y, turned) == pytest.approx(f(y, x), abs=1e-9)
 
 
-@pytest.mark.parametrize("measure", ["cca", "cca-r2"])
+@pytest.mark.parametrize("measure", ["cca", "cca-r2", "eigenspace-overlap"])
 def test_invertible_maps_do_not_change_canonical_correlations(measure):
     rng = np.random.default_rng(3)
     x, y = pair(rng)
@@ -99,6 +102,31 @@ def test_chance_of_common_neighbours():
     assert found.null_mean[0, 0] == pytest.approx(k / (n - 1), abs=4 * error)
 
 
+def test_chance_of_ranks():
+    """The number of common neighbours is hypergeometric, their ranks are any, and k is the most."""
+    n, k = 100, 10
+    x, y = np.random.default_rng(0).standard_normal((2, n, 6))
+    options = SimilarityOptions(measures=("knn-rank",), neighbours=k, resamples=0)
+    found = layer_pairs([lambda: x], [lambda: y], options=options)["knn-rank"]
+    r = np.arange(1, k + 1)
+    weight = np.mean(2 / ((1 + abs(r[:, None] - r)) * (r[:, None] + r)))
+    expected = stats.hypergeom(n - 1, k, k).pmf(r) @ (r * weight / np.cumsum(1 / r))
+    error = found.null_sd[0, 0] / np.sqrt(found.draws)
+    assert error < 1e-3
+    assert found.null_mean[0, 0] == pytest.approx(expected, abs=4 * error)
+
+
+def test_chance_of_overlapping_spaces():
+    """|UᵀV|² is rs / (n - 1) in the mean, over the larger of the ranks r and s; it is cca-r2 of equal ranks."""
+    x, y = pair(np.random.default_rng(0))
+    options = SimilarityOptions(measures=("eigenspace-overlap",), resamples=100)
+    found = layer_pairs([lambda: x], [lambda: y], options=options)["eigenspace-overlap"]
+    assert found.null_mean[0, 0] == pytest.approx(5 / 59, abs=4 * found.null_sd[0, 0] / np.sqrt(found.draws))
+    assert found.ci_low[0, 0] < found.value[0, 0] < found.ci_high[0, 0]
+    assert similarity.eigenspace_overlap(x, x[:, :5]) == pytest.approx(5 / 8)  # a part of the space
+    assert similarity.eigenspace_overlap(x[:, :5], y) == pytest.approx(similarity.cca(x[:, :5], y, squared=True))
+
+
 @given(seed=st.integers(0, 999), n=st.integers(5, 30), d=st.integers(2, 40))
 @settings(max_examples=20, deadline=None)
 def test_values_by_their_definitions(seed, n, d):
@@ -107,6 +135,8 @@ def test_values_by_their_definitions(seed, n, d):
     assert similarity.cka(x, y) == pytest.approx(naive.debiased_cka(x, y), abs=1e-10)
     assert similarity.mutual_knn(x, y, 4) == pytest.approx(naive.common_neighbours(x, y, 4)[0], abs=1e-12)
     assert similarity.knn_jaccard(x, y, 4) == pytest.approx(naive.common_neighbours(x, y, 4)[1], abs=1e-12)
+    assert similarity.knn_rank(x, y, 4) == pytest.approx(naive.ranks_of_neighbours(x, y, 4), abs=1e-12)
+    assert similarity.eigenspace_overlap(x, y) == pytest.approx(naive.eigenspace_overlap(x, y), abs=1e-9)
     assert similarity.linear_predictivity(x, y) == pytest.approx(naive.predictivity(x, y), abs=1e-6)
 
 
