@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ __all__ = [
     "Colour",
     "colours",
     "correct",
+    "label_title",
     "outcomes",
     "stacked",
 ]
@@ -47,8 +48,8 @@ class Colour:
         Positions in the palette; the last is "missing".
     palette : tuple of str
         Colours, "#rrggbb".
-    labels : tuple of str
-        The name of each colour; for numbers the lowest and the highest value.
+    labels : tuple of tuple of str
+        The name of each colour; for numbers the lowest and the highest value. One for all layers, or one for each.
     pair : bool
         Whether both maps show the values of the right side.
     """
@@ -57,7 +58,7 @@ class Colour:
     title: str
     values: np.ndarray
     palette: tuple[str, ...]
-    labels: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
     pair: bool = False
 
     @property
@@ -70,15 +71,21 @@ class Colour:
         values = self.values[min(step if self.pair else side, len(self.values) - 1)]
         return np.asarray(values[min(layer, len(values) - 1)])
 
-    def legend(self) -> dict[str, Any]:
-        """The legend as JSON. Colours without a label are the missing values."""
-        kind = "number" if self.is_number else "category"
-        return {"kind": kind, "title": self.title, "labels": list(self.labels), "colours": list(self.palette)}
+    def legend(self, layer: int) -> dict[str, Any]:
+        """The legend of a layer as JSON. Colours without a label are the missing values."""
+        kind, labels = "number" if self.is_number else "category", self.labels[min(layer, len(self.labels) - 1)]
+        return {"kind": kind, "title": self.title, "labels": list(labels), "colours": list(self.palette)}
 
 
 def colours(scene: Scene) -> list[Colour]:
     """All colours of a scene, labels first."""
     return [*_labels(scene), *_answers(scene), *_facts(scene)]
+
+
+def label_title(scene: Scene) -> str:
+    """What the label of a point is called: a token that is not labelled itself has that of its text."""
+    own = not scene.tokens_unit or (scene.sources is not None and scene.sources.points.unit == "words")
+    return "label" if own else "label of the text"
 
 
 def _labels(scene: Scene) -> Iterator[Colour]:
@@ -87,14 +94,14 @@ def _labels(scene: Scene) -> Iterator[Colour]:
     predicted = stacked(scene, "prediction")
     if labels.dtype.kind == "f":
         held = labels[np.isfinite(labels)]
-        ends = (float(held.min()), float(held.max())) if held.size else (0.0, 1.0)
-        yield _number("label", "label", labels, ends)
+        ends = [(float(held.min()), float(held.max())) if held.size else (0.0, 1.0)]
+        yield _number("label", label_title(scene), labels, ends)
         if predicted is not None:
             yield _number("prediction", "prediction of the probe", predicted, ends)
         return
     names = tuple(map(str, scene.label_names)) or tuple(map(str, range(int(labels.max(initial=0)) + 1)))
     order = np.argsort(-np.bincount(labels[labels >= 0], minlength=len(names)), kind="stable")
-    yield _classes("label", "label", labels[None, None], names, order)
+    yield _classes("label", label_title(scene), labels[None, None], names, order)
     if predicted is not None:
         yield _classes("prediction", "prediction of the probe", predicted, names, order)
 
@@ -110,7 +117,7 @@ def _answers(scene: Scene) -> Iterator[Colour]:
         values = np.concatenate([together[:1], together])
         yield _classes("change", "gained and lost", values, OUTCOMES, np.arange(4), shown, pair=True)
     if (confidence := stacked(scene, "confidence")) is not None:
-        yield _number("confidence", "confidence of the probe", confidence, (0.0, 1.0))
+        yield _number("confidence", "confidence of the probe", confidence, [(0.0, 1.0)])
 
 
 def _facts(scene: Scene) -> Iterator[Colour]:
@@ -126,7 +133,8 @@ def _facts(scene: Scene) -> Iterator[Colour]:
     yield _number("length", "length", scene.lengths)
     if scene.movement is not None and len(scene.movement):
         values = np.concatenate([scene.movement[:1], scene.movement])
-        yield _number("movement", "movement from the left model", values, pair=True)
+        scales = [_ends(layer) for layer in np.swapaxes(scene.movement, 0, 1)]  # far layers would darken the others
+        yield _number("movement", "movement from the left model, scaled by layer", values, scales, pair=True)
 
 
 def stacked(scene: Scene, name: str) -> np.ndarray | None:
@@ -172,22 +180,29 @@ def _classes(
     values = place[np.where(codes < 0, len(names), np.minimum(codes, len(names)))]
     held = (values == missing).any()
     palette = (*shown[: len(first)], *[GREYS[1]] * (several > 0), OTHER)
-    return Colour(name, title, values, palette, (*labels, *["missing"] * bool(held)), pair)
+    return Colour(name, title, values, palette, ((*labels, *["missing"] * bool(held)),), pair)
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    """The 1st and the 99th percentile."""
+    held = values[np.isfinite(values)]
+    low, high = np.percentile(held, (1, 99)) if held.size else (0.0, 1.0)
+    return float(low), float(high)
 
 
 def _number(
-    name: str, title: str, values: np.ndarray, ends: tuple[float, float] | None = None, *, pair: bool = False
+    name: str, title: str, values: np.ndarray, scales: Sequence[tuple[float, float]] = (), *, pair: bool = False
 ) -> Colour:
-    """A number on a scale from its 1st to its 99th percentile."""
+    """A number on one scale, by default from its 1st to its 99th percentile, or on one for each layer."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
     values = np.asarray(values, np.float32)
     values = values.reshape((1,) * (3 - values.ndim) + values.shape)
-    held = values[np.isfinite(values)]
-    low, high = ends or (tuple(np.percentile(held, (1, 99))) if held.size else (0.0, 1.0))
-    scaled = (np.nan_to_num(values) - low) / (high - low or 1.0)
+    scales = scales or [_ends(values)]
+    low, high = (np.array(ends)[:, None] for ends in zip(*scales, strict=True))
+    scaled = (np.nan_to_num(values) - low) / np.where(high > low, high - low, 1.0)
     codes = np.where(np.isfinite(values), np.clip(scaled * STEPS, 0, STEPS - 1), STEPS).astype(np.uint8)
     map_ = colormaps["cividis"]
     palette = (*(to_hex(map_((i + 0.5) / STEPS)) for i in range(STEPS)), OTHER)
-    return Colour(name, title, codes, palette, (f"{low:.3g}", f"{high:.3g}"), pair)
+    return Colour(name, title, codes, palette, tuple((f"{a:.3g}", f"{b:.3g}") for a, b in scales), pair)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.analyses.exploration.texts import marks
 from probekit.errors import UsageError
 from probekit.explore.build import PAGE, check_page
 from probekit.explore.colours import Colour, colours, correct, stacked
@@ -94,7 +95,7 @@ def _packed(view: View, progress: Progress) -> bytes:
         "layers": list(scene.layers),
         "methods": methods(scene),
         "pairs": [colour.name for colour in shown if colour.pair],
-        "legends": {colour.name: colour.legend() for colour in shown},
+        "legends": {colour.name: [colour.legend(layer) for layer in range(len(colour.labels))] for colour in shown},
         "looks": {c.name: {"light": appearance(c, dark=False), "dark": appearance(c, dark=True)} for c in shown},
         "captions": _captions(scene),
         "map": _map(view.maps[0]),
@@ -142,6 +143,8 @@ def _arrays(scene: Scene, shown: Sequence[Colour]) -> dict[str, np.ndarray]:
     arrays = {"xy": np.round((np.array(xy) + 1) * 32767.5).astype(np.uint16)}
     arrays |= {f"colour {colour.name}": colour.values for colour in shown}
     arrays["lengths"] = np.asarray(scene.lengths, np.float32)
+    if scene.tokens_unit and scene.texts is not None and scene.sources is not None:
+        arrays["marks"] = marks(scene, np.arange(len(scene))).astype(np.uint32)
     if scene.groups is not None:
         arrays["groups"] = np.unique(scene.groups, return_inverse=True)[1].astype(np.uint32)
     if scene.domains is not None:

@@ -53,6 +53,7 @@ def values(scene: Scene, colours: Sequence[Colour]) -> dict[str, dict[str, Any]]
         },
         "example": {
             "n": n, "layers": layers, "kinds": [list(kind) for kind in STRIPS.items()],
+            "unit": "Token" if scene.tokens_unit else "Example",
             "attends": scene.sources is not None and scene.texts is not None,
         },
         "units": {"layers": layers, "sides": names},

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.analyses.exploration.texts import marks
 from probekit.errors import UsageError
-from probekit.explore.colours import correct, stacked
+from probekit.explore.colours import correct, label_title, stacked
 
 if TYPE_CHECKING:
     from probekit.analyses.exploration.scene import Scene
@@ -85,7 +86,7 @@ def shown_label(scene: Scene, value: Any) -> str:
 
 def facts(scene: Scene, index: int) -> list[list[str]]:
     """What is known of an example, as names and values."""
-    found = [["label", shown_label(scene, scene.labels[index])]]
+    found = [[label_title(scene), shown_label(scene, scene.labels[index])]]
     if scene.domains is not None:
         found.append(["domain", str(scene.domains[index])])
     return [*[fact for fact in found if fact[1]], ["length", f"{int(scene.lengths[index])} tokens"]]
@@ -102,10 +103,17 @@ def _example(scene: Scene, asked: Mapping[str, Any], _: np.ndarray) -> dict[str,
     return {
         "id": str(scene.ids[index]),
         "texts": [] if scene.texts is None else list(scene.texts[index]),
+        "mark": mark(scene, index),
         "facts": facts(scene, index),
         "predictions": _predictions(scene, index, sides),
         "neighbours": [_neighbours(scene, side, layer, index) for side in sides],
     }
+
+
+def mark(scene: Scene, index: int) -> list[int]:
+    """Which text of a token's point holds it, from which character to which; [0, 0, 0] for examples."""
+    known = scene.tokens_unit and scene.texts is not None and scene.sources is not None
+    return [int(v) for v in marks(scene, np.array([index]))[0]] if known else [0, 0, 0]
 
 
 def _find(scene: Scene, asked: Mapping[str, Any], _: np.ndarray) -> dict[str, Any]:
@@ -190,8 +198,8 @@ def _unit(scene: Scene, asked: Mapping[str, Any], _: np.ndarray) -> dict[str, An
     return {
         "unit": asked["unit"], "units": int(scene.open_sources.vectors(side, layer).shape[1]),
         "name": scene.sides[side].name, "layerName": name, "ranking": units, "by": by,
-        **_highest(scene, found), "histogram": _histogram(found), "similar": _similar(scene, found, other),
-        "noise": _noise(found),
+        **_highest(scene, found), "histogram": _histogram(found), "values": _of_values(scene),
+        "similar": _similar(scene, found, other), "noise": _noise(found),
     }  # fmt: skip
 
 
@@ -234,7 +242,8 @@ def _highest(scene: Scene, found: Any) -> dict[str, Any]:
             {"before": "", "token": "", "after": item.pop("text"), "value": float(found.values[item["index"]])}
             for item in items
         ]
-        return {"of": "examples", "top": [item | text for item, text in zip(items, texts, strict=True)]}
+        shown = [item | text for item, text in zip(items, texts, strict=True)]
+        return {"of": "Examples with the highest values", "top": shown}
     at = {
         str(id_).rpartition(":")[0] if scene.tokens_unit else str(id_): i
         for i, id_ in reversed(list(enumerate(scene.ids)))
@@ -244,7 +253,14 @@ def _highest(scene: Scene, found: Any) -> dict[str, Any]:
          "after": f" {row.after}", "label": "" if row.label is None else str(row.label)}
         for row in found.tokens.itertuples()
     ]  # fmt: skip
-    return {"of": "tokens", "top": rows}
+    return {"of": "Tokens with the highest values (each token's own vector)", "top": rows}
+
+
+def _of_values(scene: Scene) -> str:
+    """Whose values the histograms show, in words: those of the points, not of the highest tokens."""
+    if scene.tokens_unit:
+        return f"Values of the {scene.open_sources.points.unit}, by {label_title(scene)}"
+    return f"Values of the examples (vectors pooled by {scene.open_sources.pooling}), by label"
 
 
 def _histogram(found: Any) -> dict[str, Any]:

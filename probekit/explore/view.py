@@ -129,7 +129,7 @@ class View(t.HasTraits):
     def _draw(self, *, moves: bool) -> None:
         """Put the points of the layer on the maps; ``moves`` is whether they have other places than before."""
         colour = self._colours[self.colour]
-        self._panels["controls"].legend = colour.legend()
+        self._panels["controls"].legend = colour.legend(self.layer)
         for side, one, panel in zip((0, self.step), self.maps, ("left", "right"), strict=False):
             with one.hold_sync():
                 for name, value in appearance(colour, dark=self.dark).items():

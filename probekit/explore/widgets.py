@@ -79,7 +79,7 @@ class Example(anywidget.AnyWidget):
     _esm, _css = _module("example"), STYLE
     layers, layer, step = _list(), _integer(0), _integer(1)
     example, n = _integer(-1), _integer(0)
-    kinds = _list()
+    kinds, unit = _list(), _text("Example")
     attends = t.Bool(default_value=False).tag(sync=True)
 
 

@@ -11,6 +11,7 @@ from builders import word_caches, word_task
 import probekit
 from probekit.activations import cache_activations
 from probekit.analyses.exploration import scene
+from probekit.analyses.exploration.texts import marks
 from probekit.analyses.exploration.units import largest_of_noise
 from probekit.errors import UsageError
 
@@ -87,6 +88,7 @@ def test_vectors_of_tokens_of_repeated_texts(tmp_path, tiny_bert, options):
         probekit.ActivationCache(tmp_path / "t.h5") as cache,
     ):
         assert [text[0] for text in found.texts] == "a cat the dog a cat a dog".split()
+        assert marks(found, np.arange(4)).tolist() == [[1, 0, 1], [1, 2, 5], [1, 0, 3], [1, 4, 7]]
         expected = np.concatenate([cache.tokens(1)[i][1:-1] for i in range(4)])
         np.testing.assert_array_equal(found.sources.vectors(0, 1), expected)
 
@@ -201,6 +203,10 @@ def test_pairs_read_together_and_apart(tmp_path, tiny_model, family):
     with scene(dev, unit="tokens", task=task) as found:
         assert found.text_of(0) == (task.split("dev")[0].text, task.split("dev")[0].pair)
         assert {i.rpartition(":")[0] for i in found.ids.tolist()} == {e.id for e in task.split("dev")}
+        known = marks(found, np.arange(len(found)))
+        assert set(known[:, 0].tolist()) == {1, 2}  # both texts of the pair
+        for (at, start, end), (token, *texts) in zip(known.tolist(), found.texts, strict=True):
+            assert texts[at - 1][start:end] == token
 
 
 def test_models_of_other_depth_and_width_are_matched_by_depth(tmp_path, tiny_bert):

@@ -44,9 +44,9 @@ def test_many_classes_share_one_colour():
     scene = dataclasses.replace(scene, labels=np.r_[np.arange(400) % 20, [-1]][:400].astype(np.int64))
     scene.labels[:3] = -1
     label = named(scene)["label"]
-    assert label.labels[-2:] == ("15 others", "missing")
+    assert label.labels[0][-2:] == ("15 others", "missing")
     assert set(label.at(0, 1, 0)[:3]) == {len(label.palette) - 1}
-    assert len(set(label.palette[: len(label.labels) - 2])) == 5
+    assert len(set(label.palette[: len(label.labels[0]) - 2])) == 5
 
 
 def test_outcomes_are_the_table():
@@ -88,6 +88,17 @@ def test_numbers_are_scaled_and_missing_values_are_grey():
     assert (np.diff(codes[order].astype(int)) >= 0).all()
 
 
+def test_movement_has_the_scale_of_its_layer():
+    scene = a_scene(sides=3)
+    scene.movement[:, 0] /= 100  # an early layer, which hardly moved
+    colour = named(scene)["movement"]
+    for layer in (0, 3):
+        assert np.ptp(colour.at(1, 2, layer)) > STEPS / 2
+        low, high = np.percentile(scene.movement[:, layer], (1, 99))
+        assert colour.legend(layer)["labels"] == [f"{low:.3g}", f"{high:.3g}"]
+    assert "scaled by layer" in colour.title
+
+
 def test_labels_that_are_numbers():
     scene = a_scene()
     labels = np.linspace(0, 5, 120)
@@ -96,7 +107,7 @@ def test_labels_that_are_numbers():
     scene = dataclasses.replace(scene, labels=labels, label_names=(), sides=tuple(sides))
     found = named(scene)
     assert "error" not in found
-    assert found["label"].labels == ("0", "5")
+    assert found["label"].labels == (("0", "5"),)
     np.testing.assert_array_equal(found["label"].at(0, 1, 0), found["prediction"].at(1, 1, 2))
 
 

@@ -185,6 +185,16 @@ def test_an_example_is_asked_and_shown_as_text(module):
     assert page.evaluate("saved.at(-1).example") == 5
 
 
+def test_a_token_is_marked_in_its_text(module):
+    page = example(module, unit="Token", example=3)
+    text = f"👩 emoji {SCRIPT}"
+    found = FOUND | {"id": "e3:1", "texts": ["emoji", text], "mark": [1, 2, 7]}  # characters, not UTF-16 units
+    page.evaluate("a => fire('msg:custom', {...a, number: 1})", found)
+    page.get_by_role("heading", name="Token e3:1, layer 1").wait_for()
+    assert page.locator(".text").all_inner_texts() == [text]
+    assert page.locator("mark").all_inner_texts() == ["emoji"]
+
+
 def test_an_example_is_found_without_a_pointer(module):
     page = example(module, n=9)
     page.get_by_role("searchbox").fill("gut")
@@ -237,14 +247,22 @@ def test_a_unit_is_asked_and_shown(module):
         "unit": 7,
     }
     found = {
-        "unit": 7, "units": 32, "name": "pretrained", "layerName": "1", "of": "tokens", "ranking": [7, 3],
+        "unit": 7, "units": 32, "name": "pretrained", "layerName": "1", "ranking": [7, 3],
+        "of": "Tokens with the highest values",
         "top": [{"index": 2, "before": "a ", "token": "<i>", "after": " c", "label": SCRIPT, "value": 1.5}],
-        "histogram": {"edges": [0, 1, 2], "groups": [{"name": "no", "counts": [3, 1]}]},
+        "values": "Values of the examples, by label",
+        "histogram": {
+            "edges": [0, 1, 2], "groups": [{"name": "no", "counts": [3, 1]}, {"name": "yes", "counts": [5, 5]}],
+        },
         "similar": [{"side": 1, "name": "fine-tuned", "layer": 3, "layerName": "3", "unit": 9, "r": 0.5}],
     }  # fmt: skip
     page.evaluate("a => fire('msg:custom', {...a, number: sent.at(-1).number})", found)
     assert page.locator("i, script").evaluate_all("all => all.filter(e => e.textContent).length") == 0
     assert page.get_by_role("img", name="Histogram of no: 4 values from 0 to 2, most between 0 and 1").count() == 1
+    heights = page.locator(".bars i").evaluate_all("all => all.map(bar => parseFloat(bar.style.height))")
+    assert heights == pytest.approx([100, 100 / 3, 200 / 3, 200 / 3], abs=0.01)  # shares of each label, on one scale
+    for heading in ("Tokens with the highest values", "Values of the examples, by label"):
+        assert page.get_by_role("heading", name=heading).count() == 1
     page.get_by_role("button", name="1.5").click()
     assert page.evaluate("saved.at(-1).example") == 2
     page.get_by_role("button", name="fine-tuned, layer 3, unit 9: r = 0.50").click()

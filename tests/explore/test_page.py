@@ -191,6 +191,11 @@ def test_the_step_and_the_colour(opened):
         "[...new Float32Array(probekit.maps[0].get('points').view.buffer)].filter((_, i) => i % 4 === 2)"
     )
     assert len(set(codes)) > 20
+    opened.get_by_role("combobox", name="colour").select_option("movement")
+    ends = opened.locator("#controls .legend li > span")
+    before = ends.all_inner_texts()
+    opened.get_by_role("slider", name="layer", exact=True).press("ArrowRight")
+    assert ends.all_inner_texts() != before  # each layer has its scale
     opened.get_by_role("combobox", name="projection").select_option("tsne")
     assert opened.locator("#left p").nth(1).inner_text() == "Distances between clusters mean nothing here."
 

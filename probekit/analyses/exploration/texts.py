@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from probekit.tasks.context import in_context
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Task
 
-__all__ = ["Texts", "find_texts", "model_of", "surfaces"]
+if TYPE_CHECKING:
+    from probekit.analyses.exploration.scene import Scene
+
+__all__ = ["Texts", "find_texts", "marks", "model_of", "surfaces"]
 
 Texts = Mapping[str, tuple[str, ...]]
 """The text of each example by id; for pairs both."""
@@ -152,3 +155,42 @@ def _first_tokens(cache: ActivationCache, examples: np.ndarray, count: np.ndarra
         start = cache.index("start")[examples, 0]
         return special[start + length[examples, 0]] - special[start]
     return np.minimum(cache.pieces[0].length[examples], count)
+
+
+def marks(scene: Scene, points: np.ndarray) -> np.ndarray:
+    """Where tokens or words are in the texts of their points.
+
+    Parameters
+    ----------
+    scene : Scene
+        Its points are tokens or words, and it has texts and open caches.
+    points : np.ndarray
+        Positions of k points.
+
+    Returns
+    -------
+    np.ndarray
+        int64 (k, 3): the place of the text in ``scene.texts[point]``, and the first character of the token there and
+        the one after its last; 0 where it is not known.
+    """
+    sources, cache = scene.open_sources, scene.open_sources.caches[0]
+    found = np.zeros((len(points), 3), np.int64)
+    if scene.texts is None or sources.points.position is None:
+        return found
+    position, examples = sources.points.position[points], sources.points.examples[0][points]
+    in_words = cache.spec["kind"] == "sequence-labelling"  # places are then those in the word
+    if sources.points.unit == "words":
+        word, start = position, np.zeros_like(position)
+    else:
+        word, start = (cache.index(name)[sources.points.rows[0][points]] for name in ("word_index", "char_start"))
+    distinct, place = np.unique(examples, return_inverse=True)
+    first = _first_tokens(cache, distinct, token_rows(cache, distinct)[1])
+    second = (position >= first[place]) & (cache.spec["pairs"] is not None)
+    for i, point in enumerate(points.tolist()):
+        token, *texts = scene.texts[point]
+        at = len(texts) if second[i] else 1
+        before = texts[at - 1].split(" ")[: word[i]] if in_words else []
+        a = sum(len(one) + 1 for one in before) + int(start[i])
+        if texts[at - 1].startswith(token, a):
+            found[i] = at, a, a + len(token)
+    return found

@@ -29,7 +29,16 @@ function asker(model) {
 
 function facts(model, found) {
   const parts = [];
-  for (const text of found.texts) parts.push(make("div", text, { className: "text", dir: "auto", tabIndex: 0 }));
+  const [at, start, end] = found.mark ?? [];
+  found.texts.forEach((text, i) => {
+    if (at && !i) return; // the token is marked in its text
+    const part = make("div", at === i ? "" : text, { className: "text", dir: "auto", tabIndex: 0 });
+    if (at === i) {
+      const characters = [...text], piece = (...ends) => characters.slice(...ends).join("");
+      part.append(piece(0, start), make("mark", piece(start, end)), piece(end));
+    }
+    parts.push(part);
+  });
   const line = make("p", "", { className: "soft" });
   line.append(make("bdi", found.id), ...found.facts.flatMap(([name, value]) => [` · ${name} `, make("bdi", value)]));
   parts.push(line);
@@ -150,7 +159,7 @@ function attention({ name, tokens, weights, note }) {
 export default { render({ model, el }) {
   el.classList.add("pk");
   const [ask, stop] = asker(model);
-  const title = make("h2", "Example");
+  const title = make("h2", model.get("unit"));
   const about = make("div"), near = make("div"), says = make("div"), strips = make("div", "", { className: "two" }), told = make("p", "", { className: "soft" }), heads = make("div");
   const kinds = make("label", "tokens by"), kind = make("select", "", { ariaLabel: "tokens by" });
   kind.append(...model.get("kinds").map(([value, text]) => make("option", text, { value })));
@@ -215,8 +224,8 @@ export default { render({ model, el }) {
     heads.replaceChildren();
     attend.hidden = index < 0 || !model.get("attends");
     if (index < 0) {
-      title.textContent = "Example";
-      about.replaceChildren(make("p", "Click a point, or find an example, to see its text, its tokens and its neighbours.", { className: "soft" }));
+      title.textContent = model.get("unit");
+      about.replaceChildren(make("p", "Click a point on a map, or find one by its id or text, to see its text, its tokens and its neighbours.", { className: "soft" }));
       for (const part of [near, says]) part.replaceChildren();
       return;
     }
@@ -225,7 +234,7 @@ export default { render({ model, el }) {
     if (found.error) { refuse(about, found); return; }
     title.ariaLive = current?.id === found.id ? "off" : "polite"; // a new layer is said by its slider
     current = found;
-    title.textContent = `Example ${found.id}, layer ${model.get("layers")[asked.layer]}`;
+    title.textContent = `${model.get("unit")} ${found.id}, layer ${model.get("layers")[asked.layer]}`;
     about.replaceChildren(...facts(model, found));
     says.replaceChildren(predictions(found.predictions));
     near.replaceChildren(neighbours(model, found.neighbours, choose));

@@ -76,7 +76,7 @@ function answers(data, state) {
   });
   return {
     example: ({ index, step, layer }) => ({
-      id: ids[index], texts: texts ? texts[index] : [], facts: data.facts[index],
+      id: ids[index], texts: texts ? texts[index] : [], mark: [...(arrays.marks?.values.subarray(3 * index, 3 * index + 3) ?? [])], facts: data.facts[index],
       predictions: predictions(index, step), neighbours: near(index, step, layer),
     }),
     find(message) {
@@ -219,7 +219,7 @@ async function main() {
   let hears = true;
   const quietly = (work) => { if (!hears) return; hears = false; try { work(); } finally { hears = true; } };
   const show = (moves) => {
-    models.controls.set("legend", data.legends[state.colour]);
+    models.controls.set("legend", data.legends[state.colour][state.layer] ?? data.legends[state.colour][0]);
     maps.forEach((map, at) => {
       const side = at && state.step;
       for (const [name, value] of Object.entries(data.looks[state.colour][state.dark ? "dark" : "light"])) map.set(name, value);

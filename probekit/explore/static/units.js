@@ -18,15 +18,18 @@ function top(items, choose) {
 
 function histogram({ edges, groups }) {
   const part = make("div", "", { className: "two" });
+  const sum = (counts) => counts.reduce((a, b) => a + b, 0) || 1;
+  const most = Math.max(...groups.flatMap(({ counts }) => counts.map((count) => count / sum(counts))));
   for (const { name, counts } of groups) {
-    const most = Math.max(1, ...counts), total = counts.reduce((a, b) => a + b, 0);
+    const total = counts.reduce((a, b) => a + b, 0);
     const at = counts.indexOf(Math.max(...counts));
     const section = make("section"), bars = make("div", "", { className: "bars" });
     bars.role = "img";
     bars.ariaLabel = `Histogram of ${name}: ${total} values from ${short(edges[0])} to ${short(edges.at(-1))}, most between ${short(edges[at])} and ${short(edges[at + 1])}`;
     bars.append(...counts.map((count, i) => {
-      const bar = make("i", "", { title: `${short(edges[i])} to ${short(edges[i + 1])}: ${count}` });
-      bar.style.height = `${(100 * count) / most}%`;
+      const share = count / sum(counts);
+      const bar = make("i", "", { title: `${short(edges[i])} to ${short(edges[i + 1])}: ${count} (${(100 * share).toFixed(1)} %)` });
+      bar.style.height = `${(100 * share) / (most || 1)}%`;
       return bar;
     }));
     const ends = make("div", "", { className: "ends soft" });
@@ -95,8 +98,9 @@ export default { render({ model, el }) {
     ranked.replaceChildren(make("option", "choose …", { value: "" }), ...message.ranking.map((u) => make("option", u, { value: u })));
     found.replaceChildren(
       make("p", `Unit ${message.unit} of ${message.units}, ${message.name}, layer ${message.layerName}.`, { className: "soft" }),
-      make("h3", `Highest ${message.of}`), top(message.top, choose),
-      make("h3", "Values by label"), histogram(message.histogram),
+      make("h3", message.of), top(message.top, choose),
+      make("h3", message.values), histogram(message.histogram),
+      make("p", "Bars are shares of the label's values; all labels have one scale.", { className: "soft" }),
       make("h3", message.similar.length ? "Most similar units in the other model" : ""), similar(message.similar, go),
       make("p", message.similar.length ? message.noise ?? "" : "", { className: "soft" }),
     );
