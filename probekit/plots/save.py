@@ -83,7 +83,7 @@ def check_files(paths: Iterable[str | Path]) -> list[Path]:
 @contextmanager
 def _opaque(figure: Figure) -> Iterator[None]:
     """Temporarily replace transparent colours by their colours on white."""
-    from matplotlib.artist import setp
+    from matplotlib.artist import getp, setp
     from matplotlib.collections import Collection
     from matplotlib.patches import Patch
 
@@ -94,8 +94,7 @@ def _opaque(figure: Figure) -> Iterator[None]:
 
     before = []
     for artist in figure.findobj(lambda a: isinstance(a, Collection | Patch)):
-        # findobj returns no types; these artists have faces and edges
-        face, edge = artist.get_facecolor(), artist.get_edgecolor()  # type: ignore[attr-defined]
+        face, edge = (getp(artist, colour) for colour in ("facecolor", "edgecolor"))
         before.append((artist, {"alpha": artist.get_alpha(), "facecolor": face, "edgecolor": edge}))
         several = isinstance(artist, Collection)
         face, edge = (blend(c) if several or not len(c) else blend(c)[0] for c in (face, edge))
