@@ -18,11 +18,25 @@ from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import DataError, NonFiniteError, ProbekitError, UsageError
 from probekit.probes.protocol.labels import Labels
+from probekit.probes.protocol.pieces import keys
 from probekit.recipe import Read
 from probekit.tasks.context import in_context
 from probekit.tasks.load import load_task
 
-__all__ = ["FEWEST", "Matched", "RowsOf", "Side", "by_step", "check_finite", "matched", "opened", "texts_of"]
+__all__ = [
+    "FEWEST",
+    "Matched",
+    "RowsOf",
+    "Side",
+    "by_step",
+    "check_finite",
+    "check_same_data",
+    "matched",
+    "names_of",
+    "opened",
+    "shared_examples",
+    "texts_of",
+]
 
 log = logging.getLogger(__name__)
 FEWEST = 4
@@ -122,7 +136,7 @@ def opened(caches: Sequence[str | Path | ActivationCache], stack: ExitStack) -> 
     return found
 
 
-def by_step(caches: list[ActivationCache]) -> list[ActivationCache]:
+def by_step(caches: Sequence[ActivationCache]) -> Sequence[ActivationCache]:
     """The first cache, then the others in the order of their training steps, if all of these have one."""
     first, *others = caches
     if any(cache.spec.get("step") is None for cache in others):
@@ -140,21 +154,18 @@ def matched(caches: Sequence[ActivationCache], options: VectorOptions = VectorOp
     """
     first = caches[0]
     for cache in caches[1:]:
-        _check_same_data(first, cache)
+        check_same_data(first, cache)
     alone = replace(options, groups="none")  # the groups of the first cache hold for all
     found = [layer_vectors(cache, alone if i else options) for i, cache in enumerate(caches)]
     ids = [np.asarray(one.labels.ids).astype(str) for one in found]
-    for cache, names in zip(caches, ids, strict=True):
-        if repeated := len(names) - len(np.unique(names)):
-            raise UsageError(f"{cache.path}: {repeated:,} ids are repeated, so examples cannot be matched by id.")
     what = "words" if found[0].words else "examples"
-    rows = _shared_rows(caches, ids, what)
+    rows, notes = _shared(caches, ids, [one.labels for one in found], what)
+    for note in notes:
+        log.warning("%s", note)
     labels = [one.labels[at] for one, at in zip(found, rows, strict=True)]
-    for cache, other in zip(caches[1:], labels[1:], strict=True):
-        _check_labels(first, cache, labels[0], other, what)
     if len(rows[0]) < FEWEST:
         raise UsageError(
-            f"layers can be compared on {FEWEST} {what} or more; {_names(caches)} {_have(caches)} {len(rows[0])}."
+            f"layers can be compared on {FEWEST} {what} or more; {names_of(caches)} {_have(caches)} {len(rows[0])}."
         )
     sides = tuple(
         Side(cache, _of_rows(one, at), columns_of(cache, one.representation))
@@ -163,8 +174,8 @@ def matched(caches: Sequence[ActivationCache], options: VectorOptions = VectorOp
     return Matched(sides, labels[0], found[0].words, _group_columns(found[0], labels[0]))
 
 
-def _check_same_data(first: ActivationCache, other: ActivationCache) -> None:
-    """Raise UsageError for caches of other tasks or splits: the same ids would be other examples there."""
+def check_same_data(first: ActivationCache, other: ActivationCache) -> None:
+    """Raise UsageError for caches of other tasks, splits or labels: the same ids would be other examples there."""
     words = [cache.spec["kind"] == "sequence-labelling" for cache in (first, other)]
     data = [f"{cache.spec['task']} {cache.spec['split']}" for cache in (first, other)]
     if words[0] != words[1]:
@@ -178,6 +189,43 @@ def _check_same_data(first: ActivationCache, other: ActivationCache) -> None:
             f"{first.path} holds {data[0]}, {other.path} {data[1]}: these are not the same examples, even if their ids "
             "are the same. Cache the same split of the same task with both models."
         )
+    if list(first.spec["label_names"]) != list(other.spec["label_names"]):
+        raise UsageError(
+            f"the labels of {first.path} are {', '.join(first.spec['label_names'])}, those of {other.path} "
+            f"{', '.join(other.spec['label_names'])}. Make both caches from the same files."
+        )
+
+
+def shared_examples(caches: Sequence[ActivationCache]) -> tuple[list[np.ndarray], list[str]]:
+    """For each cache the rows of the examples that all hold, in the order of the first, and what to say of them.
+
+    Raises
+    ------
+    UsageError
+        If ids are repeated, shared by none, or are those of other labels or texts.
+    """
+    ids = [np.asarray(cache.ids).astype(str) for cache in caches]
+    return _shared(caches, ids, [Labels(cache.labels, ids=cache.ids) for cache in caches], "examples")
+
+
+def _shared(
+    caches: Sequence[ActivationCache], ids: Sequence[np.ndarray], labels: Sequence[Labels], what: str
+) -> tuple[list[np.ndarray], list[str]]:
+    """As :func:`shared_examples`, of examples or words."""
+    for cache, names in zip(caches, ids, strict=True):
+        if repeated := len(names) - len(np.unique(names)):
+            raise UsageError(f"{cache.path}: {repeated:,} ids are repeated, so {what} cannot be matched by id.")
+    rows = _shared_rows(caches, ids, what)
+    notes = []
+    for cache, own, at in zip(caches[1:], labels[1:], rows[1:], strict=True):
+        _check_labels(caches[0], cache, labels[0][rows[0]], own[at], what)
+        if what == "examples" and (note := _check_texts(caches[0], cache, rows[0], at)):
+            notes.append(note)
+    if any(len(names) > len(rows[0]) for names in ids):
+        sizes = ", ".join(f"{len(names):,} in {cache.path.name}" for cache, names in zip(caches, ids, strict=True))
+        both = "both caches" if len(ids) == 2 else "all caches"
+        notes.append(f"{len(rows[0]):,} {what} are in {both} ({sizes}); the others are left out.")
+    return rows, notes
 
 
 def _shared_rows(caches: Sequence[ActivationCache], ids: Sequence[np.ndarray], what: str) -> list[np.ndarray]:
@@ -194,19 +242,13 @@ def _shared_rows(caches: Sequence[ActivationCache], ids: Sequence[np.ndarray], w
             for cache, names in zip(caches, ids, strict=True)
         )
         raise UsageError(
-            f"{_names(caches)} share no example: no id is in {'both' if len(ids) == 2 else 'all'} ({begin}). Cache the "
-            "same split of the same task with each model."
+            f"{names_of(caches)} share no example: no id is in {'both' if len(ids) == 2 else 'all'} ({begin}). Cache "
+            "the same split of the same task with each model."
         )
     rows = []
     for names in ids:
         order = np.argsort(names)
         rows.append(order[np.searchsorted(names, shared, sorter=order)])
-    if any(len(names) > len(shared) for names in ids):
-        sizes = [f"{len(names):,} in {cache.path.name}" for cache, names in zip(caches, ids, strict=True)]
-        log.warning(
-            "%s %s are in %s (%s); only these are compared.",
-            f"{len(shared):,}", what, "both caches" if len(ids) == 2 else "all caches", ", ".join(sizes),
-        )  # fmt: skip
     return rows
 
 
@@ -237,7 +279,32 @@ def _check_labels(first: ActivationCache, other: ActivationCache, a: Labels, b: 
         )
 
 
-def _names(caches: Sequence[ActivationCache]) -> str:
+def _check_texts(first: ActivationCache, other: ActivationCache, one: np.ndarray, two: np.ndarray) -> str:
+    """Refuse examples that share an id, but not their text; a note if other tokenizers leave that open."""
+    if first.spec["data_digest"] == other.spec["data_digest"] or len(first.pieces) != len(other.pieces):
+        return ""
+    if first.spec["tokenizer_digest"] != other.spec["tokenizer_digest"]:
+        names = names_of([first, other])
+        return (
+            f"{names} have other tokenizers and other data: only ids and labels say that their examples are the same."
+        )
+    texts, texts_too = keys(first.pieces), keys(other.pieces)
+    differ = [
+        (a, b)
+        for a, b in zip(one.tolist(), two.tolist(), strict=True)
+        # a text that one cache has truncated begins that of the other
+        if not all(x.startswith(y) or y.startswith(x) for x, y in zip(texts[a], texts_too[b], strict=True))
+    ]
+    if differ:
+        raise UsageError(
+            f"{len(differ):,} of {len(one):,} examples with the same id, such as {first.ids[differ[0][0]]!r}, have "
+            f"another text in {other.path} than in {first.path}; the data differ. Make both caches from the same files."
+        )
+    return ""
+
+
+def names_of(caches: Sequence[ActivationCache]) -> str:
+    """The names of the files: "a.h5, b.h5 and c.h5"."""
     first, *more = (cache.path.name for cache in caches)
     return f"{', '.join([first, *more[:-1]])} and {more[-1]}" if more else str(first)
 

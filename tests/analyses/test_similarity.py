@@ -138,7 +138,7 @@ def test_other_order_and_missing_examples_are_matched_by_id(caches, model, tmp_p
     other = cached(model, some, tmp_path / "other.h5", random_weights=3)
     found = probekit.similarity(caches["plain"], other, groups="none", **QUICK).rows
     assert (
-        "55 examples are in both caches (60 in plain.dev.h5, 55 in other.h5); only these are compared." in caplog.text
+        "55 examples are in both caches (60 in plain.dev.h5, 55 in other.h5); the others are left out." in caplog.text
     )
     assert set(found["n"]) == {55}
 
@@ -167,6 +167,11 @@ def test_other_examples_other_labels_and_the_same_cache_are_refused(caches, mode
     )
     with pytest.raises(UsageError, match=r"59 of 60 examples with the same id have another label in .*flipped\.h5"):
         probekit.movement(caches["plain"], flipped)
+    texts = cached(model, lambda e: [replace(x, text=f"not {x.text}") for x in e], tmp_path / "texts.h5")
+    with pytest.raises(
+        UsageError, match=r"60 of 60 examples with the same id, such as '0', have another text in .*texts"
+    ):
+        probekit.similarity(caches["plain"], texts)
     with pytest.raises(UsageError, match=r"plain\.dev\.h5 is given twice; give each cache once"):
         probekit.similarity(caches["plain"], caches["plain"])
     with pytest.raises(UsageError, match=r"holds classification dev, .* regression dev: these are not the same"):

@@ -17,6 +17,7 @@ from probekit.analyses.exploration.predictions import rows_of_sides
 from probekit.analyses.exploration.scene import Scene, Side
 from probekit.analyses.exploration.sources import Sources, matched_layers, matched_train, opened
 from probekit.analyses.exploration.texts import Texts, find_texts, surfaces
+from probekit.analyses.matching import by_step
 from probekit.analyses.vectors import columns_of
 from probekit.display import shown_model
 from probekit.errors import UsageError
@@ -99,7 +100,7 @@ def scene(
     """
     with ExitStack() as stack:
         caches = opened([a, *([] if b is None else [b]), *more], stack)
-        caches = _by_step(caches)
+        caches = tuple(by_step(caches))
         points = find_points(caches, unit, max_points, seed)
         shown, notes = matched_layers(caches, layers)
         given = [train] if isinstance(train, Cache) else list(train or ())
@@ -203,14 +204,6 @@ def _texts(texts: Texts | None, points: Points, cache: ActivationCache) -> list[
     tokens = dict(zip(examples.tolist(), surfaces(cache, examples, [texts[names[i]] for i in first]), strict=True))
     places = zip(names, points.examples[0].tolist(), points.position.tolist(), strict=True)
     return [(tokens[example][k], *texts[name]) for name, example, k in places]
-
-
-def _by_step(caches: tuple[ActivationCache, ...]) -> tuple[ActivationCache, ...]:
-    """The first cache, then the others in the order of their steps if all have one."""
-    rest = caches[1:]
-    if len(rest) > 1 and all(cache.spec.get("step") is not None for cache in rest):
-        rest = tuple(sorted(rest, key=lambda cache: cache.spec["step"]))
-    return (caches[0], *rest)
 
 
 def _facts(caches: Sequence[ActivationCache], points: Points) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.tokens import TokenReader
+from probekit.analyses.matching import FEWEST, check_same_data, names_of, shared_examples
 from probekit.errors import UsageError
-from probekit.probes.protocol.pieces import keys
 
 __all__ = ["UNITS", "Points", "find_points", "token_rows", "token_vectors"]
 
@@ -60,8 +60,8 @@ def find_points(caches: Sequence[ActivationCache], unit: str | None, max_points:
     first = caches[0]
     unit = _unit(first, unit)
     for other in caches[1:]:
-        _check_same_data(first, other)
-    rows, notes = _shared_examples(caches)
+        check_same_data(first, other)
+    rows, notes = shared_examples(caches)
     names = first.ids[rows[0]].astype(str)
     if unit == "examples":
         owner, position, points = np.arange(len(names)), None, tuple(rows)
@@ -71,8 +71,8 @@ def find_points(caches: Sequence[ActivationCache], unit: str | None, max_points:
         notes += more
         ids = np.char.add(np.char.add(names[owner], ":"), position.astype(str))
         labels = first.word_labels[points[0]] if unit == "words" else first.labels[rows[0][owner]]
-    if len(ids) < 4:
-        raise UsageError(f"a map needs 4 {unit}; {_called(caches)} share {len(ids)}.")
+    if len(ids) < FEWEST:
+        raise UsageError(f"a map needs {FEWEST} {unit}; {names_of(caches)} share {len(ids)}.")
     if max_points is not None and len(ids) > max_points:
         drawn = np.sort(np.random.default_rng(seed).choice(len(ids), max_points, replace=False))
         notes.append(f"{max_points:,} of {len(ids):,} {unit} are shown, drawn at random with seed {seed}.")
@@ -94,75 +94,6 @@ def _unit(cache: ActivationCache, unit: str | None) -> str:
     if unit != "examples" and not cache.spec["tokens"]:
         raise UsageError(f"{cache.path} has no token vectors; make it with --tokens.")
     return unit
-
-
-def _check_same_data(first: ActivationCache, other: ActivationCache) -> None:
-    for key in ("task", "split", "kind"):
-        if first.spec[key] != other.spec[key]:
-            raise UsageError(
-                f"{first.path} holds {first.spec['task']} {first.spec['split']}, {other.path} {other.spec['task']} "
-                f"{other.spec['split']}; equal ids there are not the same examples. Give caches of one split."
-            )
-    if list(first.spec["label_names"]) != list(other.spec["label_names"]):
-        raise UsageError(
-            f"the labels of {first.path} are {', '.join(first.spec['label_names'])}, those of {other.path} "
-            f"{', '.join(other.spec['label_names'])}. Make both caches from the same files."
-        )
-
-
-def _shared_examples(caches: Sequence[ActivationCache]) -> tuple[list[np.ndarray], list[str]]:
-    """The rows of the examples that all caches hold, in the order of the first."""
-    places = []
-    for cache in caches:
-        places.append({str(name): row for row, name in enumerate(cache.ids)})
-        if len(places[-1]) < len(cache):
-            raise UsageError(f"{cache.path}: {len(cache) - len(places[-1])} ids are repeated, so ids name no examples.")
-    shared = [name for name in places[0] if all(name in other for other in places[1:])]
-    if len(shared) < 4:
-        examples = "; ".join(f"{cache.path} has {len(cache):,}, such as {cache.ids[0]!r}" for cache in caches)
-        raise UsageError(f"the caches share {len(shared)} examples by id, and a map needs 4: {examples}.")
-    rows = [np.array([place[name] for name in shared]) for place in places]
-    for cache, at in zip(caches[1:], rows[1:], strict=True):
-        one, two = caches[0].labels[rows[0]], cache.labels[at]
-        other = int((~((one == two) | ((one != one) & (two != two)))).sum())
-        if other:
-            raise UsageError(
-                f"{other:,} of {len(shared):,} examples with the same id have another label in {cache.path} than in "
-                f"{caches[0].path}; the data differ. Make both caches from the same files."
-            )
-    notes = [
-        note for cache, at in zip(caches[1:], rows[1:], strict=True) for note in _texts(caches[0], cache, rows[0], at)
-    ]
-    if any(len(cache) != len(shared) for cache in caches):
-        sizes = ", ".join(f"{len(cache):,} in {cache.path.name}" for cache in caches)
-        notes.append(f"{len(shared):,} examples are in all caches ({sizes}); the others are left out.")
-    return rows, notes
-
-
-def _texts(first: ActivationCache, other: ActivationCache, one: np.ndarray, two: np.ndarray) -> list[str]:
-    """Refuse examples that share an id, but not their text; a note if other tokenizers leave that open."""
-    if first.spec["tokenizer_digest"] != other.spec["tokenizer_digest"]:
-        if first.spec["data_digest"] == other.spec["data_digest"]:
-            return []
-        names = f"{first.path.name} and {other.path.name}"
-        return [
-            f"{names} have other tokenizers and other data: only ids and labels say that their examples are the same."
-        ]
-    if len(first.pieces) != len(other.pieces):
-        return []
-    texts, texts_too = keys(first.pieces), keys(other.pieces)
-    differ = [
-        (a, b)
-        for a, b in zip(one.tolist(), two.tolist(), strict=True)
-        # a text that one cache has truncated begins that of the other
-        if not all(x.startswith(y) or y.startswith(x) for x, y in zip(texts[a], texts_too[b], strict=True))
-    ]
-    if differ:
-        raise UsageError(
-            f"{len(differ):,} of {len(one):,} examples with the same id, such as {first.ids[differ[0][0]]!r}, have "
-            f"another text in {other.path} than in {first.path}; the data differ. Make both caches from the same files."
-        )
-    return []
 
 
 def _words(
@@ -229,10 +160,6 @@ def token_rows(cache: ActivationCache, examples: np.ndarray) -> tuple[np.ndarray
     keep = ~special[every]
     owner = np.repeat(np.repeat(np.arange(len(examples)), start.size // max(len(examples), 1)), flat_length)
     return every[keep], np.bincount(owner[keep], minlength=len(examples))
-
-
-def _called(caches: Sequence[ActivationCache]) -> str:
-    return " and ".join(cache.path.name for cache in caches)
 
 
 def token_vectors(cache: ActivationCache, layer: str, rows: np.ndarray) -> np.ndarray:
