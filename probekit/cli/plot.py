@@ -71,7 +71,7 @@ def layers() -> None:
     Parameters
     ----------
     first
-        Rows that probekit probe, mi or mdl wrote (.parquet, .csv).
+        Rows that probekit probe, mi, mdl, similarity, movement or geometry wrote (.parquet, .csv).
     rows
         Further rows.
     """
@@ -101,7 +101,8 @@ def trajectory() -> None:
     """Plot a metric by layer and training step as a heat map, one panel per task and run.
 
     Step 0 is the pretrained model; if the run saved no step 0, rows of the pretrained model without a step are used. A
-    dot marks the best layer of each step. Hatched cells are not above noise (if the rows include shuffled labels).
+    dot marks the best layer of each step. Hatched cells are not above noise (if the rows include shuffled
+    labels or permuted examples). Rows of similarity and movement show how far each layer is from the first cache.
 
     Examples:
 
@@ -118,7 +119,7 @@ def trajectory() -> None:
     Parameters
     ----------
     first
-        Rows that probekit probe or mi wrote for the checkpoints of training runs (.parquet, .csv).
+        Rows that probekit probe, mi, similarity or movement wrote for the checkpoints of runs (.parquet, .csv).
     rows
         Further rows.
     """

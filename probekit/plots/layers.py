@@ -57,7 +57,9 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.probe`, :func:`probekit.mi` and :func:`probekit.mdl` for one task.
+        Rows of :func:`probekit.probe`, :func:`probekit.mi` and :func:`probekit.mdl` for one task; of
+        :func:`probekit.similarity` (the same layers of both models), :func:`probekit.movement` and
+        :func:`probekit.geometry`.
     metric : str, optional
         By default the first in the rows that is not a difference; "selectivity(accuracy)" has a line at zero.
     summary : DataFrame, Result or path, optional

@@ -48,7 +48,8 @@ def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.probe` or :func:`probekit.mi` for the checkpoints of one run on one task.
+        Rows of :func:`probekit.probe`, :func:`probekit.mi`, :func:`probekit.similarity` or :func:`probekit.movement`
+        for the checkpoints of one run on one task.
     metric : str, optional
         By default the first in the rows that is not a difference.
     ax : Axes, optional
