@@ -227,7 +227,8 @@ def permuted(
     h = np.empty((len(orders), a.count, b.count))
     for start in range(0, len(orders), AT_ONCE):
         h[start : start + AT_ONCE] = run(of, orders[start : start + AT_ONCE])
-        progress("permutations", min(start + AT_ONCE, len(orders)), len(orders))
+        done = min(start + AT_ONCE, len(orders))
+        progress("permutations", done, len(orders), permutations=done)
     v = np.stack([a.vector @ b.vector[:, order].T for order in orders])
     return h, v
 

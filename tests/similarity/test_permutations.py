@@ -139,9 +139,10 @@ def test_permutations_one_by_one():
     groups = np.repeat(np.arange(11), [5, 4, 4, 3, 3, 3, 2, 2, 2, 1, 1])
     places = exchange(groups, 30)
     assert places.moving == 25
-    orders = places.random(5, rng)
+    orders, reports = places.random(30, rng), []
     with workers(2) as run:
-        h, v = permuted(a, b, orders, run)
+        h, v = permuted(a, b, orders, run, progress=lambda *report, **rates: reports.append((*report, rates)))
+    assert reports == [("permutations", done, 31, {"permutations": done}) for done in (20, 31)]
     for k, order in enumerate([np.arange(30), *orders]):
         x, y = (m.tile(1, np.arange(30), np.arange(30)) for m in (a, b))
         off, diagonal = naive.permuted_product(x, y, order)
