@@ -55,9 +55,17 @@ def caption(scene: Scene, side: int, method: str, layer: int) -> str:
         parts.append(f"the plane holds {100 * share:.0f} % of the variance")
     parts += _trust(shown, layer)
     half = place(scene, side, method, layer).half
-    if np.isfinite(half):
-        parts.append(f"the map is {2 * half:.3g} units wide")
+    if np.isfinite(half) and (span := _span(scene, method)):
+        parts.append(f"the points span {span.format(2 * half)}")
     return "; ".join(parts) + "."
+
+
+def _span(scene: Scene, method: str) -> str:
+    """A distance on a map in words; "" if it is nothing that the vectors have."""
+    if method == "pca":
+        return "a Euclidean distance of {:.3g}"
+    classes = method == "lda" and scene.labels.dtype.kind != "f"
+    return "{:.3g} standard deviations within the classes of train" if classes else ""
 
 
 def _separation(labels: np.ndarray, xy: np.ndarray) -> list[str]:

@@ -261,3 +261,6 @@ def test_checkpoints_are_in_the_order_of_their_steps(caches, monkeypatch):
         assert [side.step for side in found.sides] == [0, 20, 30, 100]
         assert found.sides[1].name.endswith("run, step 20")
         assert found.movement.shape[0] == 3
+    opened[0].spec |= {"step": None, "checkpoint": ""}
+    with scene(*opened[:2]) as found:
+        assert found.sides[0].name.endswith(", pretrained")

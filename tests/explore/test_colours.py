@@ -136,7 +136,10 @@ def test_captions_say_how_far_to_trust():
     assert "layer 2" in text
     assert "the plane holds 50 % of the variance" in text  # the axes are turned in it, so each has another share
     assert "trustworthiness 0.90; continuity 0.90" in text
+    xy = scene.sides[0].maps["pca"].xy[2]
+    assert f"the points span a Euclidean distance of {np.ptp(xy, axis=0).max():.3g}" in text
     assert "variance" not in caption(scene, 0, "tsne", 2)
+    assert "span" not in caption(scene, 0, "tsne", 2)  # its distances mean nothing
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])

@@ -112,7 +112,7 @@ def test_a_view_in_jupyterlab(browser, server):
     )
     page.wait_for_function(drawn, timeout=MINUTE)
     maps = page.locator(".pk-map")
-    assert maps.nth(1).locator("h3").inner_text() == "step 10"
+    assert maps.nth(1).locator("h3").inner_text() == "step 20"
     first, second = (maps.nth(i).bounding_box() for i in (0, 1))
     assert second["x"] > first["x"] + 200
 

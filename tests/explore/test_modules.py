@@ -178,7 +178,9 @@ def test_an_example_is_asked_and_shown_as_text(module):
     assert page.locator(".text").nth(3).bounding_box()["height"] < 200
     assert page.get_by_text("The caches are closed.").is_visible()
     assert page.locator("td").first.get_attribute("aria-label") == "yes, right, 87 %"
-    page.get_by_text("Norm of each vector.").wait_for()
+    page.get_by_text("Norm of each vector. The text has the colours of this layer").wait_for()
+    assert page.get_by_text("Negative numbers are orange and underlined.").is_visible()
+    assert page.get_by_text("Numbers are cosine distances between the vectors").is_visible()
     assert page.locator(".tokens span").all_inner_texts() == ["<b>", "שלום", "c"]
     assert page.get_by_role("img").count() == 1
     page.get_by_role("button", name="0.125").click()
@@ -212,9 +214,11 @@ def test_an_example_is_found_without_a_pointer(module):
 
 def test_the_note_of_tokens_takes_no_column(module):
     page = example(module, example=3)
-    both = STRIP | {"sides": STRIP["sides"] * 2}
+    zero = {"name": "left", "tokens": ["a"], "values": [[0]] * 4}  # distances of the left model from itself
+    both = STRIP | {"sides": [zero, *STRIP["sides"] * 2]}
     page.evaluate("a => fire('msg:custom', {...a, number: 2})", both)
     page.get_by_text("Norm of each vector.").wait_for()
+    assert page.locator("canvas").count() == 2
     width = page.evaluate("document.body.firstChild.getBoundingClientRect().width")
     assert page.locator("canvas").nth(0).bounding_box()["width"] > 0.45 * width
     page.locator("canvas").nth(0).press("ArrowRight")

@@ -231,13 +231,15 @@ def _facts(caches: Sequence[ActivationCache], points: Points) -> dict[str, Any]:
 
 
 def _names(caches: Sequence[ActivationCache]) -> list[str]:
-    """A short name for each side; caches of equal names are told apart by their file."""
+    """A short name for each side; a model beside its checkpoints is "pretrained"; equal names get their file's."""
     names = []
-    for cache in caches:
-        columns = columns_of(cache, "")
+    all_columns = [columns_of(cache, "") for cache in caches]
+    tuned = {c["model"] for c in all_columns if c["checkpoint"] and c["random_weights"] is None}
+    for columns in all_columns:
         random, step = columns["random_weights"], columns["step"]
+        weights = columns["checkpoint"] or ("pretrained" if columns["model"] in tuned else "")
         parts = [shown_model(str(columns["model"]))]
-        parts += [f"random weights {random}"] if random is not None else [columns["checkpoint"]]
+        parts += [f"random weights {random}"] if random is not None else [weights]
         parts += [f"step {step:,}"] if step is not None else []
         names.append(", ".join(filter(None, parts)))
     if len(set(names)) < len(names):

@@ -66,7 +66,10 @@ def token_strip(
         tokens.append(surfaces(cache, np.array([row]), [scene.text_of(at)])[0])
         vectors.append([token_vectors(cache, name, rows).astype(np.float64) for name in sources.layers[s]])
     if kind == "norm":
-        found, note = [_stack(np.linalg.norm(x, axis=1) for x in side) for side in vectors], "Norm of each vector."
+        found, note = (
+            [_stack(np.linalg.norm(x, axis=1) for x in side) for side in vectors],
+            "Norm of each token's vector.",
+        )
     elif kind == "distance":
         found, note = _distances(scene, tokens, vectors)
     elif kind == "unit":
@@ -97,14 +100,17 @@ def _distances(scene: Scene, tokens: list[Any], vectors: list[Any]) -> tuple[lis
                 for x, y in zip(side, vectors[0], strict=True)
             )
         )
-    return found, f"Distance from the vector of {scene.sides[0].name}, divided by the norm of the latter."
+    return (
+        found,
+        f"Distance of each token's vector from that of {scene.sides[0].name}, divided by the norm of the latter.",
+    )
 
 
 def _units(vectors: list[Any], unit: int | None) -> tuple[list[np.ndarray], str]:
     widths = {x.shape[1] for side in vectors for x in side}
     if unit is None or not 0 <= unit < min(widths):
         raise UsageError(f"unit is {unit}; expected a number from 0 to {min(widths) - 1}.")
-    return [_stack(x[:, unit] for x in side) for side in vectors], f"Unit {unit} of each vector."
+    return [_stack(x[:, unit] for x in side) for side in vectors], f"Unit {unit} of each token's vector."
 
 
 def _logits(scene: Scene, vectors: list[Any], label: int | str | None) -> tuple[list[np.ndarray], str]:

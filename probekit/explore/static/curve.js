@@ -97,6 +97,8 @@ function panel(model, { title, curves, floors = [], notes = [] }) {
     });
   }
   flat.forEach(({ name, value }, i) => entry(`${name} (${short(value)})`, (line) => draw("line", { class: `floor n${i % 4}`, x1: 0, x2: 26, y1: 5, y2: 5 }, line)));
+  const shaded = shown.some(({ low, high }) => low.some((v, i) => v !== null && high[i] !== null));
+  if (shaded) notes = [`Shaded: confidence intervals${shown.some(({ control }) => control) ? "; for controls, the range of their draws" : ""}.`, ...notes];
   return [make("h3", title), svg, key, ...notes.map((text) => make("p", text, { className: "soft" }))];
 }
 

@@ -60,7 +60,7 @@ function listed(items, choose) {
   return list;
 }
 
-function neighbours(model, sides, choose) {
+function neighbours(sides, choose) {
   const two = make("div", "", { className: "two" });
   for (const { name, items, reason } of sides) {
     const part = make("section");
@@ -68,7 +68,8 @@ function neighbours(model, sides, choose) {
     part.append(reason ? make("p", reason, { className: "soft" }) : listed(items, choose));
     two.append(part);
   }
-  return two;
+  const told = make("p", "Numbers are cosine distances between the vectors of this layer, not distances on the map.", { className: "soft" });
+  return sides.some(({ items }) => items.length) ? [two, told] : [two];
 }
 
 function predictions({ layers, sides }) {
@@ -89,7 +90,8 @@ function predictions({ layers, sides }) {
     }
     body.append(tr);
   }
-  whole.append(make("caption", "Predictions of the probe of each layer"), thead, body);
+  const all = sides.flatMap(({ items }) => items), judged = all.some(({ right }) => right !== null), sure = all.some(({ confidence }) => confidence);
+  whole.append(make("caption", `Predictions of each layer's probe${judged ? " (✓ right, ✗ wrong)" : ""}${sure ? " and their probability" : ""}`), thead, body);
   scroll.append(whole);
   return scroll;
 }
@@ -161,7 +163,7 @@ export default { render({ model, el }) {
   const [ask, stop] = asker(model);
   const title = make("h2", model.get("unit"));
   const about = make("div"), near = make("div"), says = make("div"), strips = make("div", "", { className: "two" }), told = make("p", "", { className: "soft" }), heads = make("div");
-  const kinds = make("label", "tokens by"), kind = make("select", "", { ariaLabel: "tokens by" });
+  const kinds = make("label", "colour tokens by"), kind = make("select", "", { ariaLabel: "colour tokens by" });
   kind.append(...model.get("kinds").map(([value, text]) => make("option", text, { value })));
   const unit = make("input", "", { type: "number", min: 0, value: 0 }), units = make("label", "unit");
   units.append(unit);
@@ -202,8 +204,10 @@ export default { render({ model, el }) {
   const refuse = (at, { error }) => { at.replaceChildren(make("p", error, { className: "error" })); };
   const drawStrips = () => {
     if (!strip_) return;
-    strips.replaceChildren(...strip_.sides.map((side) => strip(model, strip_, side)));
-    told.textContent = strip_.note;
+    const zero = ({ values }) => values.every((row) => row.every((value) => !value)); // the left model is not away from itself
+    const shown = strip_.sides.filter((side) => !zero(side)), negative = strip_.sides.some(({ values }) => values.flat().some((value) => value < 0));
+    strips.replaceChildren(...(shown.length ? shown : strip_.sides).map((side) => strip(model, strip_, side)));
+    told.textContent = `${strip_.note} The text has the colours of this layer; below it is a row for each layer, ${strip_.layers[0]} on top, and a column for each token.${negative ? " Negative numbers are orange and underlined." : ""}`;
   };
   const askStrips = async () => {
     strip_ = null;
@@ -237,7 +241,7 @@ export default { render({ model, el }) {
     title.textContent = `${model.get("unit")} ${found.id}, layer ${model.get("layers")[asked.layer]}`;
     about.replaceChildren(...facts(model, found));
     says.replaceChildren(predictions(found.predictions));
-    near.replaceChildren(neighbours(model, found.neighbours, choose));
+    near.replaceChildren(...neighbours(found.neighbours, choose));
   };
   look.onclick = async () => {
     const found = await ask("attention", { index: model.get("example"), step: model.get("step"), block: Number(block.value), head: Number(head.value) });

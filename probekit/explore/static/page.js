@@ -93,7 +93,9 @@ function answers(data, state) {
     },
     attention: () => ({ error: data.without.attention }),
     unit({ side, layer, unit }) {
-      return data.units[`${side} ${layer} ${unit}`] ?? { error: `${data.without.units} ${data.kept[`${side} ${layer}`] ?? ""}` };
+      const held = Object.keys(data.units).filter((key) => key.startsWith(`${side} ${layer} `)).map((key) => Number(key.split(" ")[2]));
+      const missing = { error: `${data.without.units} ${data.kept[`${side} ${layer}`] ?? ""}`, ranking: held, by: "in this page" };
+      return data.units[`${side} ${layer} ${unit}`] ?? missing;
     },
     selection() {
       const chosen = indices(state.selected);

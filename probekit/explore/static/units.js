@@ -89,13 +89,14 @@ export default { render({ model, el }) {
   };
   const answer = (message) => {
     if (message.number !== last) return;
+    const ranking = message.ranking ?? [];
+    rank.hidden = !ranking.length;
+    by.textContent = ranked.ariaLabel = message.by || "ranked";
+    ranked.replaceChildren(make("option", "choose …", { value: "" }), ...ranking.map((u) => make("option", u, { value: u })));
     if (message.error) { found.replaceChildren(make("p", message.error, { className: "error" })); return; }
     known = message;
     unit.value = message.unit;
     unit.max = message.units - 1;
-    rank.hidden = !message.ranking.length;
-    by.textContent = ranked.ariaLabel = message.by || "ranked";
-    ranked.replaceChildren(make("option", "choose …", { value: "" }), ...message.ranking.map((u) => make("option", u, { value: u })));
     found.replaceChildren(
       make("p", `Unit ${message.unit} of ${message.units}, ${message.name}, layer ${message.layerName}.`, { className: "soft" }),
       make("h3", message.of), top(message.top, choose),
