@@ -219,13 +219,15 @@ def _one_model(fits: pd.DataFrame, curve: np.ndarray, theirs: list[np.ndarray]) 
 def _called(
     fits: pd.DataFrame, curve: np.ndarray, references: list[np.ndarray], against: str, *, pooled: bool = False
 ) -> str:
-    """The reference in words: its model, run (next to one: "pretrained"), and pooling where that differs."""
+    """The reference in words: its model, run (next to one: "pretrained"), step and pooling where these differ."""
     if against not in ("random", "other") or not references:
         return against
     row, ours = (fits.iloc[at[0]].astype(object).fillna("").to_dict() for at in (references[0], curve))
     run = row["checkpoint"] if row.get("random_weights", "") == "" else "random weights"
     pooling = row["representation"] if pooled else ""
-    return ", ".join(filter(None, (row["model"], run or ("pretrained" if ours["checkpoint"] else ""), pooling)))
+    one_run = run and (row["model"], run) == (ours["model"], ours["checkpoint"])
+    step = f"step {row['step']:,}" if one_run and row.get("step", "") not in ("", ours.get("step")) else ""
+    return ", ".join(filter(None, (row["model"], run or ("pretrained" if ours["checkpoint"] else ""), step, pooling)))
 
 
 def nothing_to_compare(against: str, e: Predictions) -> str:

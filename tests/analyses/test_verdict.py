@@ -298,9 +298,16 @@ def test_words_of_comparisons():
     assert "no layer is shown to differ from layer 0" in sentences(same)[0]
     tuned = probed([2.5, 2.5], about=ABOUT | {"checkpoint": "toy.0", "regime": "fine-tune"})[1]
     states = compare_predictions(tuned, probed([0, 0])[1], options=CompareOptions(resamples=200))
-    assert (
-        "m (fine-tuned, run toy.0): layers 0 and 1 are better than m (pretrained) by accuracy" in sentences(states)[0]
-    )
+    assert "m (fine-tuned, run toy.0): layers 0 and 1 are better than m (pretrained) by " in sentences(states)[0]
+
+
+def test_two_steps_of_one_run_are_told_apart():
+    run = ABOUT | {"checkpoint": "toy.0", "regime": "fine-tune"}
+    last, first = (probed(of, about=run | {"step": step})[1] for of, step in (([2.5, 2.5], 38), ([0, 0], 0)))
+    rows = compare_predictions(last, first, options=CompareOptions(resamples=200))
+    assert set(rows["against"]) == {"m, toy.0, step 0"}
+    text = "m (fine-tuned, run toy.0) at step 38: layers 0 and 1 are better than m (toy.0, step 0) by accuracy"
+    assert text in sentences(rows)[0]
 
 
 def test_a_pretrained_curve_next_to_its_checkpoints_is_named():

@@ -40,7 +40,9 @@ def compare(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         if against in REFERENCES or against.startswith("layer "):
             against = REFERENCES.get(against, against)
         else:  # another model, or another state of this one
-            name = name or f"{named(part.iloc[0].to_dict(), run=True)}: "  # two results may differ only in the run
+            head = part.iloc[0].to_dict()  # two results may differ only in the run, and two models only in the step
+            step = f" at step {head['step']:,}" if ", step " in against else ""
+            name = name or f"{named(head, run=True)}{step}: "
             against = model_in(*against.split(", "))
         shown = (p <= ALPHA) & np.isfinite(value) & (value != 0)
         findings = []
