@@ -21,20 +21,22 @@ function drawLast(api) {
 }
 
 // jupyter-scatter draws each map in a buffer as large as the window and copies its middle. A buffer as large as the
-// largest map shows the same and is several times faster without a graphics card.
+// largest map shows the same and is several times faster without a graphics card. There, frames are asked for faster
+// than they are drawn: reading a pixel waits for each, so that the last is not late.
 function fitBuffer({ renderer } = {}) {
   if (!renderer || renderer.fits) return;
-  const { render } = renderer, maps = new Set();
+  const { render, canvas } = renderer, maps = new Set(), gl = canvas.getContext("webgl"), pixel = new Uint8Array(4);
   renderer.fits = true;
   renderer.render = (draw, map) => {
     maps.add(map);
     for (const one of maps) if (one !== map && !one.isConnected) maps.delete(one);
     const [width, height] = ["width", "height"].map((side) => Math.max(...[...maps].map((one) => one[side])));
-    if (renderer.canvas.width !== width || renderer.canvas.height !== height) {
+    if (canvas.width !== width || canvas.height !== height) {
       renderer.resize((width + 0.5) / devicePixelRatio, (height + 0.5) / devicePixelRatio); // it rounds down
       renderer.refresh();
     }
     render(draw, map);
+    gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, pixel);
   };
 }
 
