@@ -43,7 +43,8 @@ CHANGE = """layer => new Promise(done => {
   probekit.models.controls.set("layer", layer);
   const look = () => {
     const now = performance.now() - began, busy = apis.some(a => a.get("isDrawing"));
-    if (busy || now < 20) { first ??= now; requestAnimationFrame(look); } else requestAnimationFrame(() => requestAnimationFrame(last));
+    if (busy || now < 20) { first ??= now; requestAnimationFrame(look); }
+    else requestAnimationFrame(() => requestAnimationFrame(last));
   };
   const last = () => { // the last frame is asked for, but not yet drawn
     const gl = jupyterScatter.renderer.canvas.getContext("webgl");
