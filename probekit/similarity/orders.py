@@ -13,9 +13,9 @@ import numpy as np
 
 __all__ = ["Cycles", "Exchange", "choose_rows", "exchange"]
 
-MOVED = ((0.999, 1), (0.9, 2), (0.75, 4), (0.5, 8))
+MOVED = ((0.999, 1), (0.9, 2), (0.75, 10), (0.5, 20))
 """Shares of the rows that are in cycles, the most if it can be had, and the cosets that are needed then: the other rows
-move only from coset to coset."""
+move only from coset to coset, so p of what they alone share is at least 1 / cosets."""
 LONGEST = 1.5  # cycles are at most this many times longer than needed
 SQUARE = 1000
 SHORTEST = 16  # shorter cycles, or shorter than n / 50, need more products than random permutations
@@ -114,11 +114,12 @@ class Exchange:
         counts = [(len(p), p.shape[1]) for p in self.places]
         wanted = max(wanted, min(self.n, SQUARE))  # more draws cost nothing, smaller matrices do
         longest = min(int(LONGEST * wanted), max(c for c, _ in counts))
-        lengths = np.arange(max(1, self.n // 50, min(SHORTEST, longest)), longest + 1)
+        shortest = max(1, self.n // 50, min(SHORTEST, longest))
+        lengths = np.arange(shortest, longest + 1)
         moved = sum((c // lengths) * lengths * z for c, z in counts) / self.n
         for share, cosets in MOVED:
             best = wanted / cosets
-            if len(able := lengths[(moved >= share) & (lengths <= LONGEST * best)]):
+            if len(able := lengths[(moved >= share) & (lengths <= max(LONGEST * best, shortest))]):
                 key = lambda m: (min(m / best, 1.0), next_fast_len(int(m), real=True) == m, -m)  # noqa: B023, E731
                 return int(max(able, key=key)), cosets
         return 0, 0

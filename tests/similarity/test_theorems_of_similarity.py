@@ -246,16 +246,21 @@ def test_calibrated_is_of_the_value_shown(monkeypatch, permuted, nearly_all):
 
 
 def test_examples_of_rare_clusters_are_permuted_too():
-    """76 of 430 examples are in clusters of other sizes than the rest; 100 layers that know nothing of each other."""
+    """76 of 430 examples are in clusters of other sizes than the rest; 50 layers that know nothing of each other."""
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(380), np.repeat([1, 2, 5], [354, 18, 8]))
     options = SimilarityOptions(permutations=299, resamples=0, threads=1)
-    layers = [(z[groups] for z in rng.standard_normal((2, 380, 6))) for _ in range(100)]
+    layers = [(z[groups] for z in rng.standard_normal((2, 380, 6))) for _ in range(50)]
     found = [layer_pairs([lambda: x], [lambda: y], groups=groups, options=options)["cka"] for x, y in layers]  # noqa: B023
     assert not found[0].notes
+    x = rng.standard_normal((len(groups), 6))
+    x[354:] *= 3  # most of the similarity is that of rare groups, which stay during the first cycle
+    equal = layer_pairs([lambda: x], [lambda: x], groups=groups, options=options)["cka"]
+    assert abs(equal.null_mean[0, 0]) < 0.03  # measured .002 to .006; .044 to .051 with that cycle
+    assert equal.p[0, 0] < 0.1
     z = [float((one.value - one.null_mean)[0, 0] / one.null_sd[0, 0]) for one in found]
-    assert abs(np.mean(z)) < 0.25  # 2.5 standard errors
-    assert np.std(z) == pytest.approx(1, abs=0.3)
+    assert abs(np.mean(z)) < 0.35  # 2.5 standard errors
+    assert np.std(z) == pytest.approx(1, abs=0.35)
 
 
 def test_no_interval_of_distances_that_few_examples_decide():
