@@ -38,7 +38,7 @@ def explore(
     rows: str | Path | Result | Sequence[str | Path | Result] | None = None,
     train: Cache | Sequence[Cache] | None = None,
     state: Mapping[str, Any] | str | Path | None = None,
-    task: Task | None = None,
+    task: str | Path | Task | None = None,
     options: ExploreOptions,
     progress: Progress = no_progress,
 ) -> View:
@@ -62,8 +62,9 @@ def explore(
         Caches of the training split: for the projection lda, log odds of tokens, and the ranking of units.
     state : mapping, JSON or path, optional
         What ``view.state`` of another view of these caches returned.
-    task : Task, optional
-        The task with the texts, if the caches were made from a task in memory.
+    task : str, Path or Task, optional
+        The task with the texts, if it is not where it was when the caches were made: a name, a TOML file, or a task
+        defined in Python.
     options : ExploreOptions
         Points, layers and projections; they may be given one by one.
     progress : callable

@@ -145,6 +145,11 @@ def test_a_task_of_ones_own_is_found_beside_its_cache(tmp_path, tiny_bert, monke
     with scene("own/dev.h5") as found:
         assert found.texts[3] == ("Text number 3!",)
         assert not any("decoded tokens" in note for note in found.notes)
+    folder.rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "dev.h5").rename(tmp_path / "dev.h5")
+    for place in ("elsewhere/own.toml", Path("elsewhere/own.toml")):
+        with scene("dev.h5", task=place) as found:
+            assert found.texts[3] == ("Text number 3!",)
 
 
 def test_few_points_have_fewer_clusters(tiny_bert, tmp_path):

@@ -25,7 +25,7 @@ from probekit.projection import clusters as clusters_of
 from probekit.projection import project
 from probekit.rows import Result
 from probekit.runtime import Progress, blas_thread, no_progress
-from probekit.tasks.load import shown_task
+from probekit.tasks.load import load_task, shown_task
 from probekit.tasks.task import Task
 
 __all__ = ["scene"]
@@ -44,7 +44,7 @@ def scene(
     unit: str | None = None,
     pooling: str | None = None,
     clusters: str | None = None,
-    task: Task | None = None,
+    task: str | Path | Task | None = None,
     max_points: int | None = 20_000,
     seed: int = 0,
     progress: Progress = no_progress,
@@ -77,8 +77,8 @@ def scene(
         Pooling of sentence vectors; by default the first one in the first cache.
     clusters : str, optional
         "kmeans" or "hdbscan": clusters of the vectors of each layer.
-    task : Task, optional
-        Where the texts are, if the caches were made from a Task and do not say so.
+    task : str, Path or Task, optional
+        Where the texts are, if not where they were when the caches were made: a name, a TOML file, or a Task.
     max_points : int, optional
         If there are more points, this many are drawn at random.
     seed : int
@@ -108,7 +108,8 @@ def scene(
         pooling = _pooling(caches, points.unit, pooling)
         sources = Sources(caches, fitted, points, shown, pooling, stack)
         found, missing = rows_of_sides(rows, sources)
-        texts, text_note = find_texts(caches[0], task)
+        given_task = load_task(str(task)) if isinstance(task, str | Path) else task
+        texts, text_note = find_texts(caches[0], given_task)
         methods = (projection,) if isinstance(projection, str) else tuple(projection)
         vectors = [sources.side_layers(s) for s in range(len(caches))]
         training = [sources.trained(s) for s in range(len(caches))] if "lda" in methods else None
