@@ -58,7 +58,10 @@ def made(tmp_path_factory, minilm) -> Path:
         for split in ("train", "dev"):
             shutil.copy(folder / f"{split}.h5", folder / f"{task}.{split}.h5")
     for name, middle in (("pretrained", ""), ("tuned", ".random")):  # random weights in place of fine-tuned ones
-        shutil.copy(folder / f"dev{middle}.h5", folder / f"{name}.dev.h5")
+        for split in ("train", "dev"):
+            shutil.copy(folder / f"{split}{middle}.h5", folder / f"{name}.{split}.h5")
+        caches = (folder / f"{name}.{split}.h5" for split in ("train", "dev"))
+        probekit.probe(*caches, controls=1, out=folder / f"{name}.parquet")
     probekit.probe(folder / "train.h5", folder / "dev.h5", controls=1, out=folder / "sentiment.parquet")
     return folder
 
