@@ -272,10 +272,12 @@ def _by_metric(rows: pd.DataFrame, look: Look) -> Iterator[str]:
 def _gains(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     points = gain_rows(rows, metric=options.metric)
     yield f"Metrics: {_metrics(points)}. Reference: {listed(look.shown(name) for name in points['against'].unique())}."
-    yield from _sizes(points)
+    yield from _by_task(points, look)
     if points["step"].nunique() > 1:
         yield "Lines join the checkpoints of a layer; the last one has the layer's name."
-    yield f"Bars: {look.interval}s. Filled: the probe differs from the reference's (p ≤ .05, corrected over layers)."
+    yield f"Bars: {look.interval}s, each for a single layer."
+    over = ", not over checkpoints" if points["step"].nunique() > 1 else ""
+    yield f"Filled: the probe differs from the reference's (p ≤ .05, corrected over layers{over})."
 
 
 def _metrics(rows: pd.DataFrame) -> str:
@@ -286,6 +288,17 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
     if rows["n"].notna().any():
         low, high = int(rows["n"].min()), int(rows["n"].max())
         yield f"n = {low:,}." if low == high else f"n from {low:,} to {high:,}."
+
+
+def _by_task(rows: pd.DataFrame, look: Look) -> Iterator[str]:
+    """The n of each task, or the common one."""
+    if rows["n"].nunique() < 2:
+        yield from _sizes(rows)
+        return
+    sizes = (
+        f"{size[:-1]} ({look.task(str(task))})" for task, of in rows.groupby("task", sort=False) for size in _sizes(of)
+    )
+    yield f"{'; '.join(sizes)}."
 
 
 def listed(words: Iterable[str]) -> str:

@@ -82,7 +82,7 @@ def relation(
     Parameters
     ----------
     x, y : ndarray
-        (n,), finite, n of at least 3; equal values must be equal to the last bit to count as ties in ranks.
+        (n,), finite, n of at least 3. Values that are equal when rounded to 1e-12 of the largest are ties in ranks.
     permutations : int
         All n! if they are not more than this (n <= 7 by default), otherwise this many random ones.
     resamples : int
@@ -132,7 +132,7 @@ def relation(
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise UsageError("a correlation needs finite numbers; leave out points with NaN or infinity.")
     _check(permutations, resamples, level)
-    n = len(x)
+    x, y, n = _tied(x), _tied(y), len(x)
     orders, exact = _orders(n, permutations, np.random.default_rng([seed, 0]))
     drawn = np.random.default_rng([seed, 1]).integers(0, n, (resamples, n))
     return _related(
@@ -427,7 +427,13 @@ def _square(pairs: np.ndarray, d: int) -> np.ndarray:
     return square
 
 
-def _rounded(difference: np.ndarray, of: np.ndarray) -> np.ndarray:
-    """Round differences so that those equal up to rounding errors tie in ranks."""
+def _tied(values: np.ndarray) -> np.ndarray:
+    """The values, where those equal up to rounding errors (differences of 5 in 408, say) are replaced by the first."""
+    _, first, which = np.unique(_rounded(values, values), return_index=True, return_inverse=True)
+    return np.asarray(values[first][which])
+
+
+def _rounded(values: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """Round values so that those equal up to rounding errors tie in ranks."""
     unit = 1e-12 * np.nanmax(np.abs(of))
-    return np.round(difference / unit) * unit if unit else difference
+    return np.round(values / unit) * unit if unit else values

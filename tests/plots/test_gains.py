@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from probekit.errors import UsageError
-from probekit.plots import gain_panels, gain_rows
+from probekit.plots import gain_panels, gain_rows, plot
 from probekit.rows import make_rows
 
 ABOUT = {
@@ -106,3 +106,20 @@ def test_runs_have_shapes():
 def test_an_unknown_measure():
     with pytest.raises(UsageError, match="no 'pwcca'; they have cka"):
         gain_rows(make_rows(ROWS), metric="pwcca")
+
+
+def test_the_caption_gives_n_of_each_task_and_what_p_is_corrected_over(tmp_path):
+    other = [row | {"task": "mrpc", "n": 5} for row in ROWS]
+    plot("gains", make_rows([*ROWS, *other]), out=tmp_path / "two.png", dpi=40)
+    caption = (tmp_path / "two.caption.txt").read_text()
+    assert "n = 9 (CoLA); n = 5 (MRPC)." in caption
+    assert "Bars: 95 % intervals, each for a single layer. Filled:" in caption
+    assert "(p ≤ .05, corrected over layers, not over checkpoints)." in caption
+    plot(
+        "gains",
+        make_rows([row for row in ROWS if 4 not in (row.get("step"), row.get("step_b"))]),
+        out=tmp_path / "o.png",
+    )
+    caption = (tmp_path / "o.caption.txt").read_text()
+    assert "n = 9. Bars" in caption
+    assert "corrected over layers)." in caption

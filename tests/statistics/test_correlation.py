@@ -51,6 +51,22 @@ def test_p_is_the_share_of_all_permutations(points):
         assert found.p == pytest.approx(other.pvalue, abs=1e-12)
 
 
+def test_rounding_errors_break_no_ties():
+    moved = [0.0004, 0.0189, 0.0513, 0.1612, 0.6065, 0.7991, 0.9378]  # 1 - CKA of seven layers
+    gains = [
+        6 / 408,
+        0.012254901960784381,
+        0.012254901960784427,
+        7 / 408,
+        20 / 408,
+        42 / 408,
+        36 / 408,
+    ]  # twice 5 / 408
+    found = relation(moved, gains, resamples=0)["spearman"]
+    assert found.value == pytest.approx(SCIPY["spearman"](moved, np.round(gains, 9)).statistic, abs=1e-12)
+    assert (found.p, found.exact) == (128 / 5040, True)
+
+
 def test_smallest_p():
     found = relation([1, 2, 3, 4, 6], [1, 2, 4, 8, 16], resamples=0)  # as they stand, turned round for ranks alone
     assert found["spearman"].p == found["kendall"].p == pytest.approx(2 / 120)
