@@ -115,6 +115,7 @@ def movement(
         reference, *others = found.sides
         for side in others:
             _check_layers(reference, side)
+        _check_reference(reference, others)
         measured: list[tuple[Side, str, Movement]] = []
         total = len(others) * len(reference.layers)
         for side in others:
@@ -139,6 +140,20 @@ def _check_place(examples: str | Path | None) -> None:
         raise UsageError(f"--examples must be a separate .parquet file, not {path}.")
     EXAMPLES_FILE.check(path)
     check_folder(path.parent)
+
+
+def _check_reference(reference: Side, others: Sequence[Side]) -> None:
+    """Warn if the reference is fine-tuned and another model is not."""
+    first = reference.columns
+    if first.get("regime") != "fine-tune" or first["step"] == 0:
+        return
+    for side in others:
+        if not side.columns["checkpoint"] and side.columns["model"] == first["model"]:
+            log.warning(
+                "the reference is the first cache, %s, a fine-tuned model; to measure what training changed, give "
+                "the pretrained one, %s, first.", reference.cache.path, side.cache.path,
+            )  # fmt: skip
+            return
 
 
 def _check_layers(reference: Side, side: Side) -> None:
@@ -214,7 +229,10 @@ def _note(found: Matched, side: Side, name: str) -> str:
     width, fitted = side.cache.widths[side.cache.layers.index(name)], n - n // FOLDS
     if fitted >= ENOUGH * width:
         return ""
-    return f"{fitted:,} examples are few for a rotation in {width} dimensions, of which a part counts as distance"
+    return (
+        f"{fitted:,} examples are too few to estimate a rotation in {width} dimensions; part of the rotation is "
+        "counted as distance"
+    )
 
 
 def _means(values: np.ndarray, groups: np.ndarray | None, options: MovementOptions) -> Iterator[dict[str, Any]]:

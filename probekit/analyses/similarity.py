@@ -146,7 +146,8 @@ def _rows(a: Side, b: Side, found: Matched, options: SimilarityOptions, progress
     other = {f"{key}_b": b.columns.get(key) for key in OTHER}
     head = {"analysis": "similarity", **a.columns, **found.group_columns, "estimator": "", "target": "gold"} | other
     for note in dict.fromkeys(note for values in by_measure.values() for note in values.notes):
-        log.warning("%s and %s: %s", shown_label(called(a.columns)), shown_label(called(b.columns)), note)
+        measures = ", ".join(name for name, values in by_measure.items() if note in values.notes)
+        log.warning("%s and %s, %s: %s", *(shown_label(called(side.columns)) for side in (a, b)), measures, note)
     tables = [_of_measure(name, values, list(a.layers), list(b.layers)) for name, values in by_measure.items()]
     return pd.concat(tables, ignore_index=True).assign(**head, seed=options.seed)
 

@@ -120,7 +120,7 @@ def _same_layers(rows: pd.DataFrame) -> None:
     title = metric(str(head["metric"])).title
     show_table(Grid(columns, lines, f"{head['task']} {head['split']}, {title} of the same layers, n = {head['n']:,}"))
     if any(cell.endswith("*") for line in lines for cell in line[2:]):
-        say(f"* not shown to be more alike than chance (p adjusted over the {len(rows):,} pairs of layers > {LEVEL:g})")
+        say(f"* not shown to be more alike than chance (p adjusted over {_layer_pairs(len(rows))} > {LEVEL:g})")
 
 
 def _pairs(rows: pd.DataFrame, options: SimilarityOptions, pairs: int) -> None:
@@ -156,7 +156,11 @@ def _pairs(rows: pd.DataFrame, options: SimilarityOptions, pairs: int) -> None:
             if head["draws"] > (options.permutations or 1000)
             else ""
         )
-        say(f"p adjusted: corrected over the {pairs:,} pairs of layers; {head['draws']:,} permutations{more}.")
+        say(f"p adjusted: corrected over {_layer_pairs(pairs)}; {head['draws']:,} permutations{more}.")
+
+
+def _layer_pairs(count: int) -> str:
+    return "the one pair of layers" if count == 1 else f"the {count:,} pairs of layers"
 
 
 def _cells(row: pd.DataFrame) -> list[str]:

@@ -245,7 +245,7 @@ def show_end(run: StudyRun) -> None:
 
 def show_warnings(run: StudyRun) -> None:
     """Each warning once, with the steps that gave it: training first, caches last."""
-    from probekit.adaptation.runs.constant import NOT_BETTER
+    from probekit.adaptation.runs.constant import NOT_BETTER, WORSE
 
     warned = [outcome.step for outcome in run.outcomes if outcome.warnings]
     if not warned:
@@ -257,7 +257,7 @@ def show_warnings(run: StudyRun) -> None:
 
     def rank(text: str) -> tuple[bool, ...]:
         functions = {step.function for step in found[text]}
-        return NOT_BETTER not in text, "train" not in functions, functions == {"cache_activations"}
+        return WORSE not in text, NOT_BETTER not in text, "train" not in functions, functions == {"cache_activations"}
 
     warn(f"{len(warned)} step{'s' * (len(warned) > 1)} warned:")
     for text in sorted(found, key=rank):

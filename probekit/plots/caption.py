@@ -20,6 +20,7 @@ from probekit.plots.movement import drawn_rows, others_drawn
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK, one_sided
 from probekit.plots.options import PlotOptions
 from probekit.plots.relation import relation_rows
+from probekit.plots.similarity import axis_models
 from probekit.plots.titles import control_title, first_line
 from probekit.plots.trajectory import trajectory_grids
 from probekit.plots.transfer import transfer_rows
@@ -229,13 +230,21 @@ def _relation(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[
         yield f"In brackets: {look.interval}s of the correlations; p from permutations."
 
 
-def _similarity(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterator[str]:
+def _similarity(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     rows = rows[rows["analysis"] == "similarity"]
     rows = rows[rows["metric"] == options.metric] if options.metric else rows
+    models = [tuple(map(look.shown, pair)) for pair in axis_models(rows)]
+    if len(models) > 1:
+        yield "Vertical axes: layers of the first model of each title; horizontal axes: layers of the second."
+    elif models[0][0] == models[0][1]:
+        yield f"Both axes: layers of {models[0][0]}."
+    else:
+        yield f"Vertical axis: layers of {models[0][0]}; horizontal axis: layers of {models[0][1]}."
     yield f"Measure: {_metrics(rows)}."
     yield from _sizes(rows)
     if "p_adjusted" in rows and (rows["p_adjusted"] > options.level).any():
-        yield f"Hatched: not shown to be more alike than chance (p > {options.level:g}, corrected over all pairs)."
+        threshold = f"p > {options.level:g}, corrected over all pairs"
+        yield f"Hatched cells: not shown to be more alike than chance ({threshold})."
 
 
 def _dendrogram(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterator[str]:
@@ -253,8 +262,8 @@ def _movement(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[
     yield f"Reference: {listed(look.shown(name) for name in rows['reference'].unique())}."
     if any(len(others_drawn(part)) for _, part in rows.groupby(["task", "metric"], sort=False)):
         yield (
-            "Dotted lines: mean distance to the reference vectors of other examples; a layer that reaches it is no "
-            "closer to its own reference vectors."
+            "Dotted lines: mean distance to the reference vectors of other examples. Where a curve comes near the "
+            "dotted line, most of the movement may be common to all examples."
         )
 
 

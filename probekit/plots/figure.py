@@ -42,7 +42,7 @@ HEADS = {
     "domains": "Distances between domains.",
     "relation": "Metrics against the distance between domains, with their correlations.",
     "transfer": "Transfer between domains; frames mark evaluation on the training domain.",
-    "similarity": "Similarity of all pairs of layers of two models.",
+    "similarity": "Similarity of layers.",
     "dendrogram": "Models by the similarity of their layers (average linkage).",
     "movement": "Distance of each layer from the reference model.",
     "geometry": "Dimension and anisotropy of each layer.",

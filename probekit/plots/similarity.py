@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "axis_models",
     "similarity_matrix",
     "similarity_panels",
     "similarity_tree",
@@ -143,9 +144,10 @@ def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = Fals
     if metric not in set(rows["metric"]):
         raise UsageError(f"the rows have no {metric!r}; they have {', '.join(rows['metric'].unique())}.")
     rows = (rows if every else rows[rows["metric"] == metric]).assign(**{c: None for c in PAIR if c not in rows})
-    pairs = rows[list(PAIR)].drop_duplicates()
+    pairs, run = rows[list(PAIR)].drop_duplicates(), _only_tuned(rows)
     found = {
-        tuple(map(str, pair)): _both_names(dict(zip(PAIR, pair, strict=True))) for pair in pairs.to_numpy().tolist()
+        tuple(map(str, pair)): _both_names(dict(zip(PAIR, pair, strict=True)), run)
+        for pair in pairs.to_numpy().tolist()
     }
     names = [found[tuple(map(str, pair))] for pair in rows[list(PAIR)].to_numpy().tolist()]
     panel = [f"{model}: {a} and {b}" if model else f"{a} and {b}" if b else a for model, a, b in names]
@@ -154,11 +156,27 @@ def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = Fals
         f"{name}, {metric_called(m).title}" if several else name for name, m in zip(panel, rows["metric"], strict=True)
     ]
     layer_b = layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"]))
-    of_a, of_b = ([name[i] for name in names] for i in (1, 2))
-    return rows.assign(panel=titles, pair=panel, layer_b_name=layer_b, name_a=of_a, name_b=of_b)
+    shared, of_a, of_b = ([name[i] for name in names] for i in range(3))
+    return rows.assign(panel=titles, pair=panel, layer_b_name=layer_b, name_shared=shared, name_a=of_a, name_b=of_b)
 
 
-def _both_names(pair: dict[str, Any]) -> tuple[str, str, str]:
+def axis_models(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """The full names of the models on the vertical and the horizontal axis, for each pair of models."""
+    found = _of_similarity(rows, None, every=True)[["name_shared", "name_a", "name_b"]].drop_duplicates()
+    return [
+        (f"{shared} ({a})", f"{shared} ({b})") if shared else (a, b or a)
+        for shared, a, b in found.itertuples(index=False)
+    ]
+
+
+def _only_tuned(rows: pd.DataFrame) -> str:
+    """The run of all fine-tuned models of the rows; "" if there is none or several, which need their names."""
+    ends = [end for end in ("", "_b") if f"regime{end}" in rows]
+    runs = {run for end in ends for run in rows.loc[rows[f"regime{end}"] == "fine-tune", f"checkpoint{end}"]}
+    return str(runs.pop()) if len(runs) == 1 else ""
+
+
+def _both_names(pair: dict[str, Any], tuned: str = "") -> tuple[str, str, str]:
     """What both models share, and the names of either: ("MiniLM", "pretrained", "step 40"); one for a model alone."""
     import pandas as pd
 
@@ -170,8 +188,15 @@ def _both_names(pair: dict[str, Any]) -> tuple[str, str, str]:
         own += ["model"] if b["checkpoint"] or b["step"] is not None else []
         if a["checkpoint"] == b["checkpoint"] and b["step"] is not None:
             own.append("checkpoint")
+    if tuned:
+        a, b = (one | {"checkpoint": "fine-tuned"} if _is_of(one, tuned) else one for one in (a, b))
     first, second = (_named({**one, **dict.fromkeys(own, "")}) for one in (a, b))
     return shown_label(str(a["model"])) if "model" in own else "", first, second
+
+
+def _is_of(model: dict[str, Any], run: str) -> bool:
+    """Whether a model is a checkpoint of the run after training began."""
+    return bool(model["checkpoint"] == run and model["step"] != 0)
 
 
 def _named(model: dict[str, Any]) -> str:

@@ -120,7 +120,10 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
         without_interval = kept[kept["ci_low"].isna()]
         named = zip(*(without_interval[column] for column in ("run", "task", "split", "metric")), strict=True)
         yield from _caveat(f"{name}: values have no interval.", (", ".join(filter(None, words)) for words in named))
-        yield from _caveat(f"{name}: not shown to be better than the constant prediction.", _not_better(rows))
+        yield from _caveat(f"{name}: worse than the constant prediction.", _not_better(rows, worse=True))
+        yield from _caveat(
+            f"{name}: not shown to be better than the constant prediction.", _not_better(rows, worse=False)
+        )
     if "converged" in gold:
         failed = gold.assign(layer=gold["layer_name"])[~gold["converged"].fillna(value=True).astype(bool)]
         yield from _caveat(f"{name}: a fit did not converge.", _of(failed))
@@ -170,16 +173,19 @@ def _merged(texts: Iterable[str]) -> Iterator[str]:
         yield f"{'; '.join(parts)} ({len(where):,} row{'s' * (len(where) != 1)})"
 
 
-def _not_better(rows: pd.DataFrame) -> Iterator[str]:
-    """Runs whose main metric has an interval that includes the value of the constant prediction."""
+def _not_better(rows: pd.DataFrame, *, worse: bool) -> Iterator[str]:
+    """Runs whose main metric has an interval with the constant prediction in it, or above it if ``worse``."""
     by = ["file", "checkpoint", "task", "split", "metric"]
     by = [column for column in by if column in rows]
     constant = rows[rows["estimator"].isin(("majority", "mean"))].set_index(by)["value"].to_dict()
     main = rows["headline"].fillna(value=False).astype(bool) if "headline" in rows else [False] * len(rows)
     for row in rows[main].to_dict("records"):
         known, sign = constant.get(tuple(row[column] for column in by)), metric_called(row["metric"]).sign
-        end = row["ci_low"] if sign > 0 else row["ci_high"]
-        if known is not None and sign and not sign * end > sign * known:  # also for NaN, because there is no interval
+        if known is None or not sign:
+            continue
+        low, high = (row["ci_low"], row["ci_high"]) if sign > 0 else (row["ci_high"], row["ci_low"])
+        below = sign * high < sign * known
+        if not sign * low > sign * known and worse == below:  # not better also for NaN, because there is no interval
             yield (
                 f"{row['checkpoint']}, {shown_task(row['task'])} {row['split']}: {row['metric']} {row['value']:.3f} "
                 f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}], constant {known:.3f}"

@@ -71,12 +71,14 @@ def row(name, value, low, high, **more):
 @pytest.mark.parametrize(
     ("name", "value", "low", "high", "constant", "warned"),
     [
-        ("accuracy", 0.4874, 0.45, 0.52, 0.527, True),
-        ("accuracy", 0.55, 0.51, 0.59, 0.527, True),
-        ("accuracy", 0.60, 0.55, 0.65, 0.527, False),
-        ("rmse", 1.0, 0.8, 1.2, 1.1, True),
-        ("rmse", 0.7, 0.6, 0.8, 1.1, False),
-        ("matthews", 0.0, np.nan, np.nan, 0.0, True),
+        ("accuracy", 0.4874, 0.45, 0.52, 0.527, "worse"),
+        ("accuracy", 0.55, 0.51, 0.59, 0.527, "not shown"),
+        ("accuracy", 0.60, 0.55, 0.65, 0.527, ""),
+        ("rmse", 1.0, 0.8, 1.2, 1.1, "not shown"),
+        ("rmse", 1.4, 1.2, 1.6, 1.1, "worse"),
+        ("rmse", 0.7, 0.6, 0.8, 1.1, ""),
+        ("matthews", -0.093, -0.151, -0.025, 0.0, "worse"),
+        ("matthews", 0.0, np.nan, np.nan, 0.0, "not shown"),
     ],
 )
 def test_a_number_that_is_not_above_it_is_told(name, value, low, high, constant, warned, caplog):
@@ -84,7 +86,8 @@ def test_a_number_that_is_not_above_it_is_told(name, value, low, high, constant,
     model = row(name, value, low, high, headline=True, kept=True)
     answer = row(name, constant, constant - 0.01, constant + 0.01, headline=False, kept=False, estimator="majority")
     warn_of_constant(make_rows([model, answer]))
-    assert ("is not shown to be better than the constant prediction" in caplog.text) is warned
+    assert ("is not shown to be better than the constant prediction" in caplog.text) is (warned == "not shown")
+    assert ("is worse than the constant prediction" in caplog.text) is (warned == "worse")
 
 
 def test_a_search_keeps_it_apart_from_its_means(tiny_bert, tmp_path, caplog):

@@ -62,14 +62,19 @@ def test_predictions_are_those_of_the_probes(found, toys):
     assert found.notes[0].startswith("1 points of classification.dev.h5 have no prediction")
 
 
-def test_rows_of_other_caches_are_refused(toys, tmp_path):
+def test_rows_of_other_caches_are_refused(toys, tmp_path, caplog):
     other = toys.rows.rows.assign(model="another")
     probekit.write_rows(other, tmp_path / "other.parquet", {})
     with pytest.raises(UsageError, match="rows belong to other caches: they are about classification dev, another"):
         scene(toys.dev, rows=tmp_path / "other.parquet")
-    with scene(
-        toys.dev, toys.random, rows=toys.rows.rows.pipe(lambda r: _saved(r[r["random_weights"].isna()], tmp_path))
-    ) as part:
+    before_maps = []
+
+    def progress(*_, **__):
+        before_maps.append(caplog.text)
+
+    rows = toys.rows.rows.pipe(lambda r: _saved(r[r["random_weights"].isna()], tmp_path))
+    with scene(toys.dev, toys.random, rows=rows, progress=progress) as part:
+        assert "The files hold no rows for random.dev.h5" in before_maps[0]
         assert part.sides[1].curve is None
         assert "The files hold rows but no predictions for classification.dev.h5" in part.notes[0]
         assert "The files hold no rows for random.dev.h5" in part.notes[1]

@@ -321,7 +321,7 @@ def test_a_rotation_from_few_examples_has_a_note(caches, model, tmp_path, caplog
     ]
     for paths, n, note in (
         (few, 0, "a rotation needs 20 examples in 5 groups or more"),
-        ([caches["plain"], caches["random"]], 4, r"48 examples are few for a rotation in 32 dimensions"),
+        ([caches["plain"], caches["random"]], 4, r"48 examples are too few to estimate a rotation in 32 dimensions"),
     ):
         rows = probekit.movement(*paths, groups="none", resamples=100, top=0).rows
         rows = rows[rows["label"] == ""].set_index("metric")
@@ -329,6 +329,38 @@ def test_a_rotation_from_few_examples_has_a_note(caches, model, tmp_path, caplog
         assert rows.loc["aligned-distance", "note"].str.startswith(note).all()
         assert (rows.loc["relative-distance", "note"] == "").all()
         assert f"aligned-distance: {note}" in caplog.text
+
+
+def test_a_fine_tuned_reference_is_named(model, caches, tmp_path, caplog, monkeypatch):
+    import probekit.analyses.matching as matching
+
+    columns = matching.columns_of
+    tuned = cached(model, lambda e: e, tmp_path / "tuned.h5", random_weights=2)
+    state = {"checkpoint": "run", "step": 9, "regime": "fine-tune"}
+
+    def as_tuned(cache, pooling):
+        return columns(cache, pooling) | (state if str(cache.path) == str(tuned) else {})
+
+    monkeypatch.setattr(matching, "columns_of", as_tuned)
+    for first, second, warned in ((tuned, caches["plain"], True), (caches["plain"], tuned, False)):
+        caplog.clear()
+        probekit.movement(first, second, resamples=0, top=0, layers=(0,), measures=("relative-distance",))
+        assert ("the reference is the first cache" in caplog.text) is warned
+    caplog.clear()
+    state["step"] = 0
+    probekit.movement(tuned, caches["plain"], resamples=0, top=0, layers=(0,), measures=("relative-distance",))
+    assert "the reference is the first cache" not in caplog.text
+
+
+def test_remarks_on_intervals_name_the_measure_and_need_an_interval(caches, caplog):
+    paths, measures = (caches["plain"], caches["random"]), ("mutual-knn", "procrustes", "pwcca")
+    for resamples in (100, 0):
+        caplog.clear()
+        probekit.similarity(*paths, measures=measures, permutations=0, resamples=resamples, layers=(0,))
+        assert ("mutual-knn: the interval is too wide" in caplog.text) is (resamples > 0)
+        assert ("procrustes: the interval is for the mean" in caplog.text) is (resamples > 0)
+        assert ("interval" in caplog.text) is (resamples > 0)
+        assert "procrustes, pwcca: the measure is larger in samples" in caplog.text
 
 
 def test_one_family_of_tests_for_all_distances(caches):

@@ -103,7 +103,7 @@ def test_one_model_with_itself():
 
 def test_undefined_similarity_is_said():
     [text] = sentences(similar([np.nan, 0.5]))
-    assert "layer 1 has the largest same-layer value (CKA .500); it is more alike than chance" in text
+    assert "layer 1 has a same-layer CKA of .500; it is more alike than chance" in text
     rows = similar([np.nan, np.nan], same_only=True)
     assert sentences(rows) == ("toy: m and m (fine-tuned) at step 9: CKA is undefined for all pairs of layers.",)
     rows = similar([np.nan, np.nan], itself=True, far=np.nan)
@@ -120,6 +120,18 @@ def moved(values, *, label="", metric="relative-distance", p=None, others=1.4):
     )
 
 
+def test_one_layer_has_one_value():
+    assert sentences(similar([0.5])) == (
+        "toy: m and m (fine-tuned) at step 9: layer 0 has a same-layer CKA of .500; it is more alike than chance "
+        "(p = .001).",
+    )
+    assert sentences(moved([0.5])) == (
+        "toy: the relative distance of layer 0 is .500 [.490, .510] (other examples are 1.400 away).",
+    )
+    rows = moved([0.4], metric="mean-cosine").assign(analysis="geometry")
+    assert sentences(rows) == ("toy: mean cosine .400 [.390, .410] (layer 0).",)
+
+
 def test_movement_and_its_labels():
     rows = moved([0.1, 0.5])
     assert sentences(rows) == (
@@ -128,18 +140,22 @@ def test_movement_and_its_labels():
     )
     tested = {"label": "yes", "metric": "difference(relative-distance)"}
     [text] = sentences(pd.concat([rows, moved([0.1, 0.2], p=0.01, **tested)]))
-    assert text.endswith("; 'yes' moved further than the others in layers 0 and 1 (p adjusted ≤ .010).")
+    assert text.endswith("; 'yes' moved further than the others in layers 0 and 1 (difference .200 [.190, .210] in "
+                         "layer 1, p adjusted ≤ .010).")  # fmt: skip
     [text] = sentences(pd.concat([rows, moved([0.1, -0.2], p=0.01, **tested)]))
-    assert "'yes' moved further than the others in layer 0 (p adjusted .010)" in text
-    assert "'yes' moved less far than the others in layer 1 (p adjusted .010)" in text
+    assert "'yes' moved further than the others in layer 0 (difference .100 [.090, .110], p adjusted .010)" in text
+    assert "'yes' moved less far than the others in layer 1 (difference -.200 [-.210, -.190], p adjusted .010)" in text
     [text] = sentences(pd.concat([rows, moved([0.1, 0.2], p=0.2, **tested)]))
     assert text.endswith("; no label is shown to move differently (p adjusted ≥ .20).")
     yes = moved([0.1, 0.2], p=0.01, **tested)
     aligned = moved([-0.1, -0.2], p=[0.04, 0.2], label="yes", metric="difference(aligned-distance)")
     [text] = sentences(pd.concat([rows, yes, aligned]))
-    assert text.endswith("'yes' moved further than the others in layers 0 and 1 (p adjusted ≤ .010), but less far by "
-                         "distance after shift and rotation in layer 0 (p adjusted .040).")  # fmt: skip
-    note = "326 examples are few for a rotation"
+    assert text.endswith("p adjusted ≤ .010), but less far by distance after shift and rotation in layer 0 (p adjusted "
+                         ".040).")  # fmt: skip
+    note = "326 examples are too few to estimate a rotation"
+    [text] = sentences(pd.concat([rows, yes.assign(note=""), aligned.assign(note=note)]))
+    assert text.endswith("p adjusted ≤ .010).")
+    assert "rotation" not in text
     assert sentences(moved([0.1, 0.2], metric="aligned-distance").assign(note=note))[0].endswith(f"; {note}.")
     assert "no distance is defined" in sentences(moved([np.nan, np.nan]))[0]
 

@@ -32,6 +32,8 @@ def test_from_two_caches_to_tables_figures_and_a_report(call, caches, tmp_path):
     assert "classification dev, Shared nearest neighbours: " in words
     assert "p adjusted: corrected over the 16 pairs of layers" in words
     assert "by chance calibrated p adjusted" in words
+    one = call("similarity", *caches[:2], "--layers", "1", "--permutations", "99", "--resamples", "0")
+    assert "p adjusted: corrected over the one pair of layers; " in " ".join(one.out.split())
     assert re.search(r"CKA: layers of (\w+), mean with those of \1, random-1, mean, n = 50", words)
     assert len(read_rows(names["similarity"])) == 32
     moved = call(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from probekit.adaptation.runs.constant import NOT_BETTER
+from probekit.adaptation.runs.constant import NOT_BETTER, WORSE
 from probekit.cli import main
 from probekit.cli.study import StepPrinter, show_warnings
 from probekit.files import without_mark
@@ -105,6 +105,7 @@ def test_steps_show_that_they_warned(little, capsys):
         Outcome(cache, "reused", warnings=of_texts),
         Outcome(replace(cache, name="second"), "done", warnings=of_texts),
         Outcome(train, "done", warnings=("no dev split", f"cola dev: accuracy 0.5 [0.4, 0.6] {NOT_BETTER}, 0.5.")),
+        Outcome(replace(train, name="low"), "done", warnings=(f"rte dev: accuracy 0.3 [0.2, 0.4] {WORSE}, 0.5.",)),
         Outcome(figure, "done"),
     )
     printer = StepPrinter(planned)
@@ -115,10 +116,12 @@ def test_steps_show_that_they_warned(little, capsys):
     assert out.splitlines() == [
         "[1/6] second: done, 0 s, 1 warning",
         "[2/6] run: done, 0 s, 2 warnings",
-        "[3/6] figure layers: done, 0 s",
+        "[3/6] low: done, 0 s, 1 warning",
+        "[4/6] figure layers: done, 0 s",
     ]
     assert err.splitlines() == [
-        "3 steps warned:",
+        "4 steps warned:",
+        f"  low: rte dev: accuracy 0.3 [0.2, 0.4] {WORSE}, 0.5.",
         f"  run: cola dev: accuracy 0.5 [0.4, 0.6] {NOT_BETTER}, 0.5.",
         "  run: no dev split",
         f"  {cache.name} and 1 other: {of_texts[0]}",

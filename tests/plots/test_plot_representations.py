@@ -132,7 +132,9 @@ def test_captions_name_the_reference_and_only_what_is_drawn():
     )
     assert "band shows the middle 95 %" in caption("layers", steps.assign(null_low=-0.03))
     assert "Dotted lines" not in caption("movement", moved())  # 1.4 would flatten .3
-    assert "Dotted lines: mean distance to the reference vectors of other" in caption("movement", moved(others=0.5))
+    near = caption("movement", moved(others=0.5))
+    assert "Dotted lines: mean distance to the reference vectors of other" in near
+    assert "near the dotted line, most of the movement may be common to all examples." in near
     assert "mean CKA of the same layers (0, 1 and 2)" in caption("dendrogram", steps)
 
 
@@ -203,10 +205,27 @@ def test_geometry_panels():
         geometry_panels(rows, metric="x")
 
 
+def test_axes_say_fine_tuned_where_one_run_is():
+    tuned = similar().assign(regime="", regime_b="fine-tune")
+    assert similarity_matrix(tuned).get_xlabel() == "Layer (fine-tuned, step 5)"
+    assert "horizontal axis: layers of m (fine-tuned, step 5). " in details("similarity", tuned, PlotOptions(), Look())
+    start = similar(b=("run", 0)).assign(regime="", regime_b="fine-tune")
+    assert similarity_matrix(start).get_xlabel() == "Layer (run, step 0)"
+    two = together(tuned, similar(b=("other", 5), seed=1).assign(regime="", regime_b="fine-tune"))
+    labels = [ax.get_xlabel() for ax in similarity_panels(two).axes if ax.images]
+    assert labels == ["Layer (run, step 5)", "Layer (other, step 5)"]
+    assert "layers of the first model of each title" in details("similarity", two, PlotOptions(), Look())
+    alone = similar(b=("", None)).assign(step_b=None)
+    assert "Both axes: layers of m, mean." in details("similarity", alone, PlotOptions(), Look())
+
+
 def test_captions_say_what_is_drawn(tmp_path):
     rows = similar(p=0.2)
     plot("similarity", rows, out=tmp_path / "s.png", dpi=40)
     text = (tmp_path / "s.caption.txt").read_text()
-    assert "Measure: CKA. n = 100. Hatched: not shown to be more alike than chance (p > 0.05" in text
+    assert text.startswith(
+        "Similarity of layers. Vertical axis: layers of m (pretrained); horizontal axis: layers of m (run, step 5). "
+    )
+    assert "Measure: CKA. n = 100. Hatched cells: not shown to be more alike than chance (p > 0.05" in text
     plot("movement", moved(), out=tmp_path / "m.png", dpi=40)
     assert "Reference: m." in (tmp_path / "m.caption.txt").read_text()

@@ -75,6 +75,10 @@ def test_a_run_that_is_not_better_than_the_constant_prediction_is_a_caveat(tmp_p
     where = ["cola.fine-tune.0, CoLA dev: accuracy 0.500 [0.480, 0.520], constant 0.480"]
     assert (what, where) in caveats(0.48)
     assert what not in dict(caveats(0.479))
+    worse = what.replace("not shown to be better", "worse")
+    assert worse not in dict(caveats(0.52))
+    assert worse in dict(caveats(0.521))
+    assert what not in dict(caveats(0.521))
 
 
 def test_points_tell_their_values(tmp_path):

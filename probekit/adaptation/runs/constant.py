@@ -17,13 +17,14 @@ from probekit.metrics import metric
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CONSTANT", "NOT_BETTER", "constant_answer", "constant_rows", "constants_of", "warn_of_constant"]
+__all__ = ["CONSTANT", "NOT_BETTER", "WORSE", "constant_answer", "constant_rows", "constants_of", "warn_of_constant"]
 
 log = logging.getLogger(__name__)
 
 CONSTANT = ("majority", "mean")
 """Values of ``estimator``, as in the rows of probes: the most frequent class in train, or the mean."""
 NOT_BETTER = "is not shown to be better than the constant prediction"
+WORSE = "is worse than the constant prediction"
 
 
 def constant_answer(task: TaskSpec, train: Data) -> dict[str, Any]:
@@ -63,9 +64,9 @@ def warn_of_constant(rows: pd.DataFrame) -> None:
         if constant is None:
             continue
         sign = metric(row["metric"]).sign
-        end = row["ci_low"] if sign > 0 else row["ci_high"]
-        if sign and not sign * end > sign * constant:  # also for NaN, because there is no interval
+        low, high = (row["ci_low"], row["ci_high"]) if sign > 0 else (row["ci_high"], row["ci_low"])
+        if sign and not sign * low > sign * constant:  # also for NaN, because there is no interval
             log.warning(
-                f"%s %s: %s %.4f [%.4f, %.4f] {NOT_BETTER}, %.4f.",
+                f"%s %s: %s %.4f [%.4f, %.4f] {WORSE if sign * high < sign * constant else NOT_BETTER}, %.4f.",
                 *(row["task"], row["split"], row["metric"], row["value"], row["ci_low"], row["ci_high"], constant),
             )

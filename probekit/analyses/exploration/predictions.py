@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["SideRows", "rows_of_sides"]
+
+log = logging.getLogger(__name__)
 
 MODEL = ("model", "checkpoint", "step", "random_weights", "run_seed")
 """Columns that identify the model of a side."""
@@ -83,6 +86,7 @@ def rows_of_sides(
     for what, names in lacks.items():
         called = " and ".join(names) if len(names) < 3 else f"{len(names)} of {len(found)} caches, such as {names[0]}"
         notes.append(f"The files hold {what} for {called}, so predictions of its probes are missing.")
+        log.warning("%s", notes[-1])  # before the maps, which take long
     return found, notes
 
 

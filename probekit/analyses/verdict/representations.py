@@ -107,11 +107,14 @@ def _two(rows: pd.DataFrame, metric: Metric, tests: int) -> str:
     top = 1 if metric.alike else 0
     best = _ends(known)[top]
     if same.empty:
-        who = f"layers {best['a']} and {best['b']} have the {_end(metric)} value ({_value(best, metric)})"
+        who = f"layers {best['a']} and {best['b']} have "
+        who += f"the {_end(metric)} value ({_value(best, metric)})" if len(known) > 1 else _value(best, metric)
         return f"{who}; {_chance(known, tests)}"
     most, least = _ends(same)[top], _ends(same)[1 - top]
-    text = f"layer {most['a']} has the {_end(metric)} same-layer value ({_value(most, metric)})"
-    if len(same) > 1:
+    if len(same) == 1:
+        text = f"layer {most['a']} has a same-layer {_spoken(metric)} of {_value(most, metric, name=False)}"
+    else:
+        text = f"layer {most['a']} has the {_end(metric)} same-layer value ({_value(most, metric)})"
         text += f", layer {least['a']} the {_end(metric, far=True)} ({_value(least, metric, name=False)})"
     if best["value"] != most["value"]:
         text += f"; of all pairs, layers {best['a']} and {best['b']} have the {_end(metric)} ({number(best['value'])})"
@@ -133,10 +136,10 @@ def _itself(rows: pd.DataFrame, metric: Metric) -> str:
         return absent if rows["value"].notna().any() else f"{_spoken(metric)} is undefined for all pairs of layers"
     top = 1 if metric.alike else 0
     most, least = _ends(near)[top], _ends(near)[1 - top]
+    if len(near) == 1:
+        return f"neighbouring layers {most['a']} and {most['b']} have {_value(most, metric)}"
     text = f"of neighbouring layers {most['a']} and {most['b']} have the {_end(metric)} value ({_value(most, metric)})"
-    if len(near) > 1:
-        text += f", {least['a']} and {least['b']} the {_end(metric, far=True)} ({_value(least, metric, name=False)})"
-    return text
+    return f"{text}, {least['a']} and {least['b']} the {_end(metric, far=True)} ({_value(least, metric, name=False)})"
 
 
 def _chance(same: pd.DataFrame, tests: int, *, count: bool = False) -> str:
@@ -184,12 +187,16 @@ def movement(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]
             continue
         low, high = _ends(known)
         definition = metric_called(metric)
-        text = (
-            f"{prefix}by {_spoken(definition)} layer {high['name']} moved most ({_value(high, definition, name=False)}"
-        )
-        text += f"; other examples are {number(high['others'])} away)" if np.isfinite(high["others"]) else ")"
-        if len(known) > 1:
-            text += f", layer {low['name']} least ({_value(low, definition, name=False)})"
+        value = _value(high, definition, name=False)
+        others = f"other examples are {number(high['others'])} away" if np.isfinite(high["others"]) else ""
+        if len(known) == 1:
+            text = (
+                f"{prefix}the {_spoken(definition)} of layer {high['name']} is {value}{f' ({others})' * bool(others)}"
+            )
+        else:
+            text = f"{prefix}by {_spoken(definition)} layer {high['name']} moved most ({value}"
+            text += f"{f'; {others}' * bool(others)}), layer {low['name']} least "
+            text += f"({_value(low, definition, name=False)})"
         yield text + _few(curve) + _labels(rows, curve.iloc[0], metric)
 
 
@@ -215,16 +222,25 @@ def _labels(rows: pd.DataFrame, head: Mapping[Any, Any] | pd.Series, metric: str
             if len(some := shown[np.sign(shown["value"]) == sign]):
                 which, p = layers(some["name"].tolist()), at_most(some["p_adjusted"].to_numpy())
                 others = differences[(differences["label"] == label) & differences["name"].isin(some["name"])]
-                text = f"{label!r} moved {word} than the others in {which} (p adjusted {p})"
+                effect = _effect(some)
+                text = f"{label!r} moved {word} than the others in {which} ({effect}, p adjusted {p})"
                 found.append(text + _opposite(others, sign, "less far" if sign > 0 else "further"))
     if not found and tested["p_adjusted"].notna().any():
         return f"; no label is shown to move differently (p adjusted {at_least(tested['p_adjusted'].dropna())})"
     return "".join(f"; {text}" for text in found[:FEW])
 
 
+def _effect(rows: pd.DataFrame) -> str:
+    """The largest difference from the other labels: "difference .100 [.080, .120] in layer 3"."""
+    most = rows.iloc[int(rows["value"].abs().to_numpy(dtype=float).argmax())]
+    text = f"difference {_value(most, metric_called(str(most['of'])), name=False)}"
+    return text if len(rows) == 1 else f"{text} in layer {most['name']}"
+
+
 def _opposite(rows: pd.DataFrame, sign: int, word: str) -> str:
-    """The distances by which a label moved the other way in the same layers."""
+    """The distances by which a label moved the other way in the same layers; none with a note on too few examples."""
     rows = rows[(rows["p_adjusted"] <= ALPHA) & (np.sign(rows["value"]) == -sign)]
+    rows = rows[rows["note"].fillna("") == ""] if "note" in rows else rows
     return "".join(
         f", but {word} by {_spoken(metric_called(str(metric)))} in {layers(part['name'].tolist())} "
         f"(p adjusted {at_most(part['p_adjusted'].to_numpy())})"
@@ -244,8 +260,8 @@ def geometry(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]
                 continue
             definition = metric_called(str(metric))
             low, high = _ends(known)
-            text = f"{_spoken(definition)} from {_plain(low)} (layer {low['name']})"
-            found.append(f"{text} to {_plain(high)} (layer {high['name']})")
+            ends = [f"{_plain(end)} (layer {end['name']})" for end in (low, high)]
+            found.append(f"{_spoken(definition)} " + (f"from {ends[0]} to {ends[1]}" if len(known) > 1 else ends[0]))
         yield f"{prefix}{', '.join(found)}" if found else f"{prefix}undefined in all layers"
 
 
