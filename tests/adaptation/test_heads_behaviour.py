@@ -21,7 +21,7 @@ from probekit.errors import UsageError
 from probekit.tasks.task import TaskKind
 
 D, TAGS = 6, ("O", "B-X", "I-X")
-SIZED = ("bcn", "esim", "bilstm", "bilstm-crf")
+SIZED = ("bcn", "esim", "bilstm", "bilstm-crf", "max-mlp", "attention-max-mlp")
 
 
 def sentences(seed=0, lengths=(7, 4, 3, 5)):

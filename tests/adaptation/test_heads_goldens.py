@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from probekit.adaptation.heads import bcn, bilstm, esim
+from probekit.adaptation.heads import bcn, bilstm, esim, max_mlp
 from probekit.adaptation.heads.allennlp import renamed
 from probekit.adaptation.heads.crf import CRF, allowed_transitions
 from probekit.adaptation.heads.head import IGNORED, States
@@ -136,3 +137,26 @@ def test_crf_tagger_from_its_logits(ends):
         assert ours == pytest.approx(norms[name], rel=2e-6), name
     projection = logits.grad.sum((0, 1))  # the gradient of the projection's bias
     assert projection.norm().item() == pytest.approx(norms["tag_projection_layer._module.bias"], rel=2e-6)
+
+
+@pytest.mark.parametrize("name", ["single_max_mlp", "pair_noattn", "pair_attn"])
+def test_classifiers_of_jiant(name):
+    golden = recorded("jiant_heads")[0]
+    mine = {key.removeprefix(f"{name}/"): value for key, value in golden.items() if key.startswith(f"{name}/")}
+    if name == "pair_attn":
+        head, prefixes = max_mlp.AttentionMaxMLP(10, 3, hidden_size=(4, 7)), max_mlp.JIANT_ATTENTION
+    else:
+        head, prefixes = max_mlp.MaxMLP(10, 3, hidden_size=(6, 7), apart=name.startswith("pair")), max_mlp.JIANT
+    head.eval().load_state_dict(renamed(weights(mine), prefixes))
+    both = []
+    for i in "12":
+        mask = golden[f"m{i}"] > 0
+        both.append(States(golden[f"s{i}"], mask, torch.zeros_like(mask)))
+    batch = both[0] if name.startswith("single") else replace(both[0], second=both[1])
+    logits = head(batch)
+    loss = head.loss(logits, golden["label"], batch)
+    loss.backward()
+    np.testing.assert_allclose(logits.detach(), mine["logits"], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(loss.detach(), mine["loss"], rtol=1e-6)
+    norm = torch.stack([p.grad.double().norm() for p in head.parameters()]).norm().item()
+    assert norm == pytest.approx(mine["grad_total"].item(), rel=1e-6)

@@ -12,6 +12,7 @@ from probekit.adaptation.heads.bilstm import BiLSTMCRF, BiLSTMSoftmax
 from probekit.adaptation.heads.esim import ESIM
 from probekit.adaptation.heads.head import Head
 from probekit.adaptation.heads.linear import Linear
+from probekit.adaptation.heads.max_mlp import AttentionMaxMLP, MaxMLP
 from probekit.adaptation.heads.pair import Pair, Rating
 from probekit.adaptation.heads.tagger import TagCRF, TagSoftmax
 from probekit.errors import UsageError
@@ -26,6 +27,8 @@ HEADS: dict[str, type[Head]] = {
     "bi-attention": BiAttention,
     "pair": Pair,
     "rating": Rating,
+    "max-mlp": MaxMLP,
+    "attention-max-mlp": AttentionMaxMLP,
     "softmax": TagSoftmax,
     "crf": TagCRF,
     "bilstm": BiLSTMSoftmax,

@@ -12,7 +12,7 @@ from torch.nn import functional
 from probekit.adaptation.heads.head import States
 from probekit.errors import UsageError
 
-__all__ = ["attend", "cross_attend", "mean_and_max", "same_dropout", "sentences"]
+__all__ = ["attend", "cross_attend", "maximum", "mean_and_max", "same_dropout", "sentences"]
 
 
 def sentences(states: States) -> tuple[States, States]:
@@ -65,9 +65,14 @@ def cross_attend(a: Tensor, b: Tensor, mask_a: Tensor, mask_b: Tensor) -> tuple[
 
 def mean_and_max(hidden: Tensor, mask: Tensor) -> Tensor:
     """Mean and maximum over the sequence, (b, 2 d); zeros if it is empty."""
-    kept, count = mask.unsqueeze(-1), mask.sum(1, keepdim=True)
-    mean = hidden.masked_fill(~kept, 0.0).sum(1) / count.clamp_min(1)
-    return torch.cat([mean, hidden.masked_fill(~kept, -torch.inf).amax(1).masked_fill(count == 0, 0.0)], -1)
+    mean = hidden.masked_fill(~mask.unsqueeze(-1), 0.0).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+    return torch.cat([mean, maximum(hidden, mask)], -1)
+
+
+def maximum(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Maximum over the sequence, (b, d); zeros if it is empty."""
+    highest = hidden.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
+    return highest.masked_fill(~mask.any(1, keepdim=True), 0.0)
 
 
 def same_dropout(hidden: Tensor, p: float, *, training: bool) -> Tensor:

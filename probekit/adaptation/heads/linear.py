@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from probekit.activations.pooling import Pooling
-from probekit.adaptation.heads.attention import sentences
+from probekit.adaptation.heads.attention import maximum, sentences
 from probekit.adaptation.heads.head import Head, States
 from probekit.errors import UsageError
 from probekit.tasks.task import TaskKind
@@ -67,6 +67,5 @@ def pooled(states: States, pooling: str) -> Tensor:
     kept = mask if pooling == Pooling.MEAN_ALL else mask & ~states.special
     count = kept.sum(1, keepdim=True)
     if pooling == Pooling.MAX:
-        highest = hidden.masked_fill(~kept.unsqueeze(-1), -torch.inf).amax(1)
-        return highest.masked_fill(count == 0, 0.0)
+        return maximum(hidden, kept)
     return hidden.masked_fill(~kept.unsqueeze(-1), 0.0).sum(1) / count.clamp_min(1)
