@@ -111,9 +111,9 @@ class HeadOptions:
     head: str = option(
         "auto",
         "auto, linear, bcn, max-mlp; for pairs esim, bi-attention; for pairs encoded separately pair, rating, "
-        "attention-max-mlp; for word tags softmax, crf, bilstm, bilstm-crf. auto fine-tunes with linear or softmax (ELMo and Skip-"
-        "thoughts: bi-attention for pairs, crf for spans); for feature extraction it takes the paper's heads: bcn, "
-        "esim, bilstm-crf.",
+        "attention-max-mlp; for word tags softmax, crf, bilstm, bilstm-crf. auto fine-tunes with linear or softmax "
+        "(ELMo and Skip-thoughts: bi-attention for pairs, crf for spans); for feature extraction it takes the paper's "
+        "heads: bcn, esim, bilstm-crf.",
     )
     pooling: str = option(
         "auto", "Pooling for linear, pair and rating: auto, pooler, first, last, mean, mean-all or max."
