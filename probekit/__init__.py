@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache, cache_activations, inspect, verify
     from probekit.activations.certify import certify
     from probekit.adaptation.evaluate import evaluate
+    from probekit.adaptation.pretraining.pretrain import pretrain
     from probekit.adaptation.search.search import search
     from probekit.adaptation.train import train
     from probekit.analyses.comparison import compare, summary
@@ -84,6 +85,7 @@ __all__ = [
     "new_task",
     "plot",
     "plots",
+    "pretrain",
     "probe",
     "read",
     "read_rows",
@@ -110,6 +112,7 @@ _HOME = {
     "evaluate": "probekit.adaptation.evaluate",
     "guidelines": "probekit.analyses.guidelines",
     "search": "probekit.adaptation.search.search",
+    "pretrain": "probekit.adaptation.pretraining.pretrain",
     "train": "probekit.adaptation.train",
     "demo": "probekit.demo",
     "js_divergence": "probekit.domains.divergence",

@@ -71,6 +71,7 @@ FUNCTIONS: dict[str, Function] = {
     "summary": Function("probekit.analyses.comparison:summary"),
     "domains": Function("probekit.analyses.domains:domains", ("out", "counts")),
     "train": Function("probekit.adaptation.train:train", ("out", "caches"), inside="rows.parquet", always=("caches",)),
+    "pretrain": Function("probekit.adaptation.pretraining.pretrain:pretrain", inside="rows.parquet"),
     "evaluate": Function("probekit.adaptation.evaluate:evaluate", ("out", "caches"), always=("caches",)),
     "search": Function("probekit.adaptation.search.search:search", inside="rows.parquet"),
     "guidelines": Function("probekit.analyses.guidelines:guidelines"),

@@ -322,6 +322,8 @@ METRICS: dict[str, Metric] = _table(
     Metric("v-entropy", "V-entropy", ABOVE_0, "", "bits"),
     Metric("conditional-v-entropy", "Conditional V-entropy", ABOVE_0, "lower", "bits"),
     Metric("codelength-bits", "Code length", ABOVE_0, "lower", "bits"),
+    Metric("perplexity", "Perplexity", (1.0, inf), "lower", ""),
+    Metric("bits-per-byte", "Bits per byte", ABOVE_0, "lower", "bits"),
     Metric("bits-per-example", "Bits per example", ABOVE_0, "lower", "bits"),
     Metric("portion-bits-per-example", "Bits per example of a portion", ABOVE_0, "lower", "bits"),
     Metric("compression", "Compression", ABOVE_0),

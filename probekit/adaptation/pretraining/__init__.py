@@ -1,0 +1,1 @@
+"""Pretraining from nothing: the training of language models of one's own."""

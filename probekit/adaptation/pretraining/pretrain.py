@@ -1,0 +1,284 @@
+"""``probekit pretrain``: train a language model of one's own from nothing, on plain text."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import xxhash
+
+from probekit.adaptation.pretraining.language_model import Objective, evaluate, new_language_model
+from probekit.adaptation.pretraining.loop import History, Stream, optimise
+from probekit.adaptation.pretraining.options import LanguageModelling, PretrainOptions
+from probekit.adaptation.pretraining.text import Pieces, held_out, read_lines, to_pieces, train_tokenizer
+from probekit.adaptation.runs.digests import digests_of
+from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, write_card
+from probekit.adaptation.runs.run import Run, open_run
+from probekit.errors import NonFiniteError, UsageError
+from probekit.files import beside
+from probekit.models.find import resolve_model
+from probekit.models.identity import RUN_FORMAT
+from probekit.models.transformers.onednn import onednn_available, train_with_onednn
+from probekit.models.transformers.stock import quiet_transformers
+from probekit.public import public
+from probekit.recipe import Recipe
+from probekit.rows import make_rows, write_rows
+from probekit.rows.card import environment, make_card
+from probekit.runtime import Progress, no_progress, resolve_device
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+__all__ = ["pretrain"]
+
+log = logging.getLogger(__name__)
+METRICS = ("perplexity", "bits-per-byte", "log-loss")
+
+
+@public(options=PretrainOptions)
+def pretrain(
+    text: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    options: PretrainOptions,
+    progress: Progress = no_progress,
+) -> Run:
+    """Train a language model from nothing on plain text, with its tokenizer.
+
+    Texts are packed into sequences without padding. The folder ``out`` is a model folder that every command reads, with
+    the head of the language model. The same call returns a finished run immediately, and resumes an interrupted one
+    after its last evaluation, with the same numbers as an uninterrupted run.
+
+    Parameters
+    ----------
+    text : path or sequence of paths
+        UTF-8 text files; each one is a document, which ends with an end-of-text piece.
+    out : path
+        Folder of the run.
+    options : PretrainOptions
+        ``objective``, ``config``, ``tokenizer``, ``dev``, ``epochs`` …; each may be given as a keyword.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Run
+        The folder, the card, and as rows the loss on the text, and perplexity, loss and bits per byte on held-out text.
+
+    Raises
+    ------
+    DataError
+        For texts that are missing, empty, too short or not UTF-8.
+    UsageError, ModelError
+        For options that contradict each other or the configuration, and if ``out`` holds other files.
+    NonFiniteError
+        If the loss is NaN or infinite.
+
+    Examples
+    --------
+    >>> run = probekit.pretrain(["wiki.txt"], "models/tiny", tokenizer="train:8000")  # doctest: +SKIP
+    >>> run.metrics["perplexity"]  # doctest: +SKIP
+    """
+    given = [text] if isinstance(text, str | Path) else list(text)
+    recipe = Recipe.of("pretrain", {"text": given, "out": out, **_fields(options)})
+    files, folder = [Path(file) for file in given], Path(out)
+    train, dev = _texts(files, options)
+    identity = json.loads(
+        json.dumps(
+            {
+                "task": _name(files), "data": [_digest(train), _digest(dev)], "config": options.config_name,
+                "tokenizer": options.tokenizer, **options.numbers(),
+            }
+        )
+    )  # fmt: skip
+    with locked_run(folder), _randomness(), quiet_transformers():
+        done = begin(folder, identity, overwrite=options.overwrite)
+        if done is not None:
+            return open_run(folder, done)
+        tokenizer = _tokenizer(options, train)
+        objective = _objective(options, tokenizer)
+        pieces, held = (to_pieces(tokenizer, lines, progress=progress) for lines in (train, dev))
+        device = torch.device(resolve_device(options.device))
+        model = new_language_model(
+            options.config_name, tokenizer, options.objective, context=options.context, seed=options.seed
+        ).to(device)
+        model.train()
+        if device.type == "cpu" and onednn_available(torch.float32):
+            train_with_onednn(model)
+        card = _card(folder, options, identity, recipe, model, (pieces, held), files)
+        write_card(folder, card)
+
+        def check() -> dict[str, float]:
+            return evaluate(
+                model, objective, held, context=options.context, batch_size=options.batch_size, progress=progress
+            )
+
+        def save(to: Path, step: int, metrics: Mapping[str, float]) -> None:
+            found = {name: metrics[name] for name in METRICS if name in metrics}
+            _save(model, tokenizer, to, card | {"step": step, "metrics": found, "complete": True})
+
+        try:
+            history = optimise(
+                model, lambda blocks, seed: objective.loss(model, blocks, seed), _stream(pieces, options), check,
+                lambda step, metrics: save(folder / f"step-{step}", step, metrics), options, folder, progress,
+            )  # fmt: skip
+        except NonFiniteError as error:
+            write_card(folder, card | {"failed": str(error)})
+            raise
+        last = history.log[-1]
+        save(kept(folder), history.steps, last)
+        rows = _rows(card, history, (pieces, held))
+        outcome = {
+            "complete": True, "step": history.steps, "total_steps": history.steps,
+            "metrics": {name: last[name] for name in METRICS if name in last}, "test": None,
+            "seconds": round(history.seconds, 1),
+        }  # fmt: skip
+        write_rows(rows, folder / ROWS, make_card(recipe, (), {"train": history.seconds}))
+        publish(folder, card | outcome)
+        return open_run(folder)
+
+
+def _fields(options: PretrainOptions) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in PretrainOptions.__slots__}
+
+
+def _texts(files: Sequence[Path], options: PretrainOptions) -> tuple[list[list[str]], list[list[str]]]:
+    """The lines of each text to train on, and of the held-out ones."""
+    if not files:
+        raise UsageError("no text was given; give UTF-8 text files (--text).")
+    texts = [read_lines(file) for file in files]
+    if options.dev is not None:
+        return texts, [read_lines(Path(file)) for file in options.dev]
+    parts = [held_out(lines, options.validation) for lines in texts]
+    return [first for first, _ in parts], [second for _, second in parts]
+
+
+def _digest(texts: Sequence[Sequence[str]]) -> str:
+    total = xxhash.xxh3_128()
+    for lines in texts:
+        for line in lines:
+            total.update(line.encode())
+        total.update(b"\0")
+    return str(total.hexdigest())
+
+
+def _name(files: Sequence[Path]) -> str:
+    names = list(dict.fromkeys(file.stem for file in files))
+    return "+".join(names) if len(names) < 4 else f"{names[0]}+{len(names) - 1} texts"
+
+
+def _tokenizer(options: PretrainOptions, train: Sequence[Sequence[str]]) -> PreTrainedTokenizerFast:
+    masked = options.objective is LanguageModelling.MASKED
+    kind, _, size = options.tokenizer.partition(":")
+    if kind == "train":
+        if not size.isdigit():
+            raise UsageError(f"tokenizer is {options.tokenizer!r}; expected train:N with a number of pieces.")
+        return train_tokenizer(train, int(size), masked=masked)
+    from transformers import AutoTokenizer
+
+    folder = resolve_model(options.tokenizer, None)
+    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(
+        folder, trust_remote_code=False, local_files_only=True
+    )
+    if masked and tokenizer.mask_token_id is None:
+        raise UsageError(f"{options.tokenizer} has no piece for masks; choose another tokenizer, or causal-lm.")
+    return tokenizer
+
+
+def _objective(options: PretrainOptions, tokenizer: PreTrainedTokenizerFast) -> Objective:
+    masked = options.objective is LanguageModelling.MASKED
+    return Objective(options.objective, len(tokenizer), int(tokenizer.mask_token_id or 0) if masked else None)
+
+
+def _stream(pieces: Pieces, options: PretrainOptions) -> Stream:
+    blocks = pieces.blocks(options.context)
+    if not len(blocks):
+        raise UsageError(
+            f"the text has {len(pieces.ids):,} pieces, fewer than one sequence of {options.context}; give more text or "
+            "a smaller --context."
+        )
+    return Stream(blocks, options.batch_size, options.seed)
+
+
+def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path, card: Mapping[str, Any]) -> None:
+    """Write a model folder with its head, tokenizer and card, atomically."""
+    if folder.exists():
+        return
+    with beside(folder) as new:
+        model.save_pretrained(new)
+        tokenizer.save_pretrained(new)
+        for file in new.iterdir():
+            file.chmod(new.parent.stat().st_mode & 0o666)
+        write_card(new, {**card, "digests": digests_of(new)})
+        new.replace(folder)
+
+
+def _card(
+    out: Path, options: PretrainOptions, identity: Mapping[str, Any], recipe: Recipe, model: PreTrainedModel,
+    texts: tuple[Pieces, Pieces], files: Sequence[Path],
+) -> dict[str, Any]:  # fmt: skip
+    name = options.run_name or out.resolve().name
+    return {
+        "format": RUN_FORMAT,
+        "run": name,
+        "variant": "",
+        "model": name,
+        "step": 0,
+        "complete": False,
+        "task": identity["task"],
+        "splits": ["train", "dev"],
+        "regime": "pretrain",
+        "prefix": "",
+        "head": {"head": str(options.objective), "pooling": None},
+        "layers": [],
+        "parameters": model.num_parameters(),
+        "examples": [len(part.ids) for part in texts],
+        "bytes": [part.bytes for part in texts],
+        "seeds": {"seed": options.seed},
+        "source": {"task": [str(file) for file in files], "model": None},
+        "identity": identity,
+        "recipe": recipe.to_json(),
+        "command": str(recipe),
+        **environment(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _rows(card: Mapping[str, Any], history: History, texts: tuple[Pieces, Pieces]) -> pd.DataFrame:
+    """The losses on the text, and the metrics on held-out text, as rows."""
+    about = {
+        "task": card["task"], "trained_on": card["task"], "model": card["model"], "checkpoint": card["run"],
+        "regime": card["regime"], "head": card["head"]["head"], "variant": "", "representation": "tokens",
+        "estimator": "", "target": "gold", "seed": card["seeds"]["seed"], "analysis": "train", "layer": None,
+    }  # fmt: skip
+    rows = []
+    for entry in history.log:
+        step = int(entry["step"])
+        common = about | {"step": step, "kept": step == history.steps}
+        if "loss" in entry:
+            rows.append(
+                common | {"split": "train", "metric": "log-loss", "value": entry["loss"], "n": len(texts[0].ids)}
+            )
+        rows += [
+            common | {
+                "split": "dev", "metric": name, "value": entry[name], "n": len(texts[1].ids),
+                "headline": name == METRICS[0] and step == history.steps,
+            }
+            for name in METRICS
+            if name in entry
+        ]  # fmt: skip
+    return make_rows(rows)
+
+
+@contextmanager
+def _randomness() -> Iterator[None]:
+    """Leave torch's generator as it was."""
+    with torch.random.fork_rng():
+        yield
