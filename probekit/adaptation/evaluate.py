@@ -10,6 +10,7 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.adaptation.options import EvaluateOptions, Regime
+from probekit.adaptation.pretraining.options import PRETRAIN
 from probekit.adaptation.runs.constant import constant_rows, warn_of_constant
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.runs.folder import read_card
@@ -66,6 +67,11 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     """
     folder = Path(run.path or "") if isinstance(run, Run) else Path(run)
     card = read_card(folder)
+    if card["regime"] == PRETRAIN:
+        raise UsageError(
+            f"{folder} is a language model from probekit pretrain, without a head for a task. Train one: probekit "
+            f"train --model {folder}"
+        )
     if options.cache is not None and card["regime"] == Regime.FINE_TUNE:
         raise UsageError(f"{folder} is a fine-tuned model, which reads text; give --task instead of --cache.")
     records: list[dict[str, Any]] = []

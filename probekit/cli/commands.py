@@ -73,6 +73,9 @@ COMMANDS: dict[str, Command] = {
     "explore": Command(
         "probekit.cli.explore:explore", "Show the layers of two models as linked maps, in one page.", SHOW
     ),
+    "pretrain": Command(
+        "probekit.cli.pretrain:pretrain", "Train a language model and its tokenizer from nothing, on plain text.", ADAPT
+    ),
     "train": Command("probekit.cli.train:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
     "evaluate": Command("probekit.cli.train:evaluate", "Evaluate a trained model on other examples.", ADAPT),
     "search": Command("probekit.cli.search:search", "Search hyperparameters on dev.", ADAPT),

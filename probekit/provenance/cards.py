@@ -30,6 +30,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "table": ("rows",),
     "domains": ("data_dir",),
     "train": ("data_dir",),
+    "pretrain": ("text", "dev"),
     "search": ("data_dir",),
 }
 """For each function, the parameters that name files which must exist; caches have records of their own in the card."""

@@ -36,6 +36,7 @@ BASES = {
     "explore": ["c.h5", "-o", "page.html"],
     "evaluate": ["run", "--task", "grammar:sentiment", "--split", "dev"],
     "train": ["--task", "grammar:sentiment", "--model", "m", "--regime", "fine-tune", "--out", "run2", "--epochs", "1"],
+    "pretrain": ["--text", "x.txt", "--tokenizer", "train:300", "--out", "run3"],
     "search": ["paper/fine-tune", "--task", "grammar:sentiment", "--model", "m", "--out", "found", "--trials", "1"],
     "guidelines": ["r.parquet", "r.parquet"],
     "reproduce": ["r.parquet.json"],

@@ -5,8 +5,9 @@ import copy
 import pytest
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
-from probekit.models.transformers.onednn import TrainedLinear, onednn_available, train_with_onednn
+from probekit.models.transformers.onednn import TrainedConv1D, TrainedLinear, onednn_available, train_with_onednn
 
 pytestmark = pytest.mark.skipif(not onednn_available(torch.float32), reason="oneDNN does not work here")
 
@@ -42,6 +43,24 @@ def test_values_and_gradients(shape, bias):
         x, weight = torch.randn(shape), torch.randn(*shape[:-1], 20)
     for found, right in zip(gradients(fast, x, weight), gradients(plain, x, weight), strict=True):
         close(found, right)
+
+
+@pytest.mark.parametrize("shape", [(7, 48), (1, 48), (2, 5, 48), (300, 48)], ids=str)
+def test_values_and_gradients_of_gpt2_layers(shape):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        plain = Conv1D(20, 48)
+        nn.init.normal_(plain.bias)
+        fast = nn.Sequential(copy.deepcopy(plain))
+        x, weight = torch.randn(shape), torch.randn(*shape[:-1], 20)
+    assert train_with_onednn(fast) == 1
+    assert type(fast[0]) is TrainedConv1D
+    assert {name: p.shape for name, p in fast[0].named_parameters()} == {"weight": (48, 20), "bias": (20,)}
+    for found, right in zip(gradients(fast[0], x, weight), gradients(plain, x, weight), strict=True):
+        close(found, right)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(fast[0](x), plain(x))
+    assert fast[0](x[:0]).shape == (0, *shape[1:-1], 20)
 
 
 def test_what_does_not_lie_in_one_piece():

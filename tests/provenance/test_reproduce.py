@@ -247,6 +247,7 @@ READ = {
         "task", "model", "data_dir", "train", "dev", "test", "head", "pooling", "pairs", "layers", "save_at",
         "model_name", "run_name", "variant", "revision", "device", "cache",
     },
+    "pretrain": {"text", "dev", "config", "tokenizer", "save_at", "device", "run_name"},
     "search": {"space", "task", "model", "data_dir", "test", "device"},
     "demo": set(),
     "guidelines": {"runs", "metric", "split"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib.resources import files
-from math import log
+from math import exp, inf, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +16,21 @@ from torch.nn import functional
 
 from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.pretraining.text import Pieces
-from probekit.errors import ModelError, UsageError, did_you_mean
+from probekit.adaptation.pretraining.vocabulary_loss import vocabulary_loss
+from probekit.errors import ModelError, UsageError, did_you_mean, first_line
 from probekit.models.folder import check_config
 from probekit.runtime import Progress, no_progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-__all__ = ["Objective", "evaluate", "new_language_model"]
+__all__ = ["Objective", "config_values", "evaluate", "new_language_model", "separable_head"]
 
 SHARE, REPLACED, RANDOM = 0.15, 0.8, 0.5
 """Devlin et al. (2019, 3.1): 15 % of the pieces are predicted; 80 % of them are hidden, half of the others random."""
 IGNORED = -100
+MOST = 700.0
+"""Nats whose exponential is a number."""
 SHIPPED = files("probekit.adaptation.pretraining") / "configs"
 
 
@@ -35,6 +38,8 @@ def new_language_model(
     config: str, tokenizer: PreTrainedTokenizerFast, objective: LanguageModelling, *, context: int, seed: int
 ) -> PreTrainedModel:
     """A language model with random weights, from the name of a shipped configuration or a config.json.
+
+    The vocabulary is the tokenizer's.
 
     Raises
     ------
@@ -45,7 +50,7 @@ def new_language_model(
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
-    values = _values(config)
+    values = config_values(config)
     kind = values.pop("model_type", None)
     if not isinstance(kind, str):
         raise ModelError(f"{config} has no model_type, such as gpt2 or bert.")
@@ -59,13 +64,21 @@ def new_language_model(
             raise UsageError(f"context is {context}, but {config} reads at most {longest} pieces.")
         auto = AutoModelForCausalLM if objective is LanguageModelling.CAUSAL else AutoModelForMaskedLM
         torch.manual_seed(seed)
-        model: PreTrainedModel = auto.from_config(described)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{config} does not describe a model for {objective}: {error}") from None
+        model: PreTrainedModel = auto.from_config(described, dtype=torch.float32)
+        with torch.no_grad():
+            model.eval()(input_ids=torch.full((1, context), len(tokenizer) - 1))
+    except UsageError:
+        raise
+    except Exception as error:  # transformers raises ValueError, KeyError, TypeError, IndexError, its own …
+        raise ModelError(
+            f"{config} does not describe a model that reads {context} pieces and is trained by {objective}: "
+            f"{first_line(error)}"
+        ) from error
     return model
 
 
-def _values(config: str) -> dict[str, Any]:
+def config_values(config: str) -> dict[str, Any]:
+    """The values of a shipped configuration, or of a config.json; raises as :func:`new_language_model`."""
     shipped = {Path(entry.name).stem: entry for entry in SHIPPED.iterdir() if entry.name.endswith(".json")}
     if config in shipped:
         return dict(json.loads(shipped[config].read_text(encoding="utf-8")))
@@ -96,11 +109,17 @@ class Objective:
         Number of pieces.
     mask : int | None
         The piece of a mask, for masked models.
+    around : tuple of int, optional
+        For masked models, the pieces with which each sequence begins and ends; they are not predicted.
+    separable : bool
+        Whether the head, applied to some states, gives their logits (:func:`separable_head`).
     """
 
     kind: LanguageModelling
     vocabulary: int
     mask: int | None = None
+    around: tuple[int, int] | None = None
+    separable: bool = False
 
     def loss(self, model: PreTrainedModel, blocks: Tensor, seed: int) -> Tensor:
         """The mean loss in nats per predicted piece.
@@ -113,9 +132,31 @@ class Objective:
             Seed of the masks.
         """
         if self.kind is LanguageModelling.CAUSAL:
-            return causal_loss(model, blocks)
+            return self.causal_loss(model, blocks)
         masked, labels = self.masked(blocks, seed)
-        return _masked_head(model, masked, labels)
+        return self.masked_loss(model, masked, labels)
+
+    def causal_loss(self, model: PreTrainedModel, blocks: Tensor, first: int = 1) -> Tensor:
+        """Mean cross-entropy of pieces ``first`` to the last of each block, given those before, in nats."""
+        read, labels = blocks[:, :-1], blocks[:, first:].flatten()
+        if not self.separable:
+            logits = model(input_ids=read).logits[:, first - 1 :]
+            return functional.cross_entropy(logits.flatten(0, 1).float(), labels)
+        hidden = model.base_model(input_ids=read, use_cache=False).last_hidden_state[:, first - 1 :]
+        head: Any = model.get_output_embeddings()
+        return vocabulary_loss(hidden.flatten(0, 1), head.weight, head.bias, labels)
+
+    def masked_loss(self, model: PreTrainedModel, masked: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy of the predicted pieces, in nats; 0 if there are none."""
+        predicted = labels != IGNORED
+        if not self.separable:
+            logits = model(input_ids=masked).logits[predicted]
+        else:
+            head: Any = _masked_head(model)
+            logits = head(model.base_model(input_ids=masked).last_hidden_state[predicted])
+        if not len(logits):
+            return logits.sum()
+        return functional.cross_entropy(logits.float(), labels[predicted])
 
     def masked(self, blocks: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         """The blocks with masks, and labels with -100 where nothing is predicted."""
@@ -124,30 +165,38 @@ class Objective:
         fate = torch.rand(blocks.shape, generator=draw)
         others = torch.randint(self.vocabulary, blocks.shape, generator=draw)
         chosen, fate, others = (x.to(blocks.device) for x in (chosen, fate, others))
+        if self.around is not None:
+            chosen[:, [0, -1]] = False
         labels = blocks.masked_fill(~chosen, IGNORED)
         hidden = blocks.masked_fill(chosen & (fate < REPLACED), int(self.mask or 0))
         swapped = chosen & (fate >= REPLACED) & (fate < REPLACED + (1 - REPLACED) * RANDOM)
         return hidden.where(~swapped, others), labels
 
 
-def causal_loss(model: PreTrainedModel, blocks: Tensor, first: int = 1) -> Tensor:
-    """Mean cross-entropy of pieces ``first`` to the last of each block, given those before, in nats."""
-    hidden = model.base_model(input_ids=blocks[:, :-1], use_cache=False).last_hidden_state[:, first - 1 :]
-    head = model.get_output_embeddings()
-    assert isinstance(head, nn.Module)
-    logits = head(hidden.flatten(0, 1))
-    return functional.cross_entropy(logits.float(), blocks[:, first:].flatten())
+@torch.no_grad()
+def separable_head(model: PreTrainedModel, kind: LanguageModelling) -> bool:
+    """Whether the logits are the head of the last hidden states, one by one, as tested on a few pieces.
+
+    For causal models the head is the output embeddings. Other models (with a transform before them, scaled logits, an
+    encoder and a decoder …) run as a whole.
+    """
+    was = model.training
+    model.eval()
+    try:
+        ids = torch.arange(8, device=model.device)[None] % model.config.vocab_size
+        states = model.base_model(input_ids=ids).last_hidden_state
+        head: Any = model.get_output_embeddings() if kind is LanguageModelling.CAUSAL else _masked_head(model)
+        if kind is LanguageModelling.CAUSAL and not isinstance(head, nn.Linear):
+            return False
+        return torch.allclose(head(states), model(input_ids=ids).logits, rtol=1e-4, atol=1e-5)
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return False
+    finally:
+        model.train(was)
 
 
-def _masked_head(model: PreTrainedModel, masked: Tensor, labels: Tensor) -> Tensor:
-    """The masked language model's loss; its head reads only the predicted positions where that is possible."""
-    head = getattr(model, "cls", None) or getattr(model, "lm_head", None)
-    if head is None:
-        found: Tensor = model(input_ids=masked, labels=labels).loss
-        return found
-    predicted = labels != IGNORED
-    hidden = model.base_model(input_ids=masked).last_hidden_state[predicted]
-    return functional.cross_entropy(head(hidden).float(), labels[predicted])
+def _masked_head(model: PreTrainedModel) -> Any:
+    return getattr(model, "cls", None) or getattr(model, "lm_head", None)
 
 
 @torch.no_grad()
@@ -160,10 +209,10 @@ def evaluate(
     batch_size: int,
     progress: Progress = no_progress,
 ) -> dict[str, float]:
-    """The loss on held-out text: of each piece but the first, or of masked pieces.
+    """The loss on held-out text: of each piece but the first, or of masked pieces (masks have fixed seeds).
 
-    Windows overlap by half, so that each piece but those of the first window has at least ``context / 2`` pieces before
-    it.
+    Causal models read overlapping windows, so that each piece after the first ``context`` ones has at least
+    ``context / 2`` pieces before it.
 
     Returns
     -------
@@ -173,40 +222,53 @@ def evaluate(
     """
     was, device = model.training, model.device
     model.eval()
-    ids = torch.from_numpy(text.ids.astype(np.int64)).to(device)
     try:
         if objective.kind is LanguageModelling.CAUSAL:
-            nats, count = _causal_nats(model, ids, context, batch_size, progress)
+            ids = torch.from_numpy(text.ids).to(device)
+            nats, count = _causal_nats(model, objective, ids, context, batch_size, progress)
         else:
-            blocks = torch.from_numpy(text.blocks(min(context, len(ids))).astype(np.int64)).to(device)
-            nats, count = 0.0, 0
-            for i, part in enumerate(blocks.split(batch_size)):
-                masked, labels = objective.masked(part, i)
-                predicted = int((labels != IGNORED).sum())
-                nats += float(_masked_head(model, masked, labels)) * predicted if predicted else 0.0
-                count += predicted
-                progress("evaluating", min((i + 1) * batch_size, len(blocks)), len(blocks))
+            nats, count = _masked_nats(model, objective, text, context, batch_size, progress)
     finally:
         model.train(was)
     loss = nats / max(count, 1)
-    found = {"log-loss": loss, "perplexity": float(np.exp(loss))}
+    found = {"log-loss": loss, "perplexity": exp(loss) if loss < MOST else inf}
     return found | ({"bits-per-byte": nats / log(2) / text.bytes} if objective.kind is LanguageModelling.CAUSAL else {})
 
 
 def _causal_nats(
-    model: PreTrainedModel, ids: Tensor, context: int, batch_size: int, progress: Progress
+    model: PreTrainedModel, objective: Objective, ids: Tensor, context: int, batch_size: int, progress: Progress
 ) -> tuple[float, int]:
     """The sum of the losses of pieces 1 … t - 1, and their number."""
+
+    def loss(windows: Tensor, first: int = 1) -> float:
+        return float(objective.causal_loss(model, windows.long(), first))
+
     stride, total = max(1, context // 2), len(ids)
     first = ids[:context]
-    nats = float(causal_loss(model, first[None])) * (len(first) - 1)
+    nats = loss(first[None]) * (len(first) - 1)
     starts = range(stride, total - context + 1, stride)
     for i in range(0, len(starts), batch_size):
         windows = torch.stack([ids[start : start + context] for start in starts[i : i + batch_size]])
-        nats += float(causal_loss(model, windows, context - stride)) * stride * len(windows)
+        nats += loss(windows, context - stride) * stride * len(windows)
         progress("evaluating", min(i + batch_size, len(starts)), len(starts))
     done = min(total, context + stride * len(starts))
     if done < total:
         last = ids[-context:]
-        nats += float(causal_loss(model, last[None], len(last) - (total - done))) * (total - done)
+        nats += loss(last[None], len(last) - (total - done)) * (total - done)
     return nats, total - 1
+
+
+def _masked_nats(
+    model: PreTrainedModel, objective: Objective, text: Pieces, context: int, batch_size: int, progress: Progress
+) -> tuple[float, int]:
+    """The sum of the losses of the masked pieces, and their number; each sequence has masks of its own seed."""
+    blocks = torch.from_numpy(text.blocks(context, objective.around).astype(np.int64)).to(model.device)
+    nats, count = 0.0, 0
+    for start in range(0, len(blocks), batch_size):
+        part = [objective.masked(block[None], start + i) for i, block in enumerate(blocks[start : start + batch_size])]
+        masked, labels = (torch.cat(both) for both in zip(*part, strict=True))
+        predicted = int((labels != IGNORED).sum())
+        nats += float(objective.masked_loss(model, masked, labels)) * predicted
+        count += predicted
+        progress("evaluating", min(start + batch_size, len(blocks)), len(blocks))
+    return nats, count

@@ -23,7 +23,7 @@ from probekit.errors import NonFiniteError
 from probekit.files import remove
 from probekit.runtime import Dtype, Progress
 
-__all__ = ["History", "Stream", "optimise"]
+__all__ = ["BETAS", "History", "Stream", "groups", "optimise"]
 
 FLOOR = 0.1
 """The last learning rate over the highest."""
@@ -99,7 +99,9 @@ def optimise(
     """
     steps = max(1, round(options.epochs * len(stream)))
     saved = set(save_steps(options.save_at, len(stream), steps))
-    optimizer = torch.optim.AdamW(_groups(model, options.weight_decay), lr=options.learning_rate, betas=BETAS)
+    optimizer = torch.optim.AdamW(
+        groups(model, options.weight_decay), lr=options.learning_rate, betas=BETAS, fused=True
+    )
     log, first = _resume(model, optimizer, out)
     began, device = monotonic(), next(model.parameters()).device
     bfloat16 = options.dtype is Dtype.BFLOAT16
@@ -150,7 +152,8 @@ def _share(step: int, steps: int, warmup: float) -> float:
     return FLOOR + (1 - FLOOR) * (1 + cos(pi * (step - rising) / max(1, steps - rising))) / 2
 
 
-def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+def groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameters with weight decay, and biases and norms without."""
     wide = [p for p in model.parameters() if p.ndim > 1]
     narrow = [p for p in model.parameters() if p.ndim <= 1]
     return [{"params": wide, "weight_decay": weight_decay}, {"params": narrow, "weight_decay": 0.0}]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.runtime import Dtype
 
-__all__ = ["LanguageModelling", "PretrainOptions"]
+__all__ = ["PRETRAIN", "LanguageModelling", "PretrainOptions"]
+
+PRETRAIN = "pretrain"
+"""The regime of these runs in cards and rows."""
 
 
 class LanguageModelling(StrEnum):
@@ -19,6 +24,19 @@ class LanguageModelling(StrEnum):
 
     CAUSAL = "causal-lm"
     MASKED = "masked-lm"
+
+
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "context": (lambda n: n >= 8, "8 or more"),
+    "batch_size": (lambda n: n >= 1, "1 or more"),
+    "evaluate_every": (lambda n: n >= 1, "1 or more"),
+    "validation": (lambda x: 0 < x < 1, "a share between 0 and 1"),
+    "epochs": (lambda x: 0 < x <= 1e6, "a number above 0, at most a million"),
+    "learning_rate": (lambda x: 0 < x < inf, "a number above 0"),
+    "warmup": (lambda x: 0 <= x < 1, "a share from 0 to below 1"),
+    "weight_decay": (lambda x: 0 <= x < inf, "0 or more"),
+    "max_grad_norm": (lambda x: 0 <= x < inf, "0 or more"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +81,15 @@ class PretrainOptions:
             raise UsageError(
                 f"objective is {self.objective!r}; {did_you_mean(str(self.objective), LanguageModelling)}"
             ) from None
-        object.__setattr__(self, "dtype", Dtype(self.dtype))
+        try:
+            object.__setattr__(self, "dtype", Dtype(self.dtype))
+        except ValueError:
+            raise UsageError(f"dtype is {self.dtype!r}; expected float32 or bfloat16.") from None
         if self.dtype is Dtype.FLOAT16:
             raise UsageError("dtype is float16, whose range is too small here; choose bfloat16 or float32.")
-        for name, least in (("context", 8), ("batch_size", 1), ("evaluate_every", 1)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected {least} or more.")
-        if not 0 < self.validation < 1:
-            raise UsageError(f"validation is {self.validation}; expected a share between 0 and 1.")
-        for name in ("epochs", "learning_rate"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected a number above 0.")
-        if not 0 <= self.warmup < 1:
-            raise UsageError(f"warmup is {self.warmup}; expected a share from 0 to below 1.")
+        for name, (valid, expected) in _RANGES.items():
+            if not valid(value := getattr(self, name)):  # also for NaN
+                raise UsageError(f"{name} is {value}; expected {expected}.")
 
     @property
     def config_name(self) -> str:
@@ -87,4 +101,5 @@ class PretrainOptions:
         names = {f.name for f in fields(self)} - {
             "config", "tokenizer", "dev", "device", "run_name", "overwrite", "save_at"
         }  # fmt: skip
-        return {name: value for name, value in asdict(self).items() if name in names}
+        numbers = {name: value for name, value in asdict(self).items() if name in names}
+        return numbers | ({} if self.dev is None else {"validation": None})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,23 +10,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import xxhash
 
-from probekit.adaptation.pretraining.language_model import Objective, evaluate, new_language_model
+from probekit.adaptation.pretraining.language_model import (
+    Objective,
+    config_values,
+    evaluate,
+    new_language_model,
+    separable_head,
+)
 from probekit.adaptation.pretraining.loop import History, Stream, optimise
-from probekit.adaptation.pretraining.options import LanguageModelling, PretrainOptions
-from probekit.adaptation.pretraining.text import Pieces, held_out, read_lines, to_pieces, train_tokenizer
+from probekit.adaptation.pretraining.options import PRETRAIN, LanguageModelling, PretrainOptions
+from probekit.adaptation.pretraining.text import Pieces, Text, open_text, to_pieces, train_tokenizer
 from probekit.adaptation.runs.digests import digests_of
 from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, write_card
 from probekit.adaptation.runs.run import Run, open_run
-from probekit.errors import NonFiniteError, UsageError
+from probekit.errors import DataError, NonFiniteError, UsageError
 from probekit.files import beside
 from probekit.models.find import resolve_model
+from probekit.models.folder import tokenizer_digest
 from probekit.models.identity import RUN_FORMAT
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.models.transformers.stock import quiet_transformers
+from probekit.models.transformers.tokens import load_tokenizer
 from probekit.public import public
-from probekit.recipe import Recipe
+from probekit.recipe import Read, Recipe
 from probekit.rows import make_rows, write_rows
 from probekit.rows.card import environment, make_card
 from probekit.runtime import Progress, no_progress, resolve_device
@@ -38,13 +44,14 @@ if TYPE_CHECKING:
 
 __all__ = ["pretrain"]
 
-log = logging.getLogger(__name__)
+TRAIN = "train:"
+"""Before the number of pieces of a tokenizer to train."""
 METRICS = ("perplexity", "bits-per-byte", "log-loss")
 
 
 @public(options=PretrainOptions)
 def pretrain(
-    text: str | Path | Sequence[str | Path],
+    text: str | Path | tuple[str | Path, ...] | Sequence[str | Path],
     out: str | Path,
     *,
     options: PretrainOptions,
@@ -88,31 +95,35 @@ def pretrain(
     """
     given = [text] if isinstance(text, str | Path) else list(text)
     recipe = Recipe.of("pretrain", {"text": given, "out": out, **_fields(options)})
-    files, folder = [Path(file) for file in given], Path(out)
-    train, dev = _texts(files, options)
+    folder = Path(out)
+    train, dev = _texts([Path(file) for file in given], options)
+    digests = [[part.digest for part in parts] for parts in (train, dev)]
     identity = json.loads(
         json.dumps(
             {
-                "task": _name(files), "data": [_digest(train), _digest(dev)], "config": options.config_name,
-                "tokenizer": options.tokenizer, **options.numbers(),
+                "task": _name(train), "data": digests, "config": options.config_name,
+                "configuration": config_values(options.config_name), "tokenizer": options.tokenizer,
+                "tokenizer_digest": _tokenizer_digest(options), **options.numbers(),
             }
         )
     )  # fmt: skip
+    reads = [Read(str(part.file), "data", part.digest) for part in (*train, *dev)]
     with locked_run(folder), _randomness(), quiet_transformers():
         done = begin(folder, identity, overwrite=options.overwrite)
         if done is not None:
             return open_run(folder, done)
         tokenizer = _tokenizer(options, train)
-        objective = _objective(options, tokenizer)
-        pieces, held = (to_pieces(tokenizer, lines, progress=progress) for lines in (train, dev))
+        pieces, held = (to_pieces(tokenizer, texts, progress=progress) for texts in (train, dev))
         device = torch.device(resolve_device(options.device))
         model = new_language_model(
             options.config_name, tokenizer, options.objective, context=options.context, seed=options.seed
         ).to(device)
+        objective = _objective(options, tokenizer, model)
+        stream = _stream(pieces, held, objective, options)
         model.train()
         if device.type == "cpu" and onednn_available(torch.float32):
             train_with_onednn(model)
-        card = _card(folder, options, identity, recipe, model, (pieces, held), files)
+        card = _card(folder, options, identity, recipe, model, (pieces, held))
         write_card(folder, card)
 
         def check() -> dict[str, float]:
@@ -126,7 +137,7 @@ def pretrain(
 
         try:
             history = optimise(
-                model, lambda blocks, seed: objective.loss(model, blocks, seed), _stream(pieces, options), check,
+                model, lambda blocks, seed: objective.loss(model, blocks, seed), stream, check,
                 lambda step, metrics: save(folder / f"step-{step}", step, metrics), options, folder, progress,
             )  # fmt: skip
         except NonFiniteError as error:
@@ -140,7 +151,7 @@ def pretrain(
             "metrics": {name: last[name] for name in METRICS if name in last}, "test": None,
             "seconds": round(history.seconds, 1),
         }  # fmt: skip
-        write_rows(rows, folder / ROWS, make_card(recipe, (), {"train": history.seconds}))
+        write_rows(rows, folder / ROWS, make_card(recipe, reads, {"train": history.seconds}))
         publish(folder, card | outcome)
         return open_run(folder)
 
@@ -149,60 +160,64 @@ def _fields(options: PretrainOptions) -> dict[str, Any]:
     return {name: getattr(options, name) for name in PretrainOptions.__slots__}
 
 
-def _texts(files: Sequence[Path], options: PretrainOptions) -> tuple[list[list[str]], list[list[str]]]:
-    """The lines of each text to train on, and of the held-out ones."""
+def _texts(files: Sequence[Path], options: PretrainOptions) -> tuple[list[Text], list[Text]]:
+    """The texts to train on, and the held-out ones."""
     if not files:
         raise UsageError("no text was given; give UTF-8 text files (--text).")
-    texts = [read_lines(file) for file in files]
+    texts = [open_text(file) for file in files]
     if options.dev is not None:
-        return texts, [read_lines(Path(file)) for file in options.dev]
-    parts = [held_out(lines, options.validation) for lines in texts]
+        return texts, [open_text(Path(file)) for file in options.dev]
+    parts = [text.divide(options.validation) for text in texts]
     return [first for first, _ in parts], [second for _, second in parts]
 
 
-def _digest(texts: Sequence[Sequence[str]]) -> str:
-    total = xxhash.xxh3_128()
-    for lines in texts:
-        for line in lines:
-            total.update(line.encode())
-        total.update(b"\0")
-    return str(total.hexdigest())
-
-
-def _name(files: Sequence[Path]) -> str:
-    names = list(dict.fromkeys(file.stem for file in files))
+def _name(texts: Sequence[Text]) -> str:
+    names = list(dict.fromkeys(text.file.stem for text in texts))
     return "+".join(names) if len(names) < 4 else f"{names[0]}+{len(names) - 1} texts"
 
 
-def _tokenizer(options: PretrainOptions, train: Sequence[Sequence[str]]) -> PreTrainedTokenizerFast:
+def _tokenizer_digest(options: PretrainOptions) -> str:
+    """Digest of the tokenizer of another model; "" for one that is trained."""
+    if options.tokenizer.startswith(TRAIN):
+        return ""
+    return tokenizer_digest(resolve_model(options.tokenizer, None))
+
+
+def _tokenizer(options: PretrainOptions, train: Sequence[Text]) -> PreTrainedTokenizerFast:
     masked = options.objective is LanguageModelling.MASKED
-    kind, _, size = options.tokenizer.partition(":")
-    if kind == "train":
-        if not size.isdigit():
+    if options.tokenizer.startswith(TRAIN):
+        size = options.tokenizer.removeprefix(TRAIN)
+        if not (size.isascii() and size.isdigit() and len(size) < 10):
             raise UsageError(f"tokenizer is {options.tokenizer!r}; expected train:N with a number of pieces.")
         return train_tokenizer(train, int(size), masked=masked)
-    from transformers import AutoTokenizer
-
-    folder = resolve_model(options.tokenizer, None)
-    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(
-        folder, trust_remote_code=False, local_files_only=True
-    )
+    tokenizer: PreTrainedTokenizerFast = load_tokenizer(resolve_model(options.tokenizer, None))
     if masked and tokenizer.mask_token_id is None:
         raise UsageError(f"{options.tokenizer} has no piece for masks; choose another tokenizer, or causal-lm.")
     return tokenizer
 
 
-def _objective(options: PretrainOptions, tokenizer: PreTrainedTokenizerFast) -> Objective:
-    masked = options.objective is LanguageModelling.MASKED
-    return Objective(options.objective, len(tokenizer), int(tokenizer.mask_token_id or 0) if masked else None)
+def _objective(options: PretrainOptions, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> Objective:
+    separable = separable_head(model, options.objective)
+    if options.objective is LanguageModelling.CAUSAL:
+        return Objective(options.objective, len(tokenizer), separable=separable)
+    ends = tokenizer.cls_token_id, tokenizer.sep_token_id
+    around = None if None in ends else ends
+    return Objective(options.objective, len(tokenizer), int(tokenizer.mask_token_id), around, separable)
 
 
-def _stream(pieces: Pieces, options: PretrainOptions) -> Stream:
-    blocks = pieces.blocks(options.context)
+def _stream(pieces: Pieces, held: Pieces, objective: Objective, options: PretrainOptions) -> Stream:
+    """The batches of the text; raises DataError for texts that are too short."""
+    blocks = pieces.blocks(options.context, objective.around)
     if not len(blocks):
-        raise UsageError(
+        raise DataError(
             f"the text has {len(pieces.ids):,} pieces, fewer than one sequence of {options.context}; give more text or "
             "a smaller --context."
+        )
+    least = 2 if objective.kind is LanguageModelling.CAUSAL else options.context
+    if len(held.ids) < least:
+        raise DataError(
+            f"the held-out text has {len(held.ids):,} pieces; {least} are needed. Give more of it (--dev, or a larger "
+            "--validation)."
         )
     return Stream(blocks, options.batch_size, options.seed)
 
@@ -212,7 +227,8 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pa
     if folder.exists():
         return
     with beside(folder) as new:
-        model.save_pretrained(new)
+        model.save_pretrained(new, max_shard_size="1TB")  # one file
+        (new / "generation_config.json").unlink(missing_ok=True)  # repeats config.json
         tokenizer.save_pretrained(new)
         for file in new.iterdir():
             file.chmod(new.parent.stat().st_mode & 0o666)
@@ -222,7 +238,7 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pa
 
 def _card(
     out: Path, options: PretrainOptions, identity: Mapping[str, Any], recipe: Recipe, model: PreTrainedModel,
-    texts: tuple[Pieces, Pieces], files: Sequence[Path],
+    texts: tuple[Pieces, Pieces],
 ) -> dict[str, Any]:  # fmt: skip
     name = options.run_name or out.resolve().name
     return {
@@ -234,7 +250,7 @@ def _card(
         "complete": False,
         "task": identity["task"],
         "splits": ["train", "dev"],
-        "regime": "pretrain",
+        "regime": PRETRAIN,
         "prefix": "",
         "head": {"head": str(options.objective), "pooling": None},
         "layers": [],
@@ -242,7 +258,6 @@ def _card(
         "examples": [len(part.ids) for part in texts],
         "bytes": [part.bytes for part in texts],
         "seeds": {"seed": options.seed},
-        "source": {"task": [str(file) for file in files], "model": None},
         "identity": identity,
         "recipe": recipe.to_json(),
         "command": str(recipe),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xxhash
 
 from probekit.errors import DataError, UsageError
 from probekit.runtime import Progress, no_progress
@@ -15,78 +17,118 @@ from probekit.runtime import Progress, no_progress
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["Pieces", "held_out", "read_lines", "to_pieces", "train_tokenizer"]
+__all__ = ["Pieces", "Text", "open_text", "to_pieces", "train_tokenizer"]
 
-END, PAD, MASK, CLS, SEP, UNKNOWN = "<|endoftext|>", "<pad>", "<mask>", "<s>", "</s>", "<unk>"
+END, PAD, MASK, CLS, SEP = "<|endoftext|>", "<pad>", "<mask>", "<s>", "</s>"
 LINES = 4096  # tokenized together
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
-    """A text as word pieces, with an end-of-text piece after each file.
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Some lines of a UTF-8 file, which are read when they are needed; lines end with a line feed.
 
     Attributes
     ----------
-    ids : np.ndarray
-        int32 (t,).
-    bytes : int
-        Size of the text in UTF-8, without the ends of files.
+    file : Path
+        The file.
+    first, last : int
+        The lines from ``first``, counted from 0, to before ``last``.
+    digest : str
+        xxh3 of the whole file.
     """
 
-    ids: np.ndarray
-    bytes: int
+    file: Path
+    first: int
+    last: int
+    digest: str
 
-    def blocks(self, length: int) -> np.ndarray:
-        """The text in sequences of this length, (n, length); pieces that do not fill the last one are left out."""
-        count = len(self.ids) // length
-        return self.ids[: count * length].reshape(count, length)
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def lines(self) -> Iterator[str]:
+        """The lines with their ends."""
+        with self.file.open("rb") as file:
+            for line in islice(file, self.first, self.last):
+                yield line.decode("utf-8")
+
+    def divide(self, share: float) -> tuple[Text, Text]:
+        """The lines to train on, and the last ones, at least one, which are held out.
+
+        Raises
+        ------
+        DataError
+            If there are fewer than two lines.
+        """
+        if len(self) < 2:
+            raise DataError(f"{self.file} has one line, which cannot be divided; give held-out text (--dev).")
+        cut = min(len(self) - 1, max(1, round(len(self) * (1 - share))))
+        return replace(self, last=cut), replace(self, first=cut)
 
 
-def read_lines(file: Path) -> list[str]:
-    """The lines of a UTF-8 text with their line ends.
+def open_text(file: Path) -> Text:
+    """A whole file.
 
     Raises
     ------
     DataError
         If it cannot be read, is not UTF-8 (with the line), or is empty.
     """
+    digest, count, empty = xxhash.xxh3_128(), 0, True
     try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}.") from None
-    try:
-        text = content.decode("utf-8")
+        with file.open("rb") as lines:
+            for line in lines:
+                digest.update(line)
+                count += 1
+                empty &= not line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DataError(
-            f"{file}, line {line}: not UTF-8 (byte {content[error.start]:#04x}); convert the file."
-        ) from None
-    if not text.strip():
+        byte = error.object[error.start]
+        raise DataError(f"{file}, line {count}: not UTF-8 (byte {byte:#04x}); convert the file.") from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    if empty:
         raise DataError(f"{file} is empty; give a file with text.")
-    return text.splitlines(keepends=True)
+    return Text(file, 0, count, digest.hexdigest())
 
 
-def held_out(lines: list[str], share: float) -> tuple[list[str], list[str]]:
-    """The lines to train on, and the last ones, at least one, which are held out.
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """Texts as word pieces, with an end-of-text piece after each.
 
-    Raises
-    ------
-    DataError
-        If there are fewer than two lines.
+    Attributes
+    ----------
+    ids : np.ndarray
+        int32 (t,).
+    bytes : int
+        Size of the texts in UTF-8.
     """
-    if len(lines) < 2:
-        raise DataError("a text of one line cannot be divided; give held-out text (--dev).")
-    cut = min(len(lines) - 1, max(1, round(len(lines) * (1 - share))))
-    return lines[:cut], lines[cut:]
+
+    ids: np.ndarray
+    bytes: int
+
+    def blocks(self, length: int, around: tuple[int, int] | None = None) -> np.ndarray:
+        """The text in sequences of this length, (n, length); pieces that do not fill the last one are left out.
+
+        Parameters
+        ----------
+        around : tuple of int, optional
+            The pieces with which each sequence begins and ends, such as BERT's ``[CLS]`` and ``[SEP]``.
+        """
+        inner = length - (2 if around else 0)
+        count = len(self.ids) // inner
+        blocks = self.ids[: count * inner].reshape(count, inner)
+        if around is None:
+            return blocks
+        first, last = (np.full((count, 1), piece, dtype=self.ids.dtype) for piece in around)
+        return np.concatenate([first, blocks, last], axis=1)
 
 
-def train_tokenizer(texts: Sequence[Sequence[str]], size: int, *, masked: bool) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Sequence[Text], size: int, *, masked: bool) -> PreTrainedTokenizerFast:
     """Byte-level BPE (Radford et al. 2019), trained on the lines of texts: no text has an unknown piece.
 
     Parameters
     ----------
-    texts : sequence of sequences of str
-        The lines of each text.
+    texts : sequence of Text
+        Each line is a document for the tokenizer.
     size : int
         Number of pieces with the special ones, at least 300.
     masked : bool
@@ -110,7 +152,7 @@ def train_tokenizer(texts: Sequence[Sequence[str]], size: int, *, masked: bool) 
         vocab_size=size, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )  # fmt: skip
-    backend.train_from_iterator((line for text in texts for line in text), trainer)
+    backend.train_from_iterator((line for text in texts for line in text.lines()), trainer)
     if not masked:
         return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END, bos_token=END)
     backend.post_processor = processors.RobertaProcessing(
@@ -122,25 +164,26 @@ def train_tokenizer(texts: Sequence[Sequence[str]], size: int, *, masked: bool) 
     )  # fmt: skip
 
 
-def to_pieces(
-    tokenizer: PreTrainedTokenizerFast, texts: Sequence[Sequence[str]], *, progress: Progress = no_progress
-) -> Pieces:
-    """The word pieces of the lines of texts, tokenized line by line, and the size of the texts."""
+def to_pieces(tokenizer: PreTrainedTokenizerFast, texts: Sequence[Text], *, progress: Progress = no_progress) -> Pieces:
+    """The word pieces of texts, tokenized line by line, and the size of the texts.
+
+    Raises
+    ------
+    UsageError
+        If the tokenizer has no piece for the end of a text.
+    """
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
-    parts, size, done = [], 0, 0
-    total = sum(len(text) for text in texts)
+    if end is None:
+        raise UsageError(f"the tokenizer {tokenizer.name_or_path} has no piece for the end of a text; choose another.")
+    parts, size, done = list[np.ndarray](), 0, 0
+    total = sum(map(len, texts))
     for text in texts:
-        for lines in _chunks(text):
+        rest = text.lines()
+        while lines := list(islice(rest, LINES)):
             encoded = tokenizer(lines, add_special_tokens=False, return_attention_mask=False)["input_ids"]
-            parts += [np.array(ids, dtype=np.int32) for ids in encoded]
+            parts.append(np.fromiter(chain.from_iterable(encoded), dtype=np.int32))
             size += sum(len(line.encode()) for line in lines)
             done += len(lines)
             progress("tokenizing", done, total, bytes=size)
-        if end is not None:
-            parts.append(np.array([end], dtype=np.int32))
+        parts.append(np.array([end], dtype=np.int32))
     return Pieces(np.concatenate(parts), size)
-
-
-def _chunks(lines: Sequence[str]) -> Iterator[list[str]]:
-    for start in range(0, len(lines), LINES):
-        yield list(lines[start : start + LINES])

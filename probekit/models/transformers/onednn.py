@@ -17,7 +17,16 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-__all__ = ["PrepackedLinear", "Repeated", "TrainedLinear", "onednn_available", "prepack", "train_with_onednn"]
+__all__ = [
+    "PrepackedLinear",
+    "Repeated",
+    "TrainedConv1D",
+    "TrainedLinear",
+    "onednn_available",
+    "onednn_linear",
+    "prepack",
+    "train_with_onednn",
+]
 
 
 EQUAL_ROWS = 256
@@ -65,12 +74,12 @@ def _depends_on_rows(inner: int, outer: int, dtype: torch.dtype) -> bool:
     x, weight = (torch.randn(n, inner, generator=generator).to(dtype) for n in (300, outer))
     weight = torch.ops.mkldnn._reorder_linear_weight(weight)
 
-    def product(rows: torch.Tensor) -> torch.Tensor:
+    def onednn_linear(rows: torch.Tensor) -> torch.Tensor:
         return torch.ops.mkldnn._linear_pointwise(rows, weight, None, "none", [], "")
 
     with torch.inference_mode():
-        full = product(x)
-        return any(not torch.equal(product(x[:n]), full[:n]) for n in (2, 7, 12, 33, 129, 260))
+        full = onednn_linear(x)
+        return any(not torch.equal(onednn_linear(x[:n]), full[:n]) for n in (2, 7, 12, 33, 129, 260))
 
 
 class TrainedLinear(nn.Linear):
@@ -83,26 +92,38 @@ class TrainedLinear(nn.Linear):
         return product.view(*input.shape[:-1], self.out_features)
 
 
+class TrainedConv1D(Conv1D):
+    """GPT-2's linear layer, whose weight is (in, out), computed like :class:`TrainedLinear`."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.is_autocast_enabled("cpu") or not x.numel():
+            result: torch.Tensor = super().forward(x)
+            return result
+        product: torch.Tensor = _Product.apply(x.reshape(-1, self.nx), self.weight.T, self.bias)
+        return product.view(*x.shape[:-1], self.nf)
+
+
 class _Product(torch.autograd.Function):
     """x (n, in) @ weight.T (in, out) + bias."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+        return onednn_linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (gradient,) = gradients
         (x, weight), needed = ctx.saved_tensors, ctx.needs_input_grad
         return (
-            _product(gradient, weight.T) if needed[0] else None,
-            _product(gradient.T, x.T) if needed[1] else None,
+            onednn_linear(gradient, weight.T) if needed[0] else None,
+            onednn_linear(gradient.T, x.T) if needed[1] else None,
             gradient.sum(0) if needed[2] else None,
         )
 
 
-def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def onednn_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x (n, in) @ weight.T (in, out) + bias with oneDNN, without gradients."""
     return torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight.contiguous(), bias, "none", [], "")
 
 
@@ -152,16 +173,19 @@ class _Onto(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (gradient,), repeated = gradients, ctx.repeated
         x = torch.cat(repeated.read)
-        product = _product(gradient.T, x.T) if repeated.onednn else gradient.T @ x.to(gradient.dtype)
+        product = onednn_linear(gradient.T, x.T) if repeated.onednn else gradient.T @ x.to(gradient.dtype)
         return gradient, product.to(repeated.weight.dtype), None
 
 
 def train_with_onednn(model: nn.Module) -> int:
-    """Make every linear layer of ``model`` compute with oneDNN in training, in place; returns their number."""
-    found = [module for module in model.modules() if type(module) is nn.Linear]
+    """Make every linear layer (and GPT-2's Conv1D) of ``model`` train with oneDNN, in place; returns their number."""
+    found = [module for module in model.modules() if type(module) in _TRAINED]
     for module in found:
-        module.__class__ = TrainedLinear
+        module.__class__ = _TRAINED[type(module)]
     return len(found)
+
+
+_TRAINED: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: TrainedLinear, Conv1D: TrainedConv1D}
 
 
 class OneByOne(nn.Module):
