@@ -42,7 +42,8 @@ def describe(cache: Any) -> dict[str, str]:
     s, counts = cache.spec, cache.spec["counts"]
     trained, computed = cache.origin, s["environment"].get("path")
     model = [s["model"], f"random weights {s['random_weights']}" if s.get("random_weights") is not None else ""]
-    model += [f"{s['checkpoint']}, step {s['step']:,}"] if "step" in s else []
+    model += [s["checkpoint"]] if s.get("checkpoint") not in (None, s["model"]) else []
+    model += [f"step {s['step']:,}"] if "step" in s else []
     facts = {
         "task": f"{s['task']} {s['split']} ({s['kind']}, metrics {', '.join(s['metrics'])})",
         "model": ", ".join(filter(None, model)),

@@ -350,9 +350,14 @@ def _warn(objective: Objective, options: TrainOptions) -> None:
 
 
 def _called(encoder: Mapping[str, Any]) -> str:
-    """The name of a run's initial model; "bert@cola-step-4" for a checkpoint, which is not the pretrained model."""
+    """The name of a run's initial model.
+
+    "bert@cola-step-4" for a checkpoint, which is not the pretrained model; "mini@step-4" for one of its pretraining.
+    """
     name, run = encoder["model"], encoder.get("checkpoint")
-    return name if run is None else f"{name}@{run}-step-{encoder['step']}"
+    if run is None:
+        return str(name)
+    return f"{name}@step-{encoder['step']}" if run == name else f"{name}@{run}-step-{encoder['step']}"
 
 
 def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from probekit.adaptation.pretraining.language_model import (
     evaluate,
     new_language_model,
     separable_head,
+    use_fast_kernels,
 )
 from probekit.adaptation.pretraining.loop import Stream
 from probekit.adaptation.pretraining.options import LanguageModelling
@@ -29,6 +30,7 @@ from probekit.adaptation.pretraining.text import Pieces, open_text, to_pieces, t
 from probekit.adaptation.pretraining.vocabulary_loss import ROWS, vocabulary_loss
 from probekit.cli import main
 from probekit.errors import DataError, ModelError, NonFiniteError, UsageError
+from probekit.runtime import Dtype
 
 CAUSAL, MASKED = LanguageModelling.CAUSAL, LanguageModelling.MASKED
 GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 32}
@@ -434,3 +436,26 @@ def test_the_command(place, capsys):
 def test_a_run_of_pretraining_has_nothing_to_evaluate(place):
     with pytest.raises(UsageError, match="is a language model from probekit pretrain"):
         probekit.evaluate(place / "run", task=["grammar:sentiment"], split="dev")
+
+
+def test_bfloat16_trains_as_far_and_leaves_the_same_configuration(place):
+    run, plain = pretrain(place, "rounded", dtype="bfloat16"), place / "run"
+    assert (run.path / "config.json").read_text() == (plain / "config.json").read_text()
+    expected = json.loads((plain / "probekit.json").read_text())["metrics"]["log-loss"]
+    assert run.metrics["log-loss"] == pytest.approx(expected, rel=1e-2)
+    assert run.metrics["log-loss"] != expected
+
+
+def test_fast_kernels_give_the_same_loss_and_gradients(place):
+    _, model, objective = built(place, "gpt2", CAUSAL)
+    blocks = torch.randint(300, (5, 16), generator=torch.Generator().manual_seed(0))
+    found = []
+    for _ in range(2):
+        model.eval().zero_grad()
+        loss = objective.loss(model, blocks, 0)
+        loss.backward()
+        found.append((loss.item(), [p.grad.clone() for p in model.parameters()]))
+        use_fast_kernels(model, Dtype.FLOAT32, 16)
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
+    for plain, fast in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-6)

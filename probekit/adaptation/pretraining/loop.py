@@ -106,10 +106,9 @@ def optimise(
     began, device = monotonic(), next(model.parameters()).device
     bfloat16 = options.dtype is Dtype.BFLOAT16
     mean = torch.zeros((), device=device)
-    if not log:
+    if not log and 0 in saved:
         log.append({"step": 0, **check()})
-        if 0 in saved:
-            save(0, log[-1])
+        save(0, log[-1])
     for step in range(first, steps):
         rate = options.learning_rate * _share(step, steps, options.warmup)
         for group in optimizer.param_groups:
@@ -124,7 +123,7 @@ def optimise(
             nn.utils.clip_grad_norm_(model.parameters(), options.max_grad_norm)
         if not torch.isfinite(value.detach()):
             raise NonFiniteError(
-                f"the loss is {float(value):g} at step {step + 1} of {steps}, at a learning rate of {rate:.3g}. Try a "
+                f"the loss is {value.item():g} at step {step + 1} of {steps}, at a learning rate of {rate:.3g}. Try a "
                 "lower --learning-rate, more --warmup, or --dtype float32."
             )
         optimizer.step()
@@ -134,7 +133,7 @@ def optimise(
         progress("training", done, steps, pieces=(done - first) * blocks.numel())
         due = done % options.evaluate_every == 0 or done == steps
         if due or done in saved:
-            since = done - int(log[-1]["step"])
+            since = done - (int(log[-1]["step"]) if log else 0)
             log.append({"step": done, "loss": float(mean) / since, **check()})
             mean.zero_()
             if done in saved:

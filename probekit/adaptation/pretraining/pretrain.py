@@ -17,6 +17,7 @@ from probekit.adaptation.pretraining.language_model import (
     evaluate,
     new_language_model,
     separable_head,
+    use_fast_kernels,
 )
 from probekit.adaptation.pretraining.loop import History, Stream, optimise
 from probekit.adaptation.pretraining.options import PRETRAIN, LanguageModelling, PretrainOptions
@@ -29,7 +30,6 @@ from probekit.files import beside
 from probekit.models.find import resolve_model
 from probekit.models.folder import tokenizer_digest
 from probekit.models.identity import RUN_FORMAT
-from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
 from probekit.public import public
@@ -121,8 +121,7 @@ def pretrain(
         objective = _objective(options, tokenizer, model)
         stream = _stream(pieces, held, objective, options)
         model.train()
-        if device.type == "cpu" and onednn_available(torch.float32):
-            train_with_onednn(model)
+        use_fast_kernels(model, options.dtype, options.context)
         card = _card(folder, options, identity, recipe, model, (pieces, held))
         write_card(folder, card)
 
