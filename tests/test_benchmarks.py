@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny import WORDS, tiny_model
@@ -127,3 +128,33 @@ def test_similarity_benchmark_runs() -> None:
     assert done.returncode == 0, done.stderr
     assert "cka, 1,000 permutations" in done.stdout
     assert "Too small for numbers" in done.stdout
+
+
+@pytest.mark.slow  # 40 s
+def test_language_model_benchmark_runs(tmp_path: Path) -> None:
+    import probekit
+
+    def run(*words: object) -> dict[str, Any]:
+        done = subprocess.run(
+            [sys.executable, CACHE.with_name("language_models.py"), *map(str, words), "--json", tmp_path / "out.json"],
+            capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads((tmp_path / "out.json").read_text()))
+
+    sides = run("--small", "--threads", 1)
+    losses = {name: one["losses"] for name, one in sides.items()}
+    assert losses["probekit, float32"] == pytest.approx(losses["transformers, float32"], abs=1e-4)
+    assert losses["probekit, bfloat16"] == pytest.approx(losses["transformers, float32"], abs=2e-2)
+    (tmp_path / "toy.txt").write_text("".join(f"the {a} {b} {c}.\n" for a in WORDS for b in WORDS for c in WORDS[:4]))
+    (tmp_path / "tiny.json").write_text('{"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2}')
+    probekit.pretrain(
+        tmp_path / "toy.txt", tmp_path / "run", config=str(tmp_path / "tiny.json"), tokenizer="train:300", context=32,
+        epochs=0.1,
+    )  # fmt: skip
+    table = run("--run", tmp_path / "run")
+    assert len(table) == 3
+    for one in table.values():
+        assert 1 < one["perplexity"] < 300
+        assert 0 < one["bits-per-byte"] < 8
+    assert table["Kneser-Ney 5-gram"]["perplexity"] < table["Kneser-Ney 3-gram"]["perplexity"] * 1.05
