@@ -7,8 +7,9 @@
 The plain loop is transformers' own GPT2LMHeadModel with its own loss, AdamW and gradient clipping; ours is what
 `probekit pretrain` runs. All sides have the model of the shipped configuration gpt2-mini with the same initial weights,
 the same batches of random pieces, rates and number of threads, in one process in which they take turns; the fastest of
-the rounds counts. Random pieces cost what text costs. Peak memory is that of a process with one side only. The floor is
-the time of the matrix products of a step alone (forward, and two backward), with the fastest kernels that we know of.
+the rounds counts. Random pieces cost what text costs. The first side has GPT-2's own dropout and GELU, so its losses
+differ. Peak memory is that of a process with one side only. The floor is the time of the matrix products of a step
+alone (forward, and two backward), with the fastest kernels that we know of.
 
 The n-gram model is an interpolated modified Kneser-Ney 5-gram over the same pieces of the same text as the run.
 """
@@ -41,18 +42,23 @@ from probekit.models.transformers.onednn import onednn_linear
 from probekit.runtime import Dtype
 
 VOCABULARY, CONTEXT, BATCH = 8000, 256, 16
+STOCK = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1, "activation_function": "gelu_new"}
+"""GPT-2's settings, which gpt2-mini changes."""
 SIDES = {
+    "transformers, float32, GPT-2's dropout and GELU": ("stock", False),
     "transformers, float32": ("plain", False),
     "probekit, float32": ("ours", False),
     "transformers, bfloat16": ("plain", True),
     "probekit, bfloat16": ("ours", True),
 }
+PLAIN = "transformers, float32"
 
 
 def make_side(name: str, small: bool) -> Callable[[int], float]:
     """The steps of one side: a function from the number of a step to its loss."""
     kind, bfloat16 = SIDES[name]
     values = config_values("gpt2-mini") | ({"n_embd": 32, "n_layer": 2} if small else {})
+    values |= STOCK if kind == "stock" else {}
     config = AutoConfig.for_model(
         values.pop("model_type"), vocab_size=VOCABULARY, bos_token_id=0, eos_token_id=0, **values
     )
@@ -104,9 +110,9 @@ def floor(bfloat16: bool) -> float:
     return best
 
 
-def speeds(rounds: int, steps: int, small: bool) -> dict[str, Any]:
+def speeds(names: list[str], rounds: int, steps: int, small: bool) -> dict[str, Any]:
     """Pieces per second of each side, losses and peak memory."""
-    sides = {name: make_side(name, small) for name in SIDES}
+    sides = {name: make_side(name, small) for name in names}
     found: dict[str, Any] = {name: {"cpu": [], "wall": [], "losses": [side(0)]} for name, side in sides.items()}
     for turn in range(rounds):
         for name, side in sides.items():
@@ -125,7 +131,7 @@ def speeds(rounds: int, steps: int, small: bool) -> dict[str, Any]:
 
 
 def show_speeds(found: dict[str, Any], small: bool) -> None:
-    plain = found["transformers, float32"]
+    plain = found[PLAIN]
     floors = {False: 0.0, True: 0.0} if small else {bfloat16: floor(bfloat16) for bfloat16 in (False, True)}
     rows = [["side", "pieces/CPU-s", "÷ plain", "pieces/s", "share of the floor", "largest difference of a loss", "MB"]]
     for name, one in found.items():
@@ -173,6 +179,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="steps of a round")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--sides", default="", help="a part of the names of the sides to run, beside the plain loop")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
@@ -187,7 +194,8 @@ def main() -> None:
     if given.run:
         found = perplexities(given.run)
     else:
-        found = speeds(1 if given.small else given.rounds, 1 if given.small else given.steps, given.small)
+        names = [name for name in SIDES if given.sides in name or name == PLAIN]
+        found = speeds(names, 1 if given.small else given.rounds, 1 if given.small else given.steps, given.small)
         show_speeds(found, given.small)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
