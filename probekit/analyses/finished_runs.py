@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from probekit.activations.writing.request import data_digest
 from probekit.adaptation.options import Regime
+from probekit.adaptation.pretraining.options import PRETRAIN
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.run import Run
 from probekit.errors import DataError, UsageError
@@ -32,6 +33,8 @@ def read_run(run: str | Path | Run) -> FinishedRun:
     """Read the card of a run; UsageError if the run is not finished."""
     folder = Path(run.path or "") if isinstance(run, Run) else Path(run)
     card = read_card(folder)
+    if card["regime"] == PRETRAIN:
+        raise UsageError(f"{folder} is a language model from probekit pretrain, which has no task; leave it out.")
     if not card["complete"]:
         why = f": {card['failed']}" if "failed" in card else "; its command resumes it"
         raise UsageError(f"{folder} is not finished{why}. Leave it out, or finish it ({card['command']}).")

@@ -26,10 +26,12 @@ def run_numbers(rows: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     rows : pd.DataFrame
-        Any rows; those that do not belong to a run are left out.
+        Any rows; those that do not belong to a run on a task (also those of pretraining) are left out.
     """
     headline = rows.get("headline")
-    return rows[:0] if headline is None else rows[headline.fillna(value=False).astype(bool) & (rows["regime"] != "")]
+    if headline is None:
+        return rows[:0]
+    return rows[headline.fillna(value=False).astype(bool) & rows["regime"].isin(list(Regime))]
 
 
 def regime_study(rows: pd.DataFrame) -> pd.DataFrame:

@@ -436,6 +436,15 @@ def test_the_command(place, capsys):
 def test_a_run_of_pretraining_has_nothing_to_evaluate(place):
     with pytest.raises(UsageError, match="is a language model from probekit pretrain"):
         probekit.evaluate(place / "run", task=["grammar:sentiment"], split="dev")
+    with pytest.raises(UsageError, match="is a language model from probekit pretrain, which has no task"):
+        probekit.guidelines(place / "run", place / "run")
+    with pytest.raises(UsageError, match="the rows contain no training runs"):
+        probekit.table("regimes", place / "run/rows.parquet")
+
+
+def test_card_reproduces_the_rows(place, capsys):
+    assert main(["reproduce", str(place / "run/rows.parquet.json")]) == 0
+    assert "reproduced to the bit" in capsys.readouterr().out
 
 
 def test_bfloat16_trains_as_far_and_leaves_the_same_configuration(place):
