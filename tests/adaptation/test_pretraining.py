@@ -127,6 +127,8 @@ def test_the_loss_over_a_vocabulary_is_the_plain_one(bias):
     ours = torch.autograd.grad(3 * found, leaves)
     for mine, theirs in zip(ours, torch.autograd.grad(3 * expected, leaves), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-7)
+    with torch.no_grad():
+        assert vocabulary_loss(hidden, weight, offset, labels).item() == found.item()
     with torch.autocast("cpu", torch.bfloat16):
         rounded = vocabulary_loss(hidden, weight, offset, labels)
     assert rounded.item() == pytest.approx(expected.item(), rel=2e-2)

@@ -32,7 +32,10 @@ def vocabulary_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels:
         int64 (n).
     """
     bfloat16 = torch.is_autocast_enabled(hidden.device.type)
-    loss: Tensor = _Loss.apply(hidden, weight, bias, labels, torch.bfloat16 if bfloat16 else hidden.dtype)
+    dtype = torch.bfloat16 if bfloat16 else hidden.dtype
+    if not torch.is_grad_enabled():  # parameters count as needing gradients in a Function even then
+        weight, bias = weight.detach(), None if bias is None else bias.detach()
+    loss: Tensor = _Loss.apply(hidden, weight, bias, labels, dtype)
     return loss
 
 
