@@ -25,7 +25,15 @@ from probekit.runtime import Dtype, Progress, no_progress
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-__all__ = ["Objective", "config_values", "evaluate", "new_language_model", "separable_head", "use_fast_kernels"]
+__all__ = [
+    "Objective",
+    "config_values",
+    "evaluate",
+    "new_language_model",
+    "separable_head",
+    "use_fast_kernels",
+    "vocabulary_size",
+]
 
 SHARE, REPLACED, RANDOM = 0.15, 0.8, 0.5
 """Devlin et al. (2019, 3.1): 15 % of the pieces are predicted; 80 % of them are hidden, half of the others random."""
@@ -59,7 +67,7 @@ def new_language_model(
     if not isinstance(kind, str):
         raise ModelError(f"{config} has no model_type, such as gpt2 or bert.")
     ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
-    values |= {"vocab_size": len(tokenizer)} | {f"{name}_token_id": value for name, value in ids.items()}
+    values |= {"vocab_size": vocabulary_size(tokenizer)} | {f"{name}_token_id": value for name, value in ids.items()}
     values |= {"is_decoder": True} if kind == "bert" and objective is LanguageModelling.CAUSAL else {}
     try:
         described = AutoConfig.for_model(kind, **values)
@@ -70,7 +78,7 @@ def new_language_model(
         torch.manual_seed(seed)
         model: PreTrainedModel = auto.from_config(described, dtype=torch.float32)
         with torch.no_grad():
-            model.eval()(input_ids=torch.full((1, context), len(tokenizer) - 1))
+            model.eval()(input_ids=torch.full((1, context), vocabulary_size(tokenizer) - 1))
     except UsageError:
         raise
     except Exception as error:  # transformers raises ValueError, KeyError, TypeError, IndexError, its own …
@@ -81,8 +89,13 @@ def new_language_model(
     return model
 
 
+def vocabulary_size(tokenizer: PreTrainedTokenizerFast) -> int:
+    """One more than the highest id of a piece; some tokenizers leave out numbers."""
+    return 1 + max(tokenizer.get_vocab().values())
+
+
 def use_fast_kernels(model: PreTrainedModel, dtype: Dtype, context: int) -> None:
-    """Make a model train with the fastest kernels for a CPU that are known, in place; weights keep their names.
+    """Switch a model on a CPU to faster kernels for training, in place; weights keep their names.
 
     In bfloat16, attention by matrix products takes half the time of PyTorch's fused kernel for sequences of 256
     pieces; its memory grows with the square of their length.

@@ -18,6 +18,7 @@ from probekit.adaptation.pretraining.language_model import (
     new_language_model,
     separable_head,
     use_fast_kernels,
+    vocabulary_size,
 )
 from probekit.adaptation.pretraining.loop import History, Stream, optimise
 from probekit.adaptation.pretraining.options import PRETRAIN, LanguageModelling, PretrainOptions
@@ -198,10 +199,10 @@ def _tokenizer(options: PretrainOptions, train: Sequence[Text]) -> PreTrainedTok
 def _objective(options: PretrainOptions, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> Objective:
     separable = separable_head(model, options.objective)
     if options.objective is LanguageModelling.CAUSAL:
-        return Objective(options.objective, len(tokenizer), separable=separable)
+        return Objective(options.objective, vocabulary_size(tokenizer), separable=separable)
     ends = tokenizer.cls_token_id, tokenizer.sep_token_id
     around = None if None in ends else ends
-    return Objective(options.objective, len(tokenizer), int(tokenizer.mask_token_id), around, separable)
+    return Objective(options.objective, vocabulary_size(tokenizer), int(tokenizer.mask_token_id), around, separable)
 
 
 def _stream(pieces: Pieces, held: Pieces, objective: Objective, options: PretrainOptions) -> Stream:
