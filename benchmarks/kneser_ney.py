@@ -95,8 +95,11 @@ def _order(keys: np.ndarray, counts: np.ndarray, context: np.ndarray, contexts: 
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
-    """The discounts of n-grams with counts 0, 1, 2 and 3 or more (Chen and Goodman 1999, equation 26)."""
+    """The discounts of n-grams with counts 0, 1, 2 and 3 or more (Chen and Goodman 1999, equation 26).
+
+    They are at least 0.05, so that no piece has probability 0; only texts that hardly resemble language need this.
+    """
     n1, n2, n3, n4 = (max(1, int((counts == k).sum())) for k in (1, 2, 3, 4))
     y = n1 / (n1 + 2 * n2)
     found = np.array([0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3])
-    return np.clip(found, 0, [0, 1, 2, 3])
+    return np.clip(found, [0, 0.05, 0.05, 0.05], [0, 1, 2, 3])

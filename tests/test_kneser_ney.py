@@ -48,7 +48,8 @@ def test_probabilities_are_those_of_a_slow_twin_and_add_to_one(order):
     for context in (held[:4], text[-4:], text[5:9]):
         sums = [model.probabilities(np.append(context, piece))[-1] for piece in range(vocabulary)]
         assert sum(sums) == pytest.approx(1, rel=1e-12)
-    assert model.probabilities(text).prod() > 0
+    assert (model.probabilities(text) > 0).all()
+    assert (KneserNey(np.tile([0, 1, 2], 50), 4).probabilities(np.array([3, 0, 3, 2, 2, 1])) > 0).all()
 
 
 def test_more_context_helps_where_there_is_some_and_not_where_there_is_none():
