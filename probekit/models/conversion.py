@@ -14,6 +14,7 @@ from probekit.models.options import ConvertOptions, SkipThoughtsOptions
 from probekit.public import public
 
 __all__ = [
+    "BILSTM",
     "ELMO",
     "SKIP_THOUGHTS",
     "convert",
@@ -27,13 +28,16 @@ __all__ = [
 ELMO, SKIP_THOUGHTS = "elmo", "skip-thoughts"
 """The model types of the older encoders, in config.json and before the colon."""
 
+BILSTM = "bilstm"
+"""The model type of the BiLSTM that is trained from nothing (see :mod:`probekit.models.bilstm`)."""
+
 LAYOUT = 1
 """Version of the conversion; it changes when the written files change."""
 
 
 def reads_apart(kind: str) -> bool:
     """Whether a model of this type reads the sentences of a pair separately, since it has no input format for both."""
-    return kind in (ELMO, SKIP_THOUGHTS)
+    return kind in (ELMO, SKIP_THOUGHTS, BILSTM)
 
 
 def default_pooling(kind: str) -> str:

@@ -16,6 +16,7 @@ __all__ = [
     "model_type",
     "save_tensors",
     "tokenizer_digest",
+    "tokenizer_files",
     "weight_files",
     "weights_digest",
 ]
@@ -111,10 +112,15 @@ def config_digest(folder: Path) -> str:
 
 def tokenizer_digest(folder: Path) -> str:
     """xxh3 digest (32 hex digits) of the tokenizer's files; raises ModelError if there are none."""
+    return digest(tokenizer_files(folder))
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files of a folder's tokenizer; raises ModelError if there are none."""
     files = sorted({file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern)})
     if not files:
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json, or a vocabulary); save it in the model's folder.")
-    return digest(files)
+    return files
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.models.conversion import ELMO, SKIP_THOUGHTS, reads_apart
+from probekit.models.conversion import BILSTM, ELMO, SKIP_THOUGHTS, reads_apart
 from probekit.models.encoder import Encoder, Text, Tokens
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
@@ -59,6 +59,11 @@ def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tex
         from probekit.models.skip_thoughts.encoder import word_reader
 
         return word_reader(folder, config, max_length)
+    if config.model_type == BILSTM:
+        from probekit.models.bilstm.reader import bilstm_reader
+
+        reader: TextReader = bilstm_reader(folder, config, max_length)
+        return reader
     return piece_reader(folder, config, max_length)
 
 
@@ -137,7 +142,7 @@ def load_encoder(
         raise UsageError(f"stateful is {stateful}; expected the number of sentences in a batch, or 0.")
     if kind != ELMO and stateful:
         raise UsageError(f"stateful is for ELMo, whose LSTMs can carry over their state; {model} is of type {kind!r}.")
-    if kind not in (ELMO, SKIP_THOUGHTS):
+    if not reads_apart(kind):
         return load_transformer(
             model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length,
             packing=packing, onednn=onednn, compile=compile, batch_tokens=batch_tokens,
@@ -145,6 +150,7 @@ def load_encoder(
     if packing is Packing.GROUPED or compile:
         option = "compile" if compile else "packing='grouped'"
         raise UsageError(f"{option} is for transformers; {model} is of type {kind!r}, which always runs packed.")
+    from probekit.models.bilstm.encoder import load_bilstm
     from probekit.models.elmo.encoder import load_elmo
     from probekit.models.skip_thoughts.encoder import load_skip_thoughts
 
@@ -152,4 +158,6 @@ def load_encoder(
         "dtype": dtype, "device": device, "random_weights": random_weights, "revision": revision,
         "max_length": max_length, "onednn": onednn, "batch_tokens": batch_tokens,
     }  # fmt: skip
-    return load_elmo(model, stateful=stateful, **arguments) if kind == ELMO else load_skip_thoughts(model, **arguments)
+    if kind == ELMO:
+        return load_elmo(model, stateful=stateful, **arguments)
+    return load_bilstm(model, **arguments) if kind == BILSTM else load_skip_thoughts(model, **arguments)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.models import load_encoder
 from probekit.models.elmo.characters import character_ids
 from probekit.models.elmo.files import convert_elmo
 from probekit.models.elmo.lstm import ProjectedLSTM, Steps
 from probekit.models.encoder import Batch
+from probekit.models.scalar_mix import ScalarMix
 from probekit.models.transformers.stock import load_model
 from probekit.runtime import torch_threads
 

@@ -13,7 +13,6 @@ from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.batches import Data
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import TextData
-from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.heads.spec import HeadSpec
 from probekit.adaptation.options import Regime
 from probekit.adaptation.runs.folder import load_weights, read_card
@@ -25,6 +24,7 @@ from probekit.adaptation.training.objective import check_labelled
 from probekit.errors import CacheMismatch, ModelError, UsageError, reading
 from probekit.models.identity import CARD
 from probekit.models.loading import text_reader
+from probekit.models.scalar_mix import ScalarMix
 from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks.context import Context, in_context
 from probekit.tasks.task import Task

@@ -15,7 +15,6 @@ from probekit.activations.description import check_same
 from probekit.activations.pooling import Pooling, TokenLevel
 from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.task_spec import TaskSpec
-from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.heads.spec import HeadSpec, choose_head, head_spec, reads_apart
 from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.training.learners import FeatureExtraction
@@ -24,6 +23,7 @@ from probekit.errors import CacheMismatch, UsageError
 from probekit.models.conversion import default_pooling
 from probekit.models.folder import model_type
 from probekit.models.loading import parts_pairs
+from probekit.models.scalar_mix import ScalarMix
 from probekit.tasks.context import Context
 
 __all__ = ["MODEL", "cache_options", "check_apart", "data_of", "prepare_feature_extraction"]

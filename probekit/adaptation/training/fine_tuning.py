@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.library import POOLER, bare_layout, library_layout
-from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.heads.spec import choose_head, head_spec, reads_apart
 from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.runs.folder import HEAD
@@ -18,11 +17,13 @@ from probekit.adaptation.training.groups import layer_names
 from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.objective import Objective, Training, rating_scale
 from probekit.errors import UsageError, reading
-from probekit.models.conversion import ELMO, SKIP_THOUGHTS
+from probekit.models import conversion
+from probekit.models.conversion import BILSTM, ELMO, SKIP_THOUGHTS
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
 from probekit.models.identity import identify
 from probekit.models.loading import text_reader
+from probekit.models.scalar_mix import ScalarMix
 from probekit.models.transformers.stock import load_model
 from probekit.tasks.context import Context
 from probekit.tasks.task import Split, Task
@@ -46,7 +47,7 @@ def prepare_fine_tuning(
     spec = TaskSpec.of_task(task, train.name)
     name = choose_head(options, spec, Regime.FINE_TUNE, model_type(folder))
     apart = reads_apart(options, name, spec, model_type(folder))
-    if options.context is not Context.NONE and model_type(folder) in (ELMO, SKIP_THOUGHTS):
+    if options.context is not Context.NONE and conversion.reads_apart(model_type(folder)):
         raise UsageError(f"{model_type(folder)} reads one sentence at a time; leave out --context.")
     encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout)
     if options.random_weights is None:
@@ -106,7 +107,7 @@ def _check(options: TrainOptions, encoder: Any, pooling: str) -> None:
     kind = encoder.config.model_type
     if options.layer_norm and not options.mix:
         raise UsageError("layer_norm applies to the mix of layers; give mix as well, or leave out both.")
-    if options.mix and kind == SKIP_THOUGHTS:
+    if options.mix and kind in (SKIP_THOUGHTS, BILSTM):
         raise UsageError(f"the layers of {kind} differ in width and cannot be mixed; leave out mix.")
     if options.mix and pooling == "pooler":
         raise UsageError("the encoder's pooler reads only its last layer; choose another pooling for the mix.")
@@ -117,7 +118,7 @@ def _check(options: TrainOptions, encoder: Any, pooling: str) -> None:
 
 
 def _pooling(encoder: Any, *, mixed: bool) -> str:
-    if encoder.config.model_type == ELMO:
+    if encoder.config.model_type in (ELMO, BILSTM):
         return "max"
     if getattr(encoder, "pooler", None) is not None and not mixed:
         return "pooler"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from probekit.adaptation.heads.head import Head, States
-from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.training.groups import LayerGroup, layer_groups
+from probekit.models.scalar_mix import ScalarMix
 
 __all__ = ["FeatureExtraction", "FineTuning", "Learner"]
 

@@ -39,6 +39,14 @@ class WordTable:
         self.known: dict[bytes, Tensor] = {}
         self.lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[WordTable], tuple[ElmoModel, int, int]]:
+        return WordTable, (self.model, self.capacity, self.chunk)
+
+    def clear(self) -> None:
+        """Forget all words, after the weights have changed."""
+        with self.lock:
+            self.known.clear()
+
     def __call__(self, characters: np.ndarray) -> Tensor:
         """Vectors (n, d) of distinct words, by their characters int16 (n, 50)."""
         keys = [row.tobytes() for row in characters]

@@ -22,7 +22,11 @@ from probekit.runtime import Dtype, resolve_device
 
 __all__ = ["find_blocks", "load_described", "load_model", "quiet_transformers"]
 
-CUSTOM_TYPES = {"elmo": "probekit.models.elmo.model", "skip-thoughts": "probekit.models.skip_thoughts.model"}
+CUSTOM_TYPES = {
+    "elmo": "probekit.models.elmo.model",
+    "skip-thoughts": "probekit.models.skip_thoughts.model",
+    "bilstm": "probekit.models.bilstm.model",
+}
 """Modules that register model types which transformers lacks."""
 
 
@@ -90,6 +94,8 @@ def load_model(
             else:
                 torch.default_generator.manual_seed(random_weights)  # not the generators of other devices
                 model, missing = AutoModel.from_config(config, dtype=torch.float32, **options), set()
+                if hasattr(model, "read_frozen"):
+                    model.read_frozen(folder)
     except ModelError:
         raise
     except (
