@@ -149,17 +149,17 @@ def products(batch: Any, config: BiLSTMConfig) -> float:
         length = batch[name]["attention_mask"].sum(1).numpy()
         sizes, t = Steps.of(length).sizes, int(length.sum())
         gates, states = drawn(t, 4 * cells), drawn(t, cells)
-        recurrent = PrepackedLinear(drawn(4 * cells, cells), None), PrepackedLinear(drawn(cells, 4 * cells), None)
+        there, back = PrepackedLinear(drawn(4 * cells, cells), None), PrepackedLinear(drawn(cells, 4 * cells), None)
         for layer in range(config.num_hidden_layers):
             width = 2 * cells if layer else config.embedding_size
             x, weight = drawn(t, width), drawn(4 * cells, width)
-            back, turned, x_turned, states_turned = (y.T.contiguous() for y in (weight, gates, x, states))
-            seconds += 2 * timed(lambda x=x, weight=weight: product(x, weight))
-            seconds += 2 * timed(lambda: [recurrent[0](states[:n]) for n in sizes[1:]])
-            seconds += 2 * timed(lambda: [recurrent[1](gates[:n]) for n in sizes[1:]])
-            seconds += 2 * timed(lambda turned=turned, y=x_turned: product(turned, y))
-            seconds += 2 * timed(lambda turned=turned, y=states_turned: product(turned, y))
-            seconds += 2 * timed(lambda back=back: product(gates, back)) * (layer > 0)  # the CNN is frozen
+            turned = [y.T.contiguous() for y in (gates, x, states, weight)]
+            seconds += 2 * timed(lambda x=x, w=weight: product(x, w))
+            seconds += 2 * timed(lambda f=there, h=states, n=sizes[1:]: [f(h[:k]) for k in n])
+            seconds += 2 * timed(lambda f=back, g=gates, n=sizes[1:]: [f(g[:k]) for k in n])
+            seconds += 2 * timed(lambda y=turned: [product(y[0], y[1]), product(y[0], y[2])])
+            if layer:  # below is the frozen CNN
+                seconds += 2 * timed(lambda g=gates, y=turned: product(g, y[3]))
     return seconds
 
 
@@ -202,6 +202,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a small model, three steps")
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--warm", type=int, default=8, help="steps that are not counted")
+    parser.add_argument("--cells", type=int, default=PAPER["cells"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--json", type=Path, help="write the measurements to this file")
@@ -210,7 +212,9 @@ def main() -> None:
         sys.exit(f"skipped: the shared data sets are not at {SHARED}.")
     torch.set_num_threads(options.threads)
     task = load_task("mnli", data_dir=str(SHARED / "mnli"))
-    settings, steps, warm = (SMALL, 3, 1) if options.quick else (PAPER, options.steps, 8)
+    settings, steps, warm = (
+        (SMALL, 3, 1) if options.quick else (PAPER | {"cells": options.cells}, options.steps, options.warm)
+    )
     found = [measure(task, settings, options.batch_size, steps, warm, grouped=grouped) for grouped in (False, True)]
     names = ("plain", "plain, padded", "ours", "products")
     rows = [

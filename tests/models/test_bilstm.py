@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence
 
 from probekit.errors import ModelError, UsageError
+from probekit.models.bilstm import lstm
 from probekit.models.bilstm.config import BiLSTMConfig
 from probekit.models.bilstm.lstm import LSTM
 from probekit.models.bilstm.model import BiLSTMModel
@@ -21,15 +22,22 @@ from probekit.models.transformers.onednn import onednn_available, train_with_one
 from probekit.runtime import torch_threads
 
 LENGTHS = [4, 9, 1, 7, 7, 2]
-ONEDNN = pytest.param(
-    True, marks=pytest.mark.skipif(not onednn_available(torch.float32), reason="no oneDNN on this processor")
-)
+NEEDS_ONEDNN = pytest.mark.skipif(not onednn_available(torch.float32), reason="no oneDNN on this processor")
+ONEDNN, ONE_BY_ONE = (pytest.param(path, marks=NEEDS_ONEDNN) for path in (True, "large"))
+"""Training with oneDNN: both directions together, or one after the other, as for large sizes."""
 
 
 @pytest.fixture(autouse=True)
 def _one_thread():
     with torch_threads(1):
         yield
+
+
+@pytest.fixture
+def onednn(request, monkeypatch):
+    if request.param == "large":
+        monkeypatch.setattr(lstm, "SMALL", 0)
+    return request.param
 
 
 class Plain(nn.Module):
@@ -62,10 +70,10 @@ class Plain(nn.Module):
         with torch.no_grad():
             self.embeddings.weight.copy_(model.embeddings.weight)
             for i, layer in enumerate(model.layers):
-                for back, (lstm, end) in enumerate(((layer.forward_lstm, ""), (layer.backward_lstm, "_reverse"))):
+                for back, (one, end) in enumerate(((layer.forward_lstm, ""), (layer.backward_lstm, "_reverse"))):
                     there = self.lstms[back] if self.separate else self.lstm
                     end = "" if self.separate else end
-                    for kind, linear in (("ih", lstm.input), ("hh", lstm.recurrent)):
+                    for kind, linear in (("ih", one.input), ("hh", one.recurrent)):
                         getattr(there, f"weight_{kind}_l{i}{end}").copy_(linear.weight)
                         getattr(there, f"bias_{kind}_l{i}{end}").copy_(linear.bias)
 
@@ -102,7 +110,7 @@ def run(model, some):
     return model(ids, mask.long()).last_hidden_state[mask]
 
 
-@pytest.mark.parametrize("onednn", [False, ONEDNN])
+@pytest.mark.parametrize("onednn", [False, ONEDNN, ONE_BY_ONE], indirect=True)
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("separate", [True, False])
 def test_equal_to_torch(separate, skip, onednn):
@@ -122,7 +130,7 @@ def test_equal_to_torch(separate, skip, onednn):
         torch.testing.assert_close(p.data, gradient[name], atol=1e-6 * float(gradient[name].abs().max()), rtol=0)
 
 
-@pytest.mark.parametrize("onednn", [False, ONEDNN])
+@pytest.mark.parametrize("onednn", [False, ONEDNN, ONE_BY_ONE], indirect=True)
 @pytest.mark.parametrize("separate", [True, False])
 def test_twenty_steps_of_training(separate, onednn):
     """Largest difference measured between weights: 4e-7 (Adam, rate 1e-3, float32)."""
@@ -149,7 +157,7 @@ def test_twenty_steps_of_training(separate, onednn):
         torch.testing.assert_close(p, plain.get_parameter(name), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("onednn", [False, ONEDNN])
+@pytest.mark.parametrize("onednn", [False, ONEDNN, ONE_BY_ONE], indirect=True)
 def test_sequences_do_not_see_each_other(onednn):
     model, _ = pair(separate=False, skip=True, onednn=onednn)
     some = sequences()

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from probekit.errors import ModelError
 from probekit.models.bilstm.config import BiLSTMConfig, Directions, Input
-from probekit.models.bilstm.lstm import LSTM, Turned
+from probekit.models.bilstm.lstm import LSTM, Turned, both_ways
 from probekit.models.elmo.characters import BEGIN, END
 from probekit.models.elmo.encoder import WordTable
 from probekit.models.elmo.lstm import Steps
@@ -66,8 +66,9 @@ class BiLSTMLayer(nn.Module):
     def forward(self, hidden: Tensor, sizes: tuple[int, ...], turn: Tensor) -> Tensor:
         """States of rows in the order of steps; ``turn`` (t,) is the row to read from the right at each position."""
         ahead, back = hidden.chunk(2, -1) if self.separate else (hidden, hidden)
-        states = self.backward_lstm(Turned.apply(back, turn), sizes)
-        return torch.cat([self.forward_lstm(ahead, sizes), Turned.apply(states, turn)], -1)
+        rows = ahead, Turned.apply(back, turn)
+        ahead, back = both_ways((self.forward_lstm, self.backward_lstm), rows, sizes)
+        return torch.cat([ahead, Turned.apply(back, turn)], -1)
 
 
 class BiLSTMModel(PreTrainedModel):
