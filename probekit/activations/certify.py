@@ -24,6 +24,7 @@ from probekit.sites import FINAL_NORM, RESIDUAL, Site
 if TYPE_CHECKING:
     import torch
 
+    from probekit.models.bilstm.encoder import BiLSTMEncoder
     from probekit.models.elmo.encoder import ElmoEncoder
     from probekit.models.skip_thoughts.encoder import SkipThoughtsEncoder
     from probekit.models.transformers.encoder import HuggingFaceEncoder
@@ -141,6 +142,7 @@ def certify(
     UsageError
         If no text has a piece.
     """
+    from probekit.models.bilstm.encoder import BiLSTMEncoder
     from probekit.models.conversion import reads_apart
     from probekit.models.elmo.encoder import ElmoEncoder
     from probekit.models.loading import load_encoder
@@ -167,7 +169,7 @@ def certify(
         kept_sites = _own_layers(encoder)
         names, ours = [str(encoder.sites[i]) for i in kept_sites], [hidden[kept_sites] for hidden in alone_states]
         lines += _stock_lines(encoder, alone, names, ours, tolerance)
-    elif isinstance(encoder, (ElmoEncoder, SkipThoughtsEncoder)):
+    elif isinstance(encoder, (BiLSTMEncoder, ElmoEncoder, SkipThoughtsEncoder)):
         lines += _older_lines(encoder, alone, alone_states, tolerance)
     if isinstance(encoder, ElmoEncoder):
         lines.append(_state_line(encoder, alone, alone_states, tolerance))
@@ -221,7 +223,10 @@ def _layers_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor]
 
 
 def _older_lines(
-    encoder: ElmoEncoder | SkipThoughtsEncoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float
+    encoder: BiLSTMEncoder | ElmoEncoder | SkipThoughtsEncoder,
+    alone: list[Batch],
+    right: list[torch.Tensor],
+    tolerance: float,
 ) -> Iterator[Line]:
     """Compare with the loaded model, for each text alone and padded."""
     from probekit.models.transformers.stock import load_model

@@ -12,6 +12,7 @@ from tiny_bilstm import INPUTS, tiny_bilstm
 
 from probekit import read
 from probekit.activations import ActivationCache
+from probekit.activations.certify import certify
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.elmo.characters import BEGIN, END
@@ -223,3 +224,11 @@ def test_sites_by_name(words_folder):
     encoder = load_encoder(words_folder, device="cpu")
     assert Site("output") in encoder.sites
     assert encoder.spec["width"] == 24
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_certificate(folders, kind):
+    """Packed states are those of the model's own forward pass, whatever the batch and the padding."""
+    certificate = certify(folders[kind, "separate"])
+    assert certificate.passed, certificate
+    assert [line.check for line in certificate.lines] == ["batch", "layers", "stock", "padding right"]
