@@ -40,7 +40,7 @@ from probekit.models.bilstm.model import BiLSTMModel
 from probekit.models.bilstm.reader import CharactersWithEnds
 from probekit.models.elmo.lstm import Steps
 from probekit.models.elmo.model import CharacterEncoder
-from probekit.models.transformers.onednn import PrepackedLinear, product, train_with_onednn
+from probekit.models.transformers.onednn import PrepackedLinear, onednn_linear, train_with_onednn
 from probekit.tasks import Task, load_task
 
 Inputs = dict[str, Tensor]
@@ -155,12 +155,12 @@ def products(batch: Any, config: BiLSTMConfig) -> float:
             width = 2 * cells if layer else config.embedding_size
             x, weight = drawn(t, width), drawn(4 * cells, width)
             turned = [y.T.contiguous() for y in (gates, x, states, weight)]
-            seconds += 2 * timed(lambda x=x, w=weight: product(x, w))
+            seconds += 2 * timed(lambda x=x, w=weight: onednn_linear(x, w))
             seconds += 2 * timed(lambda f=there, h=states, n=sizes[1:]: [f(h[:k]) for k in n])
             seconds += 2 * timed(lambda f=back, g=gates, n=sizes[1:]: [f(g[:k]) for k in n])
-            seconds += 2 * timed(lambda y=turned: [product(y[0], y[1]), product(y[0], y[2])])
+            seconds += 2 * timed(lambda y=turned: [onednn_linear(y[0], y[1]), onednn_linear(y[0], y[2])])
             if layer:  # below is the frozen CNN
-                seconds += 2 * timed(lambda g=gates, y=turned: product(g, y[3]))
+                seconds += 2 * timed(lambda g=gates, y=turned: onednn_linear(g, y[3]))
     return seconds
 
 

@@ -12,9 +12,9 @@ from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.linear import Linear
-from probekit.models.scalar_mix import ScalarMix
 from probekit.adaptation.training.learners import FeatureExtraction
 from probekit.models import load_encoder
+from probekit.models.scalar_mix import ScalarMix
 from probekit.tasks.task import Split, Task
 
 ROWS = [5, 0, 11, 3]

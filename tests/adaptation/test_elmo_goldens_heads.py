@@ -13,10 +13,10 @@ import torch
 from probekit.adaptation.heads import bcn, bilstm
 from probekit.adaptation.heads.allennlp import renamed, scalar_mix
 from probekit.adaptation.heads.head import IGNORED, States
-from probekit.models.scalar_mix import ScalarMix
 from probekit.metrics import metric
 from probekit.models.elmo.characters import character_ids
 from probekit.models.elmo.files import convert_elmo
+from probekit.models.scalar_mix import ScalarMix
 from probekit.models.transformers.stock import load_model
 
 SHARED = Path(__file__).parents[2] / "../shared/goldens"

@@ -16,8 +16,8 @@ from probekit.adaptation.heads.bi_attention import BiAttention
 from probekit.adaptation.heads.bilstm import bilstm, run, run_packed, run_turned
 from probekit.adaptation.heads.head import IGNORED, States
 from probekit.adaptation.heads.linear import Linear, pooled
-from probekit.models.scalar_mix import ScalarMix
 from probekit.errors import UsageError
+from probekit.models.scalar_mix import ScalarMix
 from probekit.tasks.task import TaskKind
 
 D, TAGS = 6, ("O", "B-X", "I-X")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from probekit.models.transformers.onednn import PrepackedLinear, TrainedLinear, product
+from probekit.models.transformers.onednn import PrepackedLinear, TrainedLinear, onednn_linear
 
 __all__ = ["LSTM", "Turned", "both_ways"]
 
@@ -105,7 +105,7 @@ class _Trained(torch.autograd.Function):
     def forward(ctx: Any, sizes: tuple[int, ...], *given: Tensor) -> tuple[Tensor, ...]:
         n = len(given) // 5
         read, weights = given[:n], [given[i : i + 4] for i in range(n, 5 * n, 4)]
-        inputs = [product(x, w, bias + other) for x, (w, _, bias, other) in zip(read, weights, strict=True)]
+        inputs = [onednn_linear(x, w, bias + other) for x, (w, _, bias, other) in zip(read, weights, strict=True)]
         gates, cells = _stacked(inputs), weights[0][1].shape[1]
         c, h = (gates.new_empty(*gates.shape[:2], cells) for _ in range(2))
         recurrent, before = _Recurrent([w[1] for w in weights]), 0
@@ -138,9 +138,9 @@ class _Trained(torch.autograd.Function):
         of_inputs, of_weights = [], []
         for k in range(n):
             turned, of_bias = of_gates[k].T.contiguous(), of_gates[k].sum(0)
-            of_inputs.append(product(of_gates[k], weights[k].T) if ctx.needs_input_grad[1 + k] else None)
-            later = product(turned[:, sizes[0] :], states[k].T) if before else torch.zeros_like(recurrent[k])
-            of_weights += [product(turned, read[k].T), later, of_bias, of_bias.clone()]
+            of_inputs.append(onednn_linear(of_gates[k], weights[k].T) if ctx.needs_input_grad[1 + k] else None)
+            later = onednn_linear(turned[:, sizes[0] :], states[k].T) if before else torch.zeros_like(recurrent[k])
+            of_weights += [onednn_linear(turned, read[k].T), later, of_bias, of_bias.clone()]
         return None, *of_inputs, *of_weights
 
 
