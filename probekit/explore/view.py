@@ -13,6 +13,7 @@ import numpy as np
 import traitlets as t
 from ipywidgets import GridBox, Layout, VBox
 
+from probekit.analyses.exploration.selection import places
 from probekit.errors import ProbekitError, UsageError, did_you_mean
 from probekit.explore.colours import Colour, colours
 from probekit.explore.maps import appearance, height, new_map, points
@@ -211,14 +212,11 @@ class View(t.HasTraits):
 
     def select(self, ids: Iterable[str]) -> None:
         """Select examples by id; raises UsageError for ids that the scene does not have."""
-        place_of = {id_: i for i, id_ in enumerate(self.scene.ids.tolist())}
         if isinstance(ids, str) or not isinstance(ids, Iterable):
             raise UsageError(f"selected is {ids!r}; give a list of ids.")
-        wanted = list(ids)
-        if unknown := [id_ for id_ in wanted if id_ not in place_of]:
-            raise UsageError(f"{len(unknown)} of {len(wanted)} ids are not shown, such as {unknown[0]!r}.")
+        found = places(self.scene, ids)
         self.origin = []
-        self.selected = np.unique(np.array([place_of[id_] for id_ in wanted], dtype=np.uint32)).tobytes()
+        self.selected = np.unique(found).astype(np.uint32).tobytes()
 
     @property
     def state(self) -> dict[str, Any]:

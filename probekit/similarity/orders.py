@@ -109,8 +109,6 @@ class Exchange:
 
         It leaves out few rows, is long, and quick to transform.
         """
-        from scipy.fft import next_fast_len
-
         counts = [(len(p), p.shape[1]) for p in self.places]
         wanted = max(wanted, min(self.n, SQUARE))  # more draws cost nothing, smaller matrices do
         longest = min(int(LONGEST * wanted), max(c for c, _ in counts))
@@ -120,9 +118,15 @@ class Exchange:
         for share, cosets in MOVED:
             best = wanted / cosets
             if len(able := lengths[(moved >= share) & (lengths <= max(LONGEST * best, shortest))]):
-                key = lambda m: (min(m / best, 1.0), next_fast_len(int(m), real=True) == m, -m)  # noqa: B023, E731
-                return int(max(able, key=key)), cosets
+                return _best_length(able.tolist(), best), cosets
         return 0, 0
+
+
+def _best_length(lengths: list[int], wanted: float) -> int:
+    """The length nearest to what is wanted; of those that reach it, the shortest that is quick to transform."""
+    from scipy.fft import next_fast_len
+
+    return max(lengths, key=lambda m: (min(m / wanted, 1.0), next_fast_len(m, real=True) == m, -m))
 
 
 def exchange(groups: np.ndarray | None, n: int) -> Exchange:

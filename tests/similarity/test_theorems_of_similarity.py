@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import naive
 import numpy as np
 import pytest
@@ -221,7 +223,7 @@ def test_intervals_stay_within_the_range_and_equal_layers_have_one():
         rng = np.random.default_rng(seed)
         x, y = rng.standard_normal((2, 6, 2))
         found = layer_pairs(
-            [lambda: x], [lambda: y, lambda: 2 * x],  # noqa: B023
+            [partial(np.asarray, x)], [partial(np.asarray, z) for z in (y, 2 * x)],
             options=SimilarityOptions(measures=tuple(Similarity), permutations=19, neighbours=2),
         )  # fmt: skip
         for name, one in found.items():
@@ -251,7 +253,10 @@ def test_examples_of_rare_clusters_are_permuted_too():
     groups = np.repeat(np.arange(380), np.repeat([1, 2, 5], [354, 18, 8]))
     options = SimilarityOptions(permutations=299, resamples=0, threads=1)
     layers = [(z[groups] for z in rng.standard_normal((2, 380, 6))) for _ in range(50)]
-    found = [layer_pairs([lambda: x], [lambda: y], groups=groups, options=options)["cka"] for x, y in layers]  # noqa: B023
+    found = [
+        layer_pairs(*([partial(np.asarray, z)] for z in (x, y)), groups=groups, options=options)["cka"]
+        for x, y in layers
+    ]
     assert not found[0].notes
     x = rng.standard_normal((len(groups), 6))
     x[354:] *= 3  # most of the similarity is that of rare groups, which stay during the first cycle
@@ -271,7 +276,7 @@ def test_no_interval_of_distances_that_few_examples_decide():
     options = SimilarityOptions(measures=("rsa-pearson", "cka"), permutations=0)
     for scale, heavy in ((1, False), (tails, True)):
         x, y = sides * scale
-        found = layer_pairs([lambda: x], [lambda: y], options=options)  # noqa: B023
+        found = layer_pairs(*([partial(np.asarray, z)] for z in (x, y)), options=options)
         low, notes = found["rsa-pearson"].ci_low[0, 0], found["rsa-pearson"].notes
         assert np.isnan(low) == heavy == any("no interval where" in note for note in notes)
         assert np.isfinite(found["cka"].ci_low[0, 0])
@@ -345,7 +350,9 @@ def test_feature_space_and_sample_space_agree():
         x, y = pair(rng, n, d)
         names = ("cka", "cka-biased", "rsa-pearson", "rsa-cosine")
         with_null, without = (
-            layer_pairs([lambda: x], [lambda: y], options=SimilarityOptions(measures=names, permutations=p))  # noqa: B023
+            layer_pairs(
+                *([partial(np.asarray, z)] for z in (x, y)), options=SimilarityOptions(measures=names, permutations=p)
+            )
             for p in (19, 0)
         )
         for name in names:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,7 +108,7 @@ def pretrain(
         )
     )  # fmt: skip
     reads = [Read(str(part.file), "data", part.digest) for part in (*train, *dev)]
-    with locked_run(folder), _randomness(), quiet_transformers():
+    with locked_run(folder), torch.random.fork_rng(), quiet_transformers():
         done = begin(folder, identity, overwrite=options.overwrite)
         if done is not None:
             return open_run(folder, done)
@@ -290,10 +289,3 @@ def _rows(card: Mapping[str, Any], history: History, texts: tuple[Pieces, Pieces
             if name in entry
         ]  # fmt: skip
     return make_rows(rows)
-
-
-@contextmanager
-def _randomness() -> Iterator[None]:
-    """Leave torch's generator as it was."""
-    with torch.random.fork_rng():
-        yield
