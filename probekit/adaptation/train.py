@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.cached import PooledData, TokenData
@@ -315,7 +316,9 @@ def _finish(training: Training, history: History, out: Path, card: dict[str, Any
         for table in tables:
             table.write(out / f"{slug(table.split)}{EXAMPLES}")
         reads, seconds = _reads(card), {"train": history.seconds}
-        write_rows(rows, out / ROWS, {} if recipe is None else make_card(recipe, reads, seconds))
+        write_rows(
+            rows, out / ROWS, {} if recipe is None else make_card(recipe, reads, seconds) | {"threads": card["threads"]}
+        )
     outcome = {
         "complete": True, "step": history.step, "total_steps": history.total, "metrics": history.metrics,
         "test": found["test"].metrics if "test" in found else None, "seconds": round(history.seconds, 1),
@@ -388,5 +391,6 @@ def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any
         "recipe": None if recipe is None else recipe.to_json(),
         "command": "train_on_caches" if recipe is None else str(recipe),
         **environment(),
+        "threads": torch.get_num_threads(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }

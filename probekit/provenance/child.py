@@ -1,14 +1,15 @@
-"""``python -m probekit.provenance.child``: run the recipe on standard input. This process receives no other input."""
+"""``python -m probekit.provenance.child``: run the recipe on standard input, with torch's number of threads there."""
 
 from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 
 from probekit.display import shown
 from probekit.errors import ProbekitError
 from probekit.recipe import Recipe
-from probekit.runtime import end_with_parent
+from probekit.runtime import end_with_parent, torch_threads
 
 __all__ = ["main"]
 
@@ -17,7 +18,9 @@ def main() -> int:
     """Run a recipe; 2 where it fails, with a sentence on standard error."""
     end_with_parent()
     try:
-        Recipe.from_json(json.load(sys.stdin)).run()
+        given = json.load(sys.stdin)
+        with torch_threads(threads) if (threads := given["threads"]) else nullcontext():
+            Recipe.from_json(given["recipe"]).run()
     except (ProbekitError, OSError) as error:
         print(f"probekit: {shown(' '.join(str(error).split()))}", file=sys.stderr)  # noqa: T201
         return 2

@@ -199,7 +199,7 @@ def run_reproduction(
     plan.scratch.mkdir(parents=True, exist_ok=True)
     if remake:
         recipe = _with_caches(plan, sources or Sources())
-    _run(recipe, plan.folder)
+    _run(recipe, plan.folder, threads=plan.card.content.get("threads"))
     found = compare_rows(read_rows(plan.card.rows), read_rows(plan.made), shared=plan.card.old)
     return Reproduction(_verdict(found, tolerance, plan), found, plan.changes, recipe)
 
@@ -233,12 +233,14 @@ def _with_caches(plan: Plan, sources: Sources) -> Recipe:
     return replace(plan.recipe, arguments={key: here(value) for key, value in plan.recipe.arguments.items()})
 
 
-def _run(recipe: Recipe, folder: Path) -> None:
-    """Run a recipe in ``folder``, in a process that gets nothing else; UsageError if it fails."""
+def _run(recipe: Recipe, folder: Path, threads: Any = None) -> None:
+    """Run a recipe in ``folder``, in a process that gets nothing else; UsageError if it fails.
+
+    ``threads`` is the number of torch's threads on the card of a training, where it affects how sums are rounded.
+    """
     command = [sys.executable, "-P", "-m", "probekit.provenance.child"]  # -P: nothing in the folder is imported
-    done = subprocess.run(
-        command, cwd=folder, input=json.dumps(recipe.to_json()), stdout=subprocess.DEVNULL, text=True, check=False
-    )
+    given = json.dumps({"recipe": recipe.to_json(), "threads": threads if isinstance(threads, int) else None})
+    done = subprocess.run(command, cwd=folder, input=given, stdout=subprocess.DEVNULL, text=True, check=False)
     if done.returncode:
         raise UsageError(
             f"{recipe.function} failed with exit status {done.returncode}, so there is nothing to compare."

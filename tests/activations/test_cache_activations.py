@@ -34,6 +34,7 @@ from probekit.errors import (
 )
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
+from probekit.runtime import torch_threads
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 
@@ -641,7 +642,7 @@ def test_a_kill_costs_at_most_one_block_a_lane(encoder, tmp_path, small_blocks, 
 
     monkeypatch.setattr(extract._Output, "begin", begin)
     monkeypatch.setattr(journal_module.Journal, "append", append)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: lanes)
-    cache_activations(encoder, toy_task(120), tokens=True, out=tmp_path / "c.h5")
+    with torch_threads(lanes):
+        cache_activations(encoder, toy_task(120), tokens=True, out=tmp_path / "c.h5")
     assert len(noted) > 6
     assert max(most) <= lanes

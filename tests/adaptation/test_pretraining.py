@@ -30,7 +30,7 @@ from probekit.adaptation.pretraining.text import Pieces, open_text, to_pieces, t
 from probekit.adaptation.pretraining.vocabulary_loss import ROWS, vocabulary_loss
 from probekit.cli import main
 from probekit.errors import DataError, ModelError, NonFiniteError, UsageError
-from probekit.runtime import Dtype
+from probekit.runtime import Dtype, torch_threads
 
 CAUSAL, MASKED = LanguageModelling.CAUSAL, LanguageModelling.MASKED
 GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 32}
@@ -444,8 +444,11 @@ def test_a_run_of_pretraining_has_nothing_to_evaluate(place):
         probekit.table("regimes", place / "run/rows.parquet")
 
 
-def test_card_reproduces_the_rows(place, capsys):
-    assert main(["reproduce", str(place / "run/rows.parquet.json")]) == 0
+@pytest.mark.parametrize("threads", [1, 3])
+def test_card_reproduces_the_rows_whatever_the_number_of_threads(place, capsys, threads):
+    with torch_threads(threads):
+        pretrain(place, f"run{threads}")
+    assert main(["reproduce", str(place / f"run{threads}/rows.parquet.json")]) == 0
     assert "reproduced to the bit" in capsys.readouterr().out
 
 

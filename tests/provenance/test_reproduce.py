@@ -517,7 +517,7 @@ def test_a_recipe_that_fails_is_told(result, card, capfd):
     recipe = {"function": "probe", "arguments": {"train": "none.h5", "dev": "dev.h5"}, "leaves": {"out": "r.csv"}}
     assert main(["reproduce", str(card(recipe=recipe)), "--from", str(result)]) == 2
     said = capfd.readouterr().err
-    assert "none.h5: there is no such file" in said
+    assert "none.h5 does not exist" in said
     assert "probe failed with exit status 2" in said
 
 

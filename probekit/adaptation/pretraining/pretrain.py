@@ -150,7 +150,9 @@ def pretrain(
             "metrics": {name: last[name] for name in METRICS if name in last}, "test": None,
             "seconds": round(history.seconds, 1),
         }  # fmt: skip
-        write_rows(rows, folder / ROWS, make_card(recipe, reads, {"train": history.seconds}))
+        write_rows(
+            rows, folder / ROWS, make_card(recipe, reads, {"train": history.seconds}) | {"threads": card["threads"]}
+        )
         publish(folder, card | outcome)
         return open_run(folder)
 
@@ -261,6 +263,7 @@ def _card(
         "recipe": recipe.to_json(),
         "command": str(recipe),
         **environment(),
+        "threads": torch.get_num_threads(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

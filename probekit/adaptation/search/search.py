@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pandas as pd
+import torch
 from optuna.trial import FrozenTrial, TrialState
 
 from probekit.adaptation.data.validation import VALIDATION, validation_share
@@ -145,7 +146,7 @@ def search(
         work.remove_trials()
         rows = _rows(runs, task, asked)
         reads = _reads(identity, asked)
-        card = {} if recipe is None else make_card(recipe, reads, {})
+        card = {} if recipe is None else make_card(recipe, reads, {}) | {"threads": torch.get_num_threads()}
         write_rows(rows, place / "rows.parquet", card)
         remove_unfinished(place, FILES.__contains__, held=True)
     return Search(rows, reads=reads, path=place, trials=table, options={**asked.fixed, **best.params}, metric=main.name)
