@@ -1,0 +1,108 @@
+"""Your own text: a file with a sentence in each line, and pairs of files whose lines correspond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import TypeVar
+
+from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusKind, Row, Rows
+from probekit.adaptation.pretraining.corpora.streams import HELD_OUT, aligned, count_up_to, is_held_out, lines
+from probekit.errors import DataError
+
+T = TypeVar("T")
+
+__all__ = ["PASSAGE", "divided", "parallel_files", "sentence_file"]
+
+PASSAGE = 50
+"""Sentences of a passage, the unit that is held out from files with fewer than 20 documents."""
+
+
+def sentence_file(path: Path, *, seed: int = 0) -> Corpus:
+    """A text file with a sentence in each line, in document order; empty lines separate documents.
+
+    One document in 20 is the split ``dev``, chosen by a hash of the seed. In a file with fewer than 20 documents, one
+    passage of 50 sentences in 20 is held out instead (or one of all, if there are fewer passages).
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or has too little text to hold out a part.
+    """
+    return Corpus(str(path), CorpusKind.SENTENCES, divided(partial(_documents, path), path, seed), (path,))
+
+
+def parallel_files(source: Path, target: Path, *, name: str = "", seed: int = 0) -> Corpus:
+    """Two text files whose lines translate each other; one pair of lines in 20 is the split ``dev``.
+
+    Raises
+    ------
+    DataError
+        If a file cannot be read, or there are fewer than two pairs. Files of unequal length raise it when the rows
+        are read.
+    """
+    rows = partial(aligned, source, target)
+    units = check_units(count_up_to(rows(), HELD_OUT), source, "pairs of lines")
+    splits = {split: partial(part_of, rows, split == "dev", units, seed) for split in ("train", "dev")}
+    return Corpus(name or f"{source}+{target}", CorpusKind.PAIRS, splits, (source, target))
+
+
+def part_of(units: Callable[[], Iterator[T]], held_out: bool, count: int, seed: int) -> Iterator[T]:
+    """The held-out units, or all others."""
+    return (unit for i, unit in enumerate(units()) if is_held_out(i, count, seed) == held_out)
+
+
+def check_units(count: int, path: Path, what: str) -> int:
+    """``count``; raises DataError if there are fewer than two units, of which one could be held out."""
+    if count < 2:
+        raise DataError(f"has fewer than 2 {what}, and one of them must be held out as dev. Add text.", file=path)
+    return count
+
+
+def _documents(path: Path) -> Iterator[Iterator[str]]:
+    """The documents of a file, each an iterator over its sentences, to be read before the next one."""
+    rest = (line.strip() for line in lines(path))
+    for first in rest:
+        if first:
+            document = chain([first], iter(partial(next, rest, ""), ""))
+            yield document
+            for _ in document:
+                pass
+
+
+def divided(documents: Callable[[], Iterator[Iterable[str]]], path: Path, seed: int) -> dict[str, Rows]:
+    """The splits ``train`` and ``dev`` of a corpus without an official dev split, by documents or passages."""
+    by_documents = count_up_to(documents(), HELD_OUT) == HELD_OUT
+    if by_documents:
+        units = HELD_OUT
+    else:
+        passages = (p for document in documents() for p in _passages(document))
+        units = check_units(count_up_to(passages, HELD_OUT), path, f"passages of {PASSAGE} sentences")
+    return {s: partial(_sentences, documents, by_documents, s == "dev", units, seed) for s in ("train", "dev")}
+
+
+def _passages(document: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(document)
+    while passage := list(islice(rest, PASSAGE)):
+        yield passage
+
+
+def _sentences(
+    documents: Callable[[], Iterator[Iterable[str]]], by_documents: bool, held_out: bool, units: int, seed: int
+) -> Iterator[Row]:
+    """The sentences of one split, with ``("",)`` wherever two of them are not neighbours in the text."""
+    index, begun = 0, False
+    for document in documents():
+        gap = begun
+        for unit in (document,) if by_documents else _passages(document):
+            if is_held_out(index, units, seed) == held_out:
+                for sentence in unit:
+                    if gap:
+                        yield ("",)
+                    gap, begun = False, True
+                    yield (sentence,)
+            else:
+                gap = begun
+            index += 1
