@@ -15,6 +15,7 @@ from probekit.sites import layer_list
 from probekit.tasks.context import Context
 
 __all__ = [
+    "LOWEST_RATE",
     "PLAIN",
     "REGIME_DEFAULTS",
     "HeadOptions",
@@ -46,10 +47,11 @@ class Regime(StrEnum):
 
 
 class Optimizer(StrEnum):
-    """AdamW (Loshchilov & Hutter 2019), or BERT's variant without bias correction (Devlin et al. 2019)."""
+    """AdamW (Loshchilov & Hutter 2019), BERT's variant without bias correction, or AMSGrad (Reddi et al. 2018)."""
 
     ADAMW = "adamw"
     BERT_ADAMW = "bert-adamw"
+    AMSGRAD = "amsgrad"
 
 
 class Schedule(StrEnum):
@@ -60,6 +62,7 @@ class Schedule(StrEnum):
     COSINE = "cosine"  # warm-up, then half a cosine from the peak to zero
     BERT = "bert"  # as in BERT's code: a line from the peak at update 1 to zero, replaced by the warm-up at first
     SLANTED_TRIANGULAR = "slanted-triangular"  # ULMFiT's
+    PLATEAU = "plateau"  # halved when evaluations no longer improve
 
 
 class Unfreezing(StrEnum):
@@ -73,7 +76,7 @@ class Unfreezing(StrEnum):
 
 
 class Keep(StrEnum):
-    """Which weights a run keeps: those of the best epoch on dev, or of the last."""
+    """Which weights a run keeps: those of the best evaluation on dev, or the last ones."""
 
     BEST = "best"
     LAST = "last"
@@ -84,6 +87,9 @@ REGIME_DEFAULTS: dict[Regime, dict[str, Any]] = {
     Regime.FEATURE_EXTRACTION: {"epochs": 20, "learning_rate": 1e-3, "weight_decay": 0.0},
 }
 """The values that replace None in each regime; in feature extraction, ``PLAIN`` heads use ``PLAIN_RATE``."""
+
+LOWEST_RATE = 1e-6
+"""A training with a plateau schedule ends when its rate falls below this (Bowman et al. 2018, section 4)."""
 
 PLAIN, PLAIN_RATE = ("linear", "softmax", "crf", "pair", "rating"), 1e-2
 """Heads without a hidden layer, for which 1e-3 is too low on frozen layers: the mix stays uniform."""
@@ -159,9 +165,14 @@ class Hyperparameters(HeadOptions):
     weight_decay: Rate = option(
         None, "Weight decay, not applied to biases and norms (default: .01 for fine-tuning, otherwise 0)."
     )
-    optimizer: Optimizer = option(Optimizer.ADAMW, "adamw, or bert-adamw (without bias correction).")
-    schedule: Schedule = option(Schedule.LINEAR, "linear, cosine, constant, bert or slanted-triangular.")
-    warmup: float = option(0.1, "Warm-up, as a share of all updates.")
+    optimizer: Optimizer = option(Optimizer.ADAMW, "adamw, bert-adamw (without bias correction) or amsgrad.")
+    schedule: Schedule = option(
+        Schedule.LINEAR, "linear, cosine, constant, bert, slanted-triangular, or plateau (halved without improvement)."
+    )
+    warmup: float = option(0.1, "Warm-up of linear, cosine and bert, as a share of all updates.")
+    plateau_patience: int = option(
+        4, "Plateau: the rate is halved after more than this many evaluations without improvement."
+    )
     cut: float = option(0.1, "Slanted triangle: share of the updates with a rising rate.")
     ratio: float = option(32.0, "Slanted triangle: highest over lowest rate.")
     layer_factor: float = option(
@@ -178,8 +189,11 @@ class Hyperparameters(HeadOptions):
     group: bool = option(True, "Batch texts of similar length together.")
     window: int = option(2 << 30, "Bytes of a token cache that are shuffled together in memory.")
     gradient_checkpointing: bool = option(False, "Use less memory and more time, for large encoders.")
-    keep: Keep = option(Keep.BEST, "Weights to keep: best (epoch on dev) or last.")
-    patience: int | None = option(None, "Stop after this many epochs without improvement.")
+    evaluate_every: int | None = option(
+        None, "Steps (updates) between evaluations on dev (default: once per epoch).", metavar="STEPS"
+    )
+    keep: Keep = option(Keep.BEST, "Weights to keep: best (evaluation on dev) or last.")
+    patience: int | None = option(None, "Stop after this many evaluations without improvement.")
     save_at: str = option("", "Checkpoints to save: steps such as 10,20,50, or epochs, or log-spaced.")
     seed: int = option(0, "Seed of initial weights, order and dropout.")
 
@@ -194,12 +208,16 @@ class Hyperparameters(HeadOptions):
         for name, value in regime_defaults(self.regime, self.head).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        for name in ("epochs", "batch_size", "accumulation", "patience", "window"):
+        for name in ("epochs", "batch_size", "accumulation", "evaluate_every", "patience", "window"):
             value = getattr(self, name)
             _check(value is None or value >= 1, name, value, "1 or more")
         _check(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        if self.schedule is Schedule.PLATEAU:
+            lowest = f"at least {LOWEST_RATE:g}, where a plateau schedule ends"
+            _check(self.learning_rate >= LOWEST_RATE, "learning_rate", self.learning_rate, lowest)
         _check(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         _check(self.max_grad_norm >= 0, "max_grad_norm", self.max_grad_norm, "0 or more")
+        _check(self.plateau_patience >= 0, "plateau_patience", self.plateau_patience, "0 or more")
         _check(0 <= self.warmup < 1, "warmup", self.warmup, "from 0 to below 1")
         _check(0 <= self.cut < 1, "cut", self.cut, "from 0 to below 1")
         _check(self.ratio >= 1, "ratio", self.ratio, "1 or more")
@@ -225,7 +243,7 @@ class TrainOptions(Hyperparameters):
 
     data_dir: Path | None = option(None, "Folder with the task's files (default: the hub).")
     train: str = option("train", "Split to train on.")
-    dev: str = option("dev", "Split to evaluate on after each epoch.")
+    dev: str = option("dev", "Split to evaluate on after each epoch, or as --evaluate-every says.")
     test: str | None = option(None, "Split to evaluate on once, at the end.")
     limit: int | None = option(None, "Train on only N examples, drawn at random.", metavar="N")
     validation: float | None = option(

@@ -68,8 +68,8 @@ def train(
 ) -> Run:
     """Fine-tune a model on a task, or train a task model on its frozen, cached layers.
 
-    The same call returns a finished run immediately, and resumes an interrupted run after its last complete epoch, with
-    the same numbers as an uninterrupted run.
+    The same call returns a finished run immediately, and resumes an interrupted run after its last evaluation, with the
+    same numbers as an uninterrupted run.
 
     Parameters
     ----------
@@ -83,7 +83,8 @@ def train(
     options : TrainOptions
         ``regime``, ``train``, ``dev``, ``test``, ``head``, ``learning_rate`` …; each may be given as a keyword.
     watcher : callable, optional
-        Called with the metrics after each epoch, ``watcher(epoch, metrics)``; an exception ends the training.
+        Called with the metrics after each evaluation, ``watcher(number, metrics)``, where the number is the epoch
+        unless ``evaluate_every`` is given; an exception ends the training.
     progress : callable
         Receives the progress of the work.
 

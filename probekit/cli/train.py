@@ -29,7 +29,7 @@ def train(
 
     --out becomes a folder with the weights, a card (probekit.json) and the metrics during training (rows.parquet). The
     folder of a fine-tuned encoder is a model folder that every command reads. Run the same command again to show a
-    finished run, or to resume an interrupted one after its last complete epoch.
+    finished run, or to resume an interrupted one after its last evaluation.
 
     Examples:
 

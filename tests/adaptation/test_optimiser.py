@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from probekit.adaptation.options import Hyperparameters
+from probekit.adaptation.options import Hyperparameters, TrainOptions
 from probekit.adaptation.training.optimiser import BertAdamW
 from probekit.adaptation.training.schedules import Schedule, build
+from probekit.adaptation.training.trainer import _optimizer
 from probekit.errors import UsageError
 
 GOLDEN = Path(__file__).parents[2] / "../shared/goldens/task_models/bert_adamw.npz"
@@ -41,6 +42,30 @@ def test_numbers_of_google_research(case):
             np.testing.assert_allclose(ours.detach(), recorded[f"{case}/{name}"][t], atol=5e-7, rtol=5e-7, err_msg=name)
         assert norm.item() == pytest.approx(recorded[f"{case}/grad_norm"][t], rel=5e-7)
         assert rate == pytest.approx(recorded[f"{case}/lr"][t], abs=1e-8)
+
+
+AMSGRAD = Path(__file__).parents[2] / "../shared/goldens/regularisation/regularisation.npz"
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not AMSGRAD.exists(), reason=f"the recorded outputs are not at {AMSGRAD}")
+@pytest.mark.parametrize("case", [0, 1, 2])
+def test_amsgrad_is_that_of_torch(case):
+    """That of Reddi et al. (2018, algorithm 2) has no bias corrections: it differs visibly."""
+    recorded = {name: array for name, array in np.load(AMSGRAD).items() if name.startswith(f"amsgrad/{case}/")}
+    rate, *betas, eps, decay = recorded[f"amsgrad/{case}/settings"].tolist()
+    p = torch.nn.Parameter(torch.zeros(recorded[f"amsgrad/{case}/grads"].shape[1:], dtype=torch.float64))
+    options = TrainOptions(optimizer="amsgrad", learning_rate=rate, weight_decay=decay)
+    optimizer = _optimizer([("head", [("w", p)])], options)
+    for group in optimizer.param_groups:
+        group |= {"betas": tuple(betas), "eps": eps, "weight_decay": decay}  # a vector would not be decayed
+    path = []
+    for grad in recorded[f"amsgrad/{case}/grads"]:
+        p.grad = torch.from_numpy(grad)
+        optimizer.step()
+        path.append(p.detach().numpy().copy())
+    np.testing.assert_allclose(path, recorded[f"amsgrad/{case}/torch_amsgrad1"], rtol=0, atol=1e-12)
+    assert np.abs(np.array(path) - recorded[f"amsgrad/{case}/torch_amsgrad0"]).max() > 1e-6
 
 
 def test_the_first_step_is_not_corrected():

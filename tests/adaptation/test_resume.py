@@ -34,6 +34,13 @@ WAYS = {
         tags,
         PLAIN | {"regime": "feature-extraction", "head": "bilstm-crf", "hidden_size": 6, "dropout": 0.3},
     ),
+    "plateau": (
+        praise,
+        PLAIN
+        | {"regime": "feature-extraction", "head": "max-mlp", "hidden_size": 6, "optimizer": "amsgrad"}
+        | {"schedule": "plateau", "plateau_patience": 0, "evaluate_every": 3, "save_at": "4,6", "epochs": 8}
+        | {"patience": 9},
+    ),
     "linear": (count, PLAIN | {"regime": "feature-extraction", "head": "linear", "patience": 1, "keep": "last"}),
 }
 
@@ -89,7 +96,7 @@ def whole(tiny_bert, tmp_path_factory):
     return make
 
 
-QUICK = {("plain", "in the middle"), ("features", "in the middle"), ("patience", "after an epoch")}
+QUICK = {(way, "in the middle") for way in ("plain", "features", "plateau")} | {("patience", "after an epoch")}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +110,7 @@ QUICK = {("plain", "in the middle"), ("features", "in the middle"), ("patience",
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(way, where, whole, tiny_bert, tmp_path):
     right, folder = whole(way)
     task, options = settings(way, folder)
-    epoch = 7 if way == "odd" else STEPS
+    epoch = {"odd": 7, "plateau": 3}.get(way, STEPS)
     out = tmp_path / "run"
     seen = []
 
@@ -122,7 +129,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(way, where, whole, tiny
 
 
 def test_what_is_interrupted_after_the_last_step_is_only_finished(whole, tiny_bert, tmp_path, monkeypatch):
-    for way in ("patience", "plain"):
+    for way in ("patience", "plain", "plateau"):
         right, folder = whole(way)
         task, options = settings(way, folder)
         with monkeypatch.context() as patch:

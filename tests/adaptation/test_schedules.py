@@ -59,6 +59,29 @@ def test_numbers_of_allennlp(case):
             scheduler.step()
 
 
+PLATEAU = Path(__file__).parents[2] / "../shared/goldens/regularisation/plateau.json"
+PLATEAUS = json.loads(PLATEAU.read_text()) if PLATEAU.exists() else []
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not PLATEAUS, reason=f"the recorded rates are not at {PLATEAU}")
+@pytest.mark.parametrize("case", [c for c in PLATEAUS if c["threshold_mode"] == "abs"] or [None])
+def test_plateaus_of_jiant(case):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=case["lr0"])
+    options = Hyperparameters(schedule=Schedule.PLATEAU, plateau_patience=case["patience"])
+    scheduler, _ = build(optimizer, [], options, 5, rising=case["mode"] == "max")
+    rates = []
+    for value in case["metric"]:
+        scheduler.step(value)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates == case["lr_after_each_validation"]
+
+
+def test_a_plateau_that_would_end_at_once():
+    with pytest.raises(UsageError, match="learning_rate is 5e-07; it must be at least 1e-06, where a plateau"):
+        Hyperparameters(schedule="plateau", learning_rate=5e-7)
+
+
 def test_equation_3():
     rates = [slanted_triangular(0.01, t, 1000) for t in range(1001)]
     assert rates[0] == pytest.approx(0.01 / 32)

@@ -1,5 +1,6 @@
 """The training itself: the same seed gives the same bytes, faults are told plainly, options do what they say."""
 
+import json
 import logging
 import random
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from lessons import SHORT, count, pairs, praise, same_weights, tags, weights
+from torch.optim.lr_scheduler import LambdaLR
 
 from probekit.adaptation.data.batches import Batches
 from probekit.adaptation.data.text import TextData
@@ -20,10 +22,11 @@ from probekit.adaptation.runs.folder import RESUME
 from probekit.adaptation.runs.predictions import predict_batches
 from probekit.adaptation.runs.run import open_run
 from probekit.adaptation.train import train
-from probekit.adaptation.training.checkpointing import save_steps
+from probekit.adaptation.training.checkpointing import Checkpointing, save_steps
 from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
 from probekit.errors import DataError, NonFiniteError, UsageError
 from probekit.models.loading import text_reader
+from probekit.runtime import no_progress
 from probekit.tasks.task import Split, Task
 
 ONE = SHORT | {"epochs": 1}
@@ -261,6 +264,56 @@ def test_the_best_is_kept_or_the_last(tiny_bert, tmp_path):
 
     assert scores(best).idxmax() == best.card["step"]
     assert scores(best).equals(scores(last))
+
+
+def test_evaluations_every_few_steps(tiny_bert, tmp_path):
+    """Those at saved steps neither count nor step the plateau; the last step is evaluated, too."""
+    seen = []
+    options = ONE | {"evaluate_every": 2, "save_at": "1,3"}  # five steps
+    run = train(praise(), tiny_bert, tmp_path / "run", watcher=lambda i, metrics: seen.append(i), **options)
+    assert seen == [1, 2, 3]
+    assert set(run.rows[run.rows["split"] == "dev"]["step"].dropna()) == {1, 2, 3, 4, 5}
+    assert run.card["step"] in (2, 4, 5)
+
+
+def test_a_plateau_halves_the_rate_and_ends_the_training(tiny_bert, tmp_path):
+    seen = []
+    options = SHORT | {
+        "epochs": 40, "evaluate_every": 1, "schedule": "plateau", "plateau_patience": 1, "learning_rate": 8e-6,
+        "save_at": "1,3",
+    }  # fmt: skip
+    run = train(
+        praise(), tiny_bert, tmp_path / "run", watcher=lambda _, found: seen.append(found["accuracy"]), **options
+    )
+    best, bad, rate, halved = -1.0, 0, 8e-6, 0
+    for value in seen:
+        best, bad = (value, 0) if value > best + 1e-4 else (best, bad + 1)
+        if bad > 1:
+            rate, bad, halved = rate / 2, 0, halved + 1
+    assert halved == 4  # 8e-6 / 16 is below 1e-6 for the first time
+    assert rate < 1e-6
+    assert run.card["total_steps"] == len(seen) < 200
+
+
+JIANT = Path(__file__).parents[2] / "../shared/goldens/regularisation/jiant_v1.json"
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not JIANT.exists(), reason=f"the recorded decisions are not at {JIANT}")
+def test_patience_is_one_evaluation_shorter_than_in_jiant(tiny_bert, tmp_path):
+    options, task = TrainOptions(epochs=1, device="cpu"), praise()
+    training = prepare_fine_tuning(tiny_bert, task, task.split("train"), task.split("dev"), options)
+    scheduler = LambdaLR(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]), lambda step: 1.0)
+    for case in json.loads(JIANT.read_text())["early_stopping"]:
+        watch = Checkpointing(
+            replace(training, options=replace(options, patience=case["patience"] + 1)), tmp_path, lambda *_: None,
+            scheduler=scheduler, steps_per_epoch=1, watcher=None, progress=no_progress,
+        )  # fmt: skip
+        sign, stopped = -1 if case["should_decrease"] else 1, []
+        for step, (value, best) in enumerate(zip(case["metric"], case["best_so_far"], strict=True), start=1):
+            assert watch._better(step, {"accuracy": sign * value}) == best
+            stopped.append(watch.out_of_patience)
+        assert stopped == case["out_of_patience"]
 
 
 def test_steps_at_which_to_save():

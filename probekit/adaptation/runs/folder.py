@@ -247,7 +247,9 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
     return None
 
 
-_ABSENT = {"mix": False, "context": "none", "sequential_head": 1, "sequential_body": 1}
+_ABSENT = {
+    "mix": False, "context": "none", "sequential_head": 1, "sequential_body": 1, "plateau_patience": 4,
+}  # fmt: skip
 """Values for keys that the identities of older runs lack."""
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from transformers import TrainerCallback
 
-from probekit.adaptation.options import Keep
+from probekit.adaptation.options import LOWEST_RATE, Keep
 from probekit.adaptation.runs.digests import check_weights
 from probekit.adaptation.runs.folder import kept, read_card
 from probekit.adaptation.training.objective import Save, Training, Watcher
@@ -47,6 +49,9 @@ def save_steps(text: str, steps_per_epoch: int, total: int) -> tuple[int, ...]:
 class Checkpointing(TrainerCallback):
     """Triggers evaluation, saves checkpoints, keeps the best weights, stops early and reports progress.
 
+    An evaluation that is due (after each epoch, or every ``evaluate_every`` steps and at the end) chooses the kept
+    weights, counts for patience, and steps a plateau schedule; one at a saved step does not.
+
     Attributes
     ----------
     out : Path
@@ -58,13 +63,14 @@ class Checkpointing(TrainerCallback):
     """
 
     def __init__(
-        self, training: Training, out: Path, save: Save, *, steps_per_epoch: int, watcher: Watcher | None,
-        progress: Progress,
+        self, training: Training, out: Path, save: Save, *, scheduler: LRScheduler, steps_per_epoch: int,
+        watcher: Watcher | None, progress: Progress,
     ) -> None:  # fmt: skip
         self.options, self.metric = training.options, training.objectives[0].metric
         self.out, self.save, self.watcher, self.progress = out, save, watcher, progress
-        self.steps_per_epoch = steps_per_epoch
-        self.saved = save_steps(self.options.save_at, steps_per_epoch, self.options.epochs * steps_per_epoch)
+        self.plateau = scheduler if isinstance(scheduler, ReduceLROnPlateau) else None
+        self.every, self.total = self.options.evaluate_every or steps_per_epoch, self.options.epochs * steps_per_epoch
+        self.saved = save_steps(self.options.save_at, steps_per_epoch, self.total)
         self.kept: tuple[int, dict[str, float]] = (0, {})
         self.best = -np.inf
         self.since = 0
@@ -73,17 +79,15 @@ class Checkpointing(TrainerCallback):
 
     def recall(self, log: list[dict[str, Any]]) -> None:
         """Restore the state of an interrupted run from its Trainer's log."""
-        for entry in log:
-            if f"eval_{self.metric.name}" in entry and entry["step"] and entry["step"] % self.steps_per_epoch == 0:
-                self._better(entry["step"], _evaluated(entry))
+        for entry in self._evaluations(log):
+            self._better(entry["step"], _evaluated(entry))
 
     def has_kept(self, log: list[dict[str, Any]]) -> bool:
         """Whether the best weights in an interrupted run's log exist, or better ones that training will reach again."""
-        evaluated = [entry for entry in log if f"eval_{self.metric.name}" in entry and entry["step"]]
-        ends = [entry for entry in evaluated if entry["step"] % self.steps_per_epoch == 0]
-        if not ends:
+        evaluated = self._evaluations(log)
+        if not evaluated:
             return True
-        best = max(ends, key=lambda entry: entry[f"eval_{self.metric.name}"] * self.metric.sign)
+        best = max(evaluated, key=lambda entry: entry[f"eval_{self.metric.name}"] * self.metric.sign)
         try:
             card = read_card(kept(self.out))
             check_weights(kept(self.out), card)
@@ -96,9 +100,18 @@ class Checkpointing(TrainerCallback):
         self.kept = step, metrics
         self.save(kept(self.out), step, metrics)
 
+    def _is_due(self, step: int) -> bool:
+        return step > 0 and (step % self.every == 0 or step == self.total)
+
+    def _evaluations(self, log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The entries of the evaluations that were due."""
+        return [entry for entry in log if f"eval_{self.metric.name}" in entry and self._is_due(entry["step"])]
+
     def _better(self, step: int, metrics: dict[str, float]) -> bool:
         value = metrics[self.metric.name] * self.metric.sign
         self.metrics = metrics
+        if self.plateau is not None:
+            self.plateau.step(metrics[self.metric.name])
         if value > self.best or not self.kept[1]:
             self.best, self.since, self.kept = (value if value == value else -np.inf), 0, (step, metrics)
             return True
@@ -107,7 +120,9 @@ class Checkpointing(TrainerCallback):
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether the metric has not improved for too long."""
+        """Whether the metric has not improved for too long, or the rate on the plateau is too low."""
+        if self.plateau is not None and rate_of(self.plateau.optimizer) < LOWEST_RATE:
+            return True
         return self.options.patience is not None and self.since >= self.options.patience
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:
@@ -117,9 +132,10 @@ class Checkpointing(TrainerCallback):
         step = state.global_step
         each = self.options.batch_size * self.options.accumulation * processes()[1]
         self.progress("training", step, state.max_steps, examples=step * each)
-        ends = step % self.steps_per_epoch == 0
-        control.should_evaluate = step in self.saved or ends
-        control.should_log |= ends  # log what a resumed run needs
+        due = self._is_due(step)
+        control.should_evaluate = step in self.saved or due
+        control.should_log |= due  # log what a resumed run needs
+        control.should_save = due  # to resume here
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
         step, found = state.global_step, _evaluated(metrics)
@@ -127,13 +143,13 @@ class Checkpointing(TrainerCallback):
             raise not_finite("the loss on dev", found["loss"], step, state, self.rate)
         if step in self.saved:
             self.save(self.out / f"step-{step}", step, found)
-        if not step or step % self.steps_per_epoch:
+        if not self._is_due(step):
             return
         if self._better(step, found) and self.options.keep is Keep.BEST:
             self.keep(step, found)
         control.should_training_stop |= self.out_of_patience
         if self.watcher is not None:
-            self.watcher(step // self.steps_per_epoch, found)
+            self.watcher(ceil(step / self.every), found)
 
 
 def rate_of(optimizer: Any) -> float:

@@ -25,7 +25,8 @@ Save = Callable[[Path, int, Mapping[str, float]], None]
 """Writes the current weights to a folder: ``save(folder, step, metrics)``."""
 
 Watcher = Callable[[int, Mapping[str, float]], None]
-"""Called with the metrics of each epoch, ``watcher(epoch, metrics)``; an exception ends the training."""
+"""Called with the number and the metrics of each evaluation, ``watcher(number, metrics)``; an exception ends the
+training."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 from transformers import get_scheduler
 
 from probekit.adaptation.options import Hyperparameters, Schedule, Unfreezing
@@ -15,7 +15,7 @@ from probekit.adaptation.training.groups import LayerGroup
 from probekit.adaptation.training.unfreezing import Thaw
 from probekit.errors import UsageError
 
-__all__ = ["SlantedTriangular", "bert_linear", "build", "slanted_triangular", "triangle"]
+__all__ = ["SlantedTriangular", "bert_linear", "build", "plateau", "slanted_triangular", "triangle"]
 
 
 def slanted_triangular(peak: float, step: int, steps: int, *, cut: float = 0.1, ratio: float = 32) -> float:
@@ -77,13 +77,31 @@ class SlantedTriangular(LRScheduler):
         return [slanted_triangular(peak, *place, cut=self.cut, ratio=self.ratio) for peak in map(float, self.base_lrs)]
 
 
+def plateau(optimizer: Optimizer, patience: int, *, rising: bool = True) -> ReduceLROnPlateau:
+    """The schedule of Bowman et al. (2018): halve the rate at evaluation ``patience + 1`` without improvement.
+
+    Improvements of less than 1e-4 do not count; step it with the main metric after each evaluation.
+
+    Parameters
+    ----------
+    rising : bool, default True
+        Whether larger values of the metric are better.
+    """
+    mode: Literal["max", "min"] = "max" if rising else "min"
+    return ReduceLROnPlateau(optimizer, mode, factor=0.5, patience=patience, threshold=1e-4, threshold_mode="abs")
+
+
 def build(
     optimizer: Optimizer,
     groups: Sequence[LayerGroup],
     options: Hyperparameters,
     steps_per_epoch: int,
+    *,
+    rising: bool = True,
 ) -> tuple[LRScheduler, Thaw | None]:
     """The scheduler for ``transformers.Trainer``, to be stepped after each update, and a callback for unfreezing.
+
+    That of PLATEAU is to be stepped after each evaluation.
 
     Parameters
     ----------
@@ -93,7 +111,10 @@ def build(
         ``schedule``, ``unfreezing`` and ``epochs``; ``warmup``, the fraction of all updates, rounded down, in which
         LINEAR, COSINE and BERT rise from zero; ``cut`` and ``ratio`` of SLANTED_TRIANGULAR, which with GRADUAL
         unfreezing restarts in each epoch until all layers are trained; ``sequential_head`` and ``sequential_body``, the
-        epochs that train only the head, and then all but the embeddings, with SEQUENTIAL unfreezing.
+        epochs that train only the head, and then all but the embeddings, with SEQUENTIAL unfreezing;
+        ``plateau_patience``.
+    rising : bool, default True
+        For PLATEAU, whether larger values of the main metric are better.
 
     Raises
     ------
@@ -112,6 +133,8 @@ def build(
         scheduler = SlantedTriangular(
             optimizer, epochs=epochs, steps=steps_per_epoch, frozen=frozen, cut=options.cut, ratio=options.ratio
         )
+    elif options.schedule is Schedule.PLATEAU:
+        scheduler = plateau(optimizer, options.plateau_patience, rising=rising)
     elif options.schedule is Schedule.BERT:
         scheduler = LambdaLR(optimizer, partial(bert_linear, warmup=warmup, steps=steps))
     else:

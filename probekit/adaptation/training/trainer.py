@@ -68,7 +68,7 @@ class History:
 def fit(
     training: Training, out: Path, save: Save, *, watcher: Watcher | None = None, progress: Progress = no_progress
 ) -> History:
-    """Train, evaluate after each epoch and at each saved step, and keep the best or the last weights.
+    """Train, evaluate regularly and at each saved step, and keep the best or the last weights.
 
     Parameters
     ----------
@@ -88,10 +88,10 @@ def fit(
     steps_per_epoch = ceil(ceil(batches / processes()[1]) / options.accumulation)
     groups = learner.groups()
     optimizer = _optimizer(groups, options)
-    scheduler, thaw = build(optimizer, groups, options, steps_per_epoch)
+    scheduler, thaw = build(optimizer, groups, options, steps_per_epoch, rising=objective.metric.sign > 0)
     checkpoints = Checkpointing(
-        training, out, save, steps_per_epoch=steps_per_epoch, watcher=watcher, progress=progress
-    )  # fmt: skip
+        training, out, save, scheduler=scheduler, steps_per_epoch=steps_per_epoch, watcher=watcher, progress=progress
+    )
     log, last = _unfinished(out, checkpoints)
     arguments = _arguments(options, steps_per_epoch, out, first=last is None and 0 in checkpoints.saved)
     _use_one_gpu(arguments, options.device)
@@ -105,7 +105,7 @@ def fit(
     if options.device == "cpu" and onednn_available(torch.float32):
         train_with_onednn(learner)
     checkpoints.recall(log)
-    if last is not None and checkpoints.out_of_patience:  # it was interrupted after its last epoch
+    if last is not None and checkpoints.out_of_patience:  # it was interrupted after its last evaluation
         load_model(learner, Path(last) / "model.safetensors")
         step, seconds = int(log[-1]["step"]), 0.0
     else:
@@ -171,6 +171,11 @@ class _Trainer(Trainer):
         prefixed = {f"eval_{name}": float(value) for name, value in metrics.items()}
         return EvalLoopOutput(predictions=found, label_ids=gold, metrics=prefixed, num_samples=len(data))
 
+    def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = True) -> dict[str, float]:
+        """Evaluate; Checkpointing steps a plateau schedule, which the Trainer would step at saved steps, too."""
+        metrics: dict[str, float] = super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
+        return metrics
+
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         loss: torch.Tensor = super().training_step(*args, **kwargs)
         step = self.state.global_step + 1
@@ -228,7 +233,12 @@ def _optimizer(groups: list[LayerGroup], options: TrainOptions) -> torch.optim.O
     made = param_groups(
         groups, lr=options.learning_rate, weight_decay=options.weight_decay, layer_factor=options.layer_factor
     )
-    return BertAdamW(made) if options.optimizer is Optimizer.BERT_ADAMW else torch.optim.AdamW(made, fused=True)
+    match options.optimizer:
+        case Optimizer.BERT_ADAMW:
+            return BertAdamW(made)
+        case Optimizer.AMSGRAD:
+            return torch.optim.Adam(made, amsgrad=True, fused=True)
+    return torch.optim.AdamW(made, fused=True)
 
 
 def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path, *, first: bool) -> TrainingArguments:
@@ -246,7 +256,7 @@ def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path, *, first:
         seed=options.seed,
         eval_strategy="no",  # Checkpointing says when
         eval_on_start=first,
-        save_strategy="epoch",
+        save_strategy="no",  # as well
         save_total_limit=2,  # the previous one, in case the last is damaged
         logging_steps=max(1, steps_per_epoch // 10),
         logging_nan_inf_filter=False,
