@@ -18,7 +18,7 @@ from probekit.models.bilstm.lstm import LSTM
 from probekit.models.bilstm.model import BiLSTMModel
 from probekit.models.elmo.characters import character_ids
 from probekit.models.elmo.lstm import Steps
-from probekit.models.transformers.onednn import onednn_available, train_with_onednn
+from probekit.models.transformers.onednn import onednn_available, prepack, train_with_onednn
 from probekit.runtime import torch_threads
 
 LENGTHS = [4, 9, 1, 7, 7, 2]
@@ -153,6 +153,33 @@ def test_twenty_steps_of_training(separate, onednn):
     twin.take(model)
     for name, p in twin.named_parameters():
         torch.testing.assert_close(p, plain.get_parameter(name), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("onednn", [False, ONEDNN, ONE_BY_ONE], indirect=True)
+@pytest.mark.parametrize("lengths", [[9, 7, 7, 4, 2, 1], [1, 1]])
+def test_first_states(onednn, lengths):
+    """States and gradients are those of torch's LSTM with the same h and c before the first step."""
+    torch.manual_seed(0)
+    ours, theirs, some = LSTM(5, 8), nn.LSTM(5, 8), [torch.randn(n, 5) for n in lengths]
+    with torch.no_grad():
+        for weight, copied in zip(theirs.all_weights[0], ours.weights, strict=True):
+            weight.copy_(copied)
+    if onednn:
+        train_with_onednn(ours)
+    packed, start = pack_sequence(some), [torch.randn(len(lengths), 8, requires_grad=True) for _ in range(2)]
+    x = packed.data.requires_grad_()
+    right = theirs(packed, tuple(s[None] for s in start))[0].data
+    found = ours(x, packed.batch_sizes.tolist(), tuple(start))
+    torch.testing.assert_close(found, right, atol=1e-6, rtol=0)
+    weight = torch.randn_like(right)
+    expected = torch.autograd.grad((right * weight).sum(), [x, *start, *theirs.parameters()])
+    gradients = torch.autograd.grad((found * weight).sum(), [x, *start, *ours.weights])
+    for mine, gradient in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(mine, gradient, atol=1e-5, rtol=1e-5)
+    if onednn_available(torch.float32):
+        prepack(ours)
+    with torch.inference_mode():
+        torch.testing.assert_close(ours(x, packed.batch_sizes.tolist(), tuple(start)), right, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("onednn", [False, ONEDNN, ONE_BY_ONE], indirect=True)
