@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from probekit.analyses.comparison import compare, summary
     from probekit.analyses.domains import domains
     from probekit.analyses.geometry import geometry
+    from probekit.analyses.glue import glue_score
     from probekit.analyses.guidelines import guidelines
     from probekit.analyses.information import mi
     from probekit.analyses.mdl import mdl
@@ -73,6 +74,7 @@ __all__ = [
     "evaluate",
     "explore",
     "geometry",
+    "glue_score",
     "guidelines",
     "inspect",
     "js_divergence",
@@ -124,6 +126,7 @@ _HOME = {
     "compare": "probekit.analyses.comparison",
     "summary": "probekit.analyses.comparison",
     "geometry": "probekit.analyses.geometry",
+    "glue_score": "probekit.analyses.glue",
     "mdl": "probekit.analyses.mdl",
     "movement": "probekit.analyses.movement",
     "edge": "probekit.information.edge",

@@ -314,6 +314,8 @@ METRICS: dict[str, Metric] = _table(
     Metric("brier, scaled", "Brier score, temperature scaled", (0.0, 2.0), "lower", needs="probabilities"),
     Metric("calibration-error-15", "Calibration error (15 bins)", SHARE, "lower", needs="probabilities"),
     Metric("calibration-error-15, scaled", "Calibration error (15 bins), scaled", SHARE, "lower", "", "probabilities"),
+    Metric("glue-score", "GLUE score", SIGNED),
+    Metric("glue-partial", "Mean of some GLUE tasks", SIGNED),
     Metric("mix-weight", "Mix weight", SHARE, ""),
     Metric("mix-gamma", "Mix gamma", better=""),
     # information and codes

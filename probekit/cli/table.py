@@ -33,6 +33,8 @@ def table(
     domains: the same by domain of a task, the divergence of each domain from corpora, their correlation (Pearson,
     Spearman, Kendall, with permutation p-values and intervals), and transfer from domain to domain.
 
+    glue: the nine GLUE tasks of each encoder on dev and their mean, as Bowman et al. (2018) average them.
+
     Examples:
 
         probekit table regimes 'runs/*/rows.parquet' guidelines.parquet --published peters-2019/2

@@ -193,7 +193,7 @@ class Domains(_Section):
 class Table(_Section):
     """A table of all rows from ``probekit table KIND``; ``published`` is the name of published numbers to add."""
 
-    kind: Literal["regimes", "domains"]
+    kind: Literal["regimes", "domains", "glue"]
     name: str = ""
     published: str | None = None
     options: Given = {}

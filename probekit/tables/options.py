@@ -7,7 +7,7 @@ from probekit.recipe import option
 
 __all__ = ["Kind", "TableOptions"]
 
-Kind = Literal["regimes", "domains"]
+Kind = Literal["regimes", "domains", "glue"]
 """The kinds of table."""
 
 

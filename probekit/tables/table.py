@@ -17,6 +17,7 @@ from probekit.recipe import Read, Recipe, current
 from probekit.rows import as_rows, write_rows
 from probekit.rows.card import make_card
 from probekit.tables.domains import domain_table
+from probekit.tables.glue import glue_table
 from probekit.tables.grid import SUFFIXES, WRITERS, Format, Grid, markdown
 from probekit.tables.options import Kind, TableOptions
 from probekit.tables.regimes import regime_table
@@ -29,11 +30,13 @@ __all__ = ["TABLES", "Table", "table"]
 STUDIES = {
     "regimes": "probekit.analyses.regimes:regime_study",
     "domains": "probekit.analyses.transfer:domain_study",
+    "glue": "probekit.analyses.glue:glue_score",
 }
 """The function that computes the rows of each kind. This package only renders: functions are looked up when used."""
 TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
     "regimes": regime_table,
     "domains": domain_table,
+    "glue": glue_table,
 }
 """The function that renders the rows of each kind."""
 TABLE_FILE = FileKind("a table as probekit wrote it", is_sealed)
@@ -101,7 +104,8 @@ def table(
     kind : str
         "regimes": feature extraction and fine-tuning by task, and their difference (with paired intervals if ``rows``
         includes those of :func:`probekit.guidelines`). "domains": the same by domain of a task, the divergence of each
-        domain from corpora, their correlation, and transfer from domain to domain.
+        domain from corpora, their correlation, and transfer from domain to domain. "glue": the GLUE tasks of each
+        encoder and their mean.
     *rows : DataFrame, Result or path
         Rows of trainings, evaluations, guidelines and domains; or only the rows that ``rows_out`` saved.
     out : path, optional
@@ -153,7 +157,7 @@ def table(
 
 def _is_of_table(kind: str, rows: pd.DataFrame) -> bool:
     """Whether the rows are those that a table of this kind shows, which ``rows_out`` writes."""
-    analyses = {"domains": ["transfer"], "regimes": ["train", "evaluate"]}[kind]
+    analyses = {"domains": ["transfer"], "regimes": ["train", "evaluate"], "glue": ["glue"]}[kind]
     of_runs = rows["analysis"].isin(analyses).all()
     return bool(len(rows) and of_runs and "seeds" in rows and (kind == "domains" or rows["seeds"].notna().all()))
 
