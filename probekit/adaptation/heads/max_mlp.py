@@ -13,7 +13,7 @@ from probekit.adaptation.heads.bilstm import bilstm, run
 from probekit.adaptation.heads.head import Head, States
 from probekit.tasks.task import TaskKind
 
-__all__ = ["AttentionMaxMLP", "MaxMLP"]
+__all__ = ["AttentionMaxMLP", "MaxMLP", "matched"]
 
 JIANT = {"pooler.project.": "projection.", "classifier.classifier.": "output."}
 """Prefixes of the names of parameters in jiant 1, and ours."""
@@ -56,7 +56,7 @@ class MaxMLP(Head):
 
     def forward(self, states: States) -> Tensor:
         vector = self._pooled(states)
-        return self.output(_matched(vector, self._pooled(sentences(states)[1])) if self.apart else vector)
+        return self.output(matched(vector, self._pooled(sentences(states)[1])) if self.apart else vector)
 
     def _pooled(self, states: States) -> Tensor:
         return maximum(self.projection(self.dropout(_blank(states))), states.mask)
@@ -96,7 +96,7 @@ class AttentionMaxMLP(Head):
         for hidden, other, mask in zip((one, two), aligned, (a.mask, b.mask), strict=True):
             encoded = run(self.encoder, torch.cat([hidden, other], -1), mask)
             vectors.append(maximum(self.dropout(encoded), mask))
-        return self.output(_matched(*vectors))
+        return self.output(matched(*vectors))
 
 
 def _blank(states: States) -> Tensor:
@@ -115,5 +115,6 @@ def _mlp(width: int, hidden: int, outputs: int, dropout: float) -> nn.Sequential
     )
 
 
-def _matched(u: Tensor, v: Tensor) -> Tensor:
+def matched(u: Tensor, v: Tensor) -> Tensor:
+    """Two vectors with their comparison, [u; v; |u - v|; u * v]."""
     return torch.cat([u, v, (u - v).abs(), u * v], -1)
