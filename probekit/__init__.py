@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from probekit.activations.certify import certify
     from probekit.adaptation.evaluate import evaluate
     from probekit.adaptation.pretraining.pretrain import pretrain
+    from probekit.adaptation.pretraining.pretrain_encoder import pretrain_encoder
     from probekit.adaptation.search.search import search
     from probekit.adaptation.train import train
     from probekit.analyses.comparison import compare, summary
@@ -88,6 +89,7 @@ __all__ = [
     "plot",
     "plots",
     "pretrain",
+    "pretrain_encoder",
     "probe",
     "read",
     "read_rows",
@@ -115,6 +117,7 @@ _HOME = {
     "guidelines": "probekit.analyses.guidelines",
     "search": "probekit.adaptation.search.search",
     "pretrain": "probekit.adaptation.pretraining.pretrain",
+    "pretrain_encoder": "probekit.adaptation.pretraining.pretrain_encoder",
     "train": "probekit.adaptation.train",
     "demo": "probekit.demo",
     "js_divergence": "probekit.domains.divergence",

@@ -72,6 +72,9 @@ FUNCTIONS: dict[str, Function] = {
     "domains": Function("probekit.analyses.domains:domains", ("out", "counts")),
     "train": Function("probekit.adaptation.train:train", ("out", "caches"), inside="rows.parquet", always=("caches",)),
     "pretrain": Function("probekit.adaptation.pretraining.pretrain:pretrain", inside="rows.parquet"),
+    "pretrain_encoder": Function(
+        "probekit.adaptation.pretraining.pretrain_encoder:pretrain_encoder", inside="rows.parquet"
+    ),
     "evaluate": Function("probekit.adaptation.evaluate:evaluate", ("out", "caches"), always=("caches",)),
     "search": Function("probekit.adaptation.search.search:search", inside="rows.parquet"),
     "guidelines": Function("probekit.analyses.guidelines:guidelines"),

@@ -97,7 +97,9 @@ def _runs(rows: pd.DataFrame) -> pd.DataFrame:
     right &= rows["regime"].isin(list(Regime)) & (rows["trained_on"] == rows["task"]) & (rows["estimator"] == "")
     right &= rows["split"].isin(SPLITS)
     known = pd.Series([m in MEASURED.get(t, ()) for t, m in zip(rows["task"], rows["metric"], strict=True)], rows.index)
-    found = rows[right & known].drop_duplicates([*ENCODER, "task", "split", "metric", "head", "checkpoint", "seed", "step"])
+    found = rows[right & known].drop_duplicates(
+        [*ENCODER, "task", "split", "metric", "head", "checkpoint", "seed", "step"]
+    )
     if found.empty:
         raise UsageError(f"the rows contain no runs on GLUE tasks with a dev split; expected {', '.join(MEASURED)}.")
     for (model, variant, regime, task), part in found.groupby([*ENCODER, "task"], sort=False):

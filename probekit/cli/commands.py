@@ -76,6 +76,9 @@ COMMANDS: dict[str, Command] = {
     "pretrain": Command(
         "probekit.cli.pretrain:pretrain", "Train a language model and its tokenizer from nothing, on plain text.", ADAPT
     ),
+    "pretrain-encoder": Command(
+        "probekit.cli.pretrain_encoder:pretrain_encoder", "Train a shared encoder on one or several objectives.", ADAPT
+    ),
     "train": Command("probekit.cli.train:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
     "evaluate": Command("probekit.cli.train:evaluate", "Evaluate a trained model on other examples.", ADAPT),
     "search": Command("probekit.cli.search:search", "Search hyperparameters on dev.", ADAPT),

@@ -31,6 +31,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "domains": ("data_dir",),
     "train": ("data_dir",),
     "pretrain": ("text", "dev"),
+    "pretrain_encoder": ("data_dir",),
     "search": ("data_dir",),
 }
 """For each function, the parameters that name files which must exist; caches have records of their own in the card."""

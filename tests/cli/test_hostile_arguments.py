@@ -37,6 +37,7 @@ BASES = {
     "evaluate": ["run", "--task", "grammar:sentiment", "--split", "dev"],
     "train": ["--task", "grammar:sentiment", "--model", "m", "--regime", "fine-tune", "--out", "run2", "--epochs", "1"],
     "pretrain": ["--text", "x.txt", "--tokenizer", "train:300", "--out", "run3"],
+    "pretrain-encoder": ["--model", "m", "--on", "grammar:sentiment", "--out", "run4", "--steps", "1"],
     "search": ["paper/fine-tune", "--task", "grammar:sentiment", "--model", "m", "--out", "found", "--trials", "1"],
     "guidelines": ["r.parquet", "r.parquet"],
     "reproduce": ["r.parquet.json"],

@@ -248,6 +248,7 @@ READ = {
         "model_name", "run_name", "variant", "revision", "device", "cache",
     },
     "pretrain": {"text", "dev", "config", "tokenizer", "save_at", "device", "run_name"},
+    "pretrain_encoder": {"model", "on", "sampling", "scaling", "data_dir", "device", "run_name"},
     "search": {"space", "task", "model", "data_dir", "test", "device"},
     "demo": set(),
     "guidelines": {"runs", "metric", "split"},

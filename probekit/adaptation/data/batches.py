@@ -12,13 +12,13 @@ from torch.utils.data import Sampler
 
 from probekit.adaptation.heads.head import IGNORED
 
-__all__ = ["Batches", "Data", "label_tensor", "padded", "word_tensors"]
+__all__ = ["Batched", "Batches", "Data", "label_tensor", "padded", "word_tensors"]
 
 MEGABATCH = 50  # batches that are sorted by length together; as transformers' LengthGroupedSampler does
 
 
-class Data(Protocol):
-    """Training data: the dataset that torch's loader reads, one batch at a time.
+class Batched(Protocol):
+    """A dataset that is read one batch at a time, as by torch's loader.
 
     Attributes
     ----------
@@ -28,6 +28,23 @@ class Data(Protocol):
         int64 (n,), the examples in their order on the disk.
     nbytes : float
         Average size of an example in bytes; 0 if they are in memory.
+    """
+
+    length: np.ndarray
+    order: np.ndarray
+    nbytes: float
+
+    def __len__(self) -> int: ...
+
+    def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
+        """The batch of these examples: ``labels``, ``first`` and, for separately encoded pairs, ``second``."""
+
+
+class Data(Batched, Protocol):
+    """Training data of a task.
+
+    Attributes
+    ----------
     ids : np.ndarray
         Str (n,).
     groups : np.ndarray | None
@@ -42,9 +59,6 @@ class Data(Protocol):
         Number of truncated texts.
     """
 
-    length: np.ndarray
-    order: np.ndarray
-    nbytes: float
     ids: np.ndarray
     labels: np.ndarray
     words: list[tuple[np.ndarray, np.ndarray]] | None
@@ -53,10 +67,6 @@ class Data(Protocol):
 
     @property
     def groups(self) -> np.ndarray | None: ...
-    def __len__(self) -> int: ...
-
-    def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
-        """The batch of these examples: ``labels``, ``first`` and, for separately encoded pairs, ``second``."""
 
 
 class Batches(Sampler[list[int]]):
@@ -77,7 +87,14 @@ class Batches(Sampler[list[int]]):
     """
 
     def __init__(
-        self, data: Data, size: int, *, seed: int = 0, shuffle: bool = True, group: bool = True, window: int = 2 << 30
+        self,
+        data: Batched,
+        size: int,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        group: bool = True,
+        window: int = 2 << 30,
     ) -> None:
         self.data, self.size, self.seed, self.shuffle, self.group = data, size, seed, shuffle, group
         self.batch_size, self.drop_last = size, False  # accelerate reads these to distribute batches

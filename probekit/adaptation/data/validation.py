@@ -14,7 +14,7 @@ from probekit.tasks.task import Example, Split, Task, TaskKind
 if TYPE_CHECKING:
     from probekit.adaptation.options import TrainOptions
 
-__all__ = ["DEFAULT_SHARE", "VALIDATION", "set_apart", "validation_rows", "validation_share"]
+__all__ = ["DEFAULT_SHARE", "VALIDATION", "divided", "set_apart", "validation_rows", "validation_share"]
 
 VALIDATION = "validation"
 """The name of the held-out part in rows and files."""
@@ -73,7 +73,12 @@ def set_apart(task: Task, options: TrainOptions) -> tuple[Split, Split, np.ndarr
     train = task.split(options.train).sample(options.limit, options.data_seed)
     if options.validation is None:
         return train, task.split(options.dev), None
-    held = validation_rows(task.kind, train, options.validation, options.data_seed)
+    return divided(task.kind, train, options.validation, options.data_seed)
+
+
+def divided(kind: TaskKind, train: Split, share: float, seed: int) -> tuple[Split, Split, np.ndarray]:
+    """Train without the held-out part, that part, and which examples are in it; see :func:`validation_rows`."""
+    held = validation_rows(kind, train, share, seed)
     parts = [tuple(e for e, out in zip(train, held, strict=True) if bool(out) is side) for side in (False, True)]
     return Split(train.name, parts[0]), Split(VALIDATION, parts[1]), held
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, cos, pi
 from pathlib import Path
@@ -12,15 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Tensor, nn
 
 from probekit.adaptation.pretraining.options import PretrainOptions
-from probekit.adaptation.runs.digests import seal, whole_checkpoints
-from probekit.adaptation.runs.folder import RESUME
+from probekit.adaptation.pretraining.resuming import resume, write_checkpoint
 from probekit.adaptation.training.checkpointing import save_steps
 from probekit.errors import NonFiniteError
-from probekit.files import remove
 from probekit.runtime import Dtype, Progress
 
 __all__ = ["BETAS", "History", "Stream", "groups", "optimise"]
@@ -102,7 +98,7 @@ def optimise(
     optimizer = torch.optim.AdamW(
         groups(model, options.weight_decay), lr=options.learning_rate, betas=BETAS, fused=True
     )
-    log, first = _resume(model, optimizer, out)
+    log, first = resume(model, optimizer, out)
     began, device = monotonic(), next(model.parameters()).device
     bfloat16 = options.dtype is Dtype.BFLOAT16
     mean = torch.zeros((), device=device)
@@ -139,7 +135,7 @@ def optimise(
             if done in saved:
                 save(done, log[-1])
             if due and done < steps:
-                _write(model, optimizer, log, out, done)
+                write_checkpoint(model, optimizer, log, out, done)
     return History(log, steps, monotonic() - began)
 
 
@@ -156,47 +152,3 @@ def groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     wide = [p for p in model.parameters() if p.ndim > 1]
     narrow = [p for p in model.parameters() if p.ndim <= 1]
     return [{"params": wide, "weight_decay": weight_decay}, {"params": narrow, "weight_decay": 0.0}]
-
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
-
-
-def _states(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    for i, group in enumerate(optimizer.param_groups):
-        for j, parameter in enumerate(group["params"]):
-            yield f"{i}.{j}", parameter
-
-
-def _write(
-    model: nn.Module, optimizer: torch.optim.Optimizer, log: list[dict[str, float]], out: Path, step: int
-) -> None:
-    """Write a checkpoint for resuming; the previous one stays in case this one is damaged."""
-    folder = out / RESUME / f"checkpoint-{step}"
-    remove(folder)
-    folder.mkdir(parents=True)
-    save_model(model, str(folder / "model.safetensors"))
-    moments = {
-        f"{name}.{moment}": optimizer.state[parameter][moment].contiguous()
-        for name, parameter in _states(optimizer)
-        for moment in MOMENTS
-        if parameter in optimizer.state
-    }
-    save_file(moments, str(folder / "optimizer.safetensors"))
-    (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}), encoding="utf-8")
-    seal(folder)
-    known = sorted((out / RESUME).glob("checkpoint-*"), key=lambda f: int(f.name[11:]))
-    for old in known[:-2]:
-        remove(old)
-
-
-def _resume(model: nn.Module, optimizer: torch.optim.Optimizer, out: Path) -> tuple[list[dict[str, float]], int]:
-    """Restore the newest complete checkpoint; returns its log and the next step."""
-    for log, folder in whole_checkpoints(out / RESUME, lambda _: True):
-        load_model(model, folder / "model.safetensors")
-        moments, step = load_file(folder / "optimizer.safetensors"), int(folder.name[11:])
-        for name, parameter in _states(optimizer):
-            if f"{name}.{MOMENTS[0]}" in moments:
-                state: dict[str, Tensor] = {m: moments[f"{name}.{m}"].to(parameter.device) for m in MOMENTS}
-                optimizer.state[parameter] = state | {"step": torch.tensor(float(step))}
-        return list(log), step
-    return [], 0

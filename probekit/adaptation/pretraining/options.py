@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from math import inf
@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import UsageError, did_you_mean
+from probekit.metrics import Metric
 from probekit.recipe import option
 from probekit.runtime import Dtype
 
-__all__ = ["PRETRAIN", "LanguageModelling", "PretrainOptions"]
+__all__ = ["PRETRAIN", "EncoderOptions", "LanguageModelling", "PretrainOptions"]
 
 PRETRAIN = "pretrain"
 """The regime of these runs in cards and rows."""
@@ -103,3 +104,70 @@ class PretrainOptions:
         }  # fmt: skip
         numbers = {name: value for name, value in asdict(self).items() if name in names}
         return numbers | ({} if self.dev is None else {"validation": None})
+
+
+_ENCODER_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "steps": (lambda n: n >= 1, "1 or more"),
+    "batch_size": (lambda n: n >= 2, "2 or more"),
+    "learning_rate": (lambda x: x is None or 0 < x < inf, "a number above 0"),
+    "evaluate_every": (lambda n: n >= 1, "1 or more"),
+    "patience": (lambda n: n >= 0, "0 or more"),
+    "max_grad_norm": (lambda x: 0 <= x < inf, "0 or more"),
+    "max_length": (lambda n: n >= 3, "3 or more"),
+    "outputs": (lambda n: n >= 4, "4 or more"),
+    "hidden_size": (lambda n: n >= 1, "1 or more"),
+    "dropout": (lambda x: 0 <= x < 1, "a number from 0 to below 1"),
+    "limit": (lambda n: n is None or n >= 1, "1 or more"),
+    "dev_limit": (lambda n: n is None or n >= 1, "1 or more"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderOptions:
+    """All options of ``probekit pretrain-encoder`` except the encoder, the objectives and the folder.
+
+    The defaults are those of Bowman et al. (2018, section 4), except ``steps``: the paper has no last step.
+    """
+
+    steps: int = option(100_000, "Largest number of steps, of all objectives together.")
+    sampling: str = option(
+        "power-0.75",
+        "How the objective of a step is drawn, from the numbers of training examples n: uniform, proportional, "
+        "log-proportional, power-0.75 (n to this power), capped-16384, or weights such as 2,1.",
+    )
+    scaling: str = option("uniform", "What losses are multiplied by: the same names, divided by the largest.")
+    batch_size: int = option(32, "Examples in a batch.")
+    learning_rate: float | None = option(
+        None, "Learning rate of AMSGrad (default: 0.001 if a metric is a perplexity, otherwise 0.0001)."
+    )
+    evaluate_every: int = option(1000, "Steps between validations, for each objective of the mixture.")
+    patience: int = option(20, "Validations without improvement after which training ends.")
+    max_grad_norm: float = option(5.0, "Norm at which gradients are clipped; 0 for no clipping.")
+    max_length: int = option(40, "Pieces that are read of a text; output words of a target.")
+    outputs: int = option(20_000, "Output words of language models and decoders; others are unknown.")
+    attention: bool = option(True, "Decoders attend to all states of the encoder.")
+    hidden_size: int = option(512, "Hidden layer of the classifiers.")
+    dropout: float = option(0.2, "Dropout of the classifiers; the encoder has its own.")
+    limit: int | None = option(None, "Train on only N examples of each objective.", metavar="N")
+    dev_limit: int | None = option(None, "Validate on only N examples of each objective.", metavar="N")
+    data_dir: Path | None = option(None, "Folder with the files of corpora and tasks, in subfolders.")
+    data_seed: int = option(0, "Seed of the examples that limits draw, of noise, and of held-out text.", metavar="SEED")
+    seed: int = option(0, "Seed of heads, order, mixture and dropout.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    run_name: str | None = option(None, "Name of the model in tables (default: the name of its folder).")
+    overwrite: bool = option(False, "Replace another run in the folder.")
+
+    def __post_init__(self) -> None:
+        for name, (valid, expected) in _ENCODER_RANGES.items():
+            if not valid(value := getattr(self, name)):  # also for NaN
+                raise UsageError(f"{name} is {value}; expected {expected}.")
+
+    def rate(self, metrics: Iterable[Metric]) -> float:
+        """The learning rate, or the default for objectives with these metrics."""
+        generates = any(metric.better == "lower" for metric in metrics)
+        return self.learning_rate or (1e-3 if generates else 1e-4)
+
+    def numbers(self) -> dict[str, Any]:
+        """What determines the weights besides encoder, objectives and data."""
+        left = {"data_dir", "device", "run_name", "overwrite"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left}

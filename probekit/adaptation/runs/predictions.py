@@ -17,7 +17,7 @@ from probekit.rows import make_fits
 from probekit.statistics.bootstrap import bounds
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["Evaluation", "gathered", "predict", "predict_batches"]
+__all__ = ["Evaluation", "gathered", "on_device", "predict", "predict_batches"]
 
 RESAMPLES = 1000
 Prediction = tuple[np.ndarray, np.ndarray, np.ndarray | None]
@@ -114,7 +114,7 @@ def predict_batches(
     losses = 0.0
     with torch.inference_mode():
         for rows in batches:
-            batch = _on(device, data.__getitems__(rows))
+            batch = on_device(device, data.__getitems__(rows))
             out = learner(**batch, module=module, probabilities=True)
             losses += float(out["loss"]) * len(rows)
             found, gold = out["predictions"].cpu().numpy(), batch["labels"].cpu().numpy()
@@ -126,5 +126,6 @@ def predict_batches(
     return predicted, losses
 
 
-def _on(device: str | torch.device, batch: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _on(device, v) if isinstance(v, Mapping) else v.to(device) for k, v in batch.items()}
+def on_device(device: str | torch.device, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch on a device."""
+    return {k: on_device(device, v) if isinstance(v, Mapping) else v.to(device) for k, v in batch.items()}

@@ -49,6 +49,13 @@ class Learner(nn.Module):
         """Hidden states of one batch of sequences."""
         raise NotImplementedError
 
+    def read(self, first: Inputs, second: Inputs | None = None) -> States:
+        """Hidden states of a batch, with those of the second sequences of separately encoded pairs."""
+        states = self.states(first)
+        if second is None:
+            return states
+        return States(states.hidden, states.mask, states.special, states.words, self.states(second), states.pooled)
+
     def forward(
         self, labels: Tensor, first: Inputs, second: Inputs | None = None, module: str = "head",
         probabilities: bool = False,
@@ -67,10 +74,7 @@ class Learner(nn.Module):
             Also return ``probabilities``, if the head has them.
         """
         head = cast("Head", self.get_submodule(module))
-        states = self.states(first)
-        if second is not None:
-            other = self.states(second)
-            states = States(states.hidden, states.mask, states.special, states.words, other, states.pooled)
+        states = self.read(first, second)
         logits = head(states)
         loss = head.loss(logits, labels, states)
         if self.training:

@@ -1,7 +1,7 @@
 """Training steps per second of the BiLSTM of Bowman et al. (2018), beside a plain PyTorch loop over the same modules.
 
-    python benchmarks/bilstm.py           the paper's size, pairs of MNLI; some minutes
-    python benchmarks/bilstm.py --quick   a small model and three steps: whether everything runs, not a measurement
+    python benchmarks/pretraining.py           the paper's size, pairs of MNLI; some minutes
+    python benchmarks/pretraining.py --quick   a small model and three steps: whether everything runs, not a measurement
 
 "plain" pads each batch, sends each place of it through the character CNN (convolutions over all 50 characters), and
 runs torch.nn.LSTM on packed sequences; "plain, padded" replaces the packed LSTM with torch.lstm on padded rows, turned

@@ -1,0 +1,230 @@
+"""``probekit pretrain-encoder``: train a shared encoder on one or several objectives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from probekit.adaptation.mixtures import Mixture
+from probekit.adaptation.pretraining.mixture_loop import MixtureHistory, train_mixture
+from probekit.adaptation.pretraining.objectives import Encoded, PretrainingObjective, make_objective, source_digests
+from probekit.adaptation.pretraining.options import PRETRAIN, EncoderOptions
+from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, save_folder, write_card
+from probekit.adaptation.runs.run import Run, open_run
+from probekit.adaptation.training.fine_tuning import encoder_of
+from probekit.adaptation.training.learners import FineTuning
+from probekit.adaptation.training.trainer import own_randomness
+from probekit.errors import NonFiniteError, UsageError
+from probekit.metrics import METRICS
+from probekit.models.find import resolve_model
+from probekit.models.identity import RUN_FORMAT, identify
+from probekit.models.loading import text_reader
+from probekit.models.transformers.onednn import onednn_available, train_with_onednn
+from probekit.models.transformers.stock import quiet_transformers
+from probekit.public import public
+from probekit.recipe import Read, Recipe
+from probekit.rows import make_rows, write_rows
+from probekit.rows.card import environment, make_card
+from probekit.runtime import Progress, no_progress, resolve_device
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["pretrain_encoder"]
+
+MACRO = "macro-average"
+
+
+@public(options=EncoderOptions)
+def pretrain_encoder(
+    model: str | Path,
+    on: str | Sequence[str],
+    out: str | Path,
+    *,
+    options: EncoderOptions,
+    progress: Progress = no_progress,
+) -> Run:
+    """Train a shared encoder on one or several objectives (Bowman et al. 2018), each with a head of its own.
+
+    Each step has a batch of one objective, which the mixture draws. Validations compute the main metric of each
+    objective; the weights with the best macro average are kept. The folder ``out`` is a model folder that every command
+    reads. The same call returns a finished run immediately, and resumes an interrupted one after its last validation,
+    with the same numbers as an uninterrupted run.
+
+    Parameters
+    ----------
+    model : str or path
+        The encoder to begin with, such as an untrained one from :func:`probekit.models.new.new_encoder`.
+    on : str or sequence of str
+        Objectives: ``language-model:CORPUS``, ``translate:CORPUS``, ``skip-thought:CORPUS``, ``reply:CORPUS``,
+        ``denoise:CORPUS``, ``dissent:CORPUS``, ``next-sentence:CORPUS``, ``respond:CORPUS``, ``contrast:CORPUS``, or
+        the names of tasks (``sst2``).
+    out : path
+        Folder of the run.
+    options : EncoderOptions
+        ``steps``, ``sampling``, ``scaling``, ``learning_rate`` …; each may be given as a keyword.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Run
+        The folder, the card with all objectives, and as rows their metrics at each validation.
+
+    Raises
+    ------
+    UsageError, ModelError
+        For an unknown objective, one that does not fit the encoder, and if ``out`` holds other files.
+    DataError
+        For an objective without examples.
+    NonFiniteError
+        If a loss is NaN or infinite.
+
+    Examples
+    --------
+    >>> run = probekit.pretrain_encoder(  # doctest: +SKIP
+    ...     "models/bilstm", ["skip-thought:books.txt", "sst2"], "models/books-sst2", steps=20_000
+    ... )
+    >>> run.metrics  # doctest: +SKIP
+    """
+    names = on.split(",") if isinstance(on, str) else list(on)
+    if not names or len(set(names)) < len(names):
+        raise UsageError(f"on is {','.join(names)!r}; expected one or more objectives, each once.")
+    recipe = Recipe.of(
+        "pretrain_encoder", {"model": model, "on": names, "out": out}
+        | {name: getattr(options, name) for name in EncoderOptions.__slots__},
+    )  # fmt: skip
+    folder, source = Path(out), resolve_model(model)
+    digests = [source_digests(name, options) for name in names]
+    identity = json.loads(json.dumps({"model": identify(model), "on": names, "data": digests, **options.numbers()}))
+    with locked_run(folder), own_randomness(options.seed), quiet_transformers(), _scratch() as place:
+        done = begin(folder, identity, overwrite=options.overwrite)
+        if done is not None:
+            return open_run(folder, done)
+        encoder = encoder_of(source)
+        encoded = Encoded(encoder, text_reader(source, encoder.config, options.max_length))
+        objectives = [
+            make_objective(
+                name, encoded, options, place / str(i), module=f"head{i}" if i else "head", progress=progress
+            )
+            for i, name in enumerate(names)
+        ]  # fmt: skip
+        mixture = Mixture(tuple(len(one.train) for one in objectives), options.sampling, options.scaling)
+        options = _on_device(options)
+        others: dict[str, Any] = {one.module: one.head for one in objectives[1:]}
+        learner = FineTuning(encoder, objectives[0].head, **others)
+        learner.to(options.device)
+        if options.device == "cpu" and onednn_available(torch.float32):
+            train_with_onednn(learner)
+        card = _card(folder, options, identity, recipe, mixture, objectives)
+        write_card(folder, card)
+
+        def save(step: int, entry: Mapping[str, Any]) -> None:
+            state = {"step": step, "metrics": _metrics(entry, objectives), "complete": True}
+            save_folder(kept(folder), learner.state_dict(), card | state, source)
+
+        try:
+            history = train_mixture(learner, objectives, mixture, save, options, folder, progress)
+        except NonFiniteError as error:
+            write_card(folder, card | {"failed": str(error)})
+            raise
+        return _finish(folder, card, history, objectives, recipe)
+
+
+def _on_device(options: EncoderOptions) -> EncoderOptions:
+    return replace(options, device=resolve_device(options.device))
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for tokenised text, removed in the end."""
+    with TemporaryDirectory(prefix="probekit-text-") as place:
+        yield Path(place)
+
+
+def _metrics(entry: Mapping[str, Any], objectives: Sequence[PretrainingObjective]) -> dict[str, float]:
+    """The main metric of each objective at a validation, by its name, and the macro average."""
+    main = {one.name: entry["objectives"][one.name][one.metric.name] for one in objectives}
+    return main | {MACRO: entry["macro"]}
+
+
+def _card(
+    out: Path, options: EncoderOptions, identity: Mapping[str, Any], recipe: Recipe, mixture: Mixture,
+    objectives: Sequence[PretrainingObjective],
+) -> dict[str, Any]:  # fmt: skip
+    name = options.run_name or out.resolve().name
+    shares = zip(objectives, mixture.probabilities, mixture.scales, strict=True)
+    return {
+        "format": RUN_FORMAT,
+        "run": name,
+        "variant": "",
+        "model": name,
+        "step": 0,
+        "complete": False,
+        "task": "+".join(identity["on"]),
+        "splits": ["train", "dev"],
+        "regime": PRETRAIN,
+        "prefix": "",
+        "head": {"head": "+".join(identity["on"]), "pooling": None},
+        "layers": [],
+        "encoder": identity["model"],
+        "objectives": [
+            {
+                "objective": one.name, "metric": one.metric.name, "examples": [len(one.train), len(one.dev)],
+                "probability": float(share), "scale": float(scale), **one.about,
+            }
+            for one, share, scale in shares
+        ],
+        "examples": [sum(len(one.train) for one in objectives), sum(len(one.dev) for one in objectives)],
+        "seeds": {"seed": options.seed, "data_seed": options.data_seed},
+        "identity": identity,
+        "recipe": recipe.to_json(),
+        "command": str(recipe),
+        **environment(),
+        "threads": torch.get_num_threads(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+
+
+def _finish(
+    folder: Path, card: dict[str, Any], history: MixtureHistory, objectives: Sequence[PretrainingObjective],
+    recipe: Recipe,
+) -> Run:  # fmt: skip
+    """Write the rows of a training and publish it."""
+    best, last = history.log[history.best], history.log[-1]
+    outcome = {
+        "complete": True, "step": best["step"], "total_steps": last["step"], "metrics": _metrics(best, objectives),
+        "test": None, "stopped": history.stopped, "seconds": round(history.seconds, 1),
+    }  # fmt: skip
+    reads = [Read(name, "data", digest) for one in card["identity"]["data"] for name, digest in one.items()]
+    made = make_card(recipe, reads, {"train": history.seconds}) | {"threads": card["threads"]}
+    write_rows(_rows(card, history, objectives), folder / ROWS, made)
+    publish(folder, card | outcome)
+    return open_run(folder)
+
+
+def _rows(card: Mapping[str, Any], history: MixtureHistory, objectives: Sequence[PretrainingObjective]) -> pd.DataFrame:
+    """The metrics of each objective on dev at each validation, as rows; the kept one is marked."""
+    rows = []
+    for i, entry in enumerate(history.log):
+        for one in objectives:
+            rows += [
+                {
+                    "task": one.name, "trained_on": card["task"], "model": card["model"], "checkpoint": card["run"],
+                    "regime": card["regime"], "head": card["head"]["head"], "variant": "", "representation": "sequence",
+                    "estimator": "", "target": "gold", "seed": card["seeds"]["seed"], "analysis": "train",
+                    "layer": None, "step": entry["step"], "kept": i == history.best, "split": "dev", "metric": name,
+                    "value": value, "n": len(one.dev), "headline": i == history.best and name == one.metric.name,
+                }
+                for name, value in entry["objectives"][one.name].items()
+                if name in METRICS
+            ]  # fmt: skip
+    return make_rows(rows)

@@ -1,0 +1,259 @@
+"""Tokenised texts on the disk, so that a corpus may be larger than memory, and the batches read from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from probekit.adaptation.data.batches import mask_of, padded
+from probekit.adaptation.heads.head import IGNORED
+from probekit.models.loading import TextReader
+from probekit.models.words import NO_LIMIT, Splitting, read_words
+from probekit.runtime import Progress, no_progress
+
+__all__ = ["BEGIN", "END", "UNKNOWN", "Outputs", "SequenceData", "Sequences", "Types", "tokenized"]
+
+Rows = Sequence[int] | np.ndarray
+CHUNK = 4096
+"""Texts that are tokenised at once."""
+UNKNOWN, BEGIN, END = 0, 1, 2
+"""The first output words: those that the vocabulary lacks, and the beginning and end of a sequence."""
+
+
+class Types:
+    """The distinct words of an open vocabulary, by their characters, in the order of their first occurrence."""
+
+    def __init__(self) -> None:
+        self.index: dict[bytes, int] = {}
+        self.rows: list[np.ndarray] = []
+
+    def ids(self, characters: np.ndarray) -> np.ndarray:
+        """The index of each word, int64 (v,); new words are added.
+
+        Parameters
+        ----------
+        characters : np.ndarray
+            int16 (v, 50).
+        """
+        for row in characters:
+            if self.index.setdefault(row.tobytes(), len(self.rows)) == len(self.rows):
+                self.rows.append(row)
+        return np.array([self.index[row.tobytes()] for row in characters], dtype=np.int64)
+
+    def table(self) -> np.ndarray:
+        """The characters of all words, int16 (v, 50)."""
+        return np.stack(self.rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sequences:
+    """Tokenised texts, as memory maps.
+
+    Attributes
+    ----------
+    ids : np.ndarray
+        int32 (t,), the pieces of all texts.
+    special : np.ndarray
+        bool (t,), pieces that the reader added.
+    start : np.ndarray
+        int64 (s + 1,), the first piece of each text, and t.
+    types : Types, optional
+        The words that ``ids`` index, for encoders that read characters.
+    padding : int
+        The id of padding.
+    truncated : int
+        Number of truncated texts.
+    """
+
+    ids: np.ndarray
+    special: np.ndarray
+    start: np.ndarray
+    types: Types | None
+    padding: int
+    truncated: int
+
+    @property
+    def length(self) -> np.ndarray:
+        """int64 (s,)."""
+        return np.diff(self.start)
+
+    def inputs(self, rows: Rows, characters: np.ndarray | None) -> dict[str, torch.Tensor]:
+        """The encoder's inputs for some texts, padded; ``characters`` is the table of the types."""
+        length = self.length_of(rows)
+        ids, special = (np.concatenate([of[a:b] for a, b in self.bounds(rows)]) for of in (self.ids, self.special))
+        ids, more = ids.astype(np.int64), {}
+        if characters is not None:  # each batch has its distinct words, so that none is encoded twice
+            words, ids = np.unique(ids, return_inverse=True)
+            more["characters"] = torch.from_numpy(characters[words])
+        return {
+            "input_ids": padded(ids, length, self.padding),
+            "attention_mask": mask_of(length).long(),
+            "special": padded(special, length, fill=False),
+            **more,
+        }
+
+    def length_of(self, rows: Rows) -> np.ndarray:
+        """Pieces of some texts, int64."""
+        at = np.asarray(rows)
+        return np.asarray(self.start[at + 1] - self.start[at])
+
+    def bounds(self, rows: Rows) -> list[tuple[int, int]]:
+        """The first piece of each of some texts, and the one after its last."""
+        return [(int(self.start[i]), int(self.start[i + 1])) for i in rows]
+
+
+def tokenized(
+    texts: Iterable[str],
+    reader: TextReader,
+    place: Path,
+    *,
+    types: Types | None = None,
+    total: int = 0,
+    progress: Progress = no_progress,
+) -> Sequences:
+    """The pieces of texts, written to files that begin with ``place``.
+
+    Parameters
+    ----------
+    types : Types, optional
+        Words of earlier texts, to which the words of these are added.
+    total : int, default 0
+        Number of texts, for the progress.
+    """
+    start, truncated, rest = [np.zeros(1, np.int64)], 0, iter(texts)
+    with _file(place, "ids").open("wb") as ids, _file(place, "special").open("wb") as special:
+        while chunk := list(islice(rest, CHUNK)):
+            found = reader(chunk)
+            pieces = found.token_ids
+            if found.characters is not None:
+                types = types or Types()
+                pieces = types.ids(found.characters)[pieces]
+            ids.write(np.ascontiguousarray(pieces, dtype=np.int32).tobytes())
+            special.write(np.ascontiguousarray(found.special, dtype=np.bool_).tobytes())
+            start.append(start[-1][-1] + np.cumsum(found.length))
+            truncated += int(found.truncated.sum())
+            progress("tokenizing", sum(map(len, start)) - 1, total)
+    ends = np.concatenate(start)
+    count = int(ends[-1])
+    of_ids, of_special = (
+        _mapped(_file(place, "ids"), np.int32, count),
+        _mapped(_file(place, "special"), np.bool_, count),
+    )
+    return Sequences(of_ids, of_special, ends, types if types and types.rows else None, reader.padding_id, truncated)
+
+
+def _file(place: Path, what: str) -> Path:
+    return place.with_name(f"{place.name}.{what}")
+
+
+def _mapped(path: Path, dtype: Any, count: int) -> np.ndarray:
+    return np.memmap(path, dtype=dtype, mode="r", shape=(count,)) if count else np.zeros(0, dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outputs:
+    """A vocabulary of output words: the most frequent words of some texts after three markers.
+
+    Attributes
+    ----------
+    index : dict[str, int]
+        The id of each word, from 3.
+    """
+
+    index: dict[str, int]
+
+    @classmethod
+    def of(cls, texts: Iterable[str], size: int) -> Outputs:
+        """The ``size - 3`` most frequent words of texts; of equally frequent ones the first in alphabetical order."""
+        count: Counter[str] = Counter()
+        for words in _words(texts):
+            count.update(chain.from_iterable(words))
+        ranked = sorted(count, key=lambda word: (-count[word], word))
+        return cls({word: END + 1 + i for i, word in enumerate(ranked[: size - END - 1])})
+
+    def __len__(self) -> int:
+        return END + 1 + len(self.index)
+
+    def written(self, texts: Iterable[str], place: Path, max_length: int) -> Sequences:
+        """The ids of the words of texts, at most ``max_length`` each."""
+        start, truncated = [0], 0
+        with _file(place, "ids").open("wb") as ids:
+            for chunk in _words(texts):
+                for words in chunk:
+                    found = [self.index.get(word, UNKNOWN) for word in words[:max_length]]
+                    ids.write(np.array(found, np.int32).tobytes())
+                    start.append(start[-1] + len(found))
+                    truncated += len(words) > max_length
+        ends = np.array(start)
+        return Sequences(
+            _mapped(_file(place, "ids"), np.int32, start[-1]), np.zeros(0, np.bool_), ends, None, IGNORED, truncated
+        )
+
+
+def _words(texts: Iterable[str]) -> Iterator[list[list[str]]]:
+    """The words of texts, for some texts at a time."""
+    rest = iter(texts)
+    while chunk := list(islice(rest, CHUNK)):
+        found = read_words(chunk, Splitting.TREEBANK, NO_LIMIT)
+        ends = np.cumsum(found.length)
+        yield [found.words[end - n : end] for end, n in zip(ends.tolist(), found.length.tolist(), strict=True)]
+
+
+class SequenceData:
+    """Texts, or pairs of texts, with what is predicted from them, as training data.
+
+    Attributes
+    ----------
+    first, second : Sequences
+        The texts that the encoder reads; ``second`` for pairs.
+    targets : Sequences, optional
+        Sequences of output words.
+    labels : np.ndarray, optional
+        int64 (n,), classes; without labels and targets, all are 0.
+    partner : np.ndarray, optional
+        int64 (n,), the row of ``second`` that belongs to each row of ``first``; by default the same.
+    of_types : np.ndarray, optional
+        int64 (v,), the output word of each piece of ``first``: the targets are the texts themselves.
+    """
+
+    def __init__(
+        self,
+        first: Sequences,
+        second: Sequences | None = None,
+        *,
+        targets: Sequences | None = None,
+        labels: np.ndarray | None = None,
+        partner: np.ndarray | None = None,
+        of_types: np.ndarray | None = None,
+    ) -> None:
+        self.first, self.second, self.targets, self.labels, self.of_types = first, second, targets, labels, of_types
+        self.partner = np.arange(len(first.length)) if partner is None else partner
+        self.length = first.length + (0 if second is None else second.length[self.partner])
+        self.order = np.arange(len(self.length))
+        self.nbytes = 4.0 * float(self.length.mean()) if len(self.length) else 0.0
+        self.characters = None if first.types is None else first.types.table()
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+    def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
+        batch = {"first": self.first.inputs(rows, self.characters)}
+        if self.second is not None:
+            batch["second"] = self.second.inputs(self.partner[list(rows)], self.characters)
+        return {"labels": self._labels(rows), **batch}
+
+    def _labels(self, rows: Sequence[int]) -> torch.Tensor:
+        of = self.first if self.of_types is not None else self.targets
+        if of is None:
+            return torch.from_numpy(np.zeros(len(rows), np.int64) if self.labels is None else self.labels[list(rows)])
+        ids = np.concatenate([of.ids[a:b] for a, b in of.bounds(rows)]).astype(np.int64)
+        if self.of_types is not None:
+            ids = self.of_types[ids]
+        return padded(ids, of.length_of(rows), IGNORED)
