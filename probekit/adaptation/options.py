@@ -22,6 +22,7 @@ __all__ = [
     "Hyperparameters",
     "Keep",
     "Optimizer",
+    "Preset",
     "Regime",
     "Schedule",
     "SearchOptions",
@@ -63,6 +64,12 @@ class Schedule(StrEnum):
     BERT = "bert"  # as in BERT's code: a line from the peak at update 1 to zero, replaced by the warm-up at first
     SLANTED_TRIANGULAR = "slanted-triangular"  # ULMFiT's
     PLATEAU = "plateau"  # halved when evaluations no longer improve
+
+
+class Preset(StrEnum):
+    """Published settings that depend on the task; see :func:`probekit.adaptation.targets.target_options`."""
+
+    BOWMAN_2018 = "bowman-2018"
 
 
 class Unfreezing(StrEnum):
@@ -154,6 +161,11 @@ class Hyperparameters(HeadOptions):
     """
 
     regime: Regime = option(Regime.FINE_TUNE, "fine-tune or feature-extraction (frozen encoder).")
+    preset: Preset | None = option(
+        None,
+        "Feature extraction: replace defaults by published settings for the task. bowman-2018: the task models of "
+        "Bowman et al. (2018), of three sizes, with AMSGrad and a plateau schedule.",
+    )
     epochs: Count = option(None, "Epochs (default: 3 for fine-tuning, 20 for feature extraction).")
     batch_size: int = option(32, "Examples in a batch.")
     accumulation: int = option(1, "Gradient accumulation: batches per update.")
@@ -205,6 +217,10 @@ class Hyperparameters(HeadOptions):
         }  # fmt: skip
         for name, kind in kinds.items():
             object.__setattr__(self, name, _choice(kind, getattr(self, name), name))
+        if self.preset is not None:
+            object.__setattr__(self, "preset", _choice(Preset, self.preset, "preset"))
+            if self.regime is not Regime.FEATURE_EXTRACTION:
+                raise UsageError(f"the preset {self.preset} is for frozen encoders; add --regime feature-extraction.")
         for name, value in regime_defaults(self.regime, self.head).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -232,8 +248,8 @@ class Hyperparameters(HeadOptions):
         _check(0 < self.layer_factor <= 1, "layer_factor", self.layer_factor, "above 0, at most 1")
 
     def numbers(self) -> dict[str, Any]:
-        """The hyperparameters by name, without the data, model and paths of :class:`TrainOptions`."""
-        names = {f.name for f in fields(Hyperparameters)}
+        """The hyperparameters by name, without the preset, and the data, model and paths of :class:`TrainOptions`."""
+        names = {f.name for f in fields(Hyperparameters)} - {"preset"}
         return {name: value for name, value in asdict(self).items() if name in names}
 
 

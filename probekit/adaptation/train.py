@@ -25,6 +25,7 @@ from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publi
 from probekit.adaptation.runs.predictions import predict
 from probekit.adaptation.runs.rows import columns_of, training_rows
 from probekit.adaptation.runs.run import Run, open_run
+from probekit.adaptation.targets import with_preset
 from probekit.adaptation.training.feature_extraction import (
     MODEL,
     cache_options,
@@ -118,6 +119,7 @@ def train(
         log.warning("%s has no dev split; a share of %g of train is held out to choose the epoch.", task.name, share)
     how = how if share is None else replace(how, validation=share, dev=VALIDATION)
     first, second, held = set_apart(read, how)
+    how = with_preset(how, task.name, len(first), paired=first.paired)
     third = None if how.test is None else read.split(how.test)
     for part in (first, second, third):
         if part is not None and not len(part):
@@ -172,6 +174,8 @@ def train_on_caches(
         check_apart(opened[0], opened[1])
         splits = dict(zip(("train", "dev", "test"), (cache.spec["split"] for cache in opened), strict=False))
         how = TrainOptions(**{"regime": Regime.FEATURE_EXTRACTION, **options, **splits})
+        spec = TaskSpec.of_cache(opened[0].spec)
+        how = with_preset(how, spec.name, len(opened[0].ids), paired=spec.paired)
         return _run_on_caches(opened, Path(out), how, None, None, source=source, watcher=watcher, progress=progress)
 
 
