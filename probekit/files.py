@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ import signal
 import stat
 import tempfile
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -47,6 +49,7 @@ __all__ = [
     "seal",
     "signal_when_closed",
     "slug",
+    "stream_lines",
     "whole",
     "without_mark",
     "write",
@@ -118,6 +121,35 @@ def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+
+
+def stream_lines(path: Path) -> Iterator[str]:
+    """The lines of :func:`read_lines`, read one by one; a file whose name ends in ``.gz`` is unpacked.
+
+    Raises
+    ------
+    DataError
+        As :func:`read_lines`, when the line in question is read.
+    """
+    packed, offset, number = path.suffix == ".gz", 0, 0
+    try:
+        if not packed:
+            check_text(path)
+        with gzip.open(path) if packed else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if b"\0" in line:
+                    message = "contains a NUL character. Is the file UTF-16, or damaged?"
+                    raise DataError(message, file=path, line=number)
+                raw = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                if raw:
+                    yield raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+                offset += len(line)
+    except UnicodeDecodeError as error:
+        offset += error.start + len(line) - len(raw)
+        message = f"byte 0x{error.object[error.start]:02x} at offset {offset} is not UTF-8. Save the file as UTF-8."
+        raise DataError(message, file=path, line=number) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"cannot be read: {getattr(error, 'strerror', None) or error}.", file=path) from error
 
 
 NO_TEXT = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probekit import files
-from probekit.errors import CacheBusy, UsageError
+from probekit.errors import CacheBusy, DataError, UsageError
 from probekit.files import (
     MARK,
     FileKind,
@@ -32,8 +33,10 @@ from probekit.files import (
     lock,
     new_folder,
     open_to_write,
+    read_lines,
     remove,
     seal,
+    stream_lines,
     whole,
     writer_of,
 )
@@ -362,3 +365,34 @@ def test_digests_do_not_go_stale(tmp_path, monkeypatch):
     read.clear()
     assert files.digest([one]) == files.digest([one])
     assert len(read) == 2  # what has just changed may change again within the same tick
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_streamed_lines_are_those_of_read_lines(tmp_path, mark):
+    path = tmp_path / "a.txt"
+    for body in (b"", b"\n", b"a", b"a\n", b"a\r\nb\rc\n\n", "é\u2028x\nb\x85".encode()):
+        path.write_bytes(mark + body)
+        assert list(stream_lines(path)) == read_lines(path)
+        packed = tmp_path / "a.txt.gz"
+        packed.write_bytes(gzip.compress(mark + body))
+        assert list(stream_lines(packed)) == read_lines(path)
+
+
+@pytest.mark.parametrize("body", [b"a\nb\xff\n", b"\xef\xbb\xbf\xff", b"a\n\0", b"PK\x03\x04", None])
+def test_streamed_lines_have_the_errors_of_read_lines(tmp_path, body):
+    path = tmp_path / "a.txt"
+    if body is not None:
+        path.write_bytes(body)
+    messages = []
+    for read in (read_lines, lambda path: list(stream_lines(path))):
+        with pytest.raises(DataError) as error:
+            read(path)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
+def test_a_packed_file_that_is_cut_short(tmp_path):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"line\n" * 10_000)[:40])
+    with pytest.raises(DataError, match="cannot be read: Compressed file ended"):
+        list(stream_lines(path))

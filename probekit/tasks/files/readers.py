@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError, Faults
-from probekit.files import parse_json, read_lines
+from probekit.files import parse_json, read_lines, stream_lines
 
 __all__ = ["Sentence", "Table", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_tsv"]
 
@@ -195,7 +195,7 @@ def _columns(n: int) -> str:
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON lines file with their line numbers; blank lines are skipped."""
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(stream_lines(path), start=1):
         if not line.strip():
             continue
         try:
@@ -332,7 +332,7 @@ class _Documents:
 def _blocks(path: Path, *, comments: bool, fallback: str | None = None) -> Iterator[_Block]:
     """Runs of word lines with their line numbers, and the comments before and between them."""
     block = _Block({}, [])
-    lines: Iterable[str] = read_lines(path, fallback=fallback)
+    lines: Iterable[str] = stream_lines(path) if fallback is None else read_lines(path, fallback=fallback)
     for number, line in enumerate(lines, start=1):
         if not line.strip(" \t"):
             if block.rows:

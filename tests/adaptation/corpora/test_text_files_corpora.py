@@ -95,7 +95,7 @@ def test_files_of_unequal_length(tmp_path, english, german, longer):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"a\nb\xff\n" * 30, "a.txt, line 2: byte 0xff is not UTF-8"),
+        (b"a\nb\xff\n" * 30, "a.txt, line 2: byte 0xff at offset 3 is not UTF-8"),
         (b"a\nb\n\0\n", "a.txt, line 3: contains a NUL"),
         (b"", "has fewer than 2 passages of 50 sentences, and one of them must be held out"),
         (b"a\n" * 50, "has fewer than 2 passages of 50 sentences"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["Corpus", "CorpusKind", "Row", "Rows"]
+__all__ = ["Corpus", "CorpusEntry", "CorpusKind", "Row", "Rows"]
 
 Row = tuple[str, ...]
 Rows = Callable[[], Iterator[Row]]
@@ -45,3 +45,22 @@ class Corpus:
     kind: CorpusKind
     splits: Mapping[str, Rows]
     files: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusEntry:
+    """A corpus before it is loaded.
+
+    Attributes
+    ----------
+    kind : CorpusKind
+        What a row is.
+    title : str
+        A readable title.
+    load : Callable
+        ``load(data_dir, seed) -> Corpus``; ``data_dir`` None loads from the Hugging Face hub.
+    """
+
+    kind: CorpusKind
+    title: str
+    load: Callable[[Path | None, int], Corpus]

@@ -1,8 +1,8 @@
-"""Reading text files line by line, and holding out a share of them."""
+"""Streams of pairs, and the share of a stream that is held out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
@@ -10,41 +10,15 @@ import xxhash
 
 from probekit.adaptation.pretraining.corpora.kinds import Row
 from probekit.errors import DataError
-from probekit.files import check_text
+from probekit.files import stream_lines
 
-__all__ = ["HELD_OUT", "aligned", "is_held_out", "lines"]
+__all__ = ["HELD_OUT", "aligned", "count_up_to", "is_held_out"]
 
-BOM = b"\xef\xbb\xbf"
 HELD_OUT = 20
 """One unit in this many is held out where a corpus has no official dev split."""
 
 
-def lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends, read one by one; a byte-order mark is skipped.
-
-    Only ``\\n`` ends a line, and a final ``\\r`` is dropped.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, or a line is not UTF-8 or has a NUL (with file and line).
-    """
-    try:
-        check_text(path)
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if b"\0" in line:
-                    raise DataError("contains a NUL character. Is the file UTF-16, or damaged?", file=path, line=number)
-                raw = line.removeprefix(BOM) if number == 1 else line
-                yield raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise DataError(f"byte 0x{byte:02x} is not UTF-8. Save the file as UTF-8.", file=path, line=number) from error
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}.", file=path) from error
-
-
-def aligned(source: Path, target: Path) -> Iterator[Row]:
+def aligned(source: Path, target: Path, read: Callable[[Path], Iterator[str]] = stream_lines) -> Iterator[Row]:
     """The pairs of lines of two files whose lines correspond; pairs with an empty line are left out.
 
     Raises
@@ -52,7 +26,7 @@ def aligned(source: Path, target: Path) -> Iterator[Row]:
     DataError
         If one file has more lines than the other, with its first line that has no counterpart.
     """
-    for number, (first, second) in enumerate(zip_longest(lines(source), lines(target)), start=1):
+    for number, (first, second) in enumerate(zip_longest(read(source), read(target)), start=1):
         if first is None or second is None:
             longer, shorter = (target, source) if first is None else (source, target)
             message = f"this line has no counterpart: {shorter} has only {number - 1:,} lines. Each line of one file "

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusKind, Row, Rows
-from probekit.adaptation.pretraining.corpora.streams import HELD_OUT, aligned, count_up_to, is_held_out, lines
+from probekit.adaptation.pretraining.corpora.streams import HELD_OUT, aligned, count_up_to, is_held_out
 from probekit.errors import DataError
+from probekit.files import stream_lines
 
 T = TypeVar("T")
 
@@ -43,10 +44,14 @@ def parallel_files(source: Path, target: Path, *, name: str = "", seed: int = 0)
         If a file cannot be read, or there are fewer than two pairs. Files of unequal length raise it when the rows
         are read.
     """
-    rows = partial(aligned, source, target)
-    units = check_units(count_up_to(rows(), HELD_OUT), source, "pairs of lines")
-    splits = {split: partial(part_of, rows, split == "dev", units, seed) for split in ("train", "dev")}
+    splits = held_out_pairs(partial(aligned, source, target), source, seed)
     return Corpus(name or f"{source}+{target}", CorpusKind.PAIRS, splits, (source, target))
+
+
+def held_out_pairs(pairs: Rows, path: Path, seed: int) -> dict[str, Rows]:
+    """The splits ``train`` and ``dev`` of pairs without an official dev split: one pair in 20 is held out."""
+    units = check_units(count_up_to(pairs(), HELD_OUT), path, "pairs")
+    return {split: partial(part_of, pairs, split == "dev", units, seed) for split in ("train", "dev")}
 
 
 def part_of(units: Callable[[], Iterator[T]], held_out: bool, count: int, seed: int) -> Iterator[T]:
@@ -63,7 +68,7 @@ def check_units(count: int, path: Path, what: str) -> int:
 
 def _documents(path: Path) -> Iterator[Iterator[str]]:
     """The documents of a file, each an iterator over its sentences, to be read before the next one."""
-    rest = (line.strip() for line in lines(path))
+    rest = (line.strip() for line in stream_lines(path))
     for first in rest:
         if first:
             document = chain([first], iter(partial(next, rest, ""), ""))

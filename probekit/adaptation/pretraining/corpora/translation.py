@@ -1,0 +1,259 @@
+"""Parallel text: WMT, Multi30k (Elliott et al. 2016), NTREX (Federmann et al. 2022) and OpenNMT's example data."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusEntry, CorpusKind, Row, Rows
+from probekit.adaptation.pretraining.corpora.sources import Folder, Hub, cached_files, columns
+from probekit.adaptation.pretraining.corpora.streams import aligned
+from probekit.adaptation.pretraining.corpora.text_files import held_out_pairs
+from probekit.errors import DataError
+from probekit.files import stream_lines
+
+__all__ = ["ENTRIES", "PARALLEL", "Parallel", "parallel"]
+
+ISO = {"en": "eng", "de": "deu", "fr": "fra", "ru": "rus"}
+SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>")
+TABS = {"train": "train.txt", "dev": "val.txt", "test": "test.txt"}
+"""The files of jiant's authors: source and target, separated by a tab."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """A corpus of translations.
+
+    Attributes
+    ----------
+    name, title, source : str
+        Name, readable title, and where the files can be had.
+    languages : tuple of str
+        Source and target, as in the names of files: ``("en", "de")``.
+    hint : str
+        Part of the name of its folder.
+    layouts : Mapping[str, sequence of sequences]
+        By split the alternatives; each is one or more names of files that belong together, with the placeholders
+        ``{language}``, ``{iso}`` (three letters), ``{side}`` (src, tgt) and ``{role}`` (src, ref).
+    hub : Hub, optional
+        Its copy on the hub.
+    tabs : bool, default False
+        Whether it also comes as tab-separated files, those of jiant's authors.
+    """
+
+    name: str
+    title: str
+    languages: tuple[str, str]
+    hint: str
+    layouts: Mapping[str, Sequence[Sequence[str]]]
+    source: str
+    hub: Hub | None = None
+    tabs: bool = False
+
+
+def parallel(corpus: Parallel, data_dir: Path | None, seed: int = 0) -> Corpus:
+    """A corpus of translations from files whose lines correspond, or from the hub.
+
+    Files may be plain, packed (``.gz``) or WMT's ``.sgm``; WMT's corpora also come in the layout of jiant's authors,
+    as tab-separated train.txt, val.txt and test.txt. Pairs with an empty side are left out. Without dev files, one
+    training pair in 20 is held out.
+
+    Raises
+    ------
+    DataError
+        If there are no files, or only one language of a split. Files of unequal length raise it when the rows are
+        read, with the first line that has no counterpart.
+    """
+    if data_dir is None:
+        if corpus.hub is None:
+            message = f"{corpus.title} is not on the Hugging Face hub; give the folder with its files"
+            raise DataError(f"{message} (--data-dir, or data_dir in Python; from {corpus.source}).")
+        data = corpus.hub.load(corpus.title)
+        rows: dict[str, Rows] = {split: partial(_hub_pairs, part, corpus.languages) for split, part in data.items()}
+        return Corpus(corpus.name, CorpusKind.PAIRS, rows, cached_files(data))
+    folder = Folder(data_dir, corpus.hint, corpus.title, corpus.source)
+    rows, files = {}, list[Path]()
+    for split, alternatives in corpus.layouts.items():
+        found = _pairs_of_files(corpus, folder, alternatives)
+        if found:
+            rows[split] = partial(_all_pairs, tuple(found))
+            files += chain.from_iterable(found)
+        elif corpus.tabs and (path := folder.file(TABS[split])):
+            rows[split] = partial(tab_separated, path, 2)
+            files.append(path)
+    if not rows:
+        expected = [_name(corpus, name, 0) for names in corpus.layouts.values() for name in names[0]]
+        raise folder.nothing(*expected)
+    if "train" in rows and "dev" not in rows:
+        rows |= held_out_pairs(rows["train"], files[0], seed)
+    return Corpus(corpus.name, CorpusKind.PAIRS, rows, tuple(files))
+
+
+def _name(corpus: Parallel, pattern: str, side: int) -> str:
+    language = corpus.languages[side]
+    sides = {"side": ("src", "tgt")[side], "role": ("src", "ref")[side]}
+    return pattern.format(language=language, iso=ISO[language], **sides)
+
+
+def _pairs_of_files(corpus: Parallel, folder: Folder, alternatives: Sequence[Sequence[str]]) -> list[tuple[Path, Path]]:
+    """The files of the first alternative of which there is any, as (source, target)."""
+    for names in alternatives:
+        pairs = []
+        for name in names:
+            expected = [_name(corpus, name, side) for side in (0, 1)]
+            source, target = (folder.file(one, f"{one}.gz") for one in expected)
+            if source and target:
+                pairs.append((source, target))
+            elif source or target:
+                message = f"has no counterpart; expected {expected[source is not None]} of {corpus.title} too."
+                raise DataError(message, file=source or target)
+        if pairs:
+            return pairs
+    return []
+
+
+def _all_pairs(files: Sequence[tuple[Path, Path]]) -> Iterator[Row]:
+    for source, target in files:
+        yield from aligned(source, target, segments if ".sgm" in source.name else stream_lines)
+
+
+def segments(path: Path) -> Iterator[str]:
+    """The texts between ``<seg>`` tags of an SGML file of WMT, one in each line."""
+    for line in stream_lines(path):
+        if found := SEGMENT.search(line):
+            yield html.unescape(found[1])
+
+
+def tab_separated(path: Path, count: int) -> Iterator[Row]:
+    """The first ``count`` columns of a tab-separated file; rows with an empty one are left out.
+
+    Raises
+    ------
+    DataError
+        If a row has fewer columns.
+    """
+    for number, line in enumerate(stream_lines(path), start=1):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if len(cells) < count and line.strip():
+            raise DataError(f"found {len(cells)} columns, expected {count} between tabs.", file=path, line=number)
+        if len(cells) >= count and all(cells[:count]):
+            yield tuple(cells[:count])
+
+
+def _hub_pairs(data: Any, languages: Sequence[str]) -> Iterator[Row]:
+    if "translation" in data.column_names:
+        pairs: Iterator[Any] = (
+            tuple(row[language] for language in languages) for (row,) in columns(data, ["translation"])
+        )
+    else:
+        pairs = columns(data, languages)
+    for source, target in pairs:
+        if source.strip() and target.strip():
+            yield source.strip(), target.strip()
+
+
+WMT = "https://www.statmt.org/{}/translation-task.html"
+PARALLEL = (
+    Parallel(
+        "wmt14-en-de",
+        "WMT14 English-German",
+        ("en", "de"),
+        "wmt14",
+        {
+            "train": (
+                ("train.{language}",),
+                (
+                    *("training/europarl-v7.de-en.{language}", "europarl-v7.de-en.{language}"),
+                    "commoncrawl.de-en.{language}",
+                    *("training/news-commentary-v9.de-en.{language}", "news-commentary-v9.de-en.{language}"),
+                ),
+            ),
+            "dev": (("newstest2013.{language}",), ("valid.{language}",), ("dev/newstest2013.{language}",)),
+            "test": (
+                ("newstest2014.{language}",),
+                ("test.{language}",),
+                ("test-full/newstest2014-deen-{role}.{language}.sgm",),
+            ),
+        },
+        WMT.format("wmt14"),
+        Hub("wmt/wmt14", "de-en"),
+        tabs=True,
+    ),
+    Parallel(
+        "wmt17-en-ru",
+        "WMT17 English-Russian",
+        ("en", "ru"),
+        "wmt17",
+        {
+            "train": (
+                ("train.{language}",),
+                (
+                    "commoncrawl.ru-en.{language}",
+                    *("training/news-commentary-v12.ru-en.{language}", "news-commentary-v12.ru-en.{language}"),
+                    *("1mcorpus/corpus.en_ru.1m.{language}", "corpus.en_ru.1m.{language}"),
+                ),
+            ),
+            "dev": (
+                ("newstest2016.{language}",),
+                ("valid.{language}",),
+                ("dev/newstest2016-enru-{role}.{language}.sgm",),
+            ),
+            "test": (
+                ("newstest2017.{language}",),
+                ("test.{language}",),
+                ("test/newstest2017-enru-{role}.{language}.sgm",),
+            ),
+        },
+        WMT.format("wmt17"),
+        Hub("wmt/wmt17", "ru-en"),
+        tabs=True,
+    ),
+    *(
+        Parallel(
+            f"multi30k-en-{target}",
+            f"Multi30k English-{language}",
+            ("en", target),
+            "multi30k",
+            {
+                "train": (("train*.{language}",),),
+                "dev": (("val.{language}",), ("valid.{language}",)),
+                "test": (("test_2016_flickr.{language}",), ("test2016.{language}",), ("test.{language}",)),
+            },
+            "https://github.com/multi30k/dataset, data/task1/raw",
+            Hub("bentrevett/multi30k") if target == "de" else None,
+        )
+        for target, language in (("de", "German"), ("fr", "French"))
+    ),
+    *(
+        Parallel(
+            f"ntrex-en-{target}",
+            f"NTREX English-{language}",
+            ("en", target),
+            "ntrex",
+            {"train": (("newstest2019-{role}.{iso}.txt",), ("newstest2019.{language}",))},
+            "https://github.com/MicrosoftTranslator/NTREX, NTREX-128",
+        )
+        for target, language in (("de", "German"), ("fr", "French"), ("ru", "Russian"))
+    ),
+    Parallel(
+        "opennmt-en-de",
+        "OpenNMT English-German",
+        ("en", "de"),
+        "opennmt",
+        {
+            "train": (("{side}-train.txt",), ("train.{language}",)),
+            "dev": (("{side}-val.txt",), ("val.{language}",)),
+            "test": (("{side}-test.txt",),),
+        },
+        "https://github.com/OpenNMT/OpenNMT-py, data",
+    ),
+)
+"""The corpora of translations."""
+
+ENTRIES = {corpus.name: CorpusEntry(CorpusKind.PAIRS, corpus.title, partial(parallel, corpus)) for corpus in PARALLEL}
