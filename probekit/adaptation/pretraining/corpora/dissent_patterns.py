@@ -39,7 +39,7 @@ ASKING = {"see", "wonder", "wondered", "know", "knew", "ask", "asked", "tell", "
 VERB = re.compile(
     r"\b(?:am|is|are|was|were|be|have|has|had|do|does|did|will|would|can|could|shall|should|may|might|must|cannot|said|"
     r"went|came|saw|knew|thought|made|took|found|gave|told|felt|left|began|got|became|kept|brought|stood|sat|ran|held|"
-    r"heard|let|put|set|lost|met|led|won|wrote|spoke|fell|grew|rose|sent|fought|bought|broke|drew|drove|spent|say|says|"
+    r"heard|slept|let|put|set|lost|met|led|won|wrote|spoke|fell|grew|rose|sent|fought|bought|broke|drew|drove|spent|say|says|"
     r"know|think|want|need|see|seem|seems|like|love|go|goes|come|comes|get|gets|make|makes|take|takes|give|find|mean|"
     r"\w{2,}ed)\b|['’](?:s|re|ve|ll|d|m)\b|n['’]t\b"
 )
