@@ -24,7 +24,7 @@ WIKI = """
  = Ox ( animal ) = 
  
  An ox is big . 
-"""  # noqa: W291, W293
+"""
 
 
 def rows(corpus, split="train"):
