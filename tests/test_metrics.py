@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,3 +87,13 @@ def test_unknown_names_get_the_closest() -> None:
     with pytest.raises(UsageError, match="did you mean matthews"):
         metric("mathews")
     assert all(name == m.name and m.range[0] < m.range[1] for name, m in METRICS.items())
+
+
+GORODKIN = Path(__file__).parent / "../../shared/goldens/regularisation/gorodkin.json"
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not GORODKIN.exists(), reason=f"the recorded values are not at {GORODKIN}")
+def test_matthews_is_the_r_k_of_gorodkin():
+    for case in json.loads(GORODKIN.read_text()):
+        assert metric("matthews")(case["y"], case["p"]) == pytest.approx(case["formula"], abs=1e-12)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.adaptation.options import EvaluateOptions, Regime
 from probekit.adaptation.pretraining.options import PRETRAIN
-from probekit.adaptation.runs.constant import constant_rows, warn_of_constant
+from probekit.adaptation.runs.constant import constant_rows, merged_constant, warn_of_constant
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.predictions import Evaluation
@@ -23,7 +24,7 @@ from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress
 from probekit.tasks import load_task
-from probekit.tasks.task import Task
+from probekit.tasks.task import Task, domains_of
 
 __all__ = ["evaluate"]
 
@@ -45,10 +46,11 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     Returns
     -------
     Result
-        A row for each task and metric, with its 95 % interval over examples (for tagged words over sentences), and one
-        for the loss; the predictions for each example. ``headline`` marks the task's main metric. ``kept`` is True,
-        because these weights are those that the run kept (as in the rows of its training). Rows with the estimator
-        "majority" or "mean" are for the constant prediction from train.
+        A row for each task (with ``by_domain`` also for each domain, as "TASK:DOMAIN") and metric, with its 95 %
+        interval over examples (for tagged words over sentences), and one for the loss of each task; the predictions
+        for each example. ``headline`` marks the task's main metric. ``kept`` is True, because these weights are those
+        that the run kept (as in the rows of its training). Rows with the estimator "majority" or "mean" are for the
+        constant prediction from train.
 
     Raises
     ------
@@ -82,9 +84,14 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
             device=options.device, progress=progress,
         )  # fmt: skip
         about = columns_of(card) | {"task": name, "split": split, "step": card["step"]}
-        records += _rows(found, about)
-        if constant := card.get("constant"):  # missing in runs of earlier versions
-            records += constant_rows(found, constant, about | {"analysis": "evaluate"})
+        constant = card.get("constant")  # missing in runs of earlier versions
+        if constant:
+            constant = merged_constant(constant, tuple(card["target"]["label_names"]), found.task.label_names)
+        parts = {name: found} | (_by_domain(found, data, name, split) if options.by_domain else {})
+        for called, part in parts.items():
+            records += _rows(part, about | {"task": called})
+            if constant:
+                records += constant_rows(part, constant, about | {"task": called, "analysis": "evaluate"})
         predictions.append(found.table(about))
     weights = str(card["encoder"].get("weights_digest") or "")
     reads = (Read(str(folder), "run", weights, {"run": card["run"], "step": card["step"]}),)
@@ -116,4 +123,20 @@ def _rows(found: Evaluation, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name in found.task.metrics:
         value = {"metric": name, "value": found.metrics[name], **found.interval(name)}
         yield shared | value | {"headline": name == found.task.metrics[0]}
-    yield shared | {"metric": found.task.loss, "value": found.metrics["loss"], "headline": False}
+    if "loss" in found.metrics:
+        yield shared | {"metric": found.task.loss, "value": found.metrics["loss"], "headline": False}
+
+
+def _by_domain(found: Evaluation, data: Task | Path, name: str, split: str) -> dict[str, Evaluation]:
+    """The evaluation of the examples of each domain, by the name of the task of that domain."""
+    if isinstance(data, Task):
+        domains = {e.id: domains_of(e.domain) for e in data.split(split)}
+    else:
+        with ActivationCache(data) as cache:
+            texts = cache.domains
+            domains = {} if texts is None else dict(zip(cache.ids, map(domains_of, texts), strict=True))
+    known = sorted({one for several in domains.values() for one in several})
+    if not known:
+        raise UsageError(f"the examples of {name} {split} have no domains; leave out --by-domain.")
+    rows = {one: np.flatnonzero([one in domains[i] for i in found.ids]) for one in known}
+    return {f"{name}:{one}": found.only(some) for one, some in rows.items()}

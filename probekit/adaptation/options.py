@@ -342,6 +342,7 @@ class EvaluateOptions:
         None, "Task with the same labels as the task of the run (default: that task); may be repeated."
     )
     split: str = option("test", "Split of the task.")
+    by_domain: bool = option(False, "Also evaluate on the examples of each domain (genre, category), as TASK:DOMAIN.")
     data_dir: Path | None = option(None, "Folder with the task's files (default: the hub).")
     cache: Path | None = option(
         None, "Feature extraction: a cache of the same model, instead of a task.", metavar="CACHE.h5"

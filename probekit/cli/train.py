@@ -99,6 +99,8 @@ def evaluate(
 
         probekit evaluate runs/mrpc-esim --cache mrpc.test.h5
 
+        probekit evaluate runs/mnli --task glue-diagnostic --data-dir diagnostic --by-domain
+
     Parameters
     ----------
     run
@@ -113,10 +115,11 @@ def evaluate(
         result = probekit.evaluate(run, options=options, out=out, progress=progress)
     for (task, split), rows in result.rows.groupby(["task", "split"], sort=False):
         everything, rows = rows, rows[rows["kept"].astype(bool)]
-        values = dict(zip(rows["metric"], rows["value"], strict=True))
-        values["loss"] = values.pop(rows["metric"].iloc[-1])
+        is_loss = rows["metric"].isin(("log-loss", "mean-squared-error"))
+        names = rows["metric"].where(~is_loss, "loss")
+        values = dict(zip(names, rows["value"], strict=True))
         say(f"{task} {split}, {rows['n'].iloc[0]:,} examples: {_numbers(values)}")
-        for row in rows.iloc[:-1].to_dict("records"):
+        for row in rows[~is_loss].to_dict("records"):
             if row["ci_low"] == row["ci_low"]:
                 say(f"{row['metric']}: 95 % interval {row['ci_low']:.4f} to {row['ci_high']:.4f}")
             else:

@@ -15,9 +15,23 @@ import xxhash
 from probekit.display import facts_html
 from probekit.errors import UsageError
 
-__all__ = ["Example", "Examples", "Label", "Split", "Task", "TaskKind"]
+__all__ = ["SEVERAL", "Example", "Examples", "Label", "Split", "Task", "TaskKind", "domains_of"]
 
 Label = int | float | tuple[int, ...] | None
+
+SEVERAL = "; "
+"""Separates the domains of an example that has several."""
+
+
+def domains_of(domain: str | None) -> tuple[str, ...]:
+    """The domains that a text names.
+
+    Examples
+    --------
+    >>> domains_of("logic; knowledge"), domains_of(None)
+    (('logic', 'knowledge'), ())
+    """
+    return tuple(domain.split(SEVERAL)) if domain else ()
 
 
 class TaskKind(StrEnum):
@@ -50,7 +64,7 @@ class Example:
     words : tuple[str, ...], optional
         The words of a token-labelled example, or None.
     domain : str, optional
-        Where the text comes from (MNLI genre, treebank section), or None.
+        Where the text comes from (MNLI genre, treebank section), or None. Several are separated by "; ".
     group : str, optional
         The unit it shares with other examples so that they are not independent (premise, document, template), or None.
         Examples of one group are shuffled, held out and resampled together.
@@ -200,7 +214,8 @@ class Task:
     @property
     def domains(self) -> tuple[str, ...]:
         """The domains of the texts, sorted; empty if the data do not name them."""
-        return tuple(sorted({e.domain for split in self.splits.values() for e in split if e.domain is not None}))
+        found = {e.domain for split in self.splits.values() for e in split}
+        return tuple(sorted({name for domain in found for name in domains_of(domain)}))
 
     def of_domain(self, domain: str) -> Task:
         """The examples from one domain, as a separate task called "TASK:DOMAIN"; splits without any are left out.
@@ -213,7 +228,9 @@ class Task:
         if domain not in self.domains:
             known = f"it has {', '.join(self.domains)}" if self.domains else "its examples have no domains"
             raise UsageError(f"{self.name} has no domain {domain!r}; {known}.")
-        parts = {name: Split(name, tuple(e for e in s if e.domain == domain)) for name, s in self.splits.items()}
+        parts = {
+            name: Split(name, tuple(e for e in s if domain in domains_of(e.domain))) for name, s in self.splits.items()
+        }
         return replace(self, name=f"{self.name}:{domain}", splits={n: s for n, s in parts.items() if len(s)})
 
     def labels(self, split: str) -> np.ndarray:

@@ -19,6 +19,7 @@ from probekit.adaptation.runs.run import open_run
 from probekit.adaptation.train import train
 from probekit.analyses.regimes import run_numbers
 from probekit.errors import CacheMismatch, DataError, ModelError, UsageError
+from probekit.metrics import metric
 from probekit.rows import read
 from probekit.statistics.predictions import Predictions
 from probekit.tasks import load_task
@@ -234,3 +235,80 @@ def test_runs_of_the_version_before(tiny_model, tmp_path, monkeypatch):
     ]
     new = probekit.evaluate(old / "fine-tune", split="dev", device="cpu").rows
     assert new["value"].iloc[0] == transfer["value"].iloc[0]
+
+
+# by domain, and with merged classes ---------------------------------------------------------------------------------
+
+NLI = ("entailment", "neutral", "contradiction")
+
+
+def inference(names=NLI, metrics=("accuracy",), name="mnli"):
+    """Pairs with three classes, or with these two; in the test split each example has one domain, or two."""
+    found = pairs(train=48, dev=24)
+    merged = [0, 1, 2] if len(names) == 3 else [0, 1, 1]
+    splits = {}
+    for split, part in found.splits.items():
+        domains = ["logic", "logic; knowledge", "knowledge"]
+        rows = [replace(e, label=merged[i % 3], domain=domains[i % 3 if i % 2 else 0]) for i, e in enumerate(part)]
+        splits[split] = Split(split, tuple(rows))
+    return Task(name, found.kind, splits, names, metrics)
+
+
+@pytest.fixture(scope="module", params=["fine-tune", "feature-extraction"])
+def nli(request, tiny_bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nli")
+    frozen = {"caches": folder, "head": "linear"} if request.param == "feature-extraction" else {}
+    return train(inference(), tiny_bert, folder / "run", regime=request.param, **SHORT | {"epochs": 6} | frozen), (
+        {"model": str(tiny_bert), "caches": folder} if frozen else {}
+    )
+
+
+def by_task(result, metric):
+    rows = result.rows[(result.rows["metric"] == metric) & (result.rows["estimator"] == "")]
+    return dict(zip(rows["task"], rows["value"], strict=True))
+
+
+def test_a_row_for_each_domain(nli):
+    """The same as the evaluation of each TASK:DOMAIN; R3 is the main metric of the task that is evaluated."""
+    run, more = nli
+    task = inference(metrics=("matthews", "accuracy"), name="glue-diagnostic")
+    found = probekit.evaluate(run.path, task=[task], by_domain=True, **more)
+    names = ["glue-diagnostic", "glue-diagnostic:knowledge", "glue-diagnostic:logic"]
+    assert list(by_task(found, "matthews")) == list(by_task(found, "accuracy")) == names
+    assert set(found.rows.loc[found.rows["headline"].astype(bool), "metric"]) == {"matthews"}
+    assert list(by_task(found, "log-loss")) == names[:1]
+    each = [probekit.evaluate(run.path, task=[task.of_domain(d)], **more) for d in ("knowledge", "logic")]
+    for one in each:
+        ((name, value),) = by_task(one, "matthews").items()
+        assert by_task(found, "matthews")[name] == pytest.approx(value, abs=1e-12)
+        n = [rows.loc[rows["task"] == name, "n"].iloc[0] for rows in (found.rows, one.rows)]
+        assert n[0] == n[1]
+    table = found.predictions[0]
+    assert len(table.ids) == 13
+    of_all = metric("matthews")(table.gold, table.predicted[0])
+    assert by_task(found, "matthews")["glue-diagnostic"] == pytest.approx(of_all)
+
+
+def test_two_classes_of_which_one_is_the_others(nli):
+    """AX-b: a classifier of three classes predicts entailment, or not; the loss is that of the summed probabilities."""
+    run, more = nli
+    three, two = inference(), inference(("entailment", "not_entailment"), ("matthews", "accuracy"), "ax-b")
+    whole = probekit.evaluate(run.path, task=[three], **more).predictions[0]
+    found = probekit.evaluate(run.path, task=[two], by_domain=True, **more)
+    table = found.predictions[0]
+    guess, gold = (np.minimum(x, 1) for x in (whole.predicted[0], whole.gold))
+    assert (table.predicted[0] == guess).all()
+    assert (table.gold == gold).all()
+    assert by_task(found, "matthews")["ax-b"] == pytest.approx(metric("matthews")(gold, guess))
+    shares = np.stack([whole.probabilities[0][:, 0], whole.probabilities[0][:, 1:].sum(1)], 1)
+    loss = -np.log(shares[np.arange(len(gold)), gold]).mean()
+    assert by_task(found, "log-loss")["ax-b"] == pytest.approx(loss, rel=1e-5)
+    constant = found.rows[(found.rows["estimator"] == "majority") & (found.rows["metric"] == "accuracy")]
+    assert constant["value"].iloc[0] == pytest.approx((gold == 1).mean())  # not_entailment, two of three in train
+    with pytest.raises(UsageError, match="which has the classes entailment, neutral"):
+        probekit.evaluate(run.path, task=[inference(("same", "not_same"), name="other")], **more)
+
+
+def test_no_domains(runs):
+    with pytest.raises(UsageError, match="the examples of praise test have no domains; leave out --by-domain"):
+        probekit.evaluate(runs[0], task=[praise()], by_domain=True)

@@ -360,3 +360,51 @@ def test_grammar_tasks_are_reached_by_name(tmp_path: Path, monkeypatch: pytest.M
     assert load_task("grammar:acceptability") == "the task acceptability"
     with pytest.raises(UsageError, match="reads no files"):
         load_task("grammar:acceptability", tmp_path)
+
+
+DIAGNOSTIC = """\
+Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\tPremise\tHypothesis\tLabel
+\t\tNegation\t\tArtificial\tThe cat sat on the mat.\tThe cat did not sit on the mat.\tcontradiction
+Factivity;Quantifiers\t\tNegation\tWorld knowledge\tNews\tHe knows it.\tIt is so.\tentailment
+\t\t\t\tNews\tA.\tB.\tneutral
+"""
+AXB = """\
+{"idx": 0, "label": "not_entailment", "sentence1": "A cat.", "sentence2": "No cat.", "logic": "Negation"}
+{"idx": 1, "label": "entailment", "sentence1": "No cat.", "sentence2": "A cat.", "logic": null, "knowledge": "World"}
+"""
+
+
+def test_the_diagnostic_set_and_its_categories(folder) -> None:
+    task = load_task("glue-diagnostic", folder({"diagnostic/diagnostic-full.tsv": DIAGNOSTIC}))
+    rows = task.split("test")
+    assert [e.label for e in rows] == [2, 0, 1]
+    assert [e.domain for e in rows] == ["logic", "lexical-semantics; logic; knowledge", None]
+    assert task.domains == ("knowledge", "lexical-semantics", "logic")
+    assert [e.id for e in task.of_domain("logic").split("test")] == ["test-0", "test-1"]
+    assert task.metrics[0] == "matthews"
+    assert rows[0].pair == "The cat did not sit on the mat."
+
+
+def test_axb(folder) -> None:
+    task = load_task("ax-b", folder({"AX-b.jsonl": AXB}))
+    assert [(e.id, e.label, e.domain) for e in task.split("test")] == [("0", 1, "logic"), ("1", 0, "knowledge")]
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "message"),
+    [
+        ("glue-diagnostic", {"diagnostic-full.tsv": DIAGNOSTIC.replace("neutral", "nothing")}, "label 'nothing'"),
+        ("glue-diagnostic", {"diagnostic-full.tsv": DIAGNOSTIC.replace("Knowledge", "Know", 1)}, "Knowledge"),
+        ("ax-b", {"AX-b.jsonl": AXB.replace('"sentence2": "A cat."', '"sentence2": 3')}, "expected a text"),
+    ],
+)
+def test_a_diagnostic_set_that_is_wrong(name, files, message, folder) -> None:
+    with pytest.raises(DataError, match=message):
+        load_task(name, folder(files))
+
+
+def test_diagnostic_sets_are_local() -> None:
+    with pytest.raises(
+        DataError, match=r"glue-diagnostic is read from a folder: give the one with diagnostic-full.tsv"
+    ):
+        load_task("glue-diagnostic")

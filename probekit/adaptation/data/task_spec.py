@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from probekit.adaptation.heads.head import IGNORED
 from probekit.metrics import metric
 from probekit.tasks.task import Task, TaskKind
 
-__all__ = ["TaskSpec"]
+__all__ = ["TaskSpec", "merged_classes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +85,19 @@ class TaskSpec:
             gold = [names[row[k]].tolist() for row, k in zip(labels, kept, strict=True)]
             guess = [names[row[k]].tolist() for row, k in zip(predictions, kept, strict=True)]
         return {name: metric(name)(gold, guess) for name in self.metrics}
+
+
+def merged_classes(learned: Sequence[str], target: Sequence[str]) -> np.ndarray | None:
+    """The class of ``target`` for each learned class, where the target has one of them and "not_" it; else None.
+
+    Examples
+    --------
+    >>> merged_classes(("entailment", "neutral", "contradiction"), ("entailment", "not_entailment")).tolist()
+    [0, 1, 1]
+    """
+    if len(target) != 2 or len(learned) < 3:
+        return None
+    one, other = sorted(target, key=lambda name: name.startswith("not_"))
+    if other != f"not_{one}" or one not in learned:
+        return None
+    return np.array([list(target).index(one if name == one else other) for name in learned])

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.adaptation.data.batches import Data
-from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.data.task_spec import TaskSpec, merged_classes
 from probekit.adaptation.runs.predictions import Evaluation
 from probekit.metrics import metric
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CONSTANT", "NOT_BETTER", "WORSE", "constant_answer", "constant_rows", "constants_of", "warn_of_constant"]
+__all__ = [
+    "CONSTANT",
+    "NOT_BETTER",
+    "WORSE",
+    "constant_answer",
+    "constant_rows",
+    "constants_of",
+    "merged_constant",
+    "warn_of_constant",
+]
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +43,15 @@ def constant_answer(task: TaskSpec, train: Data) -> dict[str, Any]:
         return {"answer": float(labels.mean())}
     count = np.bincount(labels[labels >= 0], minlength=len(task.label_names))
     return {"answer": int(count.argmax()), "shares": (np.maximum(count, 0.5) / count.sum()).tolist()}
+
+
+def merged_constant(constant: Mapping[str, Any], learned: Sequence[str], target: Sequence[str]) -> Mapping[str, Any]:
+    """The constant prediction for a task whose classes may each include several of the learned ones."""
+    classes = merged_classes(learned, target)
+    if classes is None:
+        return constant
+    shares = np.bincount(classes, weights=constant["shares"])
+    return {"answer": int(shares.argmax()), "shares": shares.tolist()}
 
 
 def constant_rows(found: Evaluation, constant: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

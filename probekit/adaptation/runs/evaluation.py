@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.batches import Data
-from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.data.task_spec import TaskSpec, merged_classes
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.spec import HeadSpec
 from probekit.adaptation.options import Regime
@@ -82,7 +83,7 @@ def predict_run(
     device: str = "auto",
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """The predictions of a run, or of one of its checkpoints, for other data of its task.
+    """The predictions of a run, or of one of its checkpoints, for other data, with the metrics of their task.
 
     Parameters
     ----------
@@ -126,12 +127,16 @@ def predict_run(
             source = data_of(data, HeadSpec.of_card(card), card["layers"])
         _check_labels(folder, learned, target)
         check_labelled(learned, split, source)
-        return predict(learner, source, learned, batch_size=batch_size, device=device)
+        classes = merged_classes(learned.label_names, target.label_names)
+        task = learned if classes is not None else replace(learned, metrics=target.metrics)
+        found = predict(learner, source, task, batch_size=batch_size, device=device)
+        return found if classes is None else found.merged(target, classes)
 
 
 def _check_labels(folder: str | Path, learned: TaskSpec, target: TaskSpec) -> None:
     """Raise UsageError if the labels of a run differ from those of the data to predict."""
-    if (target.kind, target.label_names) != (learned.kind, learned.label_names):
+    merged = merged_classes(learned.label_names, target.label_names) is not None
+    if target.kind != learned.kind or (target.label_names != learned.label_names and not merged):
         ours, theirs = (
             f"the classes {', '.join(one.label_names[:5])}{' …' if len(one.label_names) > 5 else ''}"
             if one.label_names

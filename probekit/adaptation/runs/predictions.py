@@ -76,6 +76,30 @@ class Evaluation:
             row[: len(tags)] = tags
         return out
 
+    def only(self, rows: np.ndarray) -> Evaluation:
+        """The evaluation of some examples, without the loss."""
+        part = replace(
+            self, ids=self.ids[rows], predictions=[self.predictions[i] for i in rows],
+            labels=[self.labels[i] for i in rows], groups=None if self.groups is None else self.groups[rows],
+            probabilities=None if self.probabilities is None else [self.probabilities[i] for i in rows],
+        )  # fmt: skip
+        return replace(part, metrics=self.task.score(part.joined("predictions"), part.joined("labels")))
+
+    def merged(self, task: TaskSpec, classes: np.ndarray) -> Evaluation:
+        """The same for a task whose classes each include several: ``classes`` has the new class of each one.
+
+        The predicted class is that of the most probable one; its probability is the sum of all.
+        """
+        new = np.eye(len(task.label_names), dtype=np.float32)[classes]
+        shares = None if self.probabilities is None else [one @ new for one in self.probabilities]
+        found = replace(self, task=task, predictions=[classes[one] for one in self.predictions], probabilities=shares)
+        loss = np.nan
+        if shares is not None:
+            gold = np.concatenate(self.labels)
+            loss = float(-np.log(np.maximum(np.concatenate(shares)[np.arange(len(gold)), gold], 1e-38)).mean())
+        scores = task.score(found.joined("predictions"), found.joined("labels"))
+        return replace(found, metrics={**scores, "loss": loss})
+
     def interval(self, name: str, seed: int = 0) -> dict[str, Any]:
         """The columns ci_low, ci_high of a metric's 95 % interval over examples, and ``why`` if there is none.
 
