@@ -47,6 +47,8 @@ def place(tmp_path_factory):
     (folder / "books.txt").write_text("\n".join(sentences(400)) + "\n")
     (folder / "a.en").write_text("\n".join(sentences(200, 1)) + "\n")
     (folder / "a.de").write_text("\n".join(" ".join(s.split()[::-1]) for s in sentences(200, 1)) + "\n")
+    clauses = [f"the {a} sees.\tthe {b} hears.\t{m}" for a in WORDS for b in WORDS for m in ("because", "but")]
+    (folder / "clauses.tsv").write_text("\n".join(["sentence1\tsentence2\tmarker", *clauses]) + "\n")
     (folder / "words.txt").write_text("\n".join(["the", ".", *WORDS]) + "\n")
     new_encoder(BILSTM, folder / "bilstm", vocabulary=folder / "words.txt", seed=0)
     return folder
@@ -63,9 +65,9 @@ def weights(folder: Path) -> dict[str, bytes]:
 
 
 EVERY = (
-    "language-model:books.txt", "translate:a.en+a.de", "reply:a.en+a.de", "denoise:books.txt",
-    "respond:a.en+a.de", "contrast:a.en+a.de", "grammar:sentiment", "grammar:paraphrase",
-    "grammar:similarity",
+    "language-model:books.txt", "translate:a.en+a.de", "skip-thought:books.txt", "reply:a.en+a.de", "denoise:books.txt",
+    "next-sentence:books.txt", "dissent:clauses.tsv", "respond:a.en+a.de", "contrast:a.en+a.de", "grammar:sentiment",
+    "grammar:paraphrase", "grammar:similarity",
 )  # fmt: skip
 
 

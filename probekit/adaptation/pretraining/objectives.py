@@ -28,7 +28,7 @@ from probekit.adaptation.heads.head import Head
 from probekit.adaptation.heads.in_batch import ContrastiveHead, ResponseHead
 from probekit.adaptation.heads.language_model_head import LanguageModelHead
 from probekit.adaptation.heads.spec import HeadSpec
-from probekit.adaptation.pretraining.corpora.corpus import Corpus, CorpusKind, Row, Rows, load_corpus
+from probekit.adaptation.pretraining.corpora.corpus import CORPORA, Corpus, CorpusKind, Row, Rows, load_corpus
 from probekit.adaptation.pretraining.sequences import BEGIN, END, Outputs, SequenceData, Sequences, Types, tokenized
 from probekit.adaptation.runs.predictions import on_device, predict
 from probekit.adaptation.training import objective as supervised
@@ -151,7 +151,7 @@ def source_digests(name: str, options: EncoderOptions) -> dict[str, str]:
 
 def _corpus(name: str, options: EncoderOptions) -> Corpus:
     kind, _, corpus = name.partition(":")
-    if not corpus:
+    if not corpus and kind not in CORPORA:
         raise UsageError(f"{kind} needs a corpus, as in {kind}:books.txt.")
     return load_corpus(name if kind in LOADED_BY_NAME else corpus, options.data_dir, seed=options.data_seed)
 
