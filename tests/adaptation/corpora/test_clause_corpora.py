@@ -146,6 +146,8 @@ def test_files_of_clauses(tmp_path):
     assert corpus.kind is CorpusKind.CLAUSES
     for split in ("train", "dev", "test"):
         assert list(corpus.splits[split]()) == [(f'{split} "a', "b", "however"), ("a", "b", "so")]
+    by_folder = load_corpus("dissent:discourse_markers", tmp_path)
+    assert list(by_folder.splits["dev"]()) == list(corpus.splits["dev"]())
 
 
 def test_a_single_file_of_clauses(tmp_path):

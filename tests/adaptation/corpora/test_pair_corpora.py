@@ -193,3 +193,14 @@ def test_twitter(tmp_path):
     assert len(train) + len(dev) == 60
     assert not {a.split()[0] for a, _ in train} & {a.split()[0] for a, _ in dev}
     assert all(int(b[-1]) == int(a[-1]) + 1 for a, b in train + dev)
+
+
+def test_conversations_of_your_own(tmp_path):
+    write(tmp_path, chat__txt=[f"a{i} __eou__ b{i}" for i in range(40)], lines__txt=["a", "b", "", "c", "d", "e"])
+    chat = load_corpus("dailydialog:chat.txt", tmp_path)
+    assert (len(rows(chat)), len(rows(chat, "dev")), chat.name) == (38, 2, "dailydialog:chat.txt")
+    assert all(a[1:] == b[1:] for a, b in rows(chat))
+    lines = load_corpus("twitter:lines.txt", tmp_path)
+    assert sorted(rows(lines) + rows(lines, "dev")) == [("a", "b"), ("c", "d"), ("d", "e")]
+    with pytest.raises(DataError, match=r"none\.txt: cannot be read: No such file"):
+        load_corpus("twitter:none.txt", tmp_path)

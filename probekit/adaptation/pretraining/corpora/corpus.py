@@ -32,8 +32,13 @@ def _dissent(name: str, data_dir: Path | None, seed: int) -> Corpus:
         if path.suffix == ".tsv":
             return clause_files(path, name, seed)
         if path.is_dir():
-            return treebank(path, name)
+            return treebank(path, name) if any(path.glob("*.conllu")) else clause_files(path, name, seed)
     return clauses_from_sentences(load_corpus(base or DEFAULT, data_dir, seed=seed), name)
+
+
+def _conversations(name: str, data_dir: Path | None, seed: int) -> Corpus:
+    layout, _, file = name.partition(":")
+    return replies.conversations(_file(file, data_dir), name, layout, seed)
 
 
 DEFAULT = "wikitext-103"
@@ -41,6 +46,8 @@ DERIVED: dict[str, Callable[[str, Path | None, int], Corpus]] = {
     "skip-thought": _skip_thought,
     "next-sentence": _skip_thought,
     "dissent": _dissent,
+    "dailydialog": _conversations,
+    "twitter": _conversations,
 }
 CORPORA: dict[str, CorpusEntry] = {
     **language_modelling.ENTRIES,
@@ -67,9 +74,10 @@ def load_corpus(name: str, data_dir: str | Path | None = None, *, seed: int = 0)
         (``books.txt``); or two files whose lines translate each other (``train.en+train.de``). ``skip-thought:BASE``
         and ``next-sentence:BASE`` pair the sentences of another corpus or text file with the next ones.
         ``dissent:BASE`` extracts clauses with their marker from another corpus or text file by patterns of strings,
-        from a CoNLL-U file or the folder of a treebank by its parses; or reads them from a TSV file with the columns
-        sentence1, sentence2 and marker. BASE is wikitext-103 by default; ``dissent`` with a ``data_dir`` reads pairs
-        that others extracted.
+        from a CoNLL-U file or the folder of a treebank by its parses; or reads them from a TSV file (or a folder of
+        such files) with the columns sentence1, sentence2 and marker. BASE is wikitext-103 by default; ``dissent`` with
+        a ``data_dir`` reads pairs that others extracted. ``dailydialog:FILE`` and ``twitter:FILE`` read your own
+        conversations in the layout of these corpora.
     data_dir : path, optional
         Folder with the files of the corpus, directly or in a subfolder; None loads from the Hugging Face hub. A file
         that does not exist under its name is looked for in this folder.

@@ -17,7 +17,7 @@ from probekit.files import stream_lines
 from probekit.tasks.datasets.sources import PARQUET
 from probekit.tasks.files.readers import read_json_lines
 
-__all__ = ["ENTRIES", "dailydialog", "is_good_comment", "reddit", "twitter"]
+__all__ = ["ENTRIES", "conversations", "dailydialog", "is_good_comment", "reddit", "twitter"]
 
 LONGEST = 250
 LETTERS = 0.7
@@ -171,7 +171,7 @@ def twitter(data_dir: Path | None, seed: int = 0) -> Corpus:
     path = folder.file(name)
     if path is None:
         raise folder.nothing(name)
-    return Corpus("twitter", CorpusKind.PAIRS, _held_out_dialogues(partial(_tweets, path), path, seed), (path,))
+    return conversations(path, "twitter", "twitter", seed)
 
 
 def _tweets(path: Path) -> Iterator[Dialogue]:
@@ -184,6 +184,24 @@ def _tweets(path: Path) -> Iterator[Dialogue]:
             conversation = []
     if conversation:
         yield conversation
+
+
+def conversations(path: Path, name: str, layout: str, seed: int = 0) -> Corpus:
+    """The replies of a file in the layout of DailyDialog or Twitter; one conversation in 20 is held out as dev.
+
+    Parameters
+    ----------
+    layout : {'dailydialog', 'twitter'}
+        A conversation in each line with ``__eou__`` after each utterance, or an utterance in each line and empty
+        lines between conversations.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or has fewer than two conversations.
+    """
+    read = _dialogues if layout == "dailydialog" else _tweets
+    return Corpus(name, CorpusKind.PAIRS, _held_out_dialogues(partial(read, path), path, seed), (path,))
 
 
 ENTRIES = {
