@@ -219,7 +219,8 @@ def test_a_loss_that_is_not_finite_names_the_objective(place):
     ("on", "message"),
     [
         ("skip-thougt:books.txt", "objectives on text are"),
-        ("skip-thought", "needs a corpus"),
+        ("denoise", "needs a corpus"),
+        ("skip-thought", "no file of WikiText-103"),
         ("translate:books.txt", "needs a corpus of pairs"),
         ("language-model:a.en+a.de", "needs a corpus of sentences"),
         (["grammar:sentiment", "grammar:sentiment"], "each once"),
