@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from probekit.information.edge import edge
     from probekit.models import load_encoder
     from probekit.models.conversion import convert
+    from probekit.models.new import new_encoder
     from probekit.plots import plot
     from probekit.probes import LogisticPath, RidgePath
     from probekit.provenance.clean import clean
@@ -85,6 +86,7 @@ __all__ = [
     "mi",
     "movement",
     "mutual_information",
+    "new_encoder",
     "new_task",
     "plot",
     "plots",
@@ -123,6 +125,7 @@ _HOME = {
     "js_divergence": "probekit.domains.divergence",
     "ProbekitError": "probekit.errors",
     "convert": "probekit.models.conversion",
+    "new_encoder": "probekit.models.new",
     "load_encoder": "probekit.models",
     "LogisticPath": "probekit.probes",
     "RidgePath": "probekit.probes",

@@ -61,6 +61,7 @@ FUNCTIONS: dict[str, Function] = {
     "cache_activations": Function("probekit.activations:cache_activations", rows="", always=("out",)),
     "certify": Function("probekit.activations.certify:certify", (), rows=""),
     "convert": Function("probekit.models.conversion:convert", rows=""),
+    "new_encoder": Function("probekit.models.new:new_encoder", rows="", always=("out",)),
     "probe": Function("probekit.analyses.probe:probe"),
     "mi": Function("probekit.analyses.information:mi"),
     "mdl": Function("probekit.analyses.mdl:mdl"),

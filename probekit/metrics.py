@@ -316,6 +316,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("calibration-error-15, scaled", "Calibration error (15 bins), scaled", SHARE, "lower", "", "probabilities"),
     Metric("glue-score", "GLUE score", SIGNED),
     Metric("glue-partial", "Mean of some GLUE tasks", SIGNED),
+    Metric("mean-of-metrics", "Mean of the tasks' metrics", SIGNED),
     Metric("mix-weight", "Mix weight", SHARE, ""),
     Metric("mix-gamma", "Mix gamma", better=""),
     # information and codes

@@ -376,7 +376,7 @@ def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any
         "format": RUN_FORMAT,
         "run": options.run_name or out.resolve().name,
         "variant": options.variant,
-        "model": _called(training.encoder),
+        "model": options.model_name or _called(training.encoder),
         "step": 0,
         "complete": False,
         "task": objective.task.name,

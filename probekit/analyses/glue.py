@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.adaptation.data.validation import VALIDATION
 from probekit.adaptation.options import Regime
 from probekit.analyses.regimes import by_seeds
 from probekit.errors import UsageError
@@ -31,7 +32,7 @@ GLUE: dict[str, tuple[str, ...]] = {
 MEASURED = {task: metrics for task, metrics in GLUE.items() if task != "wnli"}
 WNLI = 40 / 71
 """The accuracy of the most frequent class on WNLI's dev split, which is counted for every encoder."""
-SPLITS = ("dev", "dev-matched", "dev-mismatched")
+SPLITS = ("dev", "dev-matched", "dev-mismatched", VALIDATION)
 ENCODER = ("model", "variant", "regime")
 NUMBERS = ("value", "ci_low", "ci_high")
 SCORE, PARTIAL = "glue-score", "glue-partial"
@@ -46,8 +47,8 @@ def glue_score(*rows: Any) -> pd.DataFrame:
     Parameters
     ----------
     *rows : DataFrame, Result or path
-        Rows of :func:`probekit.train` or :func:`probekit.evaluate`; others are left out. Runs that differ only in their
-        seed are averaged.
+        Rows of :func:`probekit.train` or :func:`probekit.evaluate`, on dev or on a held-out part of train; others are
+        left out. Runs that differ only in their seed are averaged.
 
     Returns
     -------

@@ -76,6 +76,9 @@ COMMANDS: dict[str, Command] = {
     "pretrain": Command(
         "probekit.cli.pretrain:pretrain", "Train a language model and its tokenizer from nothing, on plain text.", ADAPT
     ),
+    "new-encoder": Command(
+        "probekit.cli.new_encoder:new_encoder", "Write an untrained encoder, such as a BiLSTM, to pretrain.", ADAPT
+    ),
     "pretrain-encoder": Command(
         "probekit.cli.pretrain_encoder:pretrain_encoder", "Train a shared encoder on one or several objectives.", ADAPT
     ),

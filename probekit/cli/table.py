@@ -33,7 +33,12 @@ def table(
     domains: the same by domain of a task, the divergence of each domain from corpora, their correlation (Pearson,
     Spearman, Kendall, with permutation p-values and intervals), and transfer from domain to domain.
 
-    glue: the nine GLUE tasks of each encoder on dev and their mean, as Bowman et al. (2018) average them.
+    glue: the nine GLUE tasks of each encoder on dev and their mean, as Bowman et al. (2018) average them. With the rows
+    of their pretraining, also the line Single-Task.
+
+    task-correlations: Pearson correlations between these tasks over encoders, with permutation p-values and intervals.
+
+    mixtures: results of mixtures of tasks in pretraining, by sampling and loss scaling.
 
     Examples:
 
@@ -41,12 +46,14 @@ def table(
 
         probekit table domains 'runs/mnli-*/rows.parquet' domains.parquet transfer.parquet --out table6.md
 
+        probekit table glue 'runs/*/rows.parquet' --published bowman-2018/1
+
         probekit table regimes table2.parquet --format latex > table2.tex
 
     Parameters
     ----------
     kind
-        regimes or domains.
+        regimes, domains, glue, task-correlations or mixtures.
     first
         Rows (.parquet, .csv), or a quoted pattern that matches several files; also the rows of a table (--rows-out).
     rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import shutil
 from collections.abc import Mapping
@@ -9,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import ModelError, UsageError, first_line
-from probekit.files import new_folder, read_json
+from probekit.files import beside, new_folder, read_json
 from probekit.models.conversion import BILSTM, ELMO
 from probekit.models.find import resolve_model
 from probekit.models.folder import check_config, model_type, save_tensors, tokenizer_files
 from probekit.models.words import Splitting
+from probekit.public import public
 
 __all__ = ["new_encoder"]
 
 
+@public()
 def new_encoder(
     config: str | Path | Mapping[str, Any],
     out: str | Path,
@@ -31,8 +34,9 @@ def new_encoder(
 ) -> Path:
     """Write the untrained model folder ``out`` (config.json, model.safetensors, tokenizer); it appears when complete.
 
-    The same arguments give the same bytes. ``model_type`` in the configuration is "bilstm" (see
-    :class:`~probekit.models.bilstm.config.BiLSTMConfig`) or any type that transformers knows ("gpt2", "bert" …).
+    The same arguments give the same bytes; if ``out`` holds them already, it is left as it is. ``model_type`` in the
+    configuration is "bilstm" (see :class:`~probekit.models.bilstm.config.BiLSTMConfig`) or any type that transformers
+    knows ("gpt2", "bert" …).
 
     Parameters
     ----------
@@ -61,13 +65,16 @@ def new_encoder(
     Raises
     ------
     UsageError
-        If ``out`` exists, or an argument is missing, superfluous or not valid.
+        If ``out`` exists with other content, or an argument is missing, superfluous or not valid.
     ModelError
         If the configuration is not valid, or a source cannot be read.
     """
     values, name = _values(config)
     source = {"tokenizer": tokenizer, "elmo": elmo, "vocabulary": vocabulary}
-    with new_folder(Path(out)) as folder:
+    place = Path(out)
+    there = (place / "config.json").is_file()
+    with beside(place) if there else new_folder(place) as folder:
+        folder.mkdir(exist_ok=True)
         if values.get("model_type") == BILSTM:
             _bilstm(values, folder, source, Splitting(words), lower_case=lower_case)
         else:
@@ -76,7 +83,16 @@ def new_encoder(
         (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
         check_config(folder)
         _write_weights(folder, name, seed, None if elmo is None else resolve_model(elmo))
-    return Path(out)
+        if there and not _same_files(folder, place):
+            raise UsageError(f"{place} exists, and differs from the requested encoder; choose another folder.")
+    return place
+
+
+def _same_files(one: Path, other: Path) -> bool:
+    """Whether two folders hold the same files with the same bytes."""
+    names = sorted(path.name for path in one.iterdir())
+    _, different, failed = filecmp.cmpfiles(one, other, names, shallow=False)
+    return names == sorted(path.name for path in other.iterdir()) and not different and not failed
 
 
 def _values(config: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], str]:

@@ -19,220 +19,25 @@ from __future__ import annotations
 
 import logging
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
-from probekit.activations.pooling import Pooling
-from probekit.adaptation.options import Regime, check_names
-from probekit.errors import DataError, UsageError
+from probekit.adaptation.options import check_names
+from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.functions import takes_commas
 from probekit.recipe import check_arguments
 from probekit.studies.catalogue import shipped_studies
+from probekit.studies.schema import Section, Study
 from probekit.toml import read_named, what_is_wrong
 
-__all__ = [
-    "Compare",
-    "Domains",
-    "Figure",
-    "Information",
-    "Probe",
-    "Similarity",
-    "Study",
-    "Table",
-    "Train",
-    "arguments_of",
-    "read_study",
-]
+__all__ = ["arguments_of", "read_study"]
 
 log = logging.getLogger(__name__)
-
-Options = dict[str, Any]
-Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
-RowsOf = Literal["probe", "mi", "compare", "similarity", "movement", "train", "domains", "table"]
-Count = Annotated[int, Field(ge=1)]
-Seed = Annotated[int, Field(ge=0)]
-Seeds = Annotated[list[Seed], Field(min_length=1)]
-SET = ("out", "rows", "pooling", "published", "task", "data_dir", "split", "limit", "data_seed")
-"""Options that the study sets itself."""
-
-
-def _not_set(options: Options) -> Options:
-    for name in options:
-        if name.replace("-", "_") in SET:
-            raise ValueError(f"{name} is not allowed in options, because the study sets it")
-    return options
-
-
-Given = Annotated[Options, AfterValidator(_not_set)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class Train(_Section):
-    """Training runs: one per model, task, regime and seed.
-
-    Attributes
-    ----------
-    name : str, default ''
-        Name of a variant, such as "joint", for the names of runs and for tables.
-    models : list[str], default []
-        Some of the study's models (default: all).
-    limit, validation, data_seed : int, float or None, int
-        As in ``probekit train``: train on this many examples, choose by a share of train, draw with this seed.
-    transfer : bool, default False
-        Also evaluate each run on the dev splits of the other tasks, which must have the same labels.
-    options : Options, default {}
-        Options of ``probekit train`` for both regimes; ``fine-tune`` and ``feature-extraction`` are for one of them.
-    """
-
-    tasks: list[str] = Field(min_length=1)
-    name: str = ""
-    models: list[str] = []
-    regimes: list[Regime] = Field([Regime.FEATURE_EXTRACTION, Regime.FINE_TUNE], min_length=1)
-    seeds: Seeds = [0]
-    train: str = "train"
-    dev: str = "dev"
-    test: str | None = None
-    limit: Count | None = None
-    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
-    data_seed: Seed = 0
-    transfer: bool = False
-    options: Options = {}
-    fine_tune: Options = Field({}, alias="fine-tune")
-    feature_extraction: Options = Field({}, alias="feature-extraction")
-
-    def of_regime(self, regime: Regime) -> Options:
-        """The options of one regime."""
-        return self.options | (self.fine_tune if regime is Regime.FINE_TUNE else self.feature_extraction)
-
-
-class _Layers(_Section):
-    """An analysis of each layer of pretrained models, of the fine-tuning runs of the task, or of random weights.
-
-    name : distinguishes sections that would otherwise be the same; part of file names
-    of : "checkpoints" are those that save_at in the options of [[train]] lists
-    poolings : over the pieces of a text (default: mean); for word tags "first" or "mean" over the pieces of each word
-        (default: first)
-    limit : train on only this many examples, drawn at random with data_seed; seeds : for random weights
-    """
-
-    tasks: list[str] = Field(min_length=1)
-    name: str = ""
-    of: list[Of] = Field(["pretrained"], min_length=1)
-    poolings: list[Pooling] = []
-    limit: Count | None = None
-    data_seed: Seed = 0
-    seeds: Seeds = [0]
-    options: Given = {}
-
-
-class Probe(_Layers):
-    """Diagnostic classifiers on each layer, with options of ``probekit probe``.
-
-    limit_dev : number of examples to evaluate on, drawn at random with data_seed
-    """
-
-    train: str = "train"
-    dev: str = "dev"
-    limit_dev: Count | None = None
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return self.train, self.dev
-
-
-class Information(_Layers):
-    """Mutual information between each layer and the labels of one split, with options of ``probekit mi``."""
-
-    split: str = "train"
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return (self.split,)
-
-
-class Compare(_Section):
-    """Paired differences between the probes of two kinds of weights, first minus second, by ``probekit compare``.
-
-    tasks : default: all tasks that a section [[probe]] analyses with both
-    """
-
-    of: tuple[Of, Of] = ("fine-tuned", "pretrained")
-    tasks: list[str] = []
-    name: str = ""
-    options: Given = {}
-
-
-class Similarity(_Section):
-    """Similarity or movement of layers, the first kind of weights with each of the others, on the caches of [[probe]].
-
-    tasks : default: all tasks that a section [[probe]] analyses with all of these weights
-    """
-
-    of: list[Of] = Field(["pretrained", "fine-tuned"], min_length=1)
-    tasks: list[str] = []
-    name: str = ""
-    options: Given = {}
-
-
-class Domains(_Section):
-    """Divergences between the domains of a task and named corpora, with options of ``probekit domains``."""
-
-    task: str
-    split: str | None = None
-    corpora: dict[str, str] = {}
-    options: Given = {}
-
-
-class Table(_Section):
-    """A table of all rows from ``probekit table KIND``; ``published`` is the name of published numbers to add."""
-
-    kind: Literal["regimes", "domains", "glue"]
-    name: str = ""
-    published: str | None = None
-    options: Given = {}
-
-
-class Figure(_Section):
-    """A figure from ``probekit plot KIND``, of the rows of the sections named in ``rows``, one name or several."""
-
-    kind: str
-    name: str = ""
-    rows: RowsOf | Annotated[list[RowsOf], Field(min_length=1)] = "probe"
-    options: Given = {}
-
-
-class Study(_Section):
-    """A study.
-
-    Attributes
-    ----------
-    models : dict[str, str], default Field(min_length=1)
-        Hub ids or folders, by their name in tables.
-    data : dict[str, str], default {}
-        Folders of task files below the data folder, if they differ from the name of the task.
-    """
-
-    name: str = ""
-    title: str
-    about: str = ""
-    models: dict[str, str] = Field(min_length=1)
-    data: dict[str, str] = {}
-    train: list[Train] = []
-    probe: list[Probe] = []
-    mi: list[Information] = []
-    compare: list[Compare] = []
-    similarity: list[Similarity] = []
-    movement: list[Similarity] = []
-    domains: list[Domains] = []
-    table: list[Table] = []
-    figure: list[Figure] = []
 
 
 def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, changes: Sequence[str] = ()) -> Study:
@@ -261,20 +66,48 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
         study = Study.model_validate({"name": path.stem} | raw)
     except ValidationError as error:
         raise DataError(what_is_wrong(error, Study), file=path) from error
+    _check_pretraining(study, path)
     _check_training(study, path)
     _check_options(study, path)
-    if not (study.train or study.probe or study.mi or study.domains):
+    if not (study.models or study.pretrain):
+        raise DataError("lacks models; add some, or a section [[pretrain]].", file=path)
+    if not (study.pretrain or study.train or study.probe or study.mi or study.domains):
         raise DataError("has no analysis; add a section such as [[probe]].", file=path)
     return study
 
 
+def _check_pretraining(study: Study, path: Path) -> None:
+    """Raise DataError for unknown encoders, for a name that two models have, and for invalid options."""
+    for name, given in study.encoders.items():
+        try:
+            check_arguments("new_encoder", given)
+            if missing := [key for key in ("config",) if key not in given]:
+                raise UsageError(f"needs {missing[0]}.")
+            if extra := [key for key in ("out", "seed") if key in given]:
+                raise UsageError(f"{extra[0]} is not allowed, because the study sets it.")
+        except UsageError as error:
+            raise DataError(f"encoders.{name}: {error}", file=path) from error
+    names = Counter([*study.models, *(name for block in study.pretrain for name in block.on)])
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise DataError(f"two models or encoders are called {twice[0]!r}; give each its own name.", file=path)
+    for i, block in enumerate(study.pretrain):
+        if not study.encoders:
+            raise DataError(f"pretrain.{i} needs an encoder to begin with; add [encoders.NAME].", file=path)
+        if block.encoder not in study.encoders and (block.encoder or len(study.encoders) > 1):
+            which = did_you_mean(block.encoder, study.encoders) if block.encoder else ", ".join(study.encoders)
+            raise DataError(f"pretrain.{i}: unknown encoder {block.encoder!r}; {which}", file=path)
+        try:
+            check_arguments("pretrain_encoder", arguments_of("pretrain_encoder", block.options))
+        except UsageError as error:
+            raise DataError(f"pretrain.{i}.options: {error}", file=path) from error
+
+
 def _check_training(study: Study, path: Path) -> None:
     """Raise DataError for unknown models and for invalid training options."""
+    known = [*study.models, *(name for block in study.pretrain for name in block.on)]
     for i, block in enumerate(study.train):
-        if strange := [name for name in block.models if name not in study.models]:
-            raise DataError(
-                f"train: unknown model {strange[0]!r}; the models are {', '.join(study.models)}.", file=path
-            )
+        if strange := [name for name in block.models if name not in known]:
+            raise DataError(f"train: unknown model {strange[0]!r}; the models are {', '.join(known)}.", file=path)
         for regime in block.regimes:
             options = arguments_of("train", block.of_regime(regime))
             try:
@@ -334,7 +167,7 @@ SECTIONS = {
     name: {*model.model_fields, *(field.alias or "" for field in model.model_fields.values())}
     for name, field in Study.model_fields.items()
     for model in get_args(field.annotation)
-    if isinstance(model, type) and issubclass(model, _Section)
+    if isinstance(model, type) and issubclass(model, Section)
 }
 """The keys of each kind of section."""
 

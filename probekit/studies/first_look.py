@@ -15,12 +15,12 @@ from probekit.models.identity import model_name
 from probekit.public import public
 from probekit.rows import Result, joined, read
 from probekit.runtime import Progress, no_progress
-from probekit.studies.file import Figure, Information, Probe, Study
 from probekit.studies.options import RunOptions
 from probekit.studies.plan import check_steps, study_steps
 from probekit.studies.pools import here_pool
 from probekit.studies.run import PlannedStudy, StudyRun, run_study
 from probekit.studies.runner import Outcome
+from probekit.studies.schema import Figure, Information, Probe, Study
 from probekit.studies.sections.outputs import report_step
 from probekit.studies.steps import Inside, Step
 from probekit.tasks.load import is_task

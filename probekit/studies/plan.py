@@ -8,11 +8,12 @@ from pathlib import Path
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.functions import FUNCTIONS
-from probekit.studies.file import Information, Probe, Study
+from probekit.studies.schema import Information, Probe, Study
 from probekit.studies.sections.comparisons import compare_steps
 from probekit.studies.sections.layers import layer_steps
 from probekit.studies.sections.names import Plan
 from probekit.studies.sections.outputs import domain_steps, figure_step, report_step, table_step
+from probekit.studies.sections.pretraining import pretraining_steps
 from probekit.studies.sections.similarity import similarity_steps
 from probekit.studies.sections.training import guidelines_steps, training_steps
 from probekit.studies.sources import Sources
@@ -45,6 +46,7 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
     layered: list[Probe | Information] = [*study.probe, *study.mi]
     measured = _unique(
         [
+            *(step for block in study.pretrain for step in pretraining_steps(plan, block)),
             *(step for block in study.train for step in training_steps(plan, block)),
             *(step for block in layered for step in layer_steps(plan, block)),
             *(step for block in study.similarity for step in similarity_steps(plan, block, "similarity")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,7 @@ __all__ = [
     "make_room",
     "read_record",
     "remove_record",
+    "remove_scratch",
     "state_of",
     "write_record",
 ]
@@ -39,6 +41,7 @@ def _is_digest(path: Path) -> bool:
 
 RECORD_FILE = FileKind("the record of a step", _is_record)
 BEGUN_FILE = FileKind("the note of a step that was begun", _is_digest)
+ENCODER_FILES = ("config.json", "model.safetensors")
 WHOLE = 1 << 24
 """Up to this size in bytes, files are compared by content; larger ones by size."""
 
@@ -174,13 +177,41 @@ def make_room(out: Path, step: Step, digest: str) -> None:
     if before != digest or (record and record.digest):
         for leaf in step.leaves:
             path = out / leaf
-            if leaf.startswith("runs/"):
+            if leaf.startswith("encoders/"):
+                _remove_encoder(path.parent, leaf, record)
+            elif leaf.startswith("runs/"):
                 remove_run(out.joinpath(*Path(leaf).parts[:2]))
             elif not path.is_symlink() and path.is_file() and (_is_as_left(path, leaf, record) or is_cache_file(path)):
                 path.unlink()
     remove_record(out, step)
     begun.parent.mkdir(parents=True, exist_ok=True)
     _begin(begun, digest)
+
+
+def _remove_encoder(folder: Path, leaf: str, record: Record | None) -> None:
+    """Delete an untrained encoder whose file ``leaf`` is as the study wrote it."""
+    from probekit.models.folder import tokenizer_files
+
+    if folder.is_symlink() or not _is_as_left(folder / Path(leaf).name, leaf, record):
+        return
+    for path in {*tokenizer_files(folder), folder / "vocab.txt", *map(folder.joinpath, ENCODER_FILES)}:
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def remove_scratch(out: Path, step: Step) -> None:
+    """Delete the caches of a step that no other step needs."""
+    from probekit.activations.hdf5 import is_cache_file
+
+    folder = out / step.scratch
+    if not step.scratch or folder.is_symlink() or not folder.is_dir():
+        return
+    for path in folder.glob("*.h5"):
+        if not path.is_symlink() and is_cache_file(path):
+            path.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _is_as_left(path: Path, leaf: str, record: Record | None) -> bool:

@@ -13,12 +13,13 @@ from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, lock, slug, write
 from probekit.public import public
 from probekit.runtime import Progress, no_progress, torch_threads
-from probekit.studies.file import Study, read_study
+from probekit.studies.file import read_study
 from probekit.studies.options import StudyOptions, WorkerOptions
 from probekit.studies.plan import check_steps, study_steps
 from probekit.studies.pools import Pool, dask_pool, local_pool
 from probekit.studies.records import check_logs, state_of
 from probekit.studies.runner import Outcome, run_steps
+from probekit.studies.schema import Study
 from probekit.studies.steps import Step
 
 __all__ = ["Forecast", "PlannedStudy", "StudyRun", "plan_study", "pool_of", "run_study", "study"]

@@ -14,7 +14,15 @@ from typing import Any
 from probekit.functions import parameters
 from probekit.recipe import Recipe
 from probekit.studies.pools import Pool
-from probekit.studies.records import State, log_path, make_room, remove_record, state_of, write_record
+from probekit.studies.records import (
+    State,
+    log_path,
+    make_room,
+    remove_record,
+    remove_scratch,
+    state_of,
+    write_record,
+)
 from probekit.studies.steps import Step
 from probekit.studies.worker import Ended, perform
 
@@ -92,7 +100,7 @@ class _Run:
     workers: ExitStack = field(default_factory=ExitStack)
 
     def is_training(self, name: str) -> bool:
-        return self.steps[name].function == "train"
+        return self.steps[name].function in ("train", "pretrain_encoder")
 
     def begin_ready(self) -> list[str]:
         """Start the steps that can start; return the names of steps that ended immediately."""
@@ -112,7 +120,10 @@ class _Run:
         if step.error:
             return Outcome(step, "failed", message=step.error)
         state = self.states[step.name]
-        return Outcome(step, "reused", warnings=state.warnings) if state.word == "done" else None
+        if state.word != "done":
+            return None
+        remove_scratch(self.out, step)
+        return Outcome(step, "reused", warnings=state.warnings)
 
     def _broken(self, step: Step) -> list[str]:
         return [name for name in step.needs if self.outcomes[name].state in ("failed", "skipped")]
@@ -162,6 +173,7 @@ class _Run:
             return [self._end(Outcome(step, "failed", ended.seconds, message, ended.warnings))]
         without = self._broken(step)
         write_record(self.out, step, self.states[name].digest, recipe, ended.seconds, without, ended.warnings)
+        remove_scratch(self.out, step)
         note = f"without {', '.join(without)}" if without else ""
         return [self._end(Outcome(step, "done", ended.seconds, note, ended.warnings))]
 

@@ -12,9 +12,11 @@ from typing import Any
 import xxhash
 
 from probekit.adaptation.data.validation import validation_share
+from probekit.adaptation.pretraining.objectives import source_digests
+from probekit.adaptation.pretraining.options import EncoderOptions
 from probekit.domains.corpora import corpus_digest
 from probekit.errors import DataError, ProbekitError, UsageError
-from probekit.files import read_json
+from probekit.files import digest_of_content, read_json
 from probekit.models.find import resolve_model
 from probekit.models.identity import identify
 from probekit.studies.steps import Outside
@@ -22,10 +24,12 @@ from probekit.tasks import load_task, task_folders
 from probekit.tasks.task import Task, TaskKind
 from probekit.toml import read_toml
 
-__all__ = ["ModelSize", "Sources"]
+__all__ = ["ModelSize", "Sources", "configured_size"]
 
 
 log = logging.getLogger(__name__)
+SEQUENTIAL = 4.0
+"""A weight of an LSTM, which reads one word after another, takes as long as this many of a transformer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +155,27 @@ class Sources:
         )
         return float(sum(counts)) * min(1.0, (limit or len(counts)) / max(1, len(counts)))
 
+    def objective(self, name: str, options: EncoderOptions) -> Outside:
+        """An objective of pretraining, identified by the digests of its examples."""
+        read = self._once(("objective", name, options), lambda: source_digests(name, options))
+        return Outside(name, f"{name} {json.dumps([*read.values()])}")
+
     # models
 
     def model_arguments(self, name: str) -> dict[str, Any]:
         """The arguments for a model, identified by the digests of weights, tokenizer and configuration."""
         where = self.models[name]
-        return {"model": Outside(where, self._once(("model", where), lambda: _model_digest(where))), "model_name": name}
+        return {"model": Outside(where, self.model_digest(where)), "model_name": name}
+
+    def model_digest(self, where: str) -> str:
+        """The digest of a model's weights, tokenizer and configuration."""
+        digest: str = self._once(("model", where), lambda: _model_digest(where))
+        return digest
+
+    def file_digest(self, where: str) -> str:
+        """The digest of a file's content."""
+        digest: str = self._once(("file", where), lambda: digest_of_content(Path(where)))
+        return digest
 
     def size(self, name: str) -> ModelSize:
         """The size of a model."""
@@ -179,7 +198,24 @@ def _model_digest(where: str) -> str:
 
 
 def _model_size(where: str) -> ModelSize:
-    config = read_json(resolve_model(where) / "config.json")
+    return _size(read_json(resolve_model(where) / "config.json"))
+
+
+def configured_size(encoder: Mapping[str, Any]) -> ModelSize:
+    """The size of an untrained encoder, from the arguments of :func:`probekit.new_encoder`."""
+    config = encoder["config"]
+    return _size(config if isinstance(config, Mapping) else read_json(Path(config)))
+
+
+def _size(config: Mapping[str, Any]) -> ModelSize:
+    if config.get("model_type") == "bilstm":
+        from probekit.models.bilstm.config import BiLSTMConfig
+
+        sizes = BiLSTMConfig(**{key: value for key, value in config.items() if key != "model_type"})
+        cells, inputs = sizes.cells, sizes.embedding_size
+        joint = 2 if sizes.directions == "joint" else 1
+        rows = inputs + cells + (sizes.num_hidden_layers - 1) * (joint + 1) * cells
+        return ModelSize(SEQUENTIAL * 8.0 * cells * rows, sizes.hidden_size, sizes.num_hidden_layers + 2)
     config = config.get("text_config", config)
     width = next((config[key] for key in ("hidden_size", "n_embd", "d_model", "dim") if key in config), 768)
     depths = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")

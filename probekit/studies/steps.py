@@ -56,6 +56,8 @@ class Step:
         Approximate bytes of the caches that it writes.
     between : bool
         Whether only other steps need its files, which may be deleted once these are done.
+    scratch : str
+        Folder, relative to the study's folder, of caches that no other step needs; deleted once the step is done.
     partly : bool
         Whether it runs without failed steps that it needs, as long as one of them succeeded.
     error : str
@@ -71,6 +73,7 @@ class Step:
     seconds: float = 3.0
     space: float = 0.0
     between: bool = False
+    scratch: str = ""
     partly: bool = False
     error: str = ""
 

@@ -1,18 +1,21 @@
-"""The GLUE score of encoders: Table 1 of Bowman et al. (2018)."""
+"""The GLUE score of encoders, and correlations between tasks: Tables 1 and 2 of Bowman et al. (2018)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.display import shown_model
-from probekit.errors import UsageError
-from probekit.tables.cells import REGIMES, cell, legend
+from probekit.tables.cells import REGIMES, cell, interval, legend
 from probekit.tables.grid import Column, Grid
+from probekit.tables.papers import citation, published
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["glue_table"]
+__all__ = ["correlation_table", "glue_table"]
+
+LEVEL = 0.05
 
 NAMES = {
     "cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "qqp": "QQP", "stsb": "STS-B", "mnli": "MNLI", "qnli": "QNLI",
@@ -21,7 +24,7 @@ NAMES = {
 """The tasks in the order of the columns."""
 
 RULE = """\
-On dev. MRPC and QQP: mean of accuracy and F1; STS-B: mean of Pearson and Spearman; CoLA: Matthews correlation; other \
+MRPC and QQP: mean of accuracy and F1; STS-B: mean of Pearson and Spearman; CoLA: Matthews correlation; other \
 tasks: accuracy (MNLI: mean of matched and mismatched where both are given). WNLI is counted as the most frequent \
 class for every encoder. Intervals of the mean assume that the examples of different tasks are independent.
 """
@@ -35,20 +38,13 @@ def glue_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | st
     found : pd.DataFrame
         Rows of ``analyses.glue``.
     beside : str, optional
-        Published numbers; there are none for this table.
+        Published numbers: "bowman-2018/1".
 
     Returns
     -------
     list of Grid or str
         The table, and the rule of the mean.
-
-    Raises
-    ------
-    UsageError
-        If published numbers are requested.
     """
-    if beside is not None:
-        raise UsageError("the table glue has no published numbers; leave out --published.")
     here = set(found["task"])
     means = found[found["task"] == "glue"]
     partial = "glue-score" not in set(means["metric"])
@@ -62,8 +58,82 @@ def glue_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | st
         lines.append([name, REGIMES[str(regime)], *(cell(part[part["task"] == task]) for task in columns)])
         if missing := [NAMES[task] for task in NAMES if task not in set(part["task"])]:
             notes.append(f"{name} has no run on {', '.join(missing)}, so there is no GLUE score.")
-    if notes and len(means):
+    if beside is not None:
+        lines += _published(published(beside), list(columns))
+    if partial and notes and len(means):
         notes.append("The mean is over the tasks that all encoders have, without WNLI.")
+    if len(noise := means[means["sd"].notna()]):
+        of = (
+            f"{shown_model(row['model'])} {100 * row['sd']:.1f} ({row['seeds']:.0f} seeds)"
+            for _, row in noise.iterrows()
+        )
+        notes.append(f"Standard deviation of the mean over seeds: {', '.join(of)}.")
+    if (held := found[found["split"] == "validation"]["task"]).size:
+        notes.append(
+            f"On a held-out part of train instead of dev: {', '.join(NAMES[t] for t in NAMES if t in set(held))}."
+        )
     keys = [Column("model", align="left", key=True), Column("× 100", align="left", key=True, label=True)]
     text = "".join(f"{note}\n" for note in notes)
-    return [Grid([*keys, *map(Column, columns.values())], lines), legend(found, None) + RULE + text]
+    return [Grid([*keys, *map(Column, columns.values())], lines), legend(found, beside) + RULE + text]
+
+
+def _published(paper: pd.DataFrame, tasks: Sequence[str]) -> Iterator[list[str]]:
+    """Lines of published numbers on dev, of two metrics their mean, and WNLI as it is counted."""
+    for (section, model, variant), part in paper[paper["split"] == "dev"].groupby(
+        ["row", "model", "variant"], sort=False
+    ):
+        values = dict(part.groupby("task")["value"].mean())
+        values |= {"glue": values.get("average"), "wnli": 56.3}
+        name = ", ".join(filter(None, (str(model), str(variant), "published")))
+        yield [f"*{name}*", f"*{section}*", *(f"{values[t]:.1f}" if values.get(t) is not None else "" for t in tasks)]
+
+
+def correlation_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | str]:
+    """Pearson correlations between target tasks over encoders, with intervals.
+
+    Parameters
+    ----------
+    found : pd.DataFrame
+        Rows of ``analyses.encoders.task_correlations``.
+    beside : str, optional
+        Published numbers: "bowman-2018/2".
+
+    Returns
+    -------
+    list of Grid or str
+        The lower triangle of the correlations, and what they can show.
+    """
+    at = {frozenset((row["task"], row["other_task"])): row for row in found.to_dict("records")}
+    here = {*found["task"], *found["other_task"]}
+    tasks = [task for task in (*NAMES, "glue") if task in here]
+    paper = {} if beside is None else {frozenset((a, b)): v for a, b, v in _pairs(published(beside))}
+    lines: list[list[str]] = []
+    for i, one in enumerate(tasks[1:], 1):
+        cells = []
+        for other in tasks[:i]:
+            row = at[frozenset((one, other))]
+            cells.append(interval(row["value"], row["ci_low"], row["ci_high"], "{:+.2f}") + "†" * (row["p"] <= LEVEL))
+        lines.append([_task(one), *cells, *[""] * (len(tasks) - 1 - i)])
+        if theirs := [paper.get(frozenset((one, other))) for other in tasks[:i]]:
+            shown = [f"*{value:+.2f}*" if value is not None else "" for value in theirs]
+            lines += [[f"*{_task(one)}, published*", *shown, *[""] * (len(tasks) - 1 - i)]] if any(shown) else []
+    tested = int(found["p"].notna().sum())
+    few = f"{tested} p-values are not corrected: about {LEVEL * tested:.0f} are below {LEVEL:g} by chance. "
+    text = (
+        f"Pearson's r over {int(found['n'].iloc[0])} encoders (of several seeds the mean), in brackets 95 % intervals "
+        f"from resampled encoders; †: permutation p of at most {LEVEL:g}. {few if tested else ''}The mean contains "
+        f"each task, so it has no p-values. {found['caution'].iloc[0]}{citation(beside, set(tasks))}\n"
+    )
+    return [
+        Grid([Column("r", align="left", key=True), *(Column(_task(t)) for t in tasks[:-1])], lines),
+        text,
+    ]
+
+
+def _task(name: str) -> str:
+    return NAMES.get(name, "GLUE")
+
+
+def _pairs(paper: pd.DataFrame) -> Iterator[tuple[str, str, float]]:
+    for one, other, value in zip(paper["model"], paper["task"], paper["value"], strict=True):
+        yield one, other.replace("average", "glue"), value

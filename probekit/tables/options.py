@@ -7,7 +7,7 @@ from probekit.recipe import option
 
 __all__ = ["Kind", "TableOptions"]
 
-Kind = Literal["regimes", "domains", "glue"]
+Kind = Literal["regimes", "domains", "glue", "task-correlations", "mixtures"]
 """The kinds of table."""
 
 
@@ -15,4 +15,6 @@ Kind = Literal["regimes", "domains", "glue"]
 class TableOptions:
     """Numbers beside ours."""
 
-    published: str | None = option(None, "Published numbers to show as well: peters-2019/2 to peters-2019/6.")
+    published: str | None = option(
+        None, "Published numbers to show as well: peters-2019/2 to peters-2019/6, or bowman-2018/1, 2, 4 or 5."
+    )

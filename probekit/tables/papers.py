@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["citation", "published"]
 
-PAPERS = {"peters-2019": "Peters, Ruder & Smith (2019)"}
+PAPERS = {"peters-2019": "Peters, Ruder & Smith (2019)", "bowman-2018": "Bowman et al. (2018)"}
 
 
 def published(name: str) -> pd.DataFrame:
@@ -29,7 +29,8 @@ def published(name: str) -> pd.DataFrame:
     -------
     DataFrame
         Columns model, variant, split, task, metric, row, value and note; ``row`` is a regime, "difference" or
-        "js-divergence".
+        "js-divergence", or for Bowman et al. (2018) a part of the table; their ``model`` is what an encoder is
+        pretrained on.
 
     Raises
     ------
@@ -50,8 +51,9 @@ def _tables(paper: str) -> pd.DataFrame:
     import pandas as pd
 
     file = files("probekit.tables") / "published" / f"{paper}.csv"
-    types = {"table": str, "variant": str, "note": str}
-    return pd.read_csv(StringIO(file.read_text("utf-8")), comment="#", dtype=types).fillna({"variant": "", "note": ""})
+    types = dict.fromkeys(("table", "model", "variant", "row", "note"), str)
+    found = pd.read_csv(StringIO(file.read_text("utf-8")), comment="#", dtype=types)
+    return found.fillna(dict.fromkeys(types, ""))
 
 
 def citation(name: str | None, tasks: Collection[str]) -> str:

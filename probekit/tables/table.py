@@ -17,8 +17,9 @@ from probekit.recipe import Read, Recipe, current
 from probekit.rows import as_rows, write_rows
 from probekit.rows.card import make_card
 from probekit.tables.domains import domain_table
-from probekit.tables.glue import glue_table
+from probekit.tables.glue import correlation_table, glue_table
 from probekit.tables.grid import SUFFIXES, WRITERS, Format, Grid, markdown
+from probekit.tables.mixtures import mixture_table
 from probekit.tables.options import Kind, TableOptions
 from probekit.tables.regimes import regime_table
 
@@ -30,15 +31,35 @@ __all__ = ["TABLES", "Table", "table"]
 STUDIES = {
     "regimes": "probekit.analyses.regimes:regime_study",
     "domains": "probekit.analyses.transfer:domain_study",
-    "glue": "probekit.analyses.glue:glue_score",
+    "glue": "probekit.analyses.encoders:encoder_scores",
+    "task-correlations": "probekit.analyses.encoders:task_correlations",
+    "mixtures": "probekit.analyses.encoders:mixture_scores",
 }
 """The function that computes the rows of each kind. This package only renders: functions are looked up when used."""
 TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
     "regimes": regime_table,
     "domains": domain_table,
     "glue": glue_table,
+    "task-correlations": correlation_table,
+    "mixtures": mixture_table,
 }
 """The function that renders the rows of each kind."""
+SHOWN = {
+    "regimes": ["train", "evaluate"],
+    "domains": ["transfer"],
+    "glue": ["glue"],
+    "task-correlations": ["task-correlations"],
+    "mixtures": ["mixtures"],
+}
+"""The analyses of the rows that each kind shows, which ``rows_out`` writes."""
+BESIDE = {
+    "regimes": ("peters-2019/",),
+    "domains": ("peters-2019/",),
+    "glue": ("bowman-2018/1",),
+    "task-correlations": ("bowman-2018/2",),
+    "mixtures": ("bowman-2018/4", "bowman-2018/5"),
+}
+"""The published numbers that each kind can show, by their beginning."""
 TABLE_FILE = FileKind("a table as probekit wrote it", is_sealed)
 REMARKS = {Format.MARKDOWN: f"<!-- {MARK} -->", Format.LATEX: f"% {MARK}", Format.CSV: f"# {MARK}"}
 """The last line of a file, which says that probekit wrote it."""
@@ -105,7 +126,8 @@ def table(
         "regimes": feature extraction and fine-tuning by task, and their difference (with paired intervals if ``rows``
         includes those of :func:`probekit.guidelines`). "domains": the same by domain of a task, the divergence of each
         domain from corpora, their correlation, and transfer from domain to domain. "glue": the GLUE tasks of each
-        encoder and their mean.
+        encoder and their mean. "task-correlations": correlations between the tasks over these encoders. "mixtures":
+        results of mixtures in pretraining, by sampling and loss scaling.
     *rows : DataFrame, Result or path
         Rows of trainings, evaluations, guidelines and domains; or only the rows that ``rows_out`` saved.
     out : path, optional
@@ -113,7 +135,7 @@ def table(
     rows_out : path, optional
         File for the rows that the table shows: .parquet or .csv, with an evidence card.
     options : TableOptions
-        ``published``: "peters-2019/2" to "peters-2019/6".
+        ``published``: "peters-2019/2" to "peters-2019/6", or "bowman-2018/1" to "bowman-2018/5".
 
     Returns
     -------
@@ -134,6 +156,9 @@ def table(
     if kind not in TABLES:
         layers = " For layers, give --format to probe, compare or summary." if kind == "layers" else ""
         raise UsageError(f"there is no table {kind!r}; {did_you_mean(kind, TABLES)}{layers}")
+    if options.published is not None and not options.published.startswith(BESIDE[kind]):
+        expected = " or ".join(f"{one}N" if one.endswith("/") else one for one in BESIDE[kind])
+        raise UsageError(f"the table {kind} does not show {options.published}; its published numbers are {expected}.")
     if not rows:
         raise UsageError("no rows were given; name at least one file of rows.")
     if out is not None and Path(out).suffix not in SUFFIXES:
@@ -157,9 +182,8 @@ def table(
 
 def _is_of_table(kind: str, rows: pd.DataFrame) -> bool:
     """Whether the rows are those that a table of this kind shows, which ``rows_out`` writes."""
-    analyses = {"domains": ["transfer"], "regimes": ["train", "evaluate"], "glue": ["glue"]}[kind]
-    of_runs = rows["analysis"].isin(analyses).all()
-    return bool(len(rows) and of_runs and "seeds" in rows and (kind == "domains" or rows["seeds"].notna().all()))
+    of_kind = rows["analysis"].isin(SHOWN[kind]).all()
+    return bool(len(rows) and of_kind and (kind != "regimes" or ("seeds" in rows and rows["seeds"].notna().all())))
 
 
 def _reads(rows: tuple[Any, ...]) -> list[Read]:

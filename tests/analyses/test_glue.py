@@ -150,8 +150,8 @@ def test_what_cannot_be_scored(rows, message):
         glue_score(make_rows(rows))
 
 
-def test_no_published_numbers():
-    with pytest.raises(UsageError, match="the table glue has no published numbers"):
+def test_published_numbers_of_another_table():
+    with pytest.raises(UsageError, match="the table glue does not show peters-2019/2; .* are bowman-2018/1"):
         probekit.table("glue", make_rows(encoder()), published="peters-2019/2")
 
 

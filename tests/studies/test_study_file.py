@@ -78,7 +78,7 @@ def test_models_keep_their_names_or_it_is_said(written, caplog):
     ("text", "told"),
     [
         ('title = "x"', "lacks models"),
-        ('title = "x"\nmodels = {}', "models is {}"),
+        ('title = "x"\nmodels = {}', "lacks models"),
         (GOOD.replace("tasks =", "task ="), r"train.0.tasks|did you mean 'tasks'"),
         (GOOD + "epochs = 3", r"unknown key 'train.0.epochs'"),
         (GOOD + '[[probe]]\ntasks = ["cola"]\nof = ["frozen"]', "probe.0.of.0 is 'frozen'"),

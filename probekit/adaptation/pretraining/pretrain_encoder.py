@@ -222,7 +222,9 @@ def _rows(card: Mapping[str, Any], history: MixtureHistory, objectives: Sequence
                     "regime": card["regime"], "head": card["head"]["head"], "variant": "", "representation": "sequence",
                     "estimator": "", "target": "gold", "seed": card["seeds"]["seed"], "analysis": "train",
                     "layer": None, "step": entry["step"], "kept": i == history.best, "split": "dev", "metric": name,
-                    "value": value, "n": len(one.dev), "headline": i == history.best and name == one.metric.name,
+                    "value": value, "n": len(one.dev), "examples": len(one.train),
+                    "sampling": card["identity"]["sampling"], "scaling": card["identity"]["scaling"],
+                    "headline": i == history.best and name == one.metric.name,
                 }
                 for name, value in entry["objectives"][one.name].items()
                 if name in METRICS

@@ -7,7 +7,8 @@ from itertools import product
 
 from probekit.errors import UsageError
 from probekit.files import slug
-from probekit.studies.file import Compare, arguments_of
+from probekit.studies.file import arguments_of
+from probekit.studies.schema import Compare
 from probekit.studies.sections.layers import analysis_name, poolings_of
 from probekit.studies.sections.names import Plan
 from probekit.studies.steps import Inside, Step

@@ -11,7 +11,8 @@ from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import Regime
 from probekit.errors import UsageError
 from probekit.files import slug
-from probekit.studies.file import Information, Probe, Train, arguments_of
+from probekit.studies.file import arguments_of
+from probekit.studies.schema import Information, Probe, Train
 from probekit.studies.sections.names import Plan, guarded, run_name, task_name
 from probekit.studies.steps import Inside, Step
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from probekit.errors import UsageError, did_you_mean
 from probekit.files import slug
 from probekit.plots.options import COMMON, KINDS
-from probekit.studies.file import Domains, Figure, Table, arguments_of
+from probekit.studies.file import arguments_of
+from probekit.studies.schema import Domains, Figure, Table
 from probekit.studies.sections.names import Plan, guarded, rows_of, task_name
 from probekit.studies.steps import Inside, Step
 from probekit.tables.papers import published

@@ -8,7 +8,8 @@ from typing import Literal
 
 from probekit.errors import UsageError
 from probekit.files import slug
-from probekit.studies.file import Similarity, arguments_of
+from probekit.studies.file import arguments_of
+from probekit.studies.schema import Similarity
 from probekit.studies.sections.layers import cache_steps, poolings_of
 from probekit.studies.sections.names import Plan, task_name
 from probekit.studies.steps import Inside, Step

@@ -12,7 +12,8 @@ from probekit.adaptation.data.validation import VALIDATION
 from probekit.adaptation.options import PLAIN, Regime, regime_defaults
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import slug
-from probekit.studies.file import Train, arguments_of
+from probekit.studies.file import arguments_of
+from probekit.studies.schema import Train
 from probekit.studies.sections.names import Plan, guarded, run_name
 from probekit.studies.steps import Inside, Step
 from probekit.tasks.context import Context, in_context
@@ -50,13 +51,19 @@ class _Run:
 
 def training_steps(plan: Plan, block: Train) -> Iterator[Step]:
     """The runs of a section, one per model, task, regime and seed, and their evaluation on the other tasks."""
-    for model, task, regime, seed in product(plan.models(block), block.tasks, block.regimes, block.seeds):
+    for model, task, regime, seed in _settings(plan, block):
         run = _Run(plan, block, model, task, regime, seed)
         yield guarded(run.name, run.leaves, partial(_train, run))
         others = [other for other in block.tasks if other != task]
         if block.transfer and others:
             leaf = f"rows/transfer.{run.name}.parquet"
             yield guarded(f"transfer {run.name}", (leaf,), partial(_transfer, run, others, leaf))
+
+
+def _settings(plan: Plan, block: Train) -> Iterator[tuple[str, str, Regime, int]]:
+    """Model, task, regime and seed of each run of a section."""
+    for model in plan.models(block):
+        yield from product([model], block.tasks, block.regimes, plan.seeds(block, model))
 
 
 def _train(run: _Run) -> Step:
@@ -66,17 +73,19 @@ def _train(run: _Run) -> Step:
     in_context(sources.task(run.task), block.of_regime(run.regime).get("context", Context.NONE))  # checked first
     arguments: dict[str, Any] = {
         **sources.task_arguments(run.task, block.train, run.dev, block.test),
-        **sources.model_arguments(run.model),
+        **run.plan.model_arguments(run.model, run.seed),
         "train": block.train, "dev": block.dev, "test": block.test, "limit": block.limit,
         **({} if block.validation is None else {"validation": block.validation}),
         **({} if block.limit is None and run.dev else {"data_seed": block.data_seed}),
         **arguments_of("train", block.of_regime(run.regime)),
         "regime": run.regime, "seed": run.seed, "variant": block.name, "out": Inside(f"runs/{run.name}"),
     }  # fmt: skip
+    needs, scratch = run.plan.needs(run.model, run.seed), ""
     if run.regime is Regime.FEATURE_EXTRACTION:
-        arguments["caches"] = Inside("caches")
+        scratch = f"caches/{run.name}" if needs else ""  # no other step reads the caches of an encoder's run
+        arguments["caches"] = Inside(scratch or "caches")
     work, space = _cost(run)
-    return Step(run.name, "train", arguments, leaves=run.leaves, work=work, space=space)
+    return Step(run.name, "train", arguments, needs, run.leaves, work, space=space, scratch=scratch)
 
 
 def _cost(run: _Run) -> tuple[float, float]:
@@ -87,12 +96,13 @@ def _cost(run: _Run) -> tuple[float, float]:
         dev = sources.pieces(run.task, run.dev)
     options = block.of_regime(run.regime)
     epochs = options.get("epochs") or regime_defaults(run.regime, options.get("head", "auto"))["epochs"]
-    size = sources.size(run.model)
+    size = run.plan.size(run.model)
     if run.regime is Regime.FINE_TUNE:
         return size.weights * (6 * train * epochs + 2 * dev * (epochs + 1)), 0.0
     hidden, light = options.get("hidden_size") or 300, options.get("head") in PLAIN
     head = 0 if light else 8 * hidden * (size.width + hidden) + 24 * hidden**2
-    shared = light or run.seed != block.seeds[0]  # runs with different seeds share the caches
+    made = run.plan.pretraining(run.model) is not None  # their caches are deleted after the run
+    shared = light or made or run.seed != block.seeds[0]  # runs with different seeds share the caches
     space = 0.0 if shared else (train + dev) * size.layers * size.width * 4
     return 2 * size.weights * (train + dev) + head * (6 * train * epochs + 2 * dev * (epochs + 1)), space
 
@@ -114,8 +124,8 @@ def _transfer(run: _Run, others: list[str], leaf: str) -> Step:
     arguments: dict[str, Any] = {**next(iter(found.values())), "task": [one["task"] for one in found.values()]}
     arguments |= {"run": Inside(f"runs/{run.name}"), "split": block.dev, "out": Inside(leaf)}
     if run.regime is Regime.FEATURE_EXTRACTION:
-        arguments |= {"model": sources.model_arguments(run.model)["model"], "caches": Inside("caches")}
-    work = 2 * sources.size(run.model).weights * sum(sources.pieces(other, block.dev) for other in found)
+        arguments |= {"model": run.plan.model_arguments(run.model, run.seed)["model"], "caches": Inside("caches")}
+    work = 2 * run.plan.size(run.model).weights * sum(sources.pieces(other, block.dev) for other in found)
     return Step(f"transfer {run.name}", "evaluate", arguments, (run.name,), (leaf,), work)
 
 
@@ -127,7 +137,7 @@ def guidelines_steps(plan: Plan) -> Iterator[Step]:
             run_name(plan, block, task, model, regime, seed)
             for block in both
             if block.name == variant
-            for task, model, regime, seed in product(block.tasks, plan.models(block), block.regimes, block.seeds)
+            for model, task, regime, seed in _settings(plan, block)
         ]
         name = f"guidelines {variant}".strip()
         leaf = f"rows/{slug(name)}.parquet"

@@ -1,0 +1,174 @@
+"""Pretrained encoders compared by their results on target tasks: Tables 1, 2, 4 and 5 of Bowman et al. (2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.adaptation.options import Regime
+from probekit.adaptation.pretraining.options import PRETRAIN
+from probekit.analyses.glue import ENCODER, GLUE, SCORE, glue_score
+from probekit.errors import UsageError
+from probekit.rows import make_rows
+from probekit.statistics.correlation import caution, relation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SINGLE_TASK", "encoder_scores", "mixture_scores", "task_correlations"]
+
+SINGLE_TASK = "Single-Task"
+"""The encoder that is pretrained, for each task, on this task."""
+LEAST = 5
+"""Encoders without which no correlation is computed."""
+
+
+def encoder_scores(rows: pd.DataFrame) -> pd.DataFrame:
+    """GLUE scores of encoders, with the variation over seeds and the line "Single-Task" (Bowman et al., Table 1).
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Rows of :func:`probekit.train`, and of :func:`probekit.pretrain_encoder`, which say what an encoder was
+        pretrained on.
+
+    Returns
+    -------
+    DataFrame
+        The rows of :func:`probekit.glue_score`. ``sd`` of a mean is its standard deviation over the seeds of the
+        encoder, where it has several. The model "Single-Task" has, for each task, the run on the encoder that is
+        pretrained on it; encoders with only this run have no line of their own.
+    """
+    import pandas as pd
+
+    others, single = _single_task(rows)
+    if not len(single):
+        return _with_sd(glue_score(others), others)
+    line = glue_score(single)
+    if not (others["regime"].isin(list(Regime))).any():
+        return line
+    found = _with_sd(glue_score(others), others)
+    whole = (line["task"] != "glue") | line["metric"].isin(found["metric"]) & (line["metric"] == SCORE)
+    return make_rows(pd.concat([line[whole], found], ignore_index=True))
+
+
+def _with_sd(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Scores with the standard deviation of each mean over seeds."""
+    means = (found["task"] == "glue") & (found["seeds"] > 1)
+    for i, row in found[means].iterrows():
+        of_encoder = np.logical_and.reduce([rows[key] == row[key] for key in ENCODER])
+        scores = [glue_score(part) for _, part in rows[of_encoder].groupby("seed")]
+        if len({tuple(one["task"]) for one in scores}) == 1:
+            found.loc[i, "sd"] = np.std([one.loc[one["task"] == "glue", "value"].iloc[0] for one in scores], ddof=1)
+    return found
+
+
+def _single_task(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of other encoders, and as those of "Single-Task" the runs on the task of their own pretraining."""
+    pretrained = rows[rows["regime"] == PRETRAIN]
+    on = {str(model): set(part["trained_on"]) for model, part in pretrained.groupby("model")}
+    runs = rows["regime"].isin(list(Regime))
+    pairs = zip(rows["model"], rows["trained_on"], strict=True)
+    home = runs & np.array([task in GLUE and on.get(model) == {task} for model, task in pairs], dtype=bool)
+    tasks = rows[runs].groupby("model")["trained_on"].nunique()
+    only = home & (rows["model"].map(tasks) == 1).fillna(value=False)
+    first = rows["model"].map(rows[home].groupby("model")["seed"].min())  # one run for each task
+    single = rows[home & (rows["seed"] == first).fillna(value=False)]
+    return rows[~only], single.assign(model=SINGLE_TASK)
+
+
+def task_correlations(
+    rows: pd.DataFrame, *, permutations: int = 10_000, resamples: int = 2000, seed: int = 0
+) -> pd.DataFrame:
+    """Pearson correlations between target tasks over encoders (Bowman et al., Table 2).
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Rows of :func:`probekit.train`, as for :func:`probekit.glue_score`, or the rows that it returns. An encoder with
+        several seeds is one point, their mean. "Single-Task" is not an encoder, and WNLI is a constant; both are left
+        out, as are encoders that lack a task.
+    permutations, resamples, seed : int
+        See :func:`probekit.statistics.correlation.relation`.
+
+    Returns
+    -------
+    DataFrame
+        For each pair of ``task`` and ``other_task`` a row: ``value``, its interval from resampled encoders, ``p`` from
+        permuted encoders, and ``n``, the number of encoders. ``caution`` states what so few points can show. The mean
+        of the tasks ("glue") contains each of them, so correlations with it have no p-value.
+
+    Raises
+    ------
+    UsageError
+        If fewer than five encoders have runs on the same two tasks or more.
+    """
+    scores = rows if (rows["analysis"] == "glue").all() else glue_score(rows)
+    scores = scores[(scores["model"] != SINGLE_TASK) & (scores["task"] != "wnli")]
+    values = scores.pivot_table("value", list(ENCODER), "task", sort=False)
+    tasks = [task for task in (*GLUE, "glue") if task in values]
+    values = values[tasks].dropna()
+    if len(values) < LEAST or len(tasks) < 2:
+        raise UsageError(
+            f"there are {len(values)} encoders with runs on the same {len(tasks)} tasks; correlations between tasks "
+            f"need {LEAST} encoders or more."
+        )
+    about = {
+        "analysis": "task-correlations", "split": "dev", "model": "", "layer": None, "representation": "none",
+        "estimator": "", "target": "gold", "metric": "pearson", "n": len(values), "caution": caution(len(values)),
+    }  # fmt: skip
+    records: list[dict[str, Any]] = []
+    for one, other in combinations(tasks, 2):
+        found = relation(
+            values[one].to_numpy(), values[other].to_numpy(), permutations=permutations, resamples=resamples, seed=seed
+        )["pearson"]
+        p = np.nan if other == "glue" else found.p
+        records.append(
+            about | {"task": one, "other_task": other, "value": found.value, "ci_low": found.low, "ci_high": found.high,
+                     "p": p, "exact": found.exact}
+        )  # fmt: skip
+    return make_rows(records)
+
+
+def mixture_scores(rows: pd.DataFrame) -> pd.DataFrame:
+    """The mean result of mixtures of tasks on their own dev splits, by sampling and loss scaling (Tables 4 and 5).
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Rows of :func:`probekit.pretrain_encoder` on two or more tasks.
+
+    Returns
+    -------
+    DataFrame
+        For each mixture (``trained_on``), ``sampling`` and ``scaling`` a row: the mean of the main metrics of its
+        objectives at the kept validation, the mean over seeds, with ``sd`` and ``seeds``.
+
+    Raises
+    ------
+    UsageError
+        If there are no pretrainings on several tasks whose metrics rise.
+    """
+    if not {"sampling", "scaling", "headline"} <= set(rows):
+        raise UsageError("the rows contain no mixtures; give those of probekit pretrain-encoder on several tasks.")
+    kept = rows[(rows["regime"] == PRETRAIN) & rows["headline"].fillna(value=False).astype(bool)]
+    records = list(_mixtures(kept))
+    if not records:
+        raise UsageError("the rows contain no mixtures; give those of probekit pretrain-encoder on several tasks.")
+    return make_rows(records)
+
+
+def _mixtures(kept: pd.DataFrame) -> Iterator[dict[Any, Any]]:
+    for (on, sampling, scaling), part in kept.groupby(["trained_on", "sampling", "scaling"], sort=False):
+        if part["task"].nunique() < 2 or (part["metric"] == "perplexity").any():
+            continue
+        seeds = part.groupby(["model", "seed"], sort=False)["value"].mean()
+        yield part.iloc[0].to_dict() | {
+            "analysis": "mixtures", "task": on, "metric": "mean-of-metrics", "value": float(seeds.mean()),
+            "ci_low": np.nan, "ci_high": np.nan, "sd": float(seeds.std(ddof=1)) if len(seeds) > 1 else np.nan,
+            "seeds": len(seeds), "seed": None, "step": None, "n": int(part.groupby("task")["n"].first().sum()),
+            "sampling": sampling, "scaling": scaling, "tasks": part["task"].nunique(),
+        }  # fmt: skip

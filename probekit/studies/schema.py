@@ -1,0 +1,240 @@
+"""The sections of a study file, as validated values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from probekit.activations.pooling import Pooling
+from probekit.adaptation.options import Regime
+from probekit.tables.options import Kind
+
+__all__ = [
+    "Compare",
+    "Domains",
+    "Figure",
+    "Information",
+    "Pretrain",
+    "Probe",
+    "Section",
+    "Similarity",
+    "Study",
+    "Table",
+    "Train",
+]
+
+Options = dict[str, Any]
+Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
+RowsOf = Literal["probe", "mi", "compare", "similarity", "movement", "train", "domains", "table"]
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
+Seeds = Annotated[list[Seed], Field(min_length=1)]
+SET = ("out", "rows", "pooling", "published", "task", "data_dir", "split", "limit", "data_seed")
+"""Options that the study sets itself."""
+
+
+SET_IN_PRETRAINING = ("model", "on", "out", "seed", "data_dir", "run_name", "overwrite")
+
+
+def _not_set(options: Options, names: Collection[str] = SET) -> Options:
+    for name in options:
+        if name.replace("-", "_") in names:
+            raise ValueError(f"{name} is not allowed in options, because the study sets it")
+    return options
+
+
+Given = Annotated[Options, AfterValidator(_not_set)]
+GivenInPretraining = Annotated[Options, AfterValidator(partial(_not_set, names=SET_IN_PRETRAINING))]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Pretrain(Section):
+    """Encoders to pretrain with :func:`probekit.pretrain_encoder`: one for each name and seed.
+
+    Attributes
+    ----------
+    on : dict[str, list[str]]
+        Objectives by the encoder's name in tables; an empty list for the untrained encoder.
+    encoder : str, default ''
+        Which of the study's ``encoders`` to begin with (default: the only one).
+    seeds : list[int], default [0]
+        Seeds of initial weights and of training; runs of ``[[train]]`` on the encoder have the same seed.
+    options : Options, default {}
+        Options of ``probekit pretrain-encoder``.
+    """
+
+    on: dict[str, list[str]] = Field(min_length=1)
+    encoder: str = ""
+    seeds: Seeds = [0]
+    options: GivenInPretraining = {}
+
+
+class Train(Section):
+    """Training runs: one per model, task, regime and seed.
+
+    Attributes
+    ----------
+    name : str, default ''
+        Name of a variant, such as "joint", for the names of runs and for tables.
+    models : list[str], default []
+        Some of the study's models and pretrained encoders (default: all).
+    limit, validation, data_seed : int, float or None, int
+        As in ``probekit train``: train on this many examples, choose by a share of train, draw with this seed.
+    transfer : bool, default False
+        Also evaluate each run on the dev splits of the other tasks, which must have the same labels.
+    options : Options, default {}
+        Options of ``probekit train`` for both regimes; ``fine-tune`` and ``feature-extraction`` are for one of them.
+    """
+
+    tasks: list[str] = Field(min_length=1)
+    name: str = ""
+    models: list[str] = []
+    regimes: list[Regime] = Field([Regime.FEATURE_EXTRACTION, Regime.FINE_TUNE], min_length=1)
+    seeds: Seeds = [0]
+    train: str = "train"
+    dev: str = "dev"
+    test: str | None = None
+    limit: Count | None = None
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    data_seed: Seed = 0
+    transfer: bool = False
+    options: Options = {}
+    fine_tune: Options = Field({}, alias="fine-tune")
+    feature_extraction: Options = Field({}, alias="feature-extraction")
+
+    def of_regime(self, regime: Regime) -> Options:
+        """The options of one regime."""
+        return self.options | (self.fine_tune if regime is Regime.FINE_TUNE else self.feature_extraction)
+
+
+class _Layers(Section):
+    """An analysis of each layer of pretrained models, of the fine-tuning runs of the task, or of random weights.
+
+    name : distinguishes sections that would otherwise be the same; part of file names
+    of : "checkpoints" are those that save_at in the options of [[train]] lists
+    poolings : over the pieces of a text (default: mean); for word tags "first" or "mean" over the pieces of each word
+        (default: first)
+    limit : train on only this many examples, drawn at random with data_seed; seeds : for random weights
+    """
+
+    tasks: list[str] = Field(min_length=1)
+    name: str = ""
+    of: list[Of] = Field(["pretrained"], min_length=1)
+    poolings: list[Pooling] = []
+    limit: Count | None = None
+    data_seed: Seed = 0
+    seeds: Seeds = [0]
+    options: Given = {}
+
+
+class Probe(_Layers):
+    """Diagnostic classifiers on each layer, with options of ``probekit probe``.
+
+    limit_dev : number of examples to evaluate on, drawn at random with data_seed
+    """
+
+    train: str = "train"
+    dev: str = "dev"
+    limit_dev: Count | None = None
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return self.train, self.dev
+
+
+class Information(_Layers):
+    """Mutual information between each layer and the labels of one split, with options of ``probekit mi``."""
+
+    split: str = "train"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return (self.split,)
+
+
+class Compare(Section):
+    """Paired differences between the probes of two kinds of weights, first minus second, by ``probekit compare``.
+
+    tasks : default: all tasks that a section [[probe]] analyses with both
+    """
+
+    of: tuple[Of, Of] = ("fine-tuned", "pretrained")
+    tasks: list[str] = []
+    name: str = ""
+    options: Given = {}
+
+
+class Similarity(Section):
+    """Similarity or movement of layers, the first kind of weights with each of the others, on the caches of [[probe]].
+
+    tasks : default: all tasks that a section [[probe]] analyses with all of these weights
+    """
+
+    of: list[Of] = Field(["pretrained", "fine-tuned"], min_length=1)
+    tasks: list[str] = []
+    name: str = ""
+    options: Given = {}
+
+
+class Domains(Section):
+    """Divergences between the domains of a task and named corpora, with options of ``probekit domains``."""
+
+    task: str
+    split: str | None = None
+    corpora: dict[str, str] = {}
+    options: Given = {}
+
+
+class Table(Section):
+    """A table of all rows from ``probekit table KIND``; ``published`` is the name of published numbers to add."""
+
+    kind: Kind
+    name: str = ""
+    published: str | None = None
+    options: Given = {}
+
+
+class Figure(Section):
+    """A figure from ``probekit plot KIND``, of the rows of the sections named in ``rows``, one name or several."""
+
+    kind: str
+    name: str = ""
+    rows: RowsOf | Annotated[list[RowsOf], Field(min_length=1)] = "probe"
+    options: Given = {}
+
+
+class Study(Section):
+    """A study.
+
+    Attributes
+    ----------
+    models : dict[str, str], default {}
+        Hub ids or folders, by their name in tables.
+    encoders : dict[str, Options], default {}
+        Arguments of :func:`probekit.new_encoder` for the untrained encoders that ``[[pretrain]]`` trains, by name.
+    data : dict[str, str], default {}
+        Folders of task files below the data folder, if they differ from the name of the task.
+    """
+
+    name: str = ""
+    title: str
+    about: str = ""
+    models: dict[str, str] = {}
+    encoders: dict[str, Options] = {}
+    data: dict[str, str] = {}
+    pretrain: list[Pretrain] = []
+    train: list[Train] = []
+    probe: list[Probe] = []
+    mi: list[Information] = []
+    compare: list[Compare] = []
+    similarity: list[Similarity] = []
+    movement: list[Similarity] = []
+    domains: list[Domains] = []
+    table: list[Table] = []
+    figure: list[Figure] = []

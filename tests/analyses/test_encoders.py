@@ -1,0 +1,167 @@
+"""Encoders compared on target tasks: the line Single-Task, seeds, correlations, mixtures, and their tables."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import probekit
+from probekit.adaptation.pretraining.options import PRETRAIN
+from probekit.analyses.encoders import SINGLE_TASK, encoder_scores, mixture_scores, task_correlations
+from probekit.analyses.glue import MEASURED, WNLI, glue_score
+from probekit.errors import UsageError
+from probekit.rows import make_rows
+from probekit.tables import published
+
+
+def run(task, metric, value, model, *, seed=0, **more):
+    return {
+        "analysis": "train", "task": task, "trained_on": task, "split": "dev", "model": model, "metric": metric,
+        "checkpoint": f"{model}-{task}-{seed}", "regime": "feature-extraction", "head": "max-mlp", "variant": "",
+        "n": 100, "representation": "tokens", "estimator": "", "target": "gold", "value": value,
+        "ci_low": value - 0.02, "ci_high": value + 0.02, "kept": True, "seed": seed, "step": 10,
+    } | more  # fmt: skip
+
+
+def runs(model, values, **more):
+    """Runs of an encoder with a value for each task."""
+    return [run(t, m, value, model, **more) for t, value in values.items() for m in MEASURED[t]]
+
+
+def pretraining(model, on, *, seed=0, sampling="uniform", scaling="uniform", values=None):
+    """The kept validation of a pretraining."""
+    return [
+        run(task, "accuracy", value, model, seed=seed, regime=PRETRAIN, trained_on="+".join(on), head="", split="dev",
+            headline=True, sampling=sampling, scaling=scaling, examples=100)
+        for task, value in zip(on, values or [0.5] * len(on), strict=True)
+    ]  # fmt: skip
+
+
+EVEN = dict.fromkeys(MEASURED, 0.5)
+
+
+def of(found, model, task):
+    (one,) = found[(found["model"] == model) & (found["task"] == task)].to_dict("records")
+    return one
+
+
+def test_single_task_is_the_diagonal():
+    rows = [*runs("random", EVEN), *runs("C", EVEN | {"cola": 0.7}), *runs("R", {"rte": 0.9})]
+    rows += [*pretraining("C", ["cola"]), *pretraining("R", ["rte"]), *pretraining("both", ["cola", "rte"])]
+    rows += runs("both", EVEN | {"cola": 0.1})
+    found = encoder_scores(make_rows(rows))
+    assert list(dict.fromkeys(found["model"])) == [SINGLE_TASK, "random", "C", "both"]  # R has only its own task
+    assert (of(found, SINGLE_TASK, "cola")["value"], of(found, SINGLE_TASK, "rte")["value"]) == (0.7, 0.9)
+    assert "glue" not in set(found[found["model"] == SINGLE_TASK]["task"])  # it lacks tasks
+    assert of(found, "random", "glue")["value"] == pytest.approx((8 * 0.5 + WNLI) / 9)
+    every = make_rows([*rows, *(row for t in MEASURED for row in runs(t, {t: 0.6}) + pretraining(t, [t]))])
+    whole = encoder_scores(every[~every["model"].isin(["C", "R"])])
+    assert of(whole, SINGLE_TASK, "glue")["value"] == pytest.approx((8 * 0.6 + WNLI) / 9)
+
+
+def test_the_mean_has_its_standard_deviation_over_seeds():
+    shifts = [0.0, 0.01, 0.05]
+    rows = [row for seed, x in enumerate(shifts) for row in runs("random", dict.fromkeys(EVEN, 0.5 + x), seed=seed)]
+    found = encoder_scores(make_rows([*rows, *runs("other", EVEN)]))
+    assert of(found, "random", "glue")["sd"] == pytest.approx(np.std(shifts, ddof=1) * 8 / 9)
+    assert np.isnan(of(found, "other", "glue")["sd"])
+    text = probekit.table("glue", make_rows([*rows, *runs("other", EVEN)])).to_markdown()
+    assert (
+        f"Standard deviation of the mean over seeds: random {100 * np.std(shifts, ddof=1) * 8 / 9:.1f} (3 seeds)"
+        in text
+    )
+
+
+def of_paper():
+    """The 40 encoders of Table 1 as rows."""
+    paper = published("bowman-2018/1")
+    paper = paper[(paper["split"] == "dev") & (paper["task"] != "average")]
+    names = ["task", "metric", "value", "model", "variant"]
+    return make_rows(
+        [run(t, m, x / 100, model, variant=variant) for t, m, x, model, variant in paper[names].itertuples(index=False)]
+    )
+
+
+def test_the_correlations_of_the_paper():
+    """From the rounded numbers of Table 1; the paper does not say which encoders it used."""
+    found = task_correlations(of_paper(), permutations=99, resamples=0)
+    paper = published("bowman-2018/2").replace("average", "glue")
+    theirs = {frozenset(pair): r for *pair, r in paper[["model", "task", "value"]].itertuples(index=False)}
+    off = [row.value - theirs[frozenset((row.task, row.other_task))] for row in found.itertuples()]
+    assert len(off) == 36
+    assert (found["n"] == 40).all()
+    assert np.mean(np.abs(off)) < 0.08
+    assert np.max(np.abs(off)) < 0.27  # CoLA and MNLI: .65 in the paper, .38 from its Table 1
+    sts = found[(found["task"] == "cola") & (found["other_task"] == "stsb")]["value"].item()
+    assert sts < 0  # the odd one out
+
+
+def test_correlations_are_pearson_s_over_the_means_of_seeds():
+    draw = np.random.default_rng(1)
+    values = {f"e{i}": dict(zip(MEASURED, draw.uniform(0.4, 0.6, 8), strict=True)) for i in range(9)}
+    shift = [-0.1, 0.1]
+    rows = [
+        r for m, v in values.items() for s in (0, 1) for r in runs(m, {t: x + shift[s] for t, x in v.items()}, seed=s)
+    ]
+    found = task_correlations(make_rows([*rows, *runs(SINGLE_TASK, EVEN)]), permutations=999, resamples=200)
+    table = pd.DataFrame(values).T
+    for row in found[found["other_task"] != "glue"].itertuples():
+        assert row.value == pytest.approx(stats.pearsonr(table[row.task], table[row.other_task])[0])
+        assert row.ci_low < row.value < row.ci_high
+    again = task_correlations(glue_score(make_rows(rows)), permutations=999, resamples=200)
+    pd.testing.assert_frame_equal(found, again)
+    with_mean = found[found["other_task"] == "glue"]
+    assert with_mean["p"].isna().all()
+    assert found.loc[found.index.difference(with_mean.index), "p"].notna().all()
+
+
+@pytest.mark.slow
+def test_p_is_uniform_where_tasks_are_unrelated():
+    """12 encoders, 150 simulations of 28 pairs: 4,200 p-values, clustered by simulation. Takes 3 minutes."""
+    draw, shares = np.random.default_rng(0), []
+    for _ in range(150):
+        rows = [r for i in range(12) for r in runs(f"e{i}", dict(zip(MEASURED, draw.normal(0, 0.1, 8), strict=True)))]
+        p = task_correlations(make_rows(rows), permutations=99, resamples=0)["p"].dropna()
+        shares.append(float((p <= 0.05).mean()))
+    error = np.std(shares, ddof=1) / len(shares) ** 0.5
+    assert abs(np.mean(shares) - 0.05) < 3 * error
+    assert error < 0.005
+
+
+def test_few_encoders_have_no_correlations():
+    rows = make_rows([row for i in range(4) for row in runs(f"e{i}", EVEN)])
+    with pytest.raises(UsageError, match="4 encoders with runs on the same 9 tasks; .* 5 encoders or more"):
+        task_correlations(rows)
+
+
+def test_mixtures_are_means_over_tasks_then_seeds():
+    rows = pretraining("a", ["sst2", "rte"], values=[0.8, 0.6]) + pretraining(
+        "a", ["sst2", "rte"], seed=1, values=[0.9, 0.7]
+    )
+    rows += pretraining("b", ["sst2", "rte"], sampling="power-0.75", scaling="proportional", values=[0.5, 0.5])
+    rows += pretraining("c", ["sst2"])
+    found = mixture_scores(make_rows(rows))
+    assert list(zip(found["sampling"], found["scaling"], found["value"].round(9), found["seeds"], strict=True)) == [
+        ("uniform", "uniform", 0.75, 2), ("power-0.75", "proportional", 0.5, 1),
+    ]  # fmt: skip
+    assert found["sd"].iloc[0] == pytest.approx(0.1 / 2**0.5)
+    table = probekit.table("mixtures", make_rows(rows), published="bowman-2018/5")
+    assert "| sst2, rte | uniform | 75.0 ± 7.1 |  |" in table.to_markdown()
+    assert "| *GLUE, published: sampling uniform, loss uniform* |  | *69.1* |" in table.to_markdown()
+    with pytest.raises(UsageError, match="no mixtures"):
+        mixture_scores(make_rows(pretraining("c", ["sst2"])))
+
+
+def test_tables_show_the_paper_s_numbers_beside_and_read_their_rows_again(tmp_path):
+    rows = of_paper()
+    one = probekit.table("glue", rows, published="bowman-2018/1", rows_out=tmp_path / "one.parquet").to_markdown()
+    assert "| *random, published* | *Baselines* | 16.9 | 84.3 |" in one
+    assert "| 56.3 | 68.2 |" in one
+    assert probekit.table("glue", tmp_path / "one.parquet", published="bowman-2018/1").to_markdown() == one
+    two = probekit.table("task-correlations", rows, published="bowman-2018/2", rows_out=tmp_path / "two.parquet")
+    text = two.to_markdown()
+    assert "Pearson's r over 40 encoders" in text
+    assert "| *SST-2, published* | *+0.62* |" in text
+    assert "†" in text
+    again = probekit.table("task-correlations", tmp_path / "two.parquet", published="bowman-2018/2")
+    assert again.to_markdown() == text
