@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from probekit.adaptation.data.batches import Batches
+from probekit.adaptation.data.batches import Batched, Batches
 from probekit.adaptation.mixtures import Mixture, macro_average, since_best
 from probekit.adaptation.pretraining.objectives import PretrainingObjective
 from probekit.adaptation.pretraining.options import EncoderOptions
@@ -52,21 +53,14 @@ class MixtureHistory:
     seconds: float
 
 
-@dataclass(slots=True)
-class _Turns:
-    """The batches of one objective, one after another, determined by the seed."""
-
-    batches: Batches
-    epoch: int = -1
-    order: list[list[int]] = field(default_factory=list)
-
-    def rows(self, turn: int) -> list[int]:
-        """The examples of the objective's batch number ``turn``."""
-        epoch, at = divmod(turn, len(self.batches))
-        if epoch != self.epoch:
-            self.batches.set_epoch(epoch)
-            self.epoch, self.order = epoch, list(self.batches)
-        return self.order[at]
+def _batches(data: Batched, size: int, seed: int, first: int) -> Iterator[list[int]]:
+    """The batches of an objective from number ``first`` on, in all epochs."""
+    batches = Batches(data, size, seed=seed)
+    epoch, at = divmod(first, len(batches))
+    while True:
+        batches.set_epoch(epoch)
+        yield from islice(batches, at, None)
+        epoch, at = epoch + 1, 0
 
 
 def train_mixture(
@@ -98,24 +92,20 @@ def train_mixture(
     log, first = resume(learner, optimizer, out)
     began, every = monotonic(), options.evaluate_every * len(objectives)
     drawn = mixture.draw(options.steps, options.seed)
-    turns = [_Turns(Batches(one.train, options.batch_size, seed=options.seed + i)) for i, one in enumerate(objectives)]
     taken = [int((drawn[:first] == i).sum()) for i in range(len(objectives))]
+    batches = [_batches(one.train, options.batch_size, options.seed + i, taken[i]) for i, one in enumerate(objectives)]
     losses = [torch.zeros((), device=device) for _ in objectives]
     since = [0] * len(objectives)
     rate = _rate(log, optimizer)
-    stopped = "" if first < options.steps else "the last step"
-    if log and (why := _ends(log, rate, options)):
-        stopped = why
+    stopped, scales = "", mixture.scales
     learner.train()
     for step in range(first, options.steps):
-        if stopped:
-            break
         i = int(drawn[step])
         one = objectives[i]
         torch.manual_seed((options.seed << 32) + step)  # of dropout: an interrupted training has the same in this step
-        batch = on_device(device, one.train.__getitems__(turns[i].rows(taken[i])))
-        loss = learner(**batch, module=one.module)["loss"] * mixture.scales[i]
-        loss.backward()
+        batch = on_device(device, one.train.__getitems__(next(batches[i])))
+        loss = learner(**batch, module=one.module)["loss"]
+        (loss * scales[i]).backward()
         if options.max_grad_norm:
             nn.utils.clip_grad_norm_(trained, options.max_grad_norm)
         if not torch.isfinite(loss.detach()):
@@ -147,10 +137,11 @@ def train_mixture(
         rate = _rate(log, optimizer)
         if not since_best(_macros(log)):
             save(done, log[-1])
-        stopped = _ends(log, rate, options) or ("the last step" if done == options.steps else "")
-        if not stopped:
+        if stopped := _ends(log, rate, options):
+            break
+        if done < options.steps:
             write_checkpoint(learner, optimizer, log, out, done)
-    return MixtureHistory(log, int(np.argmax(_macros(log))), stopped, monotonic() - began)
+    return MixtureHistory(log, int(np.argmax(_macros(log))), stopped or "the last step", monotonic() - began)
 
 
 def _macros(log: Sequence[dict[str, Any]]) -> list[float]:

@@ -9,7 +9,7 @@ them ``next-sentence:CORPUS`` (Devlin et al. 2019), ``contrast:CORPUS`` (in-batc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from math import exp
@@ -136,10 +136,7 @@ def make_objective(
     if kind not in OBJECTIVES:
         return _task(name, encoder, options, module)
     place.mkdir(parents=True)
-    asked = _Asked(name, _corpus(name, options), encoder, options, place, module, progress)
-    for split in asked.splits:
-        asked.count(split)
-    return OBJECTIVES[kind](asked)
+    return OBJECTIVES[kind](_Asked.of(name, encoder, options, place, module, progress))
 
 
 def source_digests(name: str, options: EncoderOptions) -> dict[str, str]:
@@ -162,7 +159,7 @@ LOADED_BY_NAME = ("skip-thought", "next-sentence", "dissent")
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A requested objective on a corpus."""
+    """A requested objective on a corpus; ``count`` is the number of rows of train and dev."""
 
     name: str
     corpus: Corpus
@@ -171,7 +168,21 @@ class _Asked:
     place: Path
     module: str
     progress: Progress
-    splits: tuple[str, str] = ("train", "dev")
+    count: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, name: str, encoder: Encoded, options: EncoderOptions, place: Path, module: str, progress: Progress
+    ) -> _Asked:
+        """Load the corpus; raises DataError if train or dev has no rows."""
+        asked = cls(name, _corpus(name, options), encoder, options, place, module, progress)
+        for split in ("train", "dev"):
+            if split not in asked.corpus.splits:
+                raise DataError(f"{asked.corpus.name} has no split {split}, which {name} needs.")
+            asked.count[split] = sum(1 for _ in asked.rows(split))
+            if not asked.count[split]:
+                raise DataError(f"{asked.corpus.name} has no examples in {split}.")
+        return asked
 
     def check(self, kind: CorpusKind) -> None:
         """Raise UsageError if the rows are of another kind."""
@@ -187,14 +198,6 @@ class _Asked:
         """The texts of one column."""
         return (row[i] for row in self.rows(split))
 
-    def count(self, split: str) -> int:
-        """The number of rows; raises DataError if there are none."""
-        if split not in self.corpus.splits:
-            raise DataError(f"{self.corpus.name} has no split {split}, which {self.name} needs.")
-        if not (found := sum(1 for _ in self.rows(split))):
-            raise DataError(f"{self.corpus.name} has no examples in {split}.")
-        return found
-
     def read(self, *columns: int) -> dict[str, list[Sequences]]:
         """Columns of train and dev as the encoder reads them; words of characters have one index in all."""
         types = Types()
@@ -202,11 +205,11 @@ class _Asked:
             split: [
                 tokenized(
                     self.column(split, i), self.encoder.reader, self.place / f"{split}{i}", types=types,
-                    total=self.count(split), progress=self.progress,
+                    total=self.count[split], progress=self.progress,
                 )
                 for i in columns
             ]
-            for split in self.splits
+            for split in self.count
         }  # fmt: skip
 
     def check_known(self, ids: np.ndarray) -> None:
@@ -222,7 +225,7 @@ class _Asked:
     ) -> PretrainingObjective:
         """The objective, with what a card says of it."""
         train, dev = data
-        about |= {"corpus": self.corpus.name}
+        about |= {"corpus": self.corpus.name, "truncated": [part.truncated for part in data]}
         scored = partial(score, data=dev, module=self.module)
         return PretrainingObjective(self.name, head, train, dev, metric(main), scored, about, self.module)
 
@@ -362,7 +365,7 @@ def _task(name: str, encoder: Encoded, options: EncoderOptions, module: str) -> 
     first, second = (TextData(task, part, encoder.reader, apart=apart) for part in (train, dev))
     checked = supervised.Objective(spec, head, first, second, module=module)
     checked.check_labels()
-    about = {"labels": list(spec.label_names)}
+    about = {"labels": list(spec.label_names), "truncated": [first.truncated, second.truncated]}
     score = partial(_metrics, data=second, task=spec, module=module)
     return PretrainingObjective(name, head.build(spec), first, second, checked.metric, score, about, module)
 

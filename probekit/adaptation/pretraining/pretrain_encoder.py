@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,15 +16,26 @@ from probekit.adaptation.mixtures import Mixture
 from probekit.adaptation.pretraining.mixture_loop import MixtureHistory, train_mixture
 from probekit.adaptation.pretraining.objectives import Encoded, PretrainingObjective, make_objective, source_digests
 from probekit.adaptation.pretraining.options import PRETRAIN, EncoderOptions
-from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, save_folder, write_card
+from probekit.adaptation.runs.folder import (
+    RESUME,
+    ROWS,
+    begin,
+    kept,
+    locked_run,
+    publish,
+    read_card,
+    save_folder,
+    write_card,
+)
 from probekit.adaptation.runs.run import Run, open_run
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.trainer import own_randomness
 from probekit.errors import NonFiniteError, UsageError
+from probekit.files import remove
 from probekit.metrics import METRICS
 from probekit.models.find import resolve_model
-from probekit.models.identity import RUN_FORMAT, identify
+from probekit.models.identity import CARD, RUN_FORMAT, identify
 from probekit.models.loading import text_reader
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.models.transformers.stock import quiet_transformers
@@ -105,49 +115,56 @@ def pretrain_encoder(
     folder, source = Path(out), resolve_model(model)
     digests = [source_digests(name, options) for name in names]
     identity = json.loads(json.dumps({"model": identify(model), "on": names, "data": digests, **options.numbers()}))
-    with locked_run(folder), own_randomness(options.seed), quiet_transformers(), _scratch() as place:
+    with locked_run(folder), own_randomness(options.seed), quiet_transformers():
         done = begin(folder, identity, overwrite=options.overwrite)
         if done is not None:
             return open_run(folder, done)
-        encoder = encoder_of(source)
-        encoded = Encoded(encoder, text_reader(source, encoder.config, options.max_length))
-        objectives = [
-            make_objective(
-                name, encoded, options, place / str(i), module=f"head{i}" if i else "head", progress=progress
-            )
-            for i, name in enumerate(names)
-        ]  # fmt: skip
-        mixture = Mixture(tuple(len(one.train) for one in objectives), options.sampling, options.scaling)
-        options = _on_device(options)
-        others: dict[str, Any] = {one.module: one.head for one in objectives[1:]}
-        learner = FineTuning(encoder, objectives[0].head, **others)
-        learner.to(options.device)
-        if options.device == "cpu" and onednn_available(torch.float32):
-            train_with_onednn(learner)
-        card = _card(folder, options, identity, recipe, mixture, objectives)
-        write_card(folder, card)
+        options = replace(options, device=resolve_device(options.device))
+        card = _card(folder, options, identity, recipe)
+        with _text(folder, card) as place:
+            encoder = encoder_of(source)
+            encoded = Encoded(encoder, text_reader(source, encoder.config, options.max_length))
+            objectives = [
+                make_objective(
+                    name, encoded, options, place / str(i), module=f"head{i}" if i else "head", progress=progress
+                )
+                for i, name in enumerate(names)
+            ]  # fmt: skip
+            mixture = Mixture(tuple(len(one.train) for one in objectives), options.sampling, options.scaling)
+            card |= _of_mixture(objectives, mixture)
+            write_card(folder, card)
+            others: dict[str, Any] = {one.module: one.head for one in objectives[1:]}
+            learner = FineTuning(encoder, objectives[0].head, **others).to(options.device)
+            if options.device == "cpu" and onednn_available(torch.float32):
+                train_with_onednn(learner)
 
-        def save(step: int, entry: Mapping[str, Any]) -> None:
-            state = {"step": step, "metrics": _metrics(entry, objectives), "complete": True}
-            save_folder(kept(folder), learner.state_dict(), card | state, source)
+            def save(step: int, entry: Mapping[str, Any]) -> None:
+                state = {"step": step, "metrics": _metrics(entry, objectives), "complete": True}
+                save_folder(kept(folder), learner.state_dict(), card | state, source)
 
-        try:
-            history = train_mixture(learner, objectives, mixture, save, options, folder, progress)
-        except NonFiniteError as error:
-            write_card(folder, card | {"failed": str(error)})
-            raise
+            try:
+                history = train_mixture(learner, objectives, mixture, save, options, folder, progress)
+            except NonFiniteError as error:
+                write_card(folder, card | {"failed": str(error)})
+                raise
         return _finish(folder, card, history, objectives, recipe)
 
 
-def _on_device(options: EncoderOptions) -> EncoderOptions:
-    return replace(options, device=resolve_device(options.device))
-
-
 @contextmanager
-def _scratch() -> Iterator[Path]:
-    """A folder for tokenised text, removed in the end."""
-    with TemporaryDirectory(prefix="probekit-text-") as place:
-        yield Path(place)
+def _text(folder: Path, card: Mapping[str, Any]) -> Iterator[Path]:
+    """A folder for tokenised text in that of the run, removed in the end; a card marks the run, if it is new."""
+    place, new = folder / RESUME / "text", not (folder / CARD).exists()
+    if new:
+        write_card(folder, card)
+    remove(place)
+    try:
+        yield place
+    finally:
+        remove(place)
+        if new and not any((folder / RESUME).glob("*")) and "objectives" not in read_card(folder):
+            (folder / CARD).unlink()  # nothing was trained, because its data cannot be read
+        with suppress(OSError):
+            (folder / RESUME).rmdir()
 
 
 def _metrics(entry: Mapping[str, Any], objectives: Sequence[PretrainingObjective]) -> dict[str, float]:
@@ -156,12 +173,9 @@ def _metrics(entry: Mapping[str, Any], objectives: Sequence[PretrainingObjective
     return main | {MACRO: entry["macro"]}
 
 
-def _card(
-    out: Path, options: EncoderOptions, identity: Mapping[str, Any], recipe: Recipe, mixture: Mixture,
-    objectives: Sequence[PretrainingObjective],
-) -> dict[str, Any]:  # fmt: skip
+def _card(out: Path, options: EncoderOptions, identity: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """The card of a new run."""
     name = options.run_name or out.resolve().name
-    shares = zip(objectives, mixture.probabilities, mixture.scales, strict=True)
     return {
         "format": RUN_FORMAT,
         "run": name,
@@ -176,14 +190,6 @@ def _card(
         "head": {"head": "+".join(identity["on"]), "pooling": None},
         "layers": [],
         "encoder": identity["model"],
-        "objectives": [
-            {
-                "objective": one.name, "metric": one.metric.name, "examples": [len(one.train), len(one.dev)],
-                "probability": float(share), "scale": float(scale), **one.about,
-            }
-            for one, share, scale in shares
-        ],
-        "examples": [sum(len(one.train) for one in objectives), sum(len(one.dev) for one in objectives)],
         "seeds": {"seed": options.seed, "data_seed": options.data_seed},
         "identity": identity,
         "recipe": recipe.to_json(),
@@ -192,6 +198,20 @@ def _card(
         "threads": torch.get_num_threads(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
+
+
+def _of_mixture(objectives: Sequence[PretrainingObjective], mixture: Mixture) -> dict[str, Any]:
+    """What the card says of the objectives."""
+    shares = zip(objectives, mixture.probabilities, mixture.scales, strict=True)
+    described = [
+        {
+            "objective": one.name, "metric": one.metric.name, "examples": [len(one.train), len(one.dev)],
+            "probability": float(share), "scale": float(scale), **one.about,
+        }
+        for one, share, scale in shares
+    ]  # fmt: skip
+    sizes = [sum(len(one.train) for one in objectives), sum(len(one.dev) for one in objectives)]
+    return {"objectives": described, "examples": sizes}
 
 
 def _finish(

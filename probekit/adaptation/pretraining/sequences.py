@@ -243,6 +243,11 @@ class SequenceData:
     def __len__(self) -> int:
         return len(self.length)
 
+    @property
+    def truncated(self) -> int:
+        """Number of truncated texts, with targets."""
+        return sum(part.truncated for part in (self.first, self.second, self.targets) if part is not None)
+
     def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
         batch = {"first": self.first.inputs(rows, self.characters)}
         if self.second is not None:
