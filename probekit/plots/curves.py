@@ -21,7 +21,7 @@ __all__ = ["CURVE", "RANDOM", "CurveStyles", "curves", "of_analyses", "plot_rows
 
 CURVE = ("model", "run", "step", "representation", "method", "target", "split", "seed")
 """The columns of :func:`plot_rows` that distinguish curves of one task."""
-REGIMES = {"fine-tune": "fine-tuned", "feature-extraction": "feature-extraction"}
+REGIMES = {"fine-tune": "fine-tuned", "feature-extraction": "feature-extraction", "pretrain": "pretrained"}
 RANDOM = "random weights"
 
 
