@@ -18,7 +18,7 @@ from probekit.adaptation.data.batches import Batches
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.mixtures import Mixture
 from probekit.adaptation.pretraining.mixture_loop import _ends, _rate
-from probekit.adaptation.pretraining.objectives import Encoded, make_objective
+from probekit.adaptation.pretraining.objectives import Encoded, _Asked, make_objective
 from probekit.adaptation.pretraining.options import EncoderOptions
 from probekit.adaptation.pretraining.sequences import UNKNOWN, Outputs, Types
 from probekit.cli import main
@@ -26,6 +26,7 @@ from probekit.errors import DataError, NonFiniteError, UsageError
 from probekit.models import load_encoder
 from probekit.models.loading import text_reader
 from probekit.models.new import new_encoder
+from probekit.runtime import no_progress
 
 WORDS = ("cat", "dog", "man", "bird", "sees", "likes", "hears", "tree", "house", "river", "old", "small")
 BILSTM = {
@@ -309,3 +310,15 @@ def test_a_transformer_is_an_encoder_too(place, tiny_bert):
     assert AutoModel.from_pretrained(run.path).config.model_type == "bert"
     with pytest.raises(UsageError, match="both sides"):
         probekit.pretrain_encoder(tiny_bert, "language-model:books.txt", place / "no", data_dir=place, **QUICK)
+
+
+def test_a_limit_draws_rows_at_random_in_their_order(place):
+    options = EncoderOptions(limit=50, dev_limit=3, data_dir=place)
+    first, again = (_Asked.of("denoise:books.txt", None, options, place, "head", no_progress) for _ in range(2))
+    texts = list(first.column("train", 0))
+    assert texts == list(again.column("train", 0))
+    every = [row[0] for row in first.whole("train")]
+    place_of = [every.index(text) for text in dict.fromkeys(texts)]
+    assert place_of == sorted(place_of)
+    assert (len(texts), len(list(first.rows("dev")))) == (50, 3)
+    assert place_of[-1] > 250  # not the first ones

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,7 +158,7 @@ LOADED_BY_NAME = ("skip-thought", "next-sentence", "dissent")
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A requested objective on a corpus; ``count`` is the number of rows of train and dev."""
+    """A requested objective on a corpus; ``kept`` are the numbers of the rows of train and dev that are used."""
 
     name: str
     corpus: Corpus
@@ -168,7 +167,7 @@ class _Asked:
     place: Path
     module: str
     progress: Progress
-    count: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -179,9 +178,12 @@ class _Asked:
         for split in ("train", "dev"):
             if split not in asked.corpus.splits:
                 raise DataError(f"{asked.corpus.name} has no split {split}, which {name} needs.")
-            asked.count[split] = sum(1 for _ in asked.rows(split))
-            if not asked.count[split]:
+            count = sum(1 for _ in asked.whole(split))
+            if not count:
                 raise DataError(f"{asked.corpus.name} has no examples in {split}.")
+            limit = min(count, (options.limit if split == "train" else options.dev_limit) or count)
+            draw = np.random.default_rng((options.data_seed, split == "dev"))
+            asked.kept[split] = np.sort(draw.choice(count, limit, replace=False, shuffle=False))
         return asked
 
     def check(self, kind: CorpusKind) -> None:
@@ -189,10 +191,18 @@ class _Asked:
         if self.corpus.kind is not kind:
             raise UsageError(f"{self.name} needs a corpus of {kind}; {self.corpus.name} has {self.corpus.kind}.")
 
+    def whole(self, split: str) -> Iterator[Row]:
+        """The rows of a split without those that have an empty part."""
+        return (row for row in self.corpus.splits[split]() if all(row))
+
     def rows(self, split: str) -> Iterator[Row]:
-        """The rows of a split without those that have an empty part; the first ones if there is a limit."""
-        limit = self.options.limit if split == "train" else self.options.dev_limit
-        return islice((row for row in self.corpus.splits[split]() if all(row)), limit)
+        """The rows that are used, drawn at random if there is a limit, in their order."""
+        kept = iter(self.kept[split].tolist())
+        following = next(kept, None)
+        for i, row in enumerate(self.whole(split)):
+            if i == following:
+                yield row
+                following = next(kept, None)
 
     def column(self, split: str, i: int) -> Iterator[str]:
         """The texts of one column."""
@@ -205,11 +215,11 @@ class _Asked:
             split: [
                 tokenized(
                     self.column(split, i), self.encoder.reader, self.place / f"{split}{i}", types=types,
-                    total=self.count[split], progress=self.progress,
+                    total=len(self.kept[split]), progress=self.progress,
                 )
                 for i in columns
             ]
-            for split in self.count
+            for split in self.kept
         }  # fmt: skip
 
     def check_known(self, ids: np.ndarray) -> None:
