@@ -16,6 +16,9 @@ last step, without the first epoch, and of all rounds the shortest; input is the
 floor, of the linear heads and the CRF, is one copy of the vectors that an epoch reads, and 6 operations a weight of the
 head for each of them, at the speed at which this machine copies and multiplies.
 
+The two task models of Bowman et al. (2018) read their BiLSTM of two layers of 1,024 cells a direction; it has no other
+form, so "prepacked" is left out.
+
 The losses of BCN and ESIM are the same for some steps, to the last bit; then rounding grows from step to step, as it
 does between the two encoders, too.
 """
@@ -39,7 +42,7 @@ import torch
 from cache import SHARED, Goal, show_goals, table
 from measures import memory
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 from transformers.utils import logging
 
 from probekit import ActivationCache, cache_activations
@@ -50,6 +53,8 @@ from probekit.adaptation.training.feature_extraction import prepare_feature_extr
 from probekit.adaptation.training.learners import FeatureExtraction, Inputs
 from probekit.adaptation.training.trainer import fit, own_randomness
 from probekit.models.loading import text_reader
+from probekit.models.new import new_encoder
+from probekit.models.transformers import stock
 from probekit.models.transformers.onednn import PrepackedLinear, onednn_available, prepack
 from probekit.tasks import Example, Split, Task, TaskKind, load_task
 
@@ -69,6 +74,13 @@ class Case:
     grammar: str
     pooled: bool = False
     goal: bool = False
+    bilstm: bool = False
+    hidden_size: int | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether the sentences of pairs are encoded separately."""
+        return self.head in ("esim", "attention-max-mlp")
 
 
 CASES = [
@@ -78,6 +90,8 @@ CASES = [
     Case("bilstm-crf", "bilstm-crf", "wnut17", "wnut17", "chunks"),
     Case("bcn", "bcn", "sst2", "sst2", "sentiment"),
     Case("esim", "esim", "mrpc", "mrpc", "paraphrase"),
+    Case("max-mlp, BiLSTM", "max-mlp", "sst2", "sst2", "sentiment", goal=True, bilstm=True, hidden_size=256),
+    Case("attention-max-mlp, BiLSTM", "attention-max-mlp", "mrpc", "mrpc", "paraphrase", bilstm=True, hidden_size=512),
 ]
 
 
@@ -100,7 +114,7 @@ class Job:
         return chunks() if self.case.grammar == "chunks" else load_task(f"grammar:{self.case.grammar}")
 
     def cache(self, split: str) -> Path:
-        pairs = "separate" if self.case.head == "esim" else "joint"
+        pairs = ("separate" if self.case.apart else "joint") + ("-bilstm" if self.case.bilstm else "")
         return Path(self.work) / f"{self.task().name.replace(':', '-')}.{split}.{pairs}.{self.case.pooled}.h5"
 
     def limit(self, split: str) -> int:
@@ -131,7 +145,10 @@ class Frozen(FeatureExtraction):
     def states(self, inputs: Inputs) -> States:
         own = {k: v for k, v in inputs.items() if k in ("input_ids", "attention_mask", "token_type_ids")}
         with torch.no_grad():
-            hidden = torch.stack(self.frozen[0](**own, output_hidden_states=True).hidden_states)
+            if self.frozen[0].config.model_type == "bilstm":
+                hidden = self.frozen[0](**own).last_hidden_state[None]
+            else:
+                hidden = torch.stack(self.frozen[0](**own, output_hidden_states=True).hidden_states)
         mask = inputs["attention_mask"] > 0
         return States(self.mix(hidden, mask), mask, inputs["special"], inputs.get("words"))
 
@@ -168,7 +185,7 @@ def here(job: Job) -> dict[str, Any]:
     with ActivationCache(job.cache("train")) as train, ActivationCache(job.cache("dev")) as dev, own_randomness(0):
         options = TrainOptions(
             regime=Regime.FEATURE_EXTRACTION, head=job.case.head, epochs=job.epochs, learning_rate=1e-3,
-            batch_size=job.batch_size, device="cpu",
+            batch_size=job.batch_size, device="cpu", hidden_size=job.case.hidden_size,
         )  # fmt: skip
         training = prepare_feature_extraction(train, dev, options)
         (objective,) = training.objectives
@@ -177,19 +194,17 @@ def here(job: Job) -> dict[str, Any]:
         vectors = float(np.sum(objective.train.length))
         floor = {"bytes": objective.train.nbytes * len(objective.train), "flops": 6.0 * weights * vectors}
         if job.side != "cache" or job.case.pooled:
-            reader = text_reader(Path(job.model), AutoConfig.from_pretrained(job.model), None)
+            model = stock.load_model(Path(job.model))
+            reader = text_reader(Path(job.model), model.config, None)
             task = job.task()
-            texts = [
-                TextData(task, task.split(s).sample(job.limit(s)), reader, apart=job.case.head == "esim")
-                for s in splits
-            ]
+            texts = [TextData(task, task.split(s).sample(job.limit(s)), reader, apart=job.case.apart) for s in splits]
             for ours, text in zip(data, texts, strict=True):
                 if job.case.pooled:
                     ours.length = text.length  # so that both sides group their batches in the same way
                 assert np.array_equal(ours.length, text.length)
                 text.order = ours.order
             if job.side != "cache":
-                encoder = AutoModel.from_pretrained(job.model)
+                encoder = model if job.case.bilstm else AutoModel.from_pretrained(job.model)
                 if job.side == "prepacked":
                     prepack(encoder)
                 learner, data = Frozen(encoder, learner), list(texts)
@@ -230,10 +245,18 @@ def apart(job: Job) -> dict[str, Any]:
 def fill(job: Job) -> None:
     """Make the caches of a case where they are not there yet."""
     how: dict[str, Any] = {"pooling": ["mean"]} if job.case.pooled else {"pooling": [], "tokens": True}
-    pairs = "separate" if job.case.head == "esim" else "joint"
+    pairs = "separate" if job.case.apart else "auto" if job.case.bilstm else "joint"
     for split in ("train", "dev"):
         limit = job.limit(split)
         cache_activations(job.model, job.task(), split, limit=limit, out=job.cache(split), pairs=pairs, **how).close()
+
+
+def bilstm(work: Path, tokenizer: str) -> Path:
+    """The encoder of Bowman et al. (2018) with random weights, which reads the pieces of a tokenizer."""
+    folder = work / "bilstm"
+    if not folder.exists():
+        new_encoder({"model_type": "bilstm", "input": "pieces"}, folder, tokenizer=tokenizer)
+    return folder
 
 
 def machine() -> dict[str, float]:
@@ -355,8 +378,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="probekit-benchmark-", dir=args.work) as work:
         data = None if args.grammar else str(args.data_dir)
         for case in chosen:
-            job = Job(case, "cache", args.model, work, data, rows, epochs, args.batch_size)
-            found[case] = measure(job, list(SIDES), rounds)
+            model = str(bilstm(Path(work), args.model)) if case.bilstm else args.model
+            job = Job(case, "cache", model, work, data, rows, epochs, args.batch_size)
+            found[case] = measure(job, [side for side in SIDES if side != "prepacked" or not case.bilstm], rounds)
             shown += rows_of(case, found[case], machine())
     print(f"up to {rows:,} examples, batches of {args.batch_size}, {args.threads} threads; input: share of CPU time.")
     print("\n" + table(shown))
