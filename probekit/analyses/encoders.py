@@ -11,6 +11,7 @@ import numpy as np
 from probekit.adaptation.options import Regime
 from probekit.adaptation.pretraining.options import PRETRAIN
 from probekit.analyses.glue import ENCODER, GLUE, SCORE, glue_score
+from probekit.analyses.regimes import by_seeds
 from probekit.errors import UsageError
 from probekit.rows import make_rows
 from probekit.statistics.correlation import caution, relation
@@ -18,10 +19,11 @@ from probekit.statistics.correlation import caution, relation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SINGLE_TASK", "encoder_scores", "mixture_scores", "task_correlations"]
+__all__ = ["SINGLE_TASK", "diagnostic_scores", "encoder_scores", "mixture_scores", "task_correlations"]
 
 SINGLE_TASK = "Single-Task"
 """The encoder that is pretrained, for each task, on this task."""
+DIAGNOSTIC = ("glue-diagnostic", "ax-b")
 LEAST = 5
 """Encoders without which no correlation is computed."""
 
@@ -131,6 +133,36 @@ def task_correlations(
                      "p": p, "exact": found.exact}
         )  # fmt: skip
     return make_rows(records)
+
+
+def diagnostic_scores(rows: pd.DataFrame) -> pd.DataFrame:
+    """Results on a diagnostic set by category, for each encoder (Bowman et al., Table 6): means over seeds.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Rows of :func:`probekit.evaluate` with ``by_domain`` on ``ax-b`` or ``glue-diagnostic``.
+
+    Returns
+    -------
+    DataFrame
+        For each encoder a row for the whole set and for each of its categories (``task`` "ax-b:logic"), with the
+        interval over examples, ``sd`` over seeds, and ``seeds``.
+
+    Raises
+    ------
+    UsageError
+        If there are no evaluations on a diagnostic set.
+    """
+    of_set = rows["task"].str.partition(":")[0].isin(DIAGNOSTIC) & (rows["analysis"] == "evaluate")
+    headline = rows["headline"].fillna(value=False).astype(bool) if "headline" in rows else of_set & False
+    found = list(by_seeds(rows[of_set & headline & (rows["estimator"] == "")]))
+    if not found:
+        raise UsageError(
+            "the rows contain no results on a diagnostic set; give those of probekit evaluate RUN --task ax-b "
+            "--by-domain."
+        )
+    return make_rows([row | {"analysis": "diagnostic"} for row in found])
 
 
 def mixture_scores(rows: pd.DataFrame) -> pd.DataFrame:

@@ -40,6 +40,8 @@ def table(
 
     mixtures: results of mixtures of tasks in pretraining, by sampling and loss scaling.
 
+    diagnostic: results on a diagnostic set by category, from probekit evaluate RUN --task ax-b --by-domain.
+
     Examples:
 
         probekit table regimes 'runs/*/rows.parquet' guidelines.parquet --published peters-2019/2
@@ -53,7 +55,7 @@ def table(
     Parameters
     ----------
     kind
-        regimes, domains, glue, task-correlations or mixtures.
+        regimes, domains, glue, task-correlations, mixtures or diagnostic.
     first
         Rows (.parquet, .csv), or a quoted pattern that matches several files; also the rows of a table (--rows-out).
     rows

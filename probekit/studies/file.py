@@ -111,13 +111,14 @@ def _check_training(study: Study, path: Path) -> None:
         for regime in block.regimes:
             options = arguments_of("train", block.of_regime(regime))
             try:
-                check_names(set(options) - {"layers"})
+                check_names(set(options) - {"layers", "max_length"})
                 check_arguments("train", {**options, "regime": regime})
             except UsageError as error:
                 raise DataError(f"train.{i}: {error}", file=path) from error
 
 
 FUNCTION = {
+    "evaluate": "evaluate",
     "probe": "probe",
     "mi": "mi",
     "compare": "compare",

@@ -15,7 +15,7 @@ from probekit.studies.sections.names import Plan
 from probekit.studies.sections.outputs import domain_steps, figure_step, report_step, table_step
 from probekit.studies.sections.pretraining import pretraining_steps
 from probekit.studies.sections.similarity import similarity_steps
-from probekit.studies.sections.training import guidelines_steps, training_steps
+from probekit.studies.sections.training import evaluation_steps, guidelines_steps, training_steps
 from probekit.studies.sources import Sources
 from probekit.studies.steps import Inside, Step
 
@@ -48,6 +48,7 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
         [
             *(step for block in study.pretrain for step in pretraining_steps(plan, block)),
             *(step for block in study.train for step in training_steps(plan, block)),
+            *(step for evaluated in study.evaluate for step in evaluation_steps(plan, evaluated)),
             *(step for block in layered for step in layer_steps(plan, block)),
             *(step for block in study.similarity for step in similarity_steps(plan, block, "similarity")),
             *(step for block in study.movement for step in similarity_steps(plan, block, "movement")),

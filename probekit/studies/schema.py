@@ -15,6 +15,7 @@ from probekit.tables.options import Kind
 __all__ = [
     "Compare",
     "Domains",
+    "Evaluate",
     "Figure",
     "Information",
     "Pretrain",
@@ -111,6 +112,18 @@ class Train(Section):
     def of_regime(self, regime: Regime) -> Options:
         """The options of one regime."""
         return self.options | (self.fine_tune if regime is Regime.FINE_TUNE else self.feature_extraction)
+
+
+class Evaluate(Section):
+    """Evaluations of the runs on one task on another one with the same labels, with options of ``probekit evaluate``.
+
+    of : the task of the runs, such as mnli, which [[train]] must have
+    """
+
+    task: str
+    of: str
+    split: str = "test"
+    options: Given = {}
 
 
 class _Layers(Section):
@@ -230,6 +243,7 @@ class Study(Section):
     data: dict[str, str] = {}
     pretrain: list[Pretrain] = []
     train: list[Train] = []
+    evaluate: list[Evaluate] = []
     probe: list[Probe] = []
     mi: list[Information] = []
     compare: list[Compare] = []

@@ -28,7 +28,7 @@ __all__ = ["ModelSize", "Sources", "configured_size"]
 
 
 log = logging.getLogger(__name__)
-SEQUENTIAL = 4.0
+SEQUENTIAL = 2.0
 """A weight of an LSTM, which reads one word after another, takes as long as this many of a transformer."""
 
 

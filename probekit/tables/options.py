@@ -7,7 +7,7 @@ from probekit.recipe import option
 
 __all__ = ["Kind", "TableOptions"]
 
-Kind = Literal["regimes", "domains", "glue", "task-correlations", "mixtures"]
+Kind = Literal["regimes", "domains", "glue", "task-correlations", "mixtures", "diagnostic"]
 """The kinds of table."""
 
 
@@ -16,5 +16,5 @@ class TableOptions:
     """Numbers beside ours."""
 
     published: str | None = option(
-        None, "Published numbers to show as well: peters-2019/2 to peters-2019/6, or bowman-2018/1, 2, 4 or 5."
+        None, "Published numbers to show as well: peters-2019/2 to peters-2019/6, or bowman-2018/1, 2, 4, 5 or 6."
     )

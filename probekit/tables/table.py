@@ -16,6 +16,7 @@ from probekit.public import public
 from probekit.recipe import Read, Recipe, current
 from probekit.rows import as_rows, write_rows
 from probekit.rows.card import make_card
+from probekit.tables.diagnostic import diagnostic_table
 from probekit.tables.domains import domain_table
 from probekit.tables.glue import correlation_table, glue_table
 from probekit.tables.grid import SUFFIXES, WRITERS, Format, Grid, markdown
@@ -34,6 +35,7 @@ STUDIES = {
     "glue": "probekit.analyses.encoders:encoder_scores",
     "task-correlations": "probekit.analyses.encoders:task_correlations",
     "mixtures": "probekit.analyses.encoders:mixture_scores",
+    "diagnostic": "probekit.analyses.encoders:diagnostic_scores",
 }
 """The function that computes the rows of each kind. This package only renders: functions are looked up when used."""
 TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
@@ -42,6 +44,7 @@ TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
     "glue": glue_table,
     "task-correlations": correlation_table,
     "mixtures": mixture_table,
+    "diagnostic": diagnostic_table,
 }
 """The function that renders the rows of each kind."""
 SHOWN = {
@@ -50,6 +53,7 @@ SHOWN = {
     "glue": ["glue"],
     "task-correlations": ["task-correlations"],
     "mixtures": ["mixtures"],
+    "diagnostic": ["diagnostic"],
 }
 """The analyses of the rows that each kind shows, which ``rows_out`` writes."""
 BESIDE = {
@@ -58,6 +62,7 @@ BESIDE = {
     "glue": ("bowman-2018/1",),
     "task-correlations": ("bowman-2018/2",),
     "mixtures": ("bowman-2018/4", "bowman-2018/5"),
+    "diagnostic": ("bowman-2018/6",),
 }
 """The published numbers that each kind can show, by their beginning."""
 TABLE_FILE = FileKind("a table as probekit wrote it", is_sealed)
@@ -127,7 +132,8 @@ def table(
         includes those of :func:`probekit.guidelines`). "domains": the same by domain of a task, the divergence of each
         domain from corpora, their correlation, and transfer from domain to domain. "glue": the GLUE tasks of each
         encoder and their mean. "task-correlations": correlations between the tasks over these encoders. "mixtures":
-        results of mixtures in pretraining, by sampling and loss scaling.
+        results of mixtures in pretraining, by sampling and loss scaling. "diagnostic": results on a diagnostic set by
+        category.
     *rows : DataFrame, Result or path
         Rows of trainings, evaluations, guidelines and domains; or only the rows that ``rows_out`` saved.
     out : path, optional
@@ -135,7 +141,7 @@ def table(
     rows_out : path, optional
         File for the rows that the table shows: .parquet or .csv, with an evidence card.
     options : TableOptions
-        ``published``: "peters-2019/2" to "peters-2019/6", or "bowman-2018/1" to "bowman-2018/5".
+        ``published``: "peters-2019/2" to "peters-2019/6", or "bowman-2018/1" to "bowman-2018/6".
 
     Returns
     -------

@@ -7,7 +7,7 @@ from scipy import stats
 
 import probekit
 from probekit.adaptation.pretraining.options import PRETRAIN
-from probekit.analyses.encoders import SINGLE_TASK, encoder_scores, mixture_scores, task_correlations
+from probekit.analyses.encoders import SINGLE_TASK, diagnostic_scores, encoder_scores, mixture_scores, task_correlations
 from probekit.analyses.glue import MEASURED, WNLI, glue_score
 from probekit.errors import UsageError
 from probekit.rows import make_rows
@@ -150,6 +150,23 @@ def test_mixtures_are_means_over_tasks_then_seeds():
     assert "| *GLUE, published: sampling uniform, loss uniform* |  | *69.1* |" in table.to_markdown()
     with pytest.raises(UsageError, match="no mixtures"):
         mixture_scores(make_rows(pretraining("c", ["sst2"])))
+
+
+def test_a_diagnostic_set_by_category():
+    of = {"analysis": "evaluate", "trained_on": "mnli", "split": "test", "headline": True}
+    values = (("ax-b", 0.1), ("ax-b:logic", 0.2))
+    rows = [run(t, "matthews", x + 0.1 * s, "random", seed=s, **of) for t, x in values for s in (0, 1)]
+    found = diagnostic_scores(make_rows([*rows, run("mnli", "accuracy", 0.5, "random", headline=True)]))
+    assert list(zip(found["task"], found["value"].round(9), found["seeds"], strict=True)) == [
+        ("ax-b", 0.15, 2), ("ax-b:logic", 0.25, 2),
+    ]  # fmt: skip
+    text = probekit.table("diagnostic", make_rows(rows), published="bowman-2018/6").to_markdown()
+    assert "| model (× 100) | all | logic |" in text
+    assert "| random | 15.0 [13.0, 17.0] | 25.0 [23.0, 27.0] |" in text
+    assert "| *random, published* |  | 12.5 |" in text
+    assert "not comparable with R3" in text
+    with pytest.raises(UsageError, match="no results on a diagnostic set"):
+        diagnostic_scores(make_rows([run("mnli", "accuracy", 0.5, "random", headline=True)]))
 
 
 def test_tables_show_the_paper_s_numbers_beside_and_read_their_rows_again(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tiny_elmo import tiny_elmo
 
@@ -44,8 +46,54 @@ def data(tmp_path_factory):
     for part in ("train", "dev_matched"):
         write(root / f"mnli/{part}.tsv", "genre\tsentence1\tsentence2\tgold_label",
               *[f"{genre}\t{PAIR}\tneutral" for genre in genres for _ in range(3)])  # fmt: skip
+    for split in ("train", "dev"):
+        write(root / f"qqp/{split}.tsv", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+              *[f"{i}\t1{i}\t2{i}\t{split} {i} {PAIR}\t{i % 2}" for i in range(6)])  # fmt: skip
+        for task, labels, head in (
+            ("qnli", ("entailment", "not_entailment"), "index\tquestion\tsentence\tlabel"),
+            ("rte", ("entailment", "not_entailment"), "index\tsentence1\tsentence2\tlabel"),
+            ("wnli", ("0", "1"), "index\tsentence1\tsentence2\tlabel"),
+        ):
+            lines = [f"{i}\t{split} {i} {PAIR}\t{labels[i % 2]}" for i in range(6)]
+            write(root / f"{task}/{split}.tsv", head, *lines)
     write(root / "novels/one.txt", "once upon a time")
+    corpora(root)
     return root
+
+
+def corpora(root):
+    """The corpora of Bowman et al. (2018) in their layouts, and the stand-ins, with a few sentences each."""
+    article = ["", " = Cats = ", "", " The cat sat . It ran because it saw the dog . "]
+    for size in ("2", "103"):
+        for split in ("train", "valid", "test"):
+            write(root / f"wikitext-{size}/wiki.{split}.tokens", *article * 3)
+    for kind, name in (
+        ("training", "news.en-00001-of-00100"), ("heldout", "news.en.heldout-00000-of-00050"),
+        ("heldout", "news.en.heldout-00001-of-00050"),
+    ):  # fmt: skip
+        place = root / "1-billion-word" / f"{kind}-monolingual.tokenized.shuffled" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write(place, "The cat sat .", "The dog ran .")
+    for name, other, parts in (
+        ("wmt14_en_de", "de", ("train", "newstest2013", "newstest2014")),
+        ("wmt17_en_ru", "ru", ("train", "newstest2016", "newstest2017")),
+        ("multi30k_en_de", "de", ("train", "val", "test_2016_flickr")),
+    ):
+        for part in parts:
+            for language in ("en", other):
+                write(root / f"{name}/{part}.{language}", "the cat sat", "the dog ran")
+    for split in ("train", "val", "test"):
+        write(root / f"reddit/{split}.csv", *[f"{i}\t{i}\tthe cat {i}\tthe dog {i}" for i in range(4)])
+    write(root / "twitter/TwitterConvCorpus.txt", *["the cat sat", "the dog ran", ""] * 30)
+    for split in ("train", "dev", "test"):
+        write(root / f"dissent/{split}.tsv", "sentence1\tsentence2\tmarker", "it ran\tit saw\tbecause", "a\tb\tbut")
+    write(root / "text_books/sentences_four_books.txt", *["the cat sat .", "the dog ran ."] * 30)
+    pair = {"sentence1": "the cat sat", "sentence2": "the cat ran", "label": "entailment", "logic": "Negation"}
+    write(root / "glue_diagnostic/superglue_AX-b.jsonl", *[json.dumps(pair | {"idx": str(i)}) for i in range(4)])
+    columns = ("Lexical Semantics", "Predicate-Argument Structure", "Logic", "Knowledge", "Domain")
+    columns += ("Premise", "Hypothesis")
+    write(root / "glue_diagnostic/diagnostic-full.tsv", "\t".join([*columns, "Label"]),
+          *[f"\t\tNegation\t\tNews\tthe cat {i}\tthe dog\tneutral" for i in range(4)])  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +101,12 @@ def elmo(tmp_path_factory):
     return "elmo:{},{}".format(*tiny_elmo(tmp_path_factory.mktemp("elmo")))
 
 
-def steps_of(name, data, model, monkeypatch, tmp_path):
+def steps_of(name, data, model, monkeypatch, tmp_path, elmo=""):
     monkeypatch.chdir(tmp_path)
     asked = read_study(name)
-    corpora = ['domains.0.corpora={novels = "novels", wikitext = "novels"}'] if asked.domains else []
-    asked = read_study(name, models=dict.fromkeys(asked.models, model), changes=corpora)
+    changes = ['domains.0.corpora={novels = "novels", wikitext = "novels"}'] if asked.domains else []
+    changes += [f'encoders.{encoder}.elmo="{elmo}"' for encoder, given in asked.encoders.items() if "elmo" in given]
+    asked = read_study(name, models=dict.fromkeys(asked.models, model), changes=changes)
     steps = study_steps(asked, data)
     check_steps(asked, steps)
     return asked, {step.name: step for step in steps}
@@ -66,10 +115,13 @@ def steps_of(name, data, model, monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", shipped_studies())
 def test_every_study_plans(name, data, tiny_bert, elmo, monkeypatch, tmp_path):
     model = elmo if "ELMo" in read_study(name).models else str(tiny_bert)
-    asked, steps = steps_of(name, data, model, monkeypatch, tmp_path)
+    asked, steps = steps_of(name, data, model, monkeypatch, tmp_path, elmo)
     assert {step.name: step.error for step in steps.values() if step.error} == {}
+    seeds = {name: len(block.seeds) for block in asked.pretrain for name in block.on}
     assert sum(step.function == "train" for step in steps.values()) == sum(
-        len(block.tasks) * len(block.regimes) * len(block.seeds) for block in asked.train
+        len(block.tasks) * len(block.regimes) * seeds.get(model, len(block.seeds))
+        for block in asked.train
+        for model in block.models or [*asked.models, *seeds]
     )
 
 
@@ -146,3 +198,24 @@ def test_a_task_without_dev_is_planned_with_a_part_of_train(data, tiny_bert, tmp
     check_steps(asked, steps)
     assert all(f"runs/{step.name}/validation.examples.parquet" in step.leaves for step in steps)
     assert {(step.arguments["limit"], step.arguments["data_seed"]) for step in steps} == {(12, 3)}
+
+
+def test_friends_full_has_the_paper_s_encoders():
+    """Every encoder of Table 1 without ELMo, but Single-Task, which is computed."""
+    study = read_study("friends-full")
+    paper = published("bowman-2018/1")
+    theirs = {*paper.loc[(paper["variant"] == "") & (paper["split"] == "dev"), "model"]} - {"Single-Task"}
+    assert theirs == {*study.train[0].models}
+    assert [study.encoders[name]["config"].get("directions") for name in ("bilstm", "separate")] == [None, "separate"]
+    of = {name: (block.encoder, objectives) for block in study.pretrain for name, objectives in block.on.items()}
+    for encoder, objectives in of.values():
+        assert encoder == "separate" or not any(one.startswith("language-model") for one in objectives)
+    assert {len(block.seeds) for block in study.pretrain if {"random", "MNLI"} & {*block.on}} == {5}
+    five = {(row.row) for row in published("bowman-2018/5").itertuples()}
+    assert len(five) == 12
+    for row in five:
+        sampling, scaling = (part.split(" ", 1)[1].replace(" ", "-") for part in row.split(", "))
+        name = (
+            "GLUE" if (sampling, scaling) == ("power-0.75", "uniform") else f"GLUE, sampling {sampling}, loss {scaling}"
+        )
+        assert name in of

@@ -97,6 +97,19 @@ def test_encoders_are_made_pretrained_and_used(written):
     assert last.needs == ("pretrain.Denoise-grammar.0",)
 
 
+def test_runs_are_evaluated_on_another_task(written):
+    section = '[[evaluate]]\ntask = "grammar:sentiment"\nof = "grammar:sentiment"\nsplit = "dev"\n'
+    steps = planned(written(add=section + "options = { batch_size = 8 }"))
+    step = steps["evaluate grammar-sentiment.grammar-sentiment.random.feature-extraction.3"]
+    recipe = step.recipe(Path("out"))
+    assert recipe.arguments["run"] == "out/runs/grammar-sentiment.random.feature-extraction.3"
+    assert (recipe.arguments["model"], recipe.arguments["batch_size"]) == ("out/encoders/bilstm.3", 8)
+    assert step.needs == ("grammar-sentiment.random.feature-extraction.3",)
+    assert step.scratch == recipe.leaves["caches"].removeprefix("out/")
+    with pytest.raises(probekit.ProbekitError, match=r"\[\[evaluate\]\] needs runs on cola"):
+        planned(written(add=section.replace('of = "grammar:sentiment"', 'of = "cola"')))
+
+
 def test_costs_come_from_the_configuration(written):
     small, large = (planned(written(**{"cells = 6": f"cells = {cells}"})) for cells in (6, 60))
     for name in ("pretrain.Grammar.0", "grammar-sentiment.Grammar.feature-extraction.0"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from transformers import AutoConfig, PretrainedConfig
@@ -55,6 +56,9 @@ class BiLSTMConfig(PretrainedConfig):
         states, as in the original; there is none between the layers.
     embedding_size : int, default 512
         Width of the input: of trained embeddings, or as ``elmo`` determines it.
+    embedding_std : float, optional
+        Standard deviation of the initial trained embeddings (default: Glorot uniform, as in the original, which for a
+        large vocabulary is so small that a task model learns next to nothing from the untrained encoder).
     vocab_size : int, optional
         Rows of the trained embeddings.
     elmo : dict[str, Any], optional
@@ -78,6 +82,7 @@ class BiLSTMConfig(PretrainedConfig):
         skip: bool = True,
         dropout: float = 0.2,
         embedding_size: int = 512,
+        embedding_std: float | None = None,
         vocab_size: int | None = None,
         elmo: Mapping[str, Any] | None = None,
         frozen: bool = True,
@@ -93,6 +98,9 @@ class BiLSTMConfig(PretrainedConfig):
         if not 0 <= dropout < 1:
             raise UsageError(f"dropout is {dropout!r}; expected a number from 0 to below 1.")
         self.cells, self.num_hidden_layers, self.skip, self.dropout = cells, num_hidden_layers, skip, dropout
+        if embedding_std is not None and not 0 < embedding_std < inf:
+            raise UsageError(f"embedding_std is {embedding_std!r}; expected a number above 0.")
+        self.embedding_std = embedding_std
         self.vocab_size, self.frozen, self.frozen_digest = vocab_size, frozen, frozen_digest
         self.elmo: dict[str, Any] = {}
         if self.reads_characters:

@@ -255,7 +255,10 @@ class BiLSTMModel(PreTrainedModel):
             nn.init.uniform_(module.weight, -bound, bound)
             nn.init.uniform_(module.bias, -bound, bound)
         elif isinstance(module, nn.Embedding):
-            nn.init.xavier_uniform_(module.weight)
+            if self.config.embedding_std is None:
+                nn.init.xavier_uniform_(module.weight)
+            else:
+                nn.init.normal_(module.weight, std=self.config.embedding_std)
         elif isinstance(module, ScalarMix):
             nn.init.zeros_(module.scalar_parameters)
             nn.init.ones_(module.gamma)

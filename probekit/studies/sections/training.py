@@ -6,19 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from math import ceil
 from typing import Any
 
 from probekit.adaptation.data.validation import VALIDATION
-from probekit.adaptation.options import PLAIN, Regime, regime_defaults
+from probekit.adaptation.options import PLAIN, Preset, Regime, regime_defaults
+from probekit.adaptation.targets import target_options
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import slug
 from probekit.studies.file import arguments_of
-from probekit.studies.schema import Train
-from probekit.studies.sections.names import Plan, guarded, run_name
+from probekit.studies.schema import Evaluate, Train
+from probekit.studies.sections.names import Plan, guarded, run_name, task_name
 from probekit.studies.steps import Inside, Step
 from probekit.tasks.context import Context, in_context
 
-__all__ = ["guidelines_steps", "training_steps"]
+__all__ = ["evaluation_steps", "guidelines_steps", "training_steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,10 @@ def _train(run: _Run) -> Step:
     return Step(run.name, "train", arguments, needs, run.leaves, work, space=space, scratch=scratch)
 
 
+USED_EVALUATIONS = 0.04
+"""Of the largest number of evaluations of a preset, the share after which a plateau schedule has usually ended."""
+
+
 def _cost(run: _Run) -> tuple[float, float]:
     """A rough estimate of a run's floating-point operations, and of the bytes of its token caches."""
     block, sources = run.block, run.plan.sources
@@ -95,12 +101,20 @@ def _cost(run: _Run) -> tuple[float, float]:
     if run.dev is not None:
         dev = sources.pieces(run.task, run.dev)
     options = block.of_regime(run.regime)
+    if preset := options.get("preset"):
+        part = sources.task(run.task).split(block.train)
+        found = target_options(run.task, sources.examples(run.task, part.name, block.limit), paired=part.paired,
+                               preset=Preset(preset))  # fmt: skip
+        options = found | {"epochs": ceil(found["epochs"] * USED_EVALUATIONS)} | options
     epochs = options.get("epochs") or regime_defaults(run.regime, options.get("head", "auto"))["epochs"]
     size = run.plan.size(run.model)
     if run.regime is Regime.FINE_TUNE:
         return size.weights * (6 * train * epochs + 2 * dev * (epochs + 1)), 0.0
     hidden, light = options.get("hidden_size") or 300, options.get("head") in PLAIN
-    head = 0 if light else 8 * hidden * (size.width + hidden) + 24 * hidden**2
+    if options.get("head") == "max-mlp":
+        head = 2 * size.width * hidden
+    else:
+        head = 0 if light else 8 * hidden * (size.width + hidden) + 24 * hidden**2
     made = run.plan.pretraining(run.model) is not None  # their caches are deleted after the run
     shared = light or made or run.seed != block.seeds[0]  # runs with different seeds share the caches
     space = 0.0 if shared else (train + dev) * size.layers * size.width * 4
@@ -127,6 +141,38 @@ def _transfer(run: _Run, others: list[str], leaf: str) -> Step:
         arguments |= {"model": run.plan.model_arguments(run.model, run.seed)["model"], "caches": Inside("caches")}
     work = 2 * run.plan.size(run.model).weights * sum(sources.pieces(other, block.dev) for other in found)
     return Step(f"transfer {run.name}", "evaluate", arguments, (run.name,), (leaf,), work)
+
+
+def evaluation_steps(plan: Plan, block: Evaluate) -> Iterator[Step]:
+    """The evaluation of each run on one task on another task."""
+    runs = [
+        _Run(plan, train, model, block.of, regime, seed)
+        for train in plan.study.train
+        if block.of in train.tasks
+        for model, task, regime, seed in _settings(plan, train)
+        if task == block.of
+    ]
+    if not runs:
+        raise UsageError(f"[[evaluate]] needs runs on {block.of}; add it to [[train]].")
+    for run in runs:
+        leaf = f"rows/evaluate.{task_name(block.task)}.{run.name}.parquet"
+        name = f"evaluate {task_name(block.task)}.{run.name}"
+        yield guarded(name, (leaf,), partial(_evaluate, run, block, name, leaf))
+
+
+def _evaluate(run: _Run, block: Evaluate, name: str, leaf: str) -> Step:
+    sources, scratch = run.plan.sources, ""
+    found = sources.task_arguments(block.task, block.split)
+    arguments: dict[str, Any] = {
+        **found, "task": [found["task"]], "run": Inside(f"runs/{run.name}"), "split": block.split,
+        **arguments_of("evaluate", block.options), "out": Inside(leaf),
+    }  # fmt: skip
+    if run.regime is Regime.FEATURE_EXTRACTION:
+        scratch = f"caches/{slug(name)}" if run.plan.pretraining(run.model) else ""
+        arguments |= {"model": run.plan.model_arguments(run.model, run.seed)["model"]}
+        arguments |= {"caches": Inside(scratch or "caches")}
+    work = 2 * run.plan.size(run.model).weights * sources.pieces(block.task, block.split)
+    return Step(name, "evaluate", arguments, (run.name,), (leaf,), work, scratch=scratch)
 
 
 def guidelines_steps(plan: Plan) -> Iterator[Step]:
