@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from probekit.analyses.new_task import new_task
     from probekit.analyses.probe import probe
     from probekit.analyses.similarity import similarity
+    from probekit.analyses.transferability import transferability
     from probekit.demo import demo
     from probekit.domains.divergence import js_divergence
     from probekit.errors import ProbekitError
@@ -105,6 +106,7 @@ __all__ = [
     "summary",
     "table",
     "train",
+    "transferability",
     "verify",
     "write_rows",
 ]
@@ -135,6 +137,7 @@ _HOME = {
     "glue_score": "probekit.analyses.glue",
     "mdl": "probekit.analyses.mdl",
     "movement": "probekit.analyses.movement",
+    "transferability": "probekit.analyses.transferability",
     "edge": "probekit.information.edge",
     "mi": "probekit.analyses.information",
     "mutual_information": "probekit.information",

@@ -68,6 +68,7 @@ FUNCTIONS: dict[str, Function] = {
     "similarity": Function("probekit.analyses.similarity:similarity"),
     "movement": Function("probekit.analyses.movement:movement", ("out", "examples")),
     "geometry": Function("probekit.analyses.geometry:geometry"),
+    "transferability": Function("probekit.analyses.transferability:transferability"),
     "compare": Function("probekit.analyses.comparison:compare"),
     "summary": Function("probekit.analyses.comparison:summary"),
     "domains": Function("probekit.analyses.domains:domains", ("out", "counts")),

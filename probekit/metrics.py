@@ -371,6 +371,10 @@ METRICS: dict[str, Metric] = _table(
     Metric("knn-rank", "Rank similarity of neighbours", SHARE, "", alike=True),
     Metric("linear-predictivity", "Linear predictivity (R²)", (-inf, 1.0), "", alike=True),
     Metric("linear-predictivity-reverse", "Linear predictivity, reversed (R²)", (-inf, 1.0), "", alike=True),
+    # how well vectors explain labels without a trained classifier; see probekit.probes.transferability
+    Metric("logme", "LogME", unit="nats"),
+    Metric("h-score", "H-score", ABOVE_0),
+    Metric("transrate", "TransRate", ABOVE_0, unit="nats"),
     # how far vectors move, and their geometry
     Metric("relative-distance", "Relative distance\nto the reference", ABOVE_0, ""),
     Metric("cosine-distance", "Cosine distance\nto the reference", (0.0, 2.0), ""),

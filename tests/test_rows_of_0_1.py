@@ -120,5 +120,5 @@ def test_every_figure_can_be_worked_out():
 
 def test_they_stand_in_their_sections():
     every = pd.concat([read(name) for name in ANALYSES])
-    later = {Section.SIMILARITY, Section.MOVEMENT, Section.GEOMETRY}
+    later = {Section.TRANSFERABILITY, Section.SIMILARITY, Section.MOVEMENT, Section.GEOMETRY}
     assert set(by_section(every)) == set(Section) - later - {Section.OTHER}

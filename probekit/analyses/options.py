@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from probekit.errors import UsageError, did_you_mean
+from probekit.probes.transferability import MEASURES
 from probekit.recipe import check_least, option
 from probekit.sites import layer_list
 from probekit.statistics.options import check_resamples
 
-__all__ = ["DISTANCES", "GeometryOptions", "GuidelinesOptions", "MovementOptions", "VectorOptions"]
+__all__ = [
+    "DISTANCES",
+    "GeometryOptions",
+    "GuidelinesOptions",
+    "MovementOptions",
+    "TransferabilityOptions",
+    "VectorOptions",
+]
 
 DISTANCES = ("relative-distance", "cosine-distance", "aligned-distance")
 """The distances of :func:`probekit.movement`."""
@@ -108,3 +116,36 @@ class GeometryOptions:
             raise UsageError(f"discard is {self.discard:g}; expected a proportion from 0 to below 1.")
         if not 0 < self.level < 1:
             raise UsageError(f"level is {self.level:g}; it must be between 0 and 1.")
+
+
+@dataclass(frozen=True, slots=True)
+class TransferabilityOptions:
+    """Which transferability scores are measured, and their chance level."""
+
+    measures: tuple[str, ...] = option(
+        MEASURES,
+        "Scores, separated by commas: logme, h-score, transrate (takes longest: a determinant for each class and "
+        "permutation).",
+    )
+    permutations: int = option(
+        100, "Permutations of the labels, for the chance level and p; 0 for none. p is at least 1 / (1 + permutations)."
+    )
+    eps: float = option(1e-4, "Squared error with which transrate codes the vectors.")
+    max_examples: int | None = option(10_000, "Number of examples to draw if there are more (none: use all).")
+    seed: int = option(0, "Seed of the permutations and of the draw.")
+
+    def __post_init__(self) -> None:
+        names = self.measures.split(",") if isinstance(self.measures, str) else list(self.measures)
+        if not names:
+            raise UsageError(f"measures is empty; name one or more of {', '.join(MEASURES)}.")
+        for name in names:
+            if name not in MEASURES:
+                raise UsageError(f"unknown score {name!r}; {did_you_mean(name, MEASURES)}")
+        object.__setattr__(self, "measures", tuple(name for name in MEASURES if name in names))
+        check_least(self, permutations=0, max_examples=4, seed=0)
+        if 0 < self.permutations < 19:
+            raise UsageError(
+                f"permutations is {self.permutations}; p <= .05 needs at least 19. Give more, or 0 for none."
+            )
+        if not 0 < self.eps < float("inf"):
+            raise UsageError(f"eps is {self.eps}; it must be above 0.")

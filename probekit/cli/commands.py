@@ -55,6 +55,9 @@ COMMANDS: dict[str, Command] = {
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "mi": Command("probekit.cli.mi:mi", "Estimate the mutual information of each layer and the labels.", ANALYSE),
     "mdl": Command("probekit.cli.mdl:mdl", "Measure minimum description length: online or variational codes.", ANALYSE),
+    "transferability": Command(
+        "probekit.cli.transferability:transferability", "Score each layer by its labels, without a classifier.", ANALYSE
+    ),
     "similarity": Command(
         "probekit.cli.similarity:similarity", "Measure how alike the layers of one or several models are.", ANALYSE
     ),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INFORMATION", "LAYERED", "as_curves", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
 
-LAYERED = ("probe", "mi", "mdl", "similarity", "movement", "geometry")
+LAYERED = ("probe", "mi", "mdl", "transferability", "similarity", "movement", "geometry")
 """The analyses with curves by layer."""
 INFORMATION = "mutual-information"
 SETTINGS = ("n", "n_train", "groups", "n_groups")
@@ -57,7 +57,8 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.probe`, :func:`probekit.mi` and :func:`probekit.mdl` for one task; of
+        Rows of :func:`probekit.probe`, :func:`probekit.mi`, :func:`probekit.mdl` and
+        :func:`probekit.transferability` for one task; of
         :func:`probekit.similarity` (the same layers of both models), :func:`probekit.movement` and
         :func:`probekit.geometry`.
     metric : str, optional

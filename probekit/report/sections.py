@@ -21,6 +21,7 @@ class Section(StrEnum):
     PROBES = "Diagnostic classifiers"
     INFORMATION = "Mutual information"
     CODES = "Description length"
+    TRANSFERABILITY = "Transferability scores"
     SIMILARITY = "Similarity of layers"
     MOVEMENT = "Movement from a reference"
     GEOMETRY = "Geometry of layers"
@@ -32,7 +33,7 @@ class Section(StrEnum):
     OTHER = "Other rows"
 
 
-LAYERED = (Section.PROBES, Section.INFORMATION, Section.CODES)
+LAYERED = (Section.PROBES, Section.INFORMATION, Section.CODES, Section.TRANSFERABILITY)
 """Sections with curves by layer."""
 SECTION = {
     "train": Section.TRAINING,
@@ -41,6 +42,7 @@ SECTION = {
     "probe": Section.PROBES,
     "mi": Section.INFORMATION,
     "mdl": Section.CODES,
+    "transferability": Section.TRANSFERABILITY,
     "similarity": Section.SIMILARITY,
     "movement": Section.MOVEMENT,
     "geometry": Section.GEOMETRY,

@@ -28,6 +28,7 @@ BASES = {
     "probe": ["c.h5", "c.h5", "--resamples", "1000"],
     "mi": ["c.h5"],
     "mdl": ["c.h5"],
+    "transferability": ["c.h5"],
     "compare": ["r.parquet"],
     "summary": ["r.parquet"],
     "domains": ["x=x.txt", "y=y.txt"],

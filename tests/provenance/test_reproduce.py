@@ -237,6 +237,7 @@ READ = {
     "similarity": {"caches", "against", "pooling", "layers", "groups", "measures"},
     "movement": {"caches", "pooling", "layers", "groups", "measures"},
     "geometry": {"caches", "pooling", "layers", "groups"},
+    "transferability": {"caches", "pooling", "layers", "groups", "measures"},
     "mi": {"caches", "estimator", "pooling", "layers", "groups"},
     "compare": {"first", "second", "against", "metric", "correction", "tails"},
     "summary": {"first", "more", "metric"},

@@ -1,0 +1,195 @@
+"""Transferability scores of the layers of caches: the analysis of ``probekit transferability``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probekit.activations import ActivationCache
+from probekit.analyses.matching import FEWEST, opened
+from probekit.analyses.options import TransferabilityOptions, VectorOptions
+from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
+from probekit.errors import NonFiniteError, UsageError
+from probekit.probes.transferability import Vectors, check_classes, class_counts
+from probekit.public import public
+from probekit.rows import Result, make_rows
+from probekit.runtime import Progress, no_progress
+from probekit.similarity.chance import judged
+from probekit.statistics.relabelling import shuffles
+
+__all__ = ["transferability"]
+
+log = logging.getLogger(__name__)
+FOR_CLASSES = "needs classes, but the labels are numbers"
+TWO_CLASSES = "the distance between the means of two equally large classes does not count"
+EXACT = "labels are a linear function of the vectors: the evidence has no maximum"
+EQUAL = "all vectors are equal"
+
+
+@public(vectors=VectorOptions, options=TransferabilityOptions)
+def transferability(
+    *caches: str | Path | ActivationCache,
+    vectors: VectorOptions,
+    options: TransferabilityOptions,
+    progress: Progress = no_progress,
+) -> Result:
+    """Score how well linear functions of each layer explain the labels, without training a classifier.
+
+    Parameters
+    ----------
+    *caches : path or ActivationCache
+        One or several caches; each is scored separately.
+    vectors : VectorOptions
+        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
+    options : TransferabilityOptions
+        ``measures``, ``permutations``, ``eps``, ``max_examples``, ``seed``; each may be given as a keyword.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Result
+        Rows of each cache and layer with target "gold":
+
+        - "logme", the largest evidence of a Bayesian linear model of the labels, nats per example; also for numbers;
+        - "h-score", the variance between classes relative to the shrunk covariance, from 0 to the number of classes
+          minus 1;
+        - "transrate", the nats that a code of the vectors saves if the classes are known.
+
+        ``p`` is one-sided: the proportion of permutations of the labels, including the actual order, with at least
+        this score. ``p_adjusted`` is corrected over the layers of a cache (largest standardised score). ``null_mean``,
+        ``null_sd``, ``null_low`` and ``null_high`` are the mean, standard deviation and 2.5 % and 97.5 % quantiles of
+        the permutations, and ``draws`` is their number; rows with target "shuffled" repeat them for figures. Groups of
+        examples are permuted as a whole. ``calibrated`` (of "h-score") is 0 at that mean and 1 at the largest possible
+        score. ``left_out`` counts unlabelled examples, and ``note`` says what is undefined.
+
+    Raises
+    ------
+    UsageError
+        For labels of one class, no more examples than classes, and fewer than 4 examples.
+    NonFiniteError
+        If a layer contains NaN; the message names the layer.
+
+    References
+    ----------
+    See :mod:`probekit.probes.transferability`.
+
+    Examples
+    --------
+    >>> result = probekit.transferability("cola.train.h5", "cola.train-random.h5")  # doctest: +SKIP
+    >>> result.plot(metric="logme")  # doctest: +SKIP
+    """
+    with ExitStack() as stack:
+        found = opened(caches, stack)
+        chosen = [layer_vectors(cache, vectors) for cache in found]
+        sets = [_label_sets(cache, one, options) for cache, one in zip(found, chosen, strict=True)]
+        total, records = sum(len(one.layers) for one in chosen), list[dict[str, Any]]()
+        done = 0
+        for cache, one, labels in zip(found, chosen, sets, strict=True):
+            head = {"analysis": "transferability", **columns_of(cache, one.representation), **one.group_columns}
+            head |= {"estimator": "", "seed": options.seed, "n": len(labels.rows), "left_out": labels.left_out}
+            scores = []
+            for name in one.layers:
+                progress("layers", done, total)
+                scores.append(_of_layer(cache, name, one, labels, options))
+                done += 1
+            records += [head | row for row in _rows(list(one.layers), scores, labels, options)]
+        progress("layers", done, total)
+        return Result(make_rows(records), reads=tuple(map(read_of, found)))
+
+
+@dataclass(frozen=True, slots=True)
+class _LabelSets:
+    """The scored rows of a cache; their labels, the actual ones first, (1 + draws, n); classes, 0 for numbers."""
+
+    rows: np.ndarray
+    y: np.ndarray
+    classes: int
+    left_out: int
+
+
+def _label_sets(cache: ActivationCache, chosen: LayerVectors, options: TransferabilityOptions) -> _LabelSets:
+    labels, numbers = chosen.labels, cache.spec["kind"] == "regression"
+    rows = np.flatnonzero(labels.known)
+    what, left_out, most = "words" if chosen.words else "examples", len(labels.y) - len(rows), options.max_examples
+    if len(rows) < FEWEST:
+        raise UsageError(f"{cache.path} has {len(rows)} labelled {what}; a score needs {FEWEST} or more.")
+    if most is not None and len(rows) > most:
+        log.warning(
+            "%s: %s of %s %s are scored, drawn at random; --max-examples changes that.",
+            cache.path, f"{most:,}", f"{len(rows):,}", what,
+        )  # fmt: skip
+        rows = np.sort(np.random.default_rng(options.seed).choice(rows, most, replace=False))
+    y, classes = labels.y[rows], 0
+    if numbers:
+        y = y.astype(np.float64)
+        if np.ptp(y) == 0:
+            raise UsageError(f"{cache.path}: all {len(y):,} labels are {y[0]:g}; a score needs different labels.")
+    else:
+        names, y = np.unique(y, return_inverse=True)
+        classes = len(names)
+        try:
+            check_classes(len(y), classes)
+        except UsageError as error:
+            raise UsageError(f"{cache.path}: {error}") from None
+    groups = None if labels.groups is None else labels.groups[rows]
+    orders = shuffles(len(y), groups, draws=options.permutations, seed=options.seed)
+    every = np.concatenate([y[None], *(y[order] for order in orders)])
+    if classes:  # groups of unequal size may lose a rare class
+        every = every[(class_counts(every, classes) > 0).all(1)]
+    return _LabelSets(rows, every, classes, left_out)
+
+
+def _of_layer(
+    cache: ActivationCache, name: str, chosen: LayerVectors, labels: _LabelSets, options: TransferabilityOptions
+) -> dict[str, np.ndarray]:
+    """The scores of one layer, (1 + draws,) each."""
+    x = np.asarray(chosen.layers[name]()[labels.rows])
+    if not (finite := np.isfinite(x).all(1)).all():
+        row, ids = labels.rows[np.argmin(finite)], chosen.labels.ids
+        first = row if ids is None else ids[row]
+        raise NonFiniteError(f"{cache.path}: layer {name} contains NaN or infinity (first in {first!r}).")
+    measures = [m for m in options.measures if labels.classes or m == "logme"]
+    if not measures:
+        return {}
+    found = Vectors(x).scores(labels.y, labels.classes, measures, eps=options.eps)
+    return {m: np.where(np.isfinite(score), score, np.nan) for m, score in found.items()}
+
+
+def _rows(
+    layers: list[str], scores: list[dict[str, np.ndarray]], labels: _LabelSets, options: TransferabilityOptions
+) -> Iterator[dict[str, Any]]:
+    """The rows of one cache, by score and layer."""
+    for metric in options.measures:
+        if metric not in scores[0]:
+            for layer in layers:
+                yield {"target": "gold", "metric": metric, "layer_name": layer, "value": None, "note": FOR_CLASSES}
+            continue
+        null = np.stack([one[metric] for one in scores], axis=1)
+        draws = len(null) - 1
+        chance = judged(null[..., None], best=max(1, labels.classes - 1)) if draws else None
+        for i, layer in enumerate(layers):
+            row: dict[str, Any] = {"metric": metric, "layer_name": layer, "draws": draws}
+            gold = row | {"target": "gold", "value": null[0, i], "note": _note(metric, null[0, i], labels)}
+            if chance is not None:
+                columns = ("p", "p_adjusted", "null_mean", "null_sd", "null_low", "null_high")
+                gold |= {column: getattr(chance, column)[i, 0] for column in columns}
+                gold["calibrated"] = chance.calibrated[i, 0] if metric == "h-score" else None
+            yield gold
+            if chance is not None:
+                ends = {"ci_low": chance.null_low[i, 0], "ci_high": chance.null_high[i, 0]}
+                yield row | ends | {"target": "shuffled", "value": chance.null_mean[i, 0]}
+
+
+def _note(metric: str, value: float, labels: _LabelSets) -> str:
+    if np.isnan(value):
+        return EXACT if metric == "logme" else EQUAL
+    if metric == "transrate" and labels.classes == 2:
+        return TWO_CLASSES
+    return ""
