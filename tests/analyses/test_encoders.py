@@ -174,6 +174,9 @@ def test_tables_show_the_paper_s_numbers_beside_and_read_their_rows_again(tmp_pa
     one = probekit.table("glue", rows, published="bowman-2018/1", rows_out=tmp_path / "one.parquet").to_markdown()
     assert "| *random, published* | *Baselines* | 16.9 | 84.3 |" in one
     assert "| 56.3 | 68.2 |" in one
+    two = rows[rows["task"].isin(["cola", "sst2"])]
+    part = probekit.table("glue", two, published="bowman-2018/1").to_markdown()
+    assert "| *random, published* | *Baselines* | 16.9 | 84.3 | 50.6 |" in part
     assert probekit.table("glue", tmp_path / "one.parquet", published="bowman-2018/1").to_markdown() == one
     two = probekit.table("task-correlations", rows, published="bowman-2018/2", rows_out=tmp_path / "two.parquet")
     text = two.to_markdown()
