@@ -155,6 +155,7 @@ def test_sections():
         record(None, 3.0, metric="best-layer", of_metric="accuracy", analysis="summary"),
         record(0, 0.9, metric="cka", analysis="similarity"), record(0, 0.1, metric="rank", analysis="geometry"),
         record(0, 0.1, metric="relative-distance", analysis="movement"),
+        record(0, -0.5, metric="logme", analysis="transferability"),
         *training("a", "fine-tune linear", 0.8), domain("x", "y", 0.2),
         record(None, 0.7, metric="pearson", of_metric="accuracy", corpus="wiki", analysis="transfer"),
         record(None, 0.1, metric="difference(accuracy)", prefer="cannot tell", analysis="guidelines"),
