@@ -68,5 +68,6 @@ def _show(run: Run) -> None:
         train, dev = one["examples"]
         value = run.metrics[one["objective"]]
         share = f"{one['probability']:.0%} of the steps" if len(card["objectives"]) > 1 else "all steps"
-        say(f"  {one['objective']}: {one['metric']} {value:.4g} on {dev:,} (trained on {train:,}, {share})")
+        cut = f"; {one['truncated'][0]:,} texts are cut" if one["truncated"][0] else ""
+        say(f"  {one['objective']}: {one['metric']} {value:.4g} on {dev:,} (trained on {train:,}, {share}{cut})")
     say(f"Next: probekit cache-activations --model {run.path} --task TASK --split SPLIT --out CACHE.h5")

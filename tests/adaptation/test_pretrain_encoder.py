@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from plain_bilstm import Plain
+from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModel
 
@@ -17,7 +18,7 @@ import probekit
 from probekit.adaptation.data.batches import Batches
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.mixtures import Mixture
-from probekit.adaptation.pretraining.mixture_loop import _ends, _rate
+from probekit.adaptation.pretraining.mixture_loop import _ends, _rate, order_seed
 from probekit.adaptation.pretraining.objectives import Encoded, _Asked, make_objective
 from probekit.adaptation.pretraining.options import EncoderOptions
 from probekit.adaptation.pretraining.sequences import UNKNOWN, Outputs, Types
@@ -169,7 +170,7 @@ def test_twenty_steps_equal_a_plain_loop(place):
 
 
 def _epoch(data, epoch):
-    batches = Batches(data, QUICK["batch_size"], seed=0)
+    batches = Batches(data, QUICK["batch_size"], seed=order_seed(0, 0))
     batches.set_epoch(epoch)
     return list(batches)
 
@@ -188,9 +189,13 @@ def test_objectives_are_drawn_as_the_mixture_says(place):
 
 
 def test_losses_are_scaled(place):
-    """With a scale of zero on the encoder's only other objective, weights move as if it were rare."""
-    run = pretrain(place, ["grammar:sentiment", "denoise:books.txt"], "scaled", scaling="1,4")
-    assert [one["scale"] for one in run.card["objectives"]] == [0.25, 1.0]
+    """The encoder moves elsewhere than with equal weights."""
+    on = ["grammar:sentiment", "denoise:books.txt"]
+    run = pretrain(place, on, "scaled", scaling="1,1e6")
+    pretrain(place, on, "unscaled", scaling="uniform")
+    assert [one["scale"] for one in run.card["objectives"]] == [1e-6, 1.0]
+    one, other = (weights(place / name)["model.safetensors"] for name in ("scaled", "unscaled"))
+    assert one != other
 
 
 @pytest.mark.parametrize(
@@ -203,7 +208,7 @@ def test_the_rate_halves_after_more_than_four_checks_without_improvement(macros,
 
 def test_training_ends_when_nothing_improves():
     options = EncoderOptions(patience=3)
-    log = [{"macro": m} for m in (0.1, 0.3, 0.2, 0.3, 0.3)]
+    log = [{"macro": m} for m in (0.1, 0.3, 0.2, 0.3)]
     assert _ends(log, 1e-3, options) == ""
     assert "no improvement in 3" in _ends([*log, {"macro": 0.1}], 1e-3, options)
     assert "below 1e-06" in _ends(log, 9e-7, options)
@@ -312,13 +317,67 @@ def test_a_transformer_is_an_encoder_too(place, tiny_bert):
         probekit.pretrain_encoder(tiny_bert, "language-model:books.txt", place / "no", data_dir=place, **QUICK)
 
 
-def test_a_limit_draws_rows_at_random_in_their_order(place):
-    options = EncoderOptions(limit=50, dev_limit=3, data_dir=place)
-    first, again = (_Asked.of("denoise:books.txt", None, options, place, "head", no_progress) for _ in range(2))
-    texts = list(first.column("train", 0))
-    assert texts == list(again.column("train", 0))
-    every = [row[0] for row in first.whole("train")]
-    place_of = [every.index(text) for text in dict.fromkeys(texts)]
-    assert place_of == sorted(place_of)
-    assert (len(texts), len(list(first.rows("dev")))) == (50, 3)
-    assert place_of[-1] > 250  # not the first ones
+def test_a_limit_draws_rows_at_random_in_their_order(place, tmp_path):
+    of = {}
+    for name in ("some", "again", "all"):
+        (tmp_path / name).mkdir()
+        limits = {} if name == "all" else {"limit": 50, "dev_limit": 3}
+        options = EncoderOptions(data_dir=place, **limits)
+        of[name] = _Asked.of("denoise:books.txt", None, options, tmp_path / name, "head", no_progress)
+    texts, every = (list(of[name].column("train", 0)) for name in ("some", "all"))
+    assert texts == list(of["again"].column("train", 0))
+    places = [every.index(text) for text in dict.fromkeys(texts)]
+    assert places == sorted(places)
+    assert (len(texts), of["some"].size) == (50, {"train": 50, "dev": 3})
+    assert places[-1] > 250  # not the first ones
+
+
+def test_metrics_that_are_not_finite_end_the_run(place):
+    """The weights are ruined by the last update, after its loss was found finite."""
+    with pytest.raises(NonFiniteError, match="the loss of grammar:sentiment on dev is nan at step 1 of 1"):
+        pretrain(place, "grammar:sentiment", "ruined", steps=1, learning_rate=1e38)
+    assert not json.loads((place / "ruined/probekit.json").read_text())["complete"]
+
+
+def test_data_may_move(place, tmp_path, monkeypatch):
+    """The same file below another data folder, and from another working directory, is the same run."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "b.txt").write_text("\n".join(sentences(300, 3)))
+    on, quick = "denoise:b.txt", QUICK | {"steps": 3}
+    first = probekit.pretrain_encoder(place / "bilstm", on, tmp_path / "run", data_dir=tmp_path / "one", **quick)
+    monkeypatch.chdir(tmp_path)
+    again = probekit.pretrain_encoder(place / "bilstm", on, tmp_path / "run", data_dir="two", **quick)
+    assert first.metrics == again.metrics
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "on", "message"),
+    [
+        ("c.tsv", "the cat\tthe dog\tso\n" * 40 + "the man\tthe bird\tbut\n" * 2, "dissent:c.tsv", "class|marker"),
+        ("empty.txt", "\n\n", "denoise:empty.txt", "empty.txt"),
+        ("one.txt", "A cat.\n", "denoise:one.txt", "at least 2"),
+    ],
+)
+def test_corpora_with_too_little(place, tmp_path, name, text, on, message):
+    header = "sentence1\tsentence2\tmarker\n" if name.endswith(".tsv") else ""
+    (tmp_path / name).write_text(header + text)
+    with pytest.raises((DataError, UsageError), match=message):
+        probekit.pretrain_encoder(place / "bilstm", on, tmp_path / "run", data_dir=tmp_path, **QUICK | {"limit": 2})
+
+
+def test_several_batches_in_a_step_equal_one_large_batch(place):
+    """Without dropout, two batches of 8 give the gradient of one of 16 with the same examples."""
+    on, quick = "grammar:sentiment", {"dropout": 0.0, "limit": 16, "steps": 4, "evaluate_every": 4}
+    runs = [pretrain(place, on, "large", batch_size=16, **quick)]
+    runs.append(pretrain(place, on, "small", batch_size=8, accumulation=2, **quick))
+    one, other = (load_file(run.path / "model.safetensors") for run in runs)
+    for name, weight in one.items():
+        torch.testing.assert_close(other[name], weight, atol=2e-6, rtol=0, msg=name)
+
+
+def test_a_decoder_writes_pieces(place):
+    run = pretrain(place, "translate:a.en+a.de", "pieces", output_pieces=True, outputs=320)
+    (one,) = run.card["objectives"]
+    assert 303 < one["outputs"] <= 320
+    assert run.metrics["translate:a.en+a.de"] < 320

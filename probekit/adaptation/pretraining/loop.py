@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import ceil, cos, pi
+from math import ceil, cos, inf, pi
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -115,12 +115,12 @@ def optimise(
         with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
             value = loss(blocks, seed)
         value.backward()
-        if options.max_grad_norm:
-            nn.utils.clip_grad_norm_(model.parameters(), options.max_grad_norm)
-        if not torch.isfinite(value.detach()):
+        norm = nn.utils.clip_grad_norm_(model.parameters(), options.max_grad_norm or inf)
+        if not torch.isfinite(value.detach() + norm):
             raise NonFiniteError(
-                f"the loss is {value.item():g} at step {step + 1} of {steps}, at a learning rate of {rate:.3g}. Try a "
-                "lower --learning-rate, more --warmup, or --dtype float32."
+                f"the loss is {value.item():g} and the norm of its gradient {norm.item():g} at step {step + 1} of "
+                f"{steps}, at a learning rate of {rate:.3g}. Try a lower --learning-rate, more --warmup, or --dtype "
+                "float32."
             )
         optimizer.step()
         optimizer.zero_grad()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf, nan
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from probekit.adaptation.data.batches import Batched, Batches
 from probekit.adaptation.mixtures import Mixture, macro_average, since_best
@@ -23,7 +24,7 @@ from probekit.adaptation.training.learners import Learner
 from probekit.errors import NonFiniteError
 from probekit.runtime import Progress
 
-__all__ = ["MixtureHistory", "train_mixture"]
+__all__ = ["MixtureHistory", "order_seed", "train_mixture"]
 
 FACTOR, BAD_CHECKS, LEAST, THRESHOLD = 0.5, 4, 1e-6, 1e-4
 """The learning rate is halved after more than 4 validations without an improvement of .0001, and training ends below
@@ -51,6 +52,11 @@ class MixtureHistory:
     best: int
     stopped: str
     seconds: float
+
+
+def order_seed(seed: int, objective: int) -> int:
+    """The seed of the order of one objective's examples: no two seeds or objectives share it."""
+    return int(np.random.SeedSequence((seed, objective)).generate_state(1)[0])
 
 
 def _batches(data: Batched, size: int, seed: int, first: int) -> Iterator[list[int]]:
@@ -84,56 +90,38 @@ def train_mixture(
     Raises
     ------
     NonFiniteError
-        If a loss is NaN or infinite; the message names the objective, the step and the learning rate.
+        If a loss, a gradient or a metric on dev is NaN or infinite; the message names the objective, the step and the
+        learning rate.
     """
-    device = options.device
     trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=options.rate([one.metric for one in objectives]), amsgrad=True, fused=True)
     log, first = resume(learner, optimizer, out)
-    began, every = monotonic(), options.evaluate_every * len(objectives)
-    drawn = mixture.draw(options.steps, options.seed)
-    taken = [int((drawn[:first] == i).sum()) for i in range(len(objectives))]
-    batches = [_batches(one.train, options.batch_size, options.seed + i, taken[i]) for i, one in enumerate(objectives)]
-    losses = [torch.zeros((), device=device) for _ in objectives]
-    since = [0] * len(objectives)
+    began, every, stopped = monotonic(), options.evaluate_every * len(objectives), ""
+    turns = _Turns(objectives, mixture, options, first)
     rate = _rate(log, optimizer)
-    stopped, scales = "", mixture.scales
     learner.train()
     for step in range(first, options.steps):
-        i = int(drawn[step])
-        one = objectives[i]
-        torch.manual_seed((options.seed << 32) + step)  # of dropout: an interrupted training has the same in this step
-        batch = on_device(device, one.train.__getitems__(next(batches[i])))
-        loss = learner(**batch, module=one.module)["loss"]
-        (loss * scales[i]).backward()
-        if options.max_grad_norm:
-            nn.utils.clip_grad_norm_(trained, options.max_grad_norm)
-        if not torch.isfinite(loss.detach()):
-            raise NonFiniteError(
-                f"the loss of {one.name} is {loss.item():g} at step {step + 1} of {options.steps}, at a learning rate "
-                f"of {rate:.3g}. Try a lower --learning-rate, or leave this objective out."
-            )
+        done = step + 1
         for group in optimizer.param_groups:
             group["lr"] = rate
+        names = []
+        for turn in range(step * options.accumulation, done * options.accumulation):
+            torch.manual_seed((options.seed << 32) + turn)  # of dropout: an interrupted training has the same here
+            i, batch = turns.next(turn)
+            names.append(objectives[i].name)
+            loss = learner(**on_device(options.device, batch), module=objectives[i].module)["loss"]
+            _check_finite(f"the loss of {names[-1]}", loss.detach(), done, options, rate)
+            (loss * (mixture.scales[i] / options.accumulation)).backward()
+            turns.note(i, loss)
+        norm = nn.utils.clip_grad_norm_(trained, options.max_grad_norm or inf)
+        _check_finite(f"the gradient of {' and '.join(dict.fromkeys(names))}", norm, done, options, rate)
         optimizer.step()
         optimizer.zero_grad()
-        taken[i] += 1
-        since[i] += 1
-        losses[i] += loss.detach()
-        done = step + 1
         progress("pretraining", done, options.steps)
         if done % every and done < options.steps:
             continue
-        found = {
-            one.name: one.score(learner, options.batch_size, device)
-            | {"trained": float(losses[k]) / since[k] if since[k] else float("nan"), "batches": taken[k]}
-            for k, one in enumerate(objectives)
-        }
-        learner.train()
-        losses, since = [torch.zeros((), device=device) for _ in objectives], [0] * len(objectives)
-        main = [found[one.name][one.metric.name] for one in objectives]
-        macro = macro_average(main, [one.metric.better == "higher" for one in objectives])
-        log.append({"step": done, "learning_rate": rate, "macro": macro, "objectives": found})
+        found = _validation(learner, objectives, turns, done, options, rate)
+        log.append({"step": done, "learning_rate": rate, **found})
         rate = _rate(log, optimizer)
         if not since_best(_macros(log)):
             save(done, log[-1])
@@ -142,6 +130,62 @@ def train_mixture(
         if done < options.steps:
             write_checkpoint(learner, optimizer, log, out, done)
     return MixtureHistory(log, int(np.argmax(_macros(log))), stopped or "the last step", monotonic() - began)
+
+
+class _Turns:
+    """The batches of all objectives in the order of the mixture, and their losses since the last validation."""
+
+    def __init__(
+        self, objectives: Sequence[PretrainingObjective], mixture: Mixture, options: EncoderOptions, first: int
+    ) -> None:
+        self.objectives, n = objectives, len(objectives)
+        self.drawn = mixture.draw(options.steps * options.accumulation, options.seed)
+        self.taken = np.bincount(self.drawn[: first * options.accumulation], minlength=n).tolist()
+        self.batches = [
+            _batches(one.train, options.batch_size, order_seed(options.seed, i), self.taken[i])
+            for i, one in enumerate(objectives)
+        ]
+        self.losses: list[list[Tensor]] = [[] for _ in objectives]
+
+    def next(self, turn: int) -> tuple[int, Mapping[str, Any]]:
+        """The objective of a turn, and its next batch."""
+        i = int(self.drawn[turn])
+        return i, self.objectives[i].train.__getitems__(next(self.batches[i]))
+
+    def note(self, i: int, loss: Tensor) -> None:
+        """Count a batch of an objective."""
+        self.taken[i] += 1
+        self.losses[i].append(loss.detach())
+
+    def means(self) -> list[float]:
+        """The mean loss of each objective since the last call; NaN if it had no batch."""
+        found = [float(torch.stack(losses).mean()) if losses else nan for losses in self.losses]
+        self.losses = [[] for _ in self.objectives]
+        return found
+
+
+def _validation(
+    learner: Learner, objectives: Sequence[PretrainingObjective], turns: _Turns, step: int, options: EncoderOptions,
+    rate: float,
+) -> dict[str, Any]:  # fmt: skip
+    """The metrics of each objective on dev, and their macro average."""
+    found, main = {}, []
+    for one, trained, taken in zip(objectives, turns.means(), turns.taken, strict=True):
+        metrics = one.score(learner, options.batch_size, options.device)
+        main.append(metrics[one.metric.name])
+        _check_finite(f"the loss of {one.name} on dev", torch.tensor(metrics["loss"] + main[-1]), step, options, rate)
+        found[one.name] = metrics | {"trained": trained, "batches": taken}
+    learner.train()
+    return {"macro": macro_average(main, [one.metric.better == "higher" for one in objectives]), "objectives": found}
+
+
+def _check_finite(what: str, value: Tensor, step: int, options: EncoderOptions, rate: float) -> None:
+    """Raise NonFiniteError if a value is NaN or infinite."""
+    if not torch.isfinite(value):
+        raise NonFiniteError(
+            f"{what} is {value.item():g} at step {step} of {options.steps}, at a learning rate of {rate:.3g}. Try a "
+            "lower --learning-rate, or leave this objective out."
+        )
 
 
 def _macros(log: Sequence[dict[str, Any]]) -> list[float]:
@@ -162,6 +206,6 @@ def _rate(log: Sequence[dict[str, Any]], optimizer: torch.optim.Optimizer) -> fl
 
 def _ends(log: Sequence[dict[str, Any]], rate: float, options: EncoderOptions) -> str:
     """Why the training ends after the last validation of the log; "" if it does not."""
-    if since_best(_macros(log)) > options.patience:
+    if since_best(_macros(log)) >= options.patience:
         return f"no improvement in {options.patience} validations"
     return f"a learning rate below {LEAST:g}" if rate < LEAST else ""

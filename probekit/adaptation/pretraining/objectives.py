@@ -8,7 +8,8 @@ them ``next-sentence:CORPUS`` (Devlin et al. 2019), ``contrast:CORPUS`` (in-batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp
@@ -27,8 +28,17 @@ from probekit.adaptation.heads.head import Head
 from probekit.adaptation.heads.in_batch import ContrastiveHead, ResponseHead
 from probekit.adaptation.heads.language_model_head import LanguageModelHead
 from probekit.adaptation.heads.spec import HeadSpec
-from probekit.adaptation.pretraining.corpora.corpus import CORPORA, Corpus, CorpusKind, Row, Rows, load_corpus
-from probekit.adaptation.pretraining.sequences import BEGIN, END, Outputs, SequenceData, Sequences, Types, tokenized
+from probekit.adaptation.pretraining.corpora.corpus import CORPORA, Corpus, CorpusKind, Row, load_corpus
+from probekit.adaptation.pretraining.sequences import (
+    BEGIN,
+    END,
+    Outputs,
+    Pieces,
+    SequenceData,
+    Sequences,
+    Types,
+    tokenized,
+)
 from probekit.adaptation.runs.predictions import on_device, predict
 from probekit.adaptation.training import objective as supervised
 from probekit.adaptation.training.learners import Learner
@@ -51,6 +61,8 @@ __all__ = ["OBJECTIVES", "Encoded", "PretrainingObjective", "make_objective", "s
 
 DROPPED, SWAPPED = 0.1, 0.1
 """Denoising: probability that a word is left out, and that two neighbours change places (Hill et al. 2016)."""
+CHUNK = 1 << 20
+"""Pieces that are counted at once."""
 MOST = 700.0
 """Nats whose exponential is a number."""
 
@@ -141,8 +153,15 @@ def make_objective(
 def source_digests(name: str, options: EncoderOptions) -> dict[str, str]:
     """The digests of what an objective is trained and validated on: of a corpus's files, or of a task's splits."""
     if name.partition(":")[0] in OBJECTIVES:
-        return {str(file): digest_of_content(file) for file in _corpus(name, options).files}
+        files = _corpus(name, options).files
+        return {f"{name} {_within(file, options.data_dir)}": digest_of_content(file) for file in files}
     return {f"{name} {part.name}": part.digest() for part in _splits(name, options)[1]}
+
+
+def _within(file: Path, folder: Path | None) -> Path:
+    """A file by its place in the data folder, so that both may move; by its name outside."""
+    inside = folder is not None and file.is_relative_to(folder)
+    return file.relative_to(folder) if folder is not None and inside else Path(file.name)
 
 
 def _corpus(name: str, options: EncoderOptions) -> Corpus:
@@ -158,55 +177,69 @@ LOADED_BY_NAME = ("skip-thought", "next-sentence", "dissent")
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A requested objective on a corpus; ``kept`` are the numbers of the rows of train and dev that are used."""
+    """A requested objective on a corpus, whose rows are extracted once, to files.
+
+    Attributes
+    ----------
+    kind : CorpusKind
+        What a row is.
+    size : dict[str, int]
+        Number of rows of train and dev that are used.
+    """
 
     name: str
-    corpus: Corpus
+    corpus: str
+    kind: CorpusKind
     encoder: Encoded
     options: EncoderOptions
     place: Path
     module: str
     progress: Progress
-    kept: dict[str, np.ndarray] = field(default_factory=dict)
+    size: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, name: str, encoder: Encoded, options: EncoderOptions, place: Path, module: str, progress: Progress
     ) -> _Asked:
-        """Load the corpus; raises DataError if train or dev has no rows."""
-        asked = cls(name, _corpus(name, options), encoder, options, place, module, progress)
-        for split in ("train", "dev"):
-            if split not in asked.corpus.splits:
-                raise DataError(f"{asked.corpus.name} has no split {split}, which {name} needs.")
-            count = sum(1 for _ in asked.whole(split))
+        """Read the corpus; raises DataError if train or dev has no rows."""
+        corpus = _corpus(name, options)
+        asked = cls(name, corpus.name, corpus.kind, encoder, options, place, module, progress)
+        for split, limit in (("train", options.limit), ("dev", options.dev_limit)):
+            if split not in corpus.splits:
+                raise DataError(f"{corpus.name} has no split {split}, which {name} needs.")
+            count = asked.write(split, (row for row in corpus.splits[split]() if all(row)))
             if not count:
-                raise DataError(f"{asked.corpus.name} has no examples in {split}.")
-            limit = min(count, (options.limit if split == "train" else options.dev_limit) or count)
-            draw = np.random.default_rng((options.data_seed, split == "dev"))
-            asked.kept[split] = np.sort(draw.choice(count, limit, replace=False, shuffle=False))
+                raise DataError(f"{corpus.name} has no examples in {split}.")
+            if limit and limit < count:
+                draw = np.random.default_rng((options.data_seed, split == "dev"))
+                kept = set(draw.choice(count, limit, replace=False, shuffle=False).tolist())
+                asked.write(split, [row for i, row in enumerate(asked.rows(split)) if i in kept])
         return asked
 
-    def check(self, kind: CorpusKind) -> None:
-        """Raise UsageError if the rows are of another kind."""
-        if self.corpus.kind is not kind:
-            raise UsageError(f"{self.name} needs a corpus of {kind}; {self.corpus.name} has {self.corpus.kind}.")
-
-    def whole(self, split: str) -> Iterator[Row]:
-        """The rows of a split without those that have an empty part."""
-        return (row for row in self.corpus.splits[split]() if all(row))
+    def write(self, split: str, rows: Iterable[Row]) -> int:
+        """Write rows in place of those of a split; returns their number."""
+        self.size[split] = 0
+        new = self.place / "rows.jsonl"
+        with new.open("w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                self.size[split] += 1
+        new.replace(self.place / f"{split}.jsonl")
+        return self.size[split]
 
     def rows(self, split: str) -> Iterator[Row]:
-        """The rows that are used, drawn at random if there is a limit, in their order."""
-        kept = iter(self.kept[split].tolist())
-        following = next(kept, None)
-        for i, row in enumerate(self.whole(split)):
-            if i == following:
-                yield row
-                following = next(kept, None)
+        """The rows of a split: those without an empty part; drawn at random if there is a limit, in their order."""
+        with (self.place / f"{split}.jsonl").open(encoding="utf-8") as file:
+            yield from map(tuple, map(json.loads, file))
 
     def column(self, split: str, i: int) -> Iterator[str]:
         """The texts of one column."""
         return (row[i] for row in self.rows(split))
+
+    def check(self, kind: CorpusKind) -> None:
+        """Raise UsageError if the rows are of another kind."""
+        if self.kind is not kind:
+            raise UsageError(f"{self.name} needs a corpus of {kind}; {self.corpus} has {self.kind}.")
 
     def read(self, *columns: int) -> dict[str, list[Sequences]]:
         """Columns of train and dev as the encoder reads them; words of characters have one index in all."""
@@ -215,11 +248,11 @@ class _Asked:
             split: [
                 tokenized(
                     self.column(split, i), self.encoder.reader, self.place / f"{split}{i}", types=types,
-                    total=len(self.kept[split]), progress=self.progress,
+                    total=size, progress=self.progress,
                 )
                 for i in columns
             ]
-            for split in self.kept
+            for split, size in self.size.items()
         }  # fmt: skip
 
     def check_known(self, ids: np.ndarray) -> None:
@@ -235,7 +268,7 @@ class _Asked:
     ) -> PretrainingObjective:
         """The objective, with what a card says of it."""
         train, dev = data
-        about |= {"corpus": self.corpus.name, "truncated": [part.truncated for part in data]}
+        about |= {"corpus": self.corpus, "truncated": [part.truncated for part in data]}
         scored = partial(score, data=dev, module=self.module)
         return PretrainingObjective(self.name, head, train, dev, metric(main), scored, about, self.module)
 
@@ -244,7 +277,9 @@ def _language_model(asked: _Asked) -> PretrainingObjective:
     """Each word from those before it, and from those after it by an encoder with separate directions."""
     asked.check(CorpusKind.SENTENCES)
     (train,), (dev,) = asked.read(0).values()
-    count = np.bincount(train.ids, minlength=int(dev.ids.max()) + 1)
+    count = np.zeros(1 + max(int(part.ids.max()) for part in (train, dev)), np.int64)
+    for start in range(0, len(train.ids), CHUNK):
+        count += np.bincount(train.ids[start : start + CHUNK], minlength=len(count))
     known = np.argsort(-count, kind="stable")[: asked.options.outputs - END - 1]
     known = known[count[known] > 0]
     of_types = np.zeros(len(count), np.int64)
@@ -261,7 +296,8 @@ def _decode(asked: _Asked) -> PretrainingObjective:
     """A second sequence from the first: a translation, a reply, the next sentence."""
     asked.check(CorpusKind.PAIRS)
     options, data = asked.options, []
-    outputs = Outputs.of(asked.column("train", 1), options.outputs)
+    vocabulary = Pieces if options.output_pieces else Outputs
+    outputs = vocabulary.of(asked.column("train", 1), options.outputs)
     for split, (first,) in asked.read(0).items():
         targets = outputs.written(asked.column(split, 1), asked.place / f"{split}-out", options.max_length)
         asked.check_known(targets.ids)
@@ -273,13 +309,14 @@ def _decode(asked: _Asked) -> PretrainingObjective:
 def _denoise(asked: _Asked) -> PretrainingObjective:
     """A sentence from its words, of which some are missing or have changed places."""
     asked.check(CorpusKind.SENTENCES)
-    splits = {s: partial(_noisy, rows, asked.options.data_seed) for s, rows in asked.corpus.splits.items()}
-    return _decode(replace(asked, corpus=replace(asked.corpus, kind=CorpusKind.PAIRS, splits=splits)))
+    for split in asked.size:
+        asked.write(split, _noisy(asked.rows(split), asked.options.data_seed))
+    return _decode(replace(asked, kind=CorpusKind.PAIRS))
 
 
-def _noisy(rows: Rows, seed: int) -> Iterator[Row]:
-    for i, (text, *_) in enumerate(rows()):
-        draw = np.random.default_rng((seed, i))
+def _noisy(rows: Iterable[Row], seed: int) -> Iterator[Row]:
+    draw = np.random.default_rng(seed)
+    for text, *_ in rows:
         words = text.split()
         words = [word for word, drop in zip(words, draw.random(len(words)) < DROPPED, strict=True) if not drop]
         for k in range(0, len(words) - 1, 2):
@@ -302,8 +339,11 @@ def _contrast(asked: _Asked) -> PretrainingObjective:
 
 def _in_batch(asked: _Asked, head: Head) -> PretrainingObjective:
     asked.check(CorpusKind.PAIRS)
+    if lone := [split for split, size in asked.size.items() if size < 2]:
+        raise DataError(f"{asked.name}: {lone[0]} has one pair; others are needed to choose from.")
     data = [SequenceData(*both) for both in asked.read(0, 1).values()]
-    return asked.made(head, data, "accuracy", partial(_accuracy, in_batch=True))
+    candidates = 2 if isinstance(head, ResponseHead) else asked.options.batch_size
+    return asked.made(head, data, "accuracy", partial(_accuracy, in_batch=True), candidates=candidates)
 
 
 def _next_sentence(asked: _Asked) -> PretrainingObjective:
@@ -328,7 +368,10 @@ def _dissent(asked: _Asked) -> PretrainingObjective:
     for split, (first, second) in asked.read(0, 1).items():
         markers = list(asked.column(split, 2))
         if unknown := sorted(set(markers) - set(names)):
-            raise DataError(f"{asked.name}: {split} has the marker {unknown[0]!r}, which train lacks.")
+            raise DataError(
+                f"{asked.name}: {split} has the marker {unknown[0]!r}, which the {asked.size['train']:,} examples of "
+                "train lack. Train on more examples (--limit), or take it out of dev."
+            )
         data.append(SequenceData(first, second, labels=np.array([index[marker] for marker in markers])))
     return _classes(asked, data, names)
 

@@ -109,9 +109,10 @@ class PretrainOptions:
 _ENCODER_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "steps": (lambda n: n >= 1, "1 or more"),
     "batch_size": (lambda n: n >= 2, "2 or more"),
+    "accumulation": (lambda n: n >= 1, "1 or more"),
     "learning_rate": (lambda x: x is None or 0 < x < inf, "a number above 0"),
     "evaluate_every": (lambda n: n >= 1, "1 or more"),
-    "patience": (lambda n: n >= 0, "0 or more"),
+    "patience": (lambda n: n >= 1, "1 or more"),
     "max_grad_norm": (lambda x: 0 <= x < inf, "0 or more"),
     "max_length": (lambda n: n >= 3, "3 or more"),
     "outputs": (lambda n: n >= 4, "4 or more"),
@@ -137,6 +138,7 @@ class EncoderOptions:
     )
     scaling: str = option("uniform", "What losses are multiplied by: the same names, divided by the largest.")
     batch_size: int = option(32, "Examples in a batch.")
+    accumulation: int = option(1, "Batches of a step, each of which may have another objective.")
     learning_rate: float | None = option(
         None, "Learning rate of AMSGrad (default: 0.001 if a metric is a perplexity, otherwise 0.0001)."
     )
@@ -145,6 +147,9 @@ class EncoderOptions:
     max_grad_norm: float = option(5.0, "Norm at which gradients are clipped; 0 for no clipping.")
     max_length: int = option(40, "Pieces that are read of a text; output words of a target.")
     outputs: int = option(20_000, "Output words of language models and decoders; others are unknown.")
+    output_pieces: bool = option(
+        False, "Decoders write pieces (byte-level BPE, trained on the targets) instead of words."
+    )
     attention: bool = option(True, "Decoders attend to all states of the encoder.")
     hidden_size: int = option(512, "Hidden layer of the classifiers.")
     dropout: float = option(0.2, "Dropout of the classifiers; the encoder has its own.")

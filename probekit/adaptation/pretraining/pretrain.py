@@ -190,7 +190,7 @@ def _tokenizer(options: PretrainOptions, train: Sequence[Text]) -> PreTrainedTok
         size = options.tokenizer.removeprefix(TRAIN)
         if not (size.isascii() and size.isdigit() and len(size) < 10):
             raise UsageError(f"tokenizer is {options.tokenizer!r}; expected train:N with a number of pieces.")
-        return train_tokenizer(train, int(size), masked=masked)
+        return train_tokenizer((line for text in train for line in text.lines()), int(size), masked=masked)
     tokenizer: PreTrainedTokenizerFast = load_tokenizer(resolve_model(options.tokenizer, None))
     if masked and tokenizer.mask_token_id is None:
         raise UsageError(f"{options.tokenizer} has no piece for masks; choose another tokenizer, or causal-lm.")

@@ -105,7 +105,7 @@ def pretrain_encoder(
     ... )
     >>> run.metrics  # doctest: +SKIP
     """
-    names = on.split(",") if isinstance(on, str) else list(on)
+    names = [name.strip() for name in (on.split(",") if isinstance(on, str) else on)]
     if not names or len(set(names)) < len(names):
         raise UsageError(f"on is {','.join(names)!r}; expected one or more objectives, each once.")
     recipe = Recipe.of(

@@ -46,7 +46,7 @@ def resume(model: nn.Module, optimizer: torch.optim.Optimizer, out: Path) -> tup
         stored = load_file(folder / "optimizer.safetensors")
         for name, parameter in _parameters(optimizer):
             state: dict[str, Tensor] = {
-                key.rpartition(".")[2]: value.to("cpu" if key.endswith(".step") else parameter.device)
+                key.rpartition(".")[2]: value.to(parameter.device)
                 for key, value in stored.items()
                 if key.rpartition(".")[0] == name
             }

@@ -7,18 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from probekit.adaptation.data.batches import mask_of, padded
 from probekit.adaptation.heads.head import IGNORED
+from probekit.adaptation.pretraining.text import train_tokenizer
 from probekit.models.loading import TextReader
 from probekit.models.words import NO_LIMIT, Splitting, read_words
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["BEGIN", "END", "UNKNOWN", "Outputs", "SequenceData", "Sequences", "Types", "tokenized"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+__all__ = ["BEGIN", "END", "UNKNOWN", "Outputs", "Pieces", "SequenceData", "Sequences", "Types", "tokenized"]
 
 Rows = Sequence[int] | np.ndarray
 CHUNK = 4096
@@ -33,6 +37,7 @@ class Types:
     def __init__(self) -> None:
         self.index: dict[bytes, int] = {}
         self.rows: list[np.ndarray] = []
+        self._table = np.zeros((0, 0), np.int16)
 
     def ids(self, characters: np.ndarray) -> np.ndarray:
         """The index of each word, int64 (v,); new words are added.
@@ -44,12 +49,14 @@ class Types:
         """
         for row in characters:
             if self.index.setdefault(row.tobytes(), len(self.rows)) == len(self.rows):
-                self.rows.append(row)
+                self.rows.append(row.copy())  # a view would keep all characters in memory
         return np.array([self.index[row.tobytes()] for row in characters], dtype=np.int64)
 
     def table(self) -> np.ndarray:
         """The characters of all words, int16 (v, 50)."""
-        return np.stack(self.rows)
+        if len(self._table) < len(self.rows):
+            self._table = np.stack(self.rows)
+        return self._table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,18 +190,41 @@ class Outputs:
 
     def written(self, texts: Iterable[str], place: Path, max_length: int) -> Sequences:
         """The ids of the words of texts, at most ``max_length`` each."""
-        start, truncated = [0], 0
-        with _file(place, "ids").open("wb") as ids:
-            for chunk in _words(texts):
-                for words in chunk:
-                    found = [self.index.get(word, UNKNOWN) for word in words[:max_length]]
-                    ids.write(np.array(found, np.int32).tobytes())
-                    start.append(start[-1] + len(found))
-                    truncated += len(words) > max_length
-        ends = np.array(start)
-        return Sequences(
-            _mapped(_file(place, "ids"), np.int32, start[-1]), np.zeros(0, np.bool_), ends, None, IGNORED, truncated
-        )
+        rows = ([self.index.get(word, UNKNOWN) for word in words] for chunk in _words(texts) for words in chunk)
+        return _written(rows, place, max_length)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """A vocabulary of output pieces, by byte-level BPE trained on some texts, after three markers: none is unknown."""
+
+    tokenizer: PreTrainedTokenizerFast
+
+    @classmethod
+    def of(cls, texts: Iterable[str], size: int) -> Pieces:
+        """About ``size`` pieces, at least 303."""
+        return cls(train_tokenizer(texts, size - END, masked=False))
+
+    def __len__(self) -> int:
+        return END + len(self.tokenizer)  # its marker has no use here
+
+    def written(self, texts: Iterable[str], place: Path, max_length: int) -> Sequences:
+        """The ids of the pieces of texts, at most ``max_length`` each."""
+        rest = iter(texts)
+        chunks = iter(lambda: list(islice(rest, CHUNK)), [])
+        rows = ([END + i for i in ids] for chunk in chunks for ids in self.tokenizer(chunk)["input_ids"])
+        return _written(rows, place, max_length)
+
+
+def _written(rows: Iterable[Sequence[int]], place: Path, max_length: int) -> Sequences:
+    start, truncated = [0], 0
+    with _file(place, "ids").open("wb") as ids:
+        for found in rows:
+            ids.write(np.array(found[:max_length], np.int32).tobytes())
+            start.append(start[-1] + min(len(found), max_length))
+            truncated += len(found) > max_length
+    kept = _mapped(_file(place, "ids"), np.int32, start[-1])
+    return Sequences(kept, np.zeros(0, np.bool_), np.array(start), None, IGNORED, truncated)
 
 
 def _words(texts: Iterable[str]) -> Iterator[list[list[str]]]:

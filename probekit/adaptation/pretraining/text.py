@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -122,12 +122,12 @@ class Pieces:
         return np.concatenate([first, blocks, last], axis=1)
 
 
-def train_tokenizer(texts: Sequence[Text], size: int, *, masked: bool) -> PreTrainedTokenizerFast:
-    """Byte-level BPE (Radford et al. 2019), trained on the lines of texts: no text has an unknown piece.
+def train_tokenizer(lines: Iterable[str], size: int, *, masked: bool) -> PreTrainedTokenizerFast:
+    """Byte-level BPE (Radford et al. 2019), trained on lines of text: no text has an unknown piece.
 
     Parameters
     ----------
-    texts : sequence of Text
+    lines : iterable of str
         Each line is a document for the tokenizer.
     size : int
         Number of pieces with the special ones, at least 300.
@@ -152,7 +152,7 @@ def train_tokenizer(texts: Sequence[Text], size: int, *, masked: bool) -> PreTra
         vocab_size=size, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )  # fmt: skip
-    backend.train_from_iterator((line for text in texts for line in text.lines()), trainer)
+    backend.train_from_iterator(lines, trainer)
     if not masked:
         return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END, bos_token=END)
     backend.post_processor = processors.RobertaProcessing(
