@@ -356,7 +356,7 @@ def test_data_may_move(place, tmp_path, monkeypatch):
     [
         ("c.tsv", "the cat\tthe dog\tso\n" * 40 + "the man\tthe bird\tbut\n" * 2, "dissent:c.tsv", "class|marker"),
         ("empty.txt", "\n\n", "denoise:empty.txt", "empty.txt"),
-        ("one.txt", "A cat.\n", "denoise:one.txt", "at least 2"),
+        ("one.txt", "A cat.\n", "denoise:one.txt", "fewer than 2 passages"),
     ],
 )
 def test_corpora_with_too_little(place, tmp_path, name, text, on, message):
