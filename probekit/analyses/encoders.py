@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -90,9 +90,9 @@ def task_correlations(
     Parameters
     ----------
     rows : DataFrame
-        Rows of :func:`probekit.train`, as for :func:`probekit.glue_score`, or the rows that it returns. An encoder with
-        several seeds is one point, their mean. "Single-Task" is not an encoder, and WNLI is a constant; both are left
-        out, as are encoders that lack a task.
+        Rows as for :func:`encoder_scores`, or the rows that it returns. An encoder with several seeds is one point,
+        their mean. "Single-Task" is not an encoder, and WNLI is a constant; both are left out, as are encoders that
+        lack a task.
     permutations, resamples, seed : int
         See :func:`probekit.statistics.correlation.relation`.
 
@@ -108,7 +108,7 @@ def task_correlations(
     UsageError
         If fewer than five encoders have runs on the same two tasks or more.
     """
-    scores = rows if (rows["analysis"] == "glue").all() else glue_score(rows)
+    scores = rows if (rows["analysis"] == "glue").all() else encoder_scores(rows)
     scores = scores[(scores["model"] != SINGLE_TASK) & (scores["task"] != "wnli")]
     values = scores.pivot_table("value", list(ENCODER), "task", sort=False)
     tasks = [task for task in (*GLUE, "glue") if task in values]
@@ -176,31 +176,57 @@ def mixture_scores(rows: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        For each mixture (``trained_on``), ``sampling`` and ``scaling`` a row: the mean of the main metrics of its
-        objectives at the kept validation, the mean over seeds, with ``sd`` and ``seeds``.
+        For each mixture (``trained_on``, in the order of the first run), ``sampling``, ``scaling`` and ``model`` a row:
+        the mean of the main metrics of its objectives at the kept validation, the mean over seeds, with ``sd`` and
+        ``seeds``.
 
     Raises
     ------
     UsageError
-        If there are no pretrainings on several tasks whose metrics rise.
+        If there are no pretrainings on several tasks whose metrics rise, or if two runs differ in nothing that the rows
+        state, such as two runs of a model with the same seed and different numbers of steps.
     """
     if not {"sampling", "scaling", "headline"} <= set(rows):
-        raise UsageError("the rows contain no mixtures; give those of probekit pretrain-encoder on several tasks.")
-    kept = rows[(rows["regime"] == PRETRAIN) & rows["headline"].fillna(value=False).astype(bool)]
-    records = list(_mixtures(kept))
-    if not records:
-        raise UsageError("the rows contain no mixtures; give those of probekit pretrain-encoder on several tasks.")
-    return make_rows(records)
+        raise UsageError(NO_MIXTURES)
+    kept = rows[(rows["regime"] == PRETRAIN) & rows["headline"].fillna(value=False).astype(bool)].drop_duplicates()
+    runs = [run for _, run in kept.groupby(["model", "trained_on", "sampling", "scaling", "seed"], sort=False)]
+    mixtures = [run for run in runs if run["task"].nunique() > 1]
+    if not mixtures:
+        raise UsageError(NO_MIXTURES)
+    rising = [run for run in mixtures if "perplexity" not in set(run["metric"])]
+    if not rising:
+        raise UsageError(
+            "each mixture in the rows has an objective whose metric is a perplexity, which falls. The mean is over "
+            "metrics that rise, such as accuracy; give runs on labelled tasks."
+        )
+    return make_rows(list(_mixtures(rising)))
 
 
-def _mixtures(kept: pd.DataFrame) -> Iterator[dict[Any, Any]]:
-    for (on, sampling, scaling), part in kept.groupby(["trained_on", "sampling", "scaling"], sort=False):
-        if part["task"].nunique() < 2 or (part["metric"] == "perplexity").any():
-            continue
-        seeds = part.groupby(["model", "seed"], sort=False)["value"].mean()
-        yield part.iloc[0].to_dict() | {
-            "analysis": "mixtures", "task": on, "metric": "mean-of-metrics", "value": float(seeds.mean()),
-            "ci_low": np.nan, "ci_high": np.nan, "sd": float(seeds.std(ddof=1)) if len(seeds) > 1 else np.nan,
-            "seeds": len(seeds), "seed": None, "step": None, "n": int(part.groupby("task")["n"].first().sum()),
-            "sampling": sampling, "scaling": scaling, "tasks": part["task"].nunique(),
+NO_MIXTURES = "the rows contain no mixtures; give those of probekit pretrain-encoder on several tasks."
+
+
+def _mixtures(runs: Iterable[pd.DataFrame]) -> Iterator[dict[Any, Any]]:
+    """A row for each mixture, sampling, scaling and model, from the kept validations of its runs, one for each seed."""
+    cells: dict[tuple[Any, ...], list[pd.DataFrame]] = {}
+    names: dict[tuple[str, ...], str] = {}
+    for run in runs:
+        first = run.iloc[0]
+        objectives = tuple(sorted(first["trained_on"].split("+")))
+        names.setdefault(objectives, first["trained_on"])
+        cells.setdefault((objectives, first["sampling"], first["scaling"], first["model"]), []).append(run)
+    for (objectives, *_, model), parts in cells.items():
+        first = parts[0].iloc[0]
+        if any(part["task"].duplicated().any() for part in parts) or len({p["seed"].iloc[0] for p in parts}) < len(
+            parts
+        ):
+            raise UsageError(
+                f"several runs of {model} on {first['trained_on']} have the same sampling, loss scaling and seed; give "
+                "the rows of one, or pretrain each with its own --run-name."
+            )
+        values = np.array([part["value"].mean() for part in parts])
+        yield first.to_dict() | {
+            "analysis": "mixtures", "task": names[objectives], "trained_on": names[objectives],
+            "metric": "mean-of-metrics", "value": float(values.mean()), "ci_low": np.nan, "ci_high": np.nan,
+            "sd": float(values.std(ddof=1)) if len(values) > 1 else np.nan, "seeds": len(parts), "seed": None,
+            "step": None, "n": int(parts[0]["n"].sum()), "tasks": len(parts[0]),
         }  # fmt: skip

@@ -32,7 +32,9 @@ GLUE: dict[str, tuple[str, ...]] = {
 MEASURED = {task: metrics for task, metrics in GLUE.items() if task != "wnli"}
 WNLI = 40 / 71
 """The accuracy of the most frequent class on WNLI's dev split, which is counted for every encoder."""
-SPLITS = ("dev", "dev-matched", "dev-mismatched", VALIDATION)
+DEV = (("dev",), ("dev-matched", "dev-mismatched"), (VALIDATION,))
+"""The first of these of which an encoder has a split counts, as the mean of its splits: MNLI has two dev splits."""
+SPLITS = tuple(split for together in DEV for split in together)
 ENCODER = ("model", "variant", "regime")
 NUMBERS = ("value", "ci_low", "ci_high")
 SCORE, PARTIAL = "glue-score", "glue-partial"
@@ -47,8 +49,9 @@ def glue_score(*rows: Any) -> pd.DataFrame:
     Parameters
     ----------
     *rows : DataFrame, Result or path
-        Rows of :func:`probekit.train` or :func:`probekit.evaluate`, on dev or on a held-out part of train; others are
-        left out. Runs that differ only in their seed are averaged.
+        Rows of :func:`probekit.train` or :func:`probekit.evaluate`, on dev or on a held-out part of train, which counts
+        only for an encoder without results on dev; others are left out. Runs that differ only in their seed are
+        averaged.
 
     Returns
     -------
@@ -116,13 +119,13 @@ def _tasks(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """The number of each task of an encoder, with its interval."""
     found: dict[str, dict[str, Any]] = {}
     for task, metrics in MEASURED.items():
-        splits = []
-        for split in SPLITS:
-            part = runs[(runs["task"] == task) & (runs["split"] == split)]
+        complete = {}
+        for split, part in runs[runs["task"] == task].groupby("split", sort=False):
             values = {row["metric"]: row for row in by_seeds(part)}
             if set(values) == set(metrics):
                 pair = [values[name] for name in metrics]
-                splits.append(pair[0] | {k: float(np.mean([one[k] for one in pair])) for k in NUMBERS})
+                complete[split] = pair[0] | {k: float(np.mean([one[k] for one in pair])) for k in NUMBERS}
+        splits = next(([complete[s] for s in dev if s in complete] for dev in DEV if complete.keys() & {*dev}), [])
         if splits:
             found[task] = splits[0] if len(splits) == 1 else _mean(splits, SCORE) | {"task": task, "trained_on": task}
     return found

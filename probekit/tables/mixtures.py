@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from probekit.display import shown_model
 from probekit.tables.grid import Column, Grid
 from probekit.tables.papers import citation, published
 
@@ -16,6 +17,8 @@ __all__ = ["mixture_table"]
 
 def mixture_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | str]:
     """The mean result of each mixture on its own dev splits, a line for each mixture and sampling.
+
+    Several models with the same mixture, sampling and loss scaling have a line each, with their name.
 
     Parameters
     ----------
@@ -29,14 +32,15 @@ def mixture_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid |
     list of Grid or str
         The table with a column for each loss scaling, and its legend.
     """
-    at = {(row["task"], row["sampling"], row["scaling"]): row for row in found.to_dict("records")}
-    samplings, scalings = (list(dict.fromkeys(found[key])) for key in ("sampling", "scaling"))
+    scalings = list(dict.fromkeys(found["scaling"]))
     lines = []
-    for on in dict.fromkeys(found["task"]):
-        for sampling in samplings:
-            cells = [_cell(at.get((on, sampling, scaling))) for scaling in scalings]
-            if any(cells):
-                lines.append([", ".join(on.split("+")), sampling, *cells])
+    for (on, sampling), part in found.groupby(["task", "sampling"], sort=False):
+        mixture = ", ".join(str(on).split("+"))
+        several = part["scaling"].duplicated().any()
+        for name, rows in part.groupby("model", sort=False) if several else [("", part)]:
+            at = {row["scaling"]: row for row in rows.to_dict("records")}
+            shown = f"{mixture} ({shown_model(str(name))})" if several else mixture
+            lines.append([shown, str(sampling), *(_cell(at.get(scaling)) for scaling in scalings)])
     if beside is not None:
         for (how, model), part in published(beside).groupby(["row", "model"], sort=False):
             lines.append(

@@ -115,6 +115,19 @@ def test_correlations_are_pearson_s_over_the_means_of_seeds():
     assert found.loc[found.index.difference(with_mean.index), "p"].notna().all()
 
 
+def test_encoders_of_the_line_single_task_are_no_points_of_a_correlation():
+    """They have one task; with them, no task would be common to all encoders, and the mean would be missing."""
+    draw = np.random.default_rng(2)
+    rows = [r for i in range(6) for r in runs(f"e{i}", dict(zip(MEASURED, draw.uniform(0.4, 0.6, 8), strict=True)))]
+    expected = task_correlations(make_rows(rows), permutations=99, resamples=100)
+    assert "glue" in set(expected["other_task"])
+    for model, task in (("M", "mrpc"), ("R", "rte")):
+        rows += [*runs(model, {task: 0.5}), *pretraining(model, [task])]
+    found = task_correlations(make_rows(rows), permutations=99, resamples=100)
+    shown = ["task", "other_task", "value", "ci_low", "ci_high", "p", "n"]
+    pd.testing.assert_frame_equal(found[shown], expected[shown])
+
+
 @pytest.mark.slow
 def test_p_is_uniform_where_tasks_are_unrelated():
     """12 encoders, 150 simulations of 28 pairs: 4,200 p-values, clustered by simulation. Takes 3 minutes."""
@@ -150,6 +163,34 @@ def test_mixtures_are_means_over_tasks_then_seeds():
     assert "| *GLUE, published: sampling uniform, loss uniform* |  | *69.1* |" in table.to_markdown()
     with pytest.raises(UsageError, match="no mixtures"):
         mixture_scores(make_rows(pretraining("c", ["sst2"])))
+
+
+def test_mixtures_of_different_models_are_not_pooled():
+    on = ["sst2", "rte"]
+    rows = pretraining("a", on, values=[0.8, 0.6]) + pretraining("a", on[::-1], seed=1, values=[0.7, 0.9])
+    other = pretraining("b", on, scaling="proportional", values=[0.1, 0.1])
+    found = mixture_scores(make_rows([*rows, *other]))
+    assert list(zip(found["model"], found["task"], found["value"].round(9), found["seeds"], strict=True)) == [
+        ("a", "sst2+rte", 0.75, 2), ("b", "sst2+rte", 0.1, 1),
+    ]  # fmt: skip
+    lines = probekit.table("mixtures", make_rows([*rows, *other])).to_markdown()
+    assert "| sst2, rte | uniform | 75.0 ± 7.1 | 10.0 |" in lines
+    same = pretraining("b", on, seed=2, values=[0.1, 0.1])
+    lines = probekit.table("mixtures", make_rows([*rows, *same])).to_markdown()
+    assert "| sst2, rte (a) | uniform | 75.0 ± 7.1 |\n| sst2, rte (b) | uniform | 10.0 |" in lines
+    longer = [row | {"step": 20} for row in pretraining("a", on, values=[0.9, 0.9])]
+    with pytest.raises(
+        UsageError, match=r"several runs of a on sst2\+rte have the same sampling, loss scaling and seed"
+    ):
+        mixture_scores(make_rows([*rows, *longer]))
+    pd.testing.assert_frame_equal(mixture_scores(make_rows(rows * 2)), mixture_scores(make_rows(rows)))
+
+
+def test_a_mixture_with_a_perplexity_has_no_mean():
+    rows = pretraining("a", ["sst2", "language-model:books.txt"])
+    rows[1]["metric"] = "perplexity"
+    with pytest.raises(UsageError, match="has an objective whose metric is a perplexity, which falls"):
+        mixture_scores(make_rows(rows))
 
 
 def test_a_diagnostic_set_by_category():

@@ -98,6 +98,20 @@ def test_both_dev_splits_of_mnli():
     assert one["value"] - one["ci_low"] == pytest.approx(0.02 / 2**0.5)
 
 
+def test_dev_counts_before_a_held_out_part_of_train():
+    values = dict.fromkeys(MEASURED, 0.5)
+    rows = [one for one in encoder(values) if one["task"] != "mnli"]
+    held = row("mnli", "accuracy", 0.9, split="validation")
+    assert of(glue_score(make_rows([*rows, held])), "mnli")["value"] == pytest.approx(0.9)
+    matched = [row("mnli", "accuracy", 0.7, split="dev-matched"), held]
+    one = of(glue_score(make_rows([*rows, *matched])), "mnli")
+    assert (one["value"], one["split"]) == (pytest.approx(0.7), "dev-matched")
+    both = [*matched, row("mnli", "accuracy", 0.8, split="dev-mismatched")]
+    assert of(glue_score(make_rows([*rows, *both])), "mnli")["value"] == pytest.approx(0.75)
+    rte = row("rte", "accuracy", 0.9, split="validation")
+    assert of(glue_score(make_rows([*rows, *both, rte])), "rte")["value"] == pytest.approx(0.5)
+
+
 def test_seeds_are_averaged():
     values = dict.fromkeys(MEASURED, 0.5)
     found = glue_score(make_rows(encoder(values) + encoder(dict.fromkeys(MEASURED, 0.7), seed=1)))
