@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from probekit.adaptation.pretraining.corpora.corpus import CorpusKind, load_corpus
@@ -193,6 +195,29 @@ def test_twitter(tmp_path):
     assert len(train) + len(dev) == 60
     assert not {a.split()[0] for a, _ in train} & {a.split()[0] for a, _ in dev}
     assert all(int(b[-1]) == int(a[-1]) + 1 for a, b in train + dev)
+
+
+@pytest.mark.parametrize("layout", ["twitter", "dailydialog"])
+def test_no_pair_of_dev_is_in_train(tmp_path, layout):
+    """Each of 60 threads has three branches: two end differently, one continues from its middle."""
+    threads = [[f"{c} {what}" for what in ("begin", "answer", "thanks")] for c in range(60)]
+    branches = [b for a, r, t in threads for b in ([a, r, t], [a, r, f"{a} other"], [f"{a} late", r, t])]
+    order = np.random.default_rng(0).permutation(len(branches))
+    mixed = [branches[i] for i in order]
+    text = "\n\n".join(map("\n".join, mixed)) if layout == "twitter" else "\n".join(map(" __eou__ ".join, mixed))
+    (tmp_path / "branches.txt").write_text(text + "\n")
+    corpus = load_corpus(f"{layout}:branches.txt", tmp_path)
+    train, dev = rows(corpus), rows(corpus, "dev")
+    assert not set(train) & set(dev)
+    assert (len(train), len(dev)) == (57 * 6, 3 * 6)
+    assert {a.split()[0] for a, _ in dev}.isdisjoint(a.split()[0] for a, _ in train)
+    assert sorted(train + dev) == sorted((a, b) for branch in branches for a, b in pairwise(branch))
+
+
+def test_a_file_of_one_thread_cannot_be_divided(tmp_path):
+    write(tmp_path, lines__txt=["a", "b", "", "a", "c", "", "a", "d"])
+    with pytest.raises(DataError, match="has fewer than 2 conversations that share no pair of utterances"):
+        load_corpus("twitter:lines.txt", tmp_path)
 
 
 def test_conversations_of_your_own(tmp_path):

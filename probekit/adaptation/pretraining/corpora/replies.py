@@ -8,10 +8,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import xxhash
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
 from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusEntry, CorpusKind, Row, Rows
 from probekit.adaptation.pretraining.corpora.sources import Folder, Hub, cached_files, columns
-from probekit.adaptation.pretraining.corpora.streams import HELD_OUT, count_up_to
-from probekit.adaptation.pretraining.corpora.text_files import check_units, held_out_pairs, part_of
+from probekit.adaptation.pretraining.corpora.streams import is_held_out
+from probekit.adaptation.pretraining.corpora.text_files import check_units, held_out_pairs
 from probekit.errors import DataError
 from probekit.files import stream_lines
 from probekit.tasks.datasets.sources import PARQUET
@@ -145,16 +150,46 @@ def _replies(dialogues: Callable[[], Iterable[Dialogue]]) -> Iterator[Row]:
 
 
 def _held_out_dialogues(dialogues: Callable[[], Iterator[Dialogue]], path: Path, seed: int) -> dict[str, Rows]:
-    """The splits ``train`` and ``dev`` where one dialogue in 20 is held out."""
-    units = check_units(count_up_to(dialogues(), HELD_OUT), path, "conversations")
-    return {s: partial(_replies, partial(part_of, dialogues, s == "dev", units, seed)) for s in ("train", "dev")}
+    """The splits ``train`` and ``dev``, which share no pair: one group of dialogues in 20 is held out."""
+    groups = _groups(dialogues())
+    units = check_units(int(groups.max(initial=-1)) + 1, path, "conversations that share no pair of utterances")
+    return {
+        split: partial(_replies, partial(_of_split, dialogues, groups, split == "dev", units, seed))
+        for split in ("train", "dev")
+    }
+
+
+def _groups(dialogues: Iterable[Dialogue]) -> np.ndarray:
+    """int (n,): the group of each dialogue, numbered from 0; those that begin alike or share a pair have the same."""
+    first: dict[int, int] = {}
+    links = [
+        (i, first.setdefault(xxhash.xxh3_64_intdigest("\0".join(pair).encode()), i))
+        for i, dialogue in enumerate(dialogues)
+        for pair in pairwise(["", *(dialogue or [str(i)])])
+    ]
+    if not links:
+        return np.zeros(0, np.int64)
+    nodes = np.array(links).T
+    graph = coo_array((np.ones(len(links)), nodes), shape=(nodes[0, -1] + 1,) * 2)
+    of = connected_components(graph, directed=False)[1]
+    _, begin, group = np.unique(of, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(begin))[group]
+
+
+def _of_split(
+    dialogues: Callable[[], Iterator[Dialogue]], groups: np.ndarray, held_out: bool, units: int, seed: int
+) -> Iterator[Dialogue]:
+    """The dialogues of the held-out groups, or all others."""
+    for dialogue, group in zip(dialogues(), groups.tolist(), strict=True):
+        if is_held_out(group, units, seed) == held_out:
+            yield dialogue
 
 
 def twitter(data_dir: Path | None, seed: int = 0) -> Corpus:
     """Conversations from Twitter: each tweet of a conversation, but the last, with the one that follows.
 
     File: TwitterConvCorpus.txt with a tweet in each line and empty lines between conversations. There are no official
-    splits; one conversation in 20 is held out as dev.
+    splits; one conversation in 20 is held out as dev (:func:`conversations`).
 
     Raises
     ------
@@ -189,6 +224,9 @@ def _tweets(path: Path) -> Iterator[Dialogue]:
 def conversations(path: Path, name: str, layout: str, seed: int = 0) -> Corpus:
     """The replies of a file in the layout of DailyDialog or Twitter; one conversation in 20 is held out as dev.
 
+    Conversations that begin with the same utterance or share a pair of utterances are in the same split, so no pair of
+    dev is in train. The file is read once to find them; a hash of each pair is kept in memory.
+
     Parameters
     ----------
     layout : {'dailydialog', 'twitter'}
@@ -198,7 +236,7 @@ def conversations(path: Path, name: str, layout: str, seed: int = 0) -> Corpus:
     Raises
     ------
     DataError
-        If the file cannot be read, or has fewer than two conversations.
+        If the file cannot be read, or has fewer than two conversations that share no pair.
     """
     read = _dialogues if layout == "dailydialog" else _tweets
     return Corpus(name, CorpusKind.PAIRS, _held_out_dialogues(partial(read, path), path, seed), (path,))
