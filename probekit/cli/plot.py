@@ -146,6 +146,29 @@ def mix() -> None:
 
 
 @figure
+def learning() -> None:
+    """Plot learning curves: results against the number of training examples, one panel per task, one curve per model.
+
+    A point is the main metric of a run, or its mean over seeds. The horizontal axis is logarithmic.
+
+    Examples:
+
+        probekit train --task sst2 --model MODEL --limit 300 --out sst2-300
+
+        probekit train --task sst2 --model MODEL --limit 3000 --out sst2-3000
+
+        probekit plot learning 'sst2-*/rows.parquet' --out learning.pdf
+
+    Parameters
+    ----------
+    first
+        Rows of training runs (.parquet, .csv).
+    rows
+        Further rows.
+    """
+
+
+@figure
 def domains() -> None:
     """Plot distances between domains: heat map, dendrogram, terms that contribute most, effect of sample size.
 

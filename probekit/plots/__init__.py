@@ -17,6 +17,7 @@ from probekit.plots.figure import plot
 from probekit.plots.gains import gain_panels, gain_rows
 from probekit.plots.layer_map import layer_map, map_panels, map_points
 from probekit.plots.layers import curve_rows, layer_curve, layer_panels
+from probekit.plots.learning import learning_panels, learning_rows
 from probekit.plots.mix import mix_panels, mix_rows, mix_weights
 from probekit.plots.movement import geometry_panels, movement_panels
 from probekit.plots.options import WIDTHS, PlotOptions
@@ -51,6 +52,8 @@ __all__ = [
     "layer_differences",
     "layer_map",
     "layer_panels",
+    "learning_panels",
+    "learning_rows",
     "map_panels",
     "map_points",
     "mix_panels",

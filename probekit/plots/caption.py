@@ -13,6 +13,7 @@ from probekit.plots.curves import RANDOM, CurveStyles, of_analyses, plot_rows
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.gains import gain_rows
 from probekit.plots.layers import INFORMATION, LAYERED, as_curves, curve_rows, kept, of_metric
+from probekit.plots.learning import learning_rows
 from probekit.plots.legends import common
 from probekit.plots.look import Look
 from probekit.plots.mix import MIX
@@ -202,6 +203,19 @@ def _mix(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]
     yield "Dotted line: equal weights."
 
 
+def _learning(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
+    points = learning_rows(rows)
+    yield f"{_metrics(points)}."
+    yield from _by_task(points, look)
+    bars = f"Bars: {look.interval}s over examples"
+    if (points["seeds"] > 1).any():
+        low, high = int(points["seeds"].min()), int(points["seeds"].max())
+        seeds = f"{low}" if low == high else f"{low} to {high}"
+        yield f"Means over {seeds} seeds. {bars}, means over seeds; they do not cover the variation over seeds."
+    else:
+        yield f"{bars}; single runs."
+
+
 def _domains(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     rows = of_analyses(rows, "domains")
     named = [m for m in rows["metric"].unique() if m not in (SIZES, TERMS)]
@@ -325,6 +339,7 @@ DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] =
     "differences": _differences,
     "trajectory": _trajectory,
     "mix": _mix,
+    "learning": _learning,
     "domains": _domains,
     "relation": _relation,
     "transfer": _transfer,

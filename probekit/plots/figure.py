@@ -14,6 +14,7 @@ from probekit.plots.differences import difference_panels
 from probekit.plots.domains import domain_panels
 from probekit.plots.gains import gain_panels
 from probekit.plots.layers import layer_panels
+from probekit.plots.learning import learning_panels
 from probekit.plots.look import Look
 from probekit.plots.mix import mix_panels
 from probekit.plots.movement import geometry_panels, movement_panels
@@ -39,6 +40,7 @@ HEADS = {
     "differences": "Paired differences by layer on the same examples.",
     "trajectory": "Results by layer and training step.",
     "mix": "Weight of each layer in the final scalar mix.",
+    "learning": "Results against the number of training examples.",
     "domains": "Distances between domains.",
     "relation": "Metrics against the distance between domains, with their correlations.",
     "transfer": "Transfer between domains; frames mark evaluation on the training domain.",
@@ -63,8 +65,8 @@ def plot(
     Parameters
     ----------
     kind : str
-        "layers", "differences", "trajectory", "mix", "domains", "relation", "transfer", "similarity", "dendrogram",
-        "movement", "geometry" or "gains".
+        "layers", "differences", "trajectory", "mix", "learning", "domains", "relation", "transfer", "similarity",
+        "dendrogram", "movement", "geometry" or "gains".
     *rows : DataFrame, Result or path
         Rows of analyses that the kind does not draw are ignored.
     out : path or tuple of path, optional
@@ -156,6 +158,7 @@ FIGURES: dict[str, Callable[[Any, PlotOptions, Look], Figure]] = {
     "differences": lambda rows, o, look: difference_panels(rows, level=o.level, **_panels(o, 4, look)),
     "trajectory": lambda rows, o, look: trajectory_panels(rows, metric=o.metric, **_panels(o, 3, look)),
     "mix": lambda rows, o, look: mix_panels(rows, **_panels(o, 4, look)),
+    "learning": lambda rows, o, look: learning_panels(rows, **_panels(o, 4, look)),
     "domains": lambda rows, o, look: domain_panels(rows, metric=o.metric, top=o.top, width=inches(o.width), look=look),
     "relation": _relation,
     "transfer": lambda rows, o, look: transfer_panels(transfer_rows(rows), **_panels(o, 3, look)),

@@ -38,11 +38,11 @@ def training_rows(
     Each evaluation gives the metrics and, if layers are mixed, ``mix-weight`` by layer and ``mix-gamma``. The loss on
     train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the previous entry.
 
-    Additional columns: ``epoch`` counts the passes over train; ``kept`` marks the kept weights, whose metrics have
-    intervals; ``unread_words`` is the number of words without a piece to tag: metrics of word tags cover only the
-    other words, so they are comparable to published numbers only if it is 0; ``headline`` marks the number that
-    represents the run: its main metric, on test if it was tested, otherwise on dev. Rows with the estimator "majority"
-    or "mean" are for the constant prediction on the same examples.
+    Additional columns: ``examples`` is the number of training examples; ``epoch`` counts the passes over train;
+    ``kept`` marks the kept weights, whose metrics have intervals; ``unread_words`` is the number of words without a
+    piece to tag: metrics of word tags cover only the other words, so they are comparable to published numbers only if
+    it is 0; ``headline`` marks the number that represents the run: its main metric, on test if it was tested, otherwise
+    on dev. Rows with the estimator "majority" or "mean" are for the constant prediction on the same examples.
 
     Parameters
     ----------
@@ -96,5 +96,6 @@ def _row(training: Training, role: str, entry: Entry, metric: str, value: float)
     data, split = getattr(training.objectives[0], role), getattr(training.options, role)
     return {
         "role": role, "split": split, "step": entry["step"], "epoch": entry["epoch"], "kept": False,
-        "metric": metric, "value": value, "n": len(data), "unread_words": data.unread,
+        "metric": metric, "value": value, "n": len(data), "examples": len(training.objectives[0].train),
+        "unread_words": data.unread,
     }  # fmt: skip
