@@ -71,7 +71,7 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
     _check_options(study, path)
     if not (study.models or study.pretrain):
         raise DataError("lacks models; add some, or a section [[pretrain]].", file=path)
-    if not (study.pretrain or study.train or study.probe or study.mi or study.domains):
+    if not any((study.pretrain, study.train, study.probe, study.mi, study.transferability, study.domains)):
         raise DataError("has no analysis; add a section such as [[probe]].", file=path)
     return study
 
@@ -105,9 +105,12 @@ def _check_pretraining(study: Study, path: Path) -> None:
 def _check_training(study: Study, path: Path) -> None:
     """Raise DataError for unknown models and for invalid training options."""
     known = [*study.models, *(name for block in study.pretrain for name in block.on)]
+    for section in ("train", "probe", "mi", "transferability"):
+        for block in getattr(study, section):
+            if strange := [name for name in block.models if name not in known]:
+                message = f"{section}: unknown model {strange[0]!r}; the models are {', '.join(known)}."
+                raise DataError(message, file=path)
     for i, block in enumerate(study.train):
-        if strange := [name for name in block.models if name not in known]:
-            raise DataError(f"train: unknown model {strange[0]!r}; the models are {', '.join(known)}.", file=path)
         for regime in block.regimes:
             options = arguments_of("train", block.of_regime(regime))
             try:
@@ -121,6 +124,7 @@ FUNCTION = {
     "evaluate": "evaluate",
     "probe": "probe",
     "mi": "mi",
+    "transferability": "transferability",
     "compare": "compare",
     "similarity": "similarity",
     "movement": "movement",

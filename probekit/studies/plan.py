@@ -43,7 +43,7 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
         If two steps would have the same name, or a section refers to something that the study does not contain.
     """
     plan = Plan(study, Sources(None if data_dir is None else Path(data_dir), study.data, study.models))
-    layered: list[Probe | Information] = [*study.probe, *study.mi]
+    layered: list[Probe | Information] = [*study.probe, *study.mi, *study.transferability]
     measured = _unique(
         [
             *(step for block in study.pretrain for step in pretraining_steps(plan, block)),

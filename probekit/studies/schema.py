@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -25,11 +25,12 @@ __all__ = [
     "Study",
     "Table",
     "Train",
+    "Transferability",
 ]
 
 Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
-RowsOf = Literal["probe", "mi", "compare", "similarity", "movement", "train", "domains", "table"]
+RowsOf = Literal["probe", "mi", "transferability", "compare", "similarity", "movement", "train", "domains", "table"]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]
@@ -129,6 +130,7 @@ class Evaluate(Section):
 class _Layers(Section):
     """An analysis of each layer of pretrained models, of the fine-tuning runs of the task, or of random weights.
 
+    models : some of the study's models and pretrained encoders (default: all); of an encoder, its first seed
     name : distinguishes sections that would otherwise be the same; part of file names
     of : "checkpoints" are those that save_at in the options of [[train]] lists
     poolings : over the pieces of a text (default: mean); for word tags "first" or "mean" over the pieces of each word
@@ -136,8 +138,10 @@ class _Layers(Section):
     limit : train on only this many examples, drawn at random with data_seed; seeds : for random weights
     """
 
+    function: ClassVar[str]
     tasks: list[str] = Field(min_length=1)
     name: str = ""
+    models: list[str] = []
     of: list[Of] = Field(["pretrained"], min_length=1)
     poolings: list[Pooling] = []
     limit: Count | None = None
@@ -152,6 +156,7 @@ class Probe(_Layers):
     limit_dev : number of examples to evaluate on, drawn at random with data_seed
     """
 
+    function = "probe"
     train: str = "train"
     dev: str = "dev"
     limit_dev: Count | None = None
@@ -164,11 +169,18 @@ class Probe(_Layers):
 class Information(_Layers):
     """Mutual information between each layer and the labels of one split, with options of ``probekit mi``."""
 
+    function = "mi"
     split: str = "train"
 
     @property
     def splits(self) -> tuple[str, ...]:
         return (self.split,)
+
+
+class Transferability(Information):
+    """Transferability scores of each layer on one split, with options of ``probekit transferability``."""
+
+    function = "transferability"
 
 
 class Compare(Section):
@@ -246,6 +258,7 @@ class Study(Section):
     evaluate: list[Evaluate] = []
     probe: list[Probe] = []
     mi: list[Information] = []
+    transferability: list[Transferability] = []
     compare: list[Compare] = []
     similarity: list[Similarity] = []
     movement: list[Similarity] = []

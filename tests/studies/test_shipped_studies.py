@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from tiny_elmo import tiny_elmo
@@ -84,7 +85,9 @@ def corpora(root):
                 write(root / f"{name}/{part}.{language}", "the cat sat", "the dog ran")
     for split in ("train", "val", "test"):
         write(root / f"reddit/{split}.csv", *[f"{i}\t{i}\tthe cat {i}\tthe dog {i}" for i in range(4)])
-    write(root / "twitter/TwitterConvCorpus.txt", *["the cat sat", "the dog ran", ""] * 30)
+    write(
+        root / "twitter/TwitterConvCorpus.txt", *[line for i in range(30) for line in (f"cat {i}", "the dog ran", "")]
+    )
     for split in ("train", "dev", "test"):
         write(root / f"dissent/{split}.tsv", "sentence1\tsentence2\tmarker", "it ran\tit saw\tbecause", "a\tb\tbut")
     write(root / "text_books/sentences_four_books.txt", *["the cat sat .", "the dog ran ."] * 30)
@@ -219,3 +222,29 @@ def test_friends_full_has_the_paper_s_encoders():
             "GLUE" if (sampling, scaling) == ("power-0.75", "uniform") else f"GLUE, sampling {sampling}, loss {scaling}"
         )
         assert name in of
+
+
+def test_friends_small_pretrains_on_no_more_labels_than_its_targets():
+    """Table 5 needs unequal numbers of examples, so its mixtures read more, and no target model uses them."""
+    study = read_study("friends-small")
+    targets = {model for block in study.train for model in block.models}
+    glue = {"cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "rte"}
+    for block in study.pretrain:
+        for name, objectives in block.on.items():
+            if name in targets and glue & {*objectives}:
+                assert block.options["limit"] == 2400
+            elif name.startswith("GLUE,"):
+                assert name not in targets
+                assert block.options["dev_limit"] == 500
+    cells = [{"sampling": "power-0.75", "scaling": "uniform"} | block.options for block in study.pretrain
+             for name in block.on if name.startswith("GLUE,")]  # fmt: skip
+    assert len({(cell["sampling"], cell["scaling"]) for cell in cells}) == len(cells) == 6
+    assert {block.limit for block in study.train if {*block.tasks} & glue} == {2400}
+    assert {block.validation for block in study.train if {*block.tasks} & glue} == {None}
+
+
+@pytest.mark.parametrize("name", ["friends-small", "friends-full"])
+def test_friends_makes_the_tables_that_it_announces(name):
+    study = read_study(name)
+    announced = {int(n) for n in re.findall(r"\d", re.search(r"Tables ([\d, and]+)", study.about)[1])}
+    assert {int(table.published.split("/")[1]) for table in study.table} == announced

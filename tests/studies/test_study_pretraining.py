@@ -110,6 +110,48 @@ def test_runs_are_evaluated_on_another_task(written):
         planned(written(add=section.replace('of = "grammar:sentiment"', 'of = "cola"')))
 
 
+LAYERS = """
+[[probe]]
+tasks = ["grammar:sentiment"]
+of = ["pretrained", "random"]
+limit = 40
+
+[[compare]]
+of = ["pretrained", "random"]
+
+[[mi]]
+tasks = ["grammar:sentiment"]
+models = ["Grammar"]
+
+[[transferability]]
+tasks = ["grammar:sentiment"]
+models = ["random", "Grammar"]
+options = { measures = "logme", permutations = 19 }
+"""
+
+
+def test_layers_of_encoders_are_analysed(written):
+    steps = planned(written(add=LAYERS))
+    analyses = [name for name in steps if name.split()[0] in ("probe", "mi", "transferability", "compare")]
+    assert analyses == [
+        *(f"probe grammar-sentiment.{m}.{of}.mean" for m in ("random", "Grammar", "Denoise-grammar")
+          for of in ("pretrained", "random")),
+        "mi grammar-sentiment.Grammar.pretrained.mean",
+        *(f"transferability grammar-sentiment.{m}.pretrained.mean" for m in ("random", "Grammar")),
+        *(f"compare grammar-sentiment.{m}.pretrained-random.mean" for m in ("random", "Grammar", "Denoise-grammar")),
+    ]  # fmt: skip
+    cache = steps["cache grammar-sentiment.Denoise-grammar.train.limit-40"]
+    assert cache.needs == ("pretrain.Denoise-grammar.0",)
+    assert cache.arguments["model"] == Inside("runs/pretrain.Denoise-grammar.0")
+    assert cache.arguments["model_name"] == "Denoise, grammar"
+    untrained = steps["cache grammar-sentiment.random.train"]
+    assert (untrained.arguments["model"], untrained.needs) == (Inside("encoders/bilstm.0"), ("encoder bilstm.0",))
+    scores = steps["transferability grammar-sentiment.random.pretrained.mean"]
+    assert (scores.arguments["permutations"], scores.needs) == (19, (untrained.name,))
+    with pytest.raises(DataError, match="mi: unknown model 'Gramar'; the models are random, Grammar"):
+        read_study(written(add=LAYERS.replace('models = ["Grammar"]', 'models = ["Gramar"]')))
+
+
 def test_costs_come_from_the_configuration(written):
     small, large = (planned(written(**{"cells = 6": f"cells = {cells}"})) for cells in (6, 60))
     for name in ("pretrain.Grammar.0", "grammar-sentiment.Grammar.feature-extraction.0"):
@@ -169,6 +211,29 @@ def test_an_objective_that_cannot_be_read_stops_only_its_steps(written, objectiv
     errors = {name: step.error for name, step in steps.items() if step.error}
     assert list(errors) == ["pretrain.Denoise-grammar.0"]
     assert message in errors["pretrain.Denoise-grammar.0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ("validation = 0.25", "a held-out part of train"),
+        ('dev = "train"', "train"),
+        ('test = "train"', "train"),
+        ('validation = 0.25\ntrain = "dev"', None),
+        ('validation = 0.25\nmodels = ["random"]', None),
+    ],
+)
+def test_targets_are_not_reported_on_examples_of_pretraining(written, change, part):
+    path = written(**{"limit = 60": f"limit = 60\n{change}"})
+    errors = {step.name: step.error for step in study_steps(read_study(path), path.parent) if step.error}
+    runs = [] if part is None else ["Grammar.feature-extraction.0", "Denoise-grammar.feature-extraction.0"]
+    assert list(errors) == [f"grammar-sentiment.{run}" for run in runs]
+    for name, error in errors.items():
+        model = "Grammar" if ".Grammar." in name else "Denoise, grammar"
+        expected = (
+            f"{model} is pretrained on grammar:sentiment train, with labels, so results on {part} would say nothing"
+        )
+        assert error.startswith(expected)
 
 
 def test_an_encoder_that_is_there_is_left_as_it_is(tmp_path, tiny_bert):

@@ -26,7 +26,7 @@ def compare_steps(plan: Plan, block: Compare) -> Iterator[Step]:
         which = f"on {lacking[0]} " if lacking else ""
         raise UsageError(f'[[compare]] needs a section [[probe]] {which}with of = ["{first}", "{second}"].')
     for probe in probes:
-        for task, model in product([task for task in tasks if task in probe.tasks], plan.study.models):
+        for task, model in product([task for task in tasks if task in probe.tasks], plan.models(probe)):
             for pooling in poolings_of(plan, probe, task):
                 needs = tuple(analysis_name(probe, task, model, of, pooling) for of in block.of)
                 which = needs[0].removeprefix("probe ").replace(first, f"{first}-{second}")

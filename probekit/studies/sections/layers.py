@@ -42,15 +42,14 @@ class _Weights:
 
 def layer_steps(plan: Plan, block: Block) -> Iterator[Step]:
     """The caches that a section reads, and its analyses, each after its caches."""
-    function = "probe" if isinstance(block, Probe) else "mi"
-    for task, model, of in product(block.tasks, plan.study.models, block.of):
+    for task, model, of in product(block.tasks, plan.models(block), block.of):
         for pooling in poolings_of(plan, block, task):
             words = plan.sources.labels_words(task)
             caches = cache_steps(plan, block, task, model, of, pooling, block.splits)
             yield from caches
             error = plan.sources.unfit(task, *block.splits) if isinstance(block, Probe) else ""
             name = analysis_name(block, task, model, of, pooling)
-            step = _analysis(block, function, name, caches, "" if words else pooling)
+            step = _analysis(block, name, caches, "" if words else pooling)
             yield Step(step.name, leaves=step.leaves, error=error) if error else step
 
 
@@ -76,18 +75,18 @@ def poolings_of(plan: Plan, block: Block, task: str) -> list[Pooling]:
 
 def analysis_name(block: Block, task: str, model: str, of: str, pooling: str) -> str:
     """The name of the step that analyses one kind of weights."""
-    function = "probe" if isinstance(block, Probe) else "mi"
     which = [task_name(task), slug(model), of, *([slug(block.name)] if block.name else []), pooling]
-    return f"{function} {'.'.join(which)}"
+    return f"{block.function} {'.'.join(which)}"
 
 
-def _analysis(block: Block, function: str, name: str, caches: list[Step], pooling: str) -> Step:
+def _analysis(block: Block, name: str, caches: list[Step], pooling: str) -> Step:
+    function, probes = block.function, isinstance(block, Probe)
     rows = f"rows/{slug(name)}.parquet"
     read = [Inside(step.leaves[0]) for step in caches]
-    inputs = {"train": read[0], "dev": read[1], "more": read[2:]} if function == "probe" else {"caches": read}
+    inputs = {"train": read[0], "dev": read[1], "more": read[2:]} if probes else {"caches": read}
     arguments = {**inputs, **({"pooling": pooling} if pooling else {}), **arguments_of(function, block.options)}
-    leaves = (rows, rows.replace(".parquet", ".examples.parquet")) if function == "probe" else (rows,)
-    needs, seconds = tuple(step.name for step in caches), 10.0 if function == "probe" else 20.0
+    leaves = (rows, rows.replace(".parquet", ".examples.parquet")) if probes else (rows,)
+    needs, seconds = tuple(step.name for step in caches), 10.0 if probes else 20.0
     return Step(name, function, {**arguments, "out": Inside(rows)}, needs, leaves, seconds=seconds)
 
 
@@ -102,7 +101,7 @@ def _weights(plan: Plan, block: Block, task: str, model: str, of: str) -> Iterat
             _Weights(run_name(plan, train, task, model, Regime.FINE_TUNE, seed), step)
             for train in plan.study.train
             if task in train.tasks and Regime.FINE_TUNE in train.regimes and model in plan.models(train)
-            for seed in train.seeds
+            for seed in plan.seeds(train, model)
             for step in (_saved(train) if of == "checkpoints" else (None,))
         ]
         if not found:
@@ -135,17 +134,18 @@ def _cache(plan: Plan, block: Block, task: str, split: str, model: str, weights:
     leaf = f"caches/{slug(name.removeprefix('cache '))}.h5"
 
     def make() -> Step:
-        sources = plan.sources
-        arguments = {**sources.task_arguments(task, split), **sources.model_arguments(model), "split": split}
+        sources, encoder = plan.sources, plan.pretraining(model)
+        seed = encoder.seeds[0] if encoder else 0
+        arguments = {**sources.task_arguments(task, split), **plan.model_arguments(model, seed), "split": split}
         arguments |= {"model": Inside(weights.folder)} if weights.run else {"random_weights": weights.seed}
         arguments |= {"tokens": True, "token_level": level} if level else {"pooling": _poolings(plan, task)}
         if weights.run:
             del arguments["model_name"]
-        size, pieces = sources.size(model), sources.pieces(task, split, limit)
+        size, pieces = plan.size(model), sources.pieces(task, split, limit)
         vectors = pieces if level else sources.examples(task, split, limit) * len(arguments["pooling"])
         work, space = 2 * size.weights * pieces, vectors * size.layers * size.width * 4
         arguments |= {"limit": limit, **({"data_seed": block.data_seed} if limit else {}), "out": Inside(leaf)}
-        needs = (weights.run,) if weights.run else ()
+        needs = (weights.run,) if weights.run else plan.needs(model, seed)
         return Step(name, "cache_activations", arguments, needs, (leaf,), work, 4.0, space, between=True)
 
     return guarded(name, (leaf,), partial(make))
@@ -153,5 +153,5 @@ def _cache(plan: Plan, block: Block, task: str, split: str, model: str, weights:
 
 def _poolings(plan: Plan, task: str) -> list[str]:
     """All poolings of a task that any section needs, which its caches hold together."""
-    blocks: Iterable[Block] = (*plan.study.probe, *plan.study.mi)
+    blocks: Iterable[Block] = (*plan.study.probe, *plan.study.mi, *plan.study.transferability)
     return sorted({pooling for b in blocks if task in b.tasks for pooling in b.poolings or [Pooling.MEAN]})

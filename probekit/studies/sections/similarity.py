@@ -26,7 +26,7 @@ def similarity_steps(plan: Plan, block: Similarity, function: Literal["similarit
         kinds = ", ".join(f'"{of}"' for of in block.of)
         raise UsageError(f"[[{function}]] needs a section [[probe]] {which}with of = [{kinds}].")
     for probe in probes:
-        for task, model in product([task for task in tasks if task in probe.tasks], plan.study.models):
+        for task, model in product([task for task in tasks if task in probe.tasks], plan.models(probe)):
             for pooling in poolings_of(plan, probe, task):
                 caches = [
                     step for of in block.of for step in cache_steps(plan, probe, task, model, of, pooling, [probe.dev])

@@ -73,6 +73,7 @@ def _train(run: _Run) -> Step:
     if block.test and not sources.labelled(run.task, block.test):
         raise UsageError(f"{run.task} {block.test} has no labels; leave out test, or give files with labels.")
     in_context(sources.task(run.task), block.of_regime(run.regime).get("context", Context.NONE))  # checked first
+    _check_unseen(run)
     arguments: dict[str, Any] = {
         **sources.task_arguments(run.task, block.train, run.dev, block.test),
         **run.plan.model_arguments(run.model, run.seed),
@@ -88,6 +89,23 @@ def _train(run: _Run) -> Step:
         arguments["caches"] = Inside(scratch or "caches")
     work, space = _cost(run)
     return Step(run.name, "train", arguments, needs, run.leaves, work, space=space, scratch=scratch)
+
+
+def _check_unseen(run: _Run) -> None:
+    """Raise UsageError if the encoder is pretrained on the labels of the examples that the run reports."""
+    pretraining = run.plan.pretraining(run.model)
+    reported = {run.dev or run.block.train, run.block.test}
+    if pretraining is not None and run.task in pretraining.on[run.model] and PRETRAINED_ON in reported:
+        part = PRETRAINED_ON if run.dev else f"a held-out part of {PRETRAINED_ON}"
+        raise UsageError(
+            f"{run.model} is pretrained on {run.task} {PRETRAINED_ON}, with labels, so results on {part} would say "
+            f"nothing about new examples. Evaluate on a labelled dev split instead: without validation, and with "
+            f'dev = "NAME" if its name is not dev.'
+        )
+
+
+PRETRAINED_ON = "train"
+"""The split of a task that pretraining reads."""
 
 
 USED_EVALUATIONS = 0.04
