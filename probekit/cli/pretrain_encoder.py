@@ -61,13 +61,15 @@ def _show(run: Run) -> None:
     card = run.card
     say(run.path)
     say(
-        f"step {card['step']:,} of {card['total_steps']:,} kept, macro average {run.metrics['macro-average']:.4f}; "
-        f"ended by {card['stopped']}, {card['seconds']:,.0f} s"
+        f"step {card['step']:,} of {card['total_steps']:,} kept, macro average {run.metrics['macro-average']:.4f} (a "
+        f"perplexity m counts as 1 - m/250); ended by {card['stopped']}, {card['seconds']:,.0f} s, learning rate "
+        f"{card['learning_rate']:g}"
     )
+    longest = card["identity"]["max_length"]
     for one in card["objectives"]:
         train, dev = one["examples"]
         value = run.metrics[one["objective"]]
-        share = f"{one['probability']:.0%} of the steps" if len(card["objectives"]) > 1 else "all steps"
-        cut = f"; {one['truncated'][0]:,} texts are cut" if one["truncated"][0] else ""
-        say(f"  {one['objective']}: {one['metric']} {value:.4g} on {dev:,} (trained on {train:,}, {share}{cut})")
+        share = f", {one['probability']:.0%} of the steps" if len(card["objectives"]) > 1 else ""
+        cut = f"; {one['truncated'][0]:,} texts cut at {longest} pieces (--max-length)" if one["truncated"][0] else ""
+        say(f"  {one['objective']}: {one['metric']} {value:.4g} on {dev:,} examples (trained on {train:,}{share}{cut})")
     say(f"Next: probekit cache-activations --model {run.path} --task TASK --split SPLIT --out CACHE.h5")

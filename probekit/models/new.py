@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import filecmp
+import inspect
 import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from probekit.errors import ModelError, UsageError, first_line
+from probekit.errors import ModelError, UsageError, did_you_mean, first_line
 from probekit.files import beside, new_folder, read_json
 from probekit.models.conversion import BILSTM, ELMO
 from probekit.models.find import resolve_model
@@ -115,7 +116,12 @@ def _bilstm(
     from probekit.models.bilstm.config import ELMO_SIZES, BiLSTMConfig, Input
     from probekit.models.bilstm.reader import MARKERS, check_vocabulary
 
+    known = set(inspect.signature(BiLSTMConfig).parameters) - {"kwargs"}
+    if unknown := sorted(set(values) - known - {"model_type", "hidden_size"}):
+        raise UsageError(f"a BiLSTM has no setting {unknown[0]!r}; {did_you_mean(unknown[0], sorted(known))}")
     kind = Input(BiLSTMConfig(**{k: v for k, v in values.items() if k in ("input", "directions")}).input)
+    if source["tokenizer"] is not None and "input" not in values:
+        raise UsageError('a tokenizer needs "input": "pieces" in the configuration; the default is "characters".')
     needs = {Input.PIECES: "tokenizer", Input.WORDS: "vocabulary"}.get(kind, "elmo")
     _only(f"the input {str(kind)!r}", source, needs, optional=kind is Input.CHARACTERS)
     if lower_case and kind is not Input.WORDS:

@@ -225,7 +225,9 @@ def test_a_loss_that_is_not_finite_names_the_objective(place):
 @pytest.mark.parametrize(
     ("on", "message"),
     [
-        ("skip-thougt:books.txt", "objectives on text are"),
+        ("skip-thougt:books.txt", "did you mean skip-thought"),
+        ("books.txt", "is a text. Write the objective before"),
+        ("colla", "objectives on text are"),
         ("denoise", "needs a corpus"),
         ("skip-thought", "no file of WikiText-103"),
         ("translate:books.txt", "needs a corpus of pairs"),

@@ -58,7 +58,7 @@ class LanguageModelHead(Head):
             if _reads_ahead(encoder):
                 raise UsageError(
                     f"this {config.model_type} reads the words on both sides, so its states contain the word to "
-                    "predict. Train a causal encoder, such as gpt2, or use masked language modelling."
+                    "predict. Train a causal encoder, such as gpt2, or use probekit pretrain --objective masked-lm."
                 )
             return cls(config.hidden_size, outputs)
         if config.input == Input.ELMO:
@@ -69,7 +69,7 @@ class LanguageModelHead(Head):
         if config.directions != Directions.SEPARATE and config.num_hidden_layers > 1:
             raise UsageError(
                 "the upper layers of this BiLSTM read both directions, so its states contain the word to predict. "
-                "Set directions to 'separate' for language modelling."
+                'Make a new encoder with "directions": "separate" (probekit new-encoder) for language modelling.'
             )
         return cls(config.hidden_size, outputs, cells=config.cells)
 

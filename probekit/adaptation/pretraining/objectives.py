@@ -42,7 +42,7 @@ from probekit.adaptation.pretraining.sequences import (
 from probekit.adaptation.runs.predictions import on_device, predict
 from probekit.adaptation.training import objective as supervised
 from probekit.adaptation.training.learners import Learner
-from probekit.errors import DataError, UsageError
+from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.files import digest_of_content
 from probekit.metrics import Metric, metric
 from probekit.models import conversion
@@ -146,6 +146,8 @@ def make_objective(
     kind = name.partition(":")[0]
     if kind not in OBJECTIVES:
         return _task(name, encoder, options, module)
+    if kind == "language-model":
+        LanguageModelHead.of_encoder(encoder.model, 4)  # an encoder that sees the words is refused before they are read
     place.mkdir(parents=True)
     return OBJECTIVES[kind](_Asked.of(name, encoder, options, place, module, progress))
 
@@ -394,6 +396,10 @@ def _max_mlp(encoder: Encoded, options: EncoderOptions, *, apart: bool) -> HeadS
 
 def _splits(name: str, options: EncoderOptions) -> tuple[Task, tuple[Split, Split]]:
     """A task with its examples to train and validate on: a tenth of train if there is no dev split."""
+    kind, colon, rest = name.partition(":")
+    if Path(name).suffix == ".txt" or (colon and kind not in (*DATASETS, "grammar") and not Path(kind).exists()):
+        what = f"unknown objective {kind!r}; {did_you_mean(kind, list(OBJECTIVES))}" if colon else f"{name} is a text."
+        raise UsageError(f"{what} Write the objective before the corpus, as in skip-thought:{rest or name}.")
     try:
         task = load_task(name, data_dir=options.data_dir if name.partition(":")[0] in DATASETS else None)
     except UsageError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["pretrain_encoder"]
+
+log = logging.getLogger(__name__)
 
 MACRO = "macro-average"
 
@@ -131,7 +134,8 @@ def pretrain_encoder(
                 for i, name in enumerate(names)
             ]  # fmt: skip
             mixture = Mixture(tuple(len(one.train) for one in objectives), options.sampling, options.scaling)
-            card |= _of_mixture(objectives, mixture)
+            _warn(objectives, options.batch_size)
+            card |= _of_mixture(objectives, mixture, options)
             write_card(folder, card)
             others: dict[str, Any] = {one.module: one.head for one in objectives[1:]}
             learner = FineTuning(encoder, objectives[0].head, **others).to(options.device)
@@ -200,7 +204,9 @@ def _card(out: Path, options: EncoderOptions, identity: Mapping[str, Any], recip
     }  # fmt: skip
 
 
-def _of_mixture(objectives: Sequence[PretrainingObjective], mixture: Mixture) -> dict[str, Any]:
+def _of_mixture(
+    objectives: Sequence[PretrainingObjective], mixture: Mixture, options: EncoderOptions
+) -> dict[str, Any]:
     """What the card says of the objectives."""
     shares = zip(objectives, mixture.probabilities, mixture.scales, strict=True)
     described = [
@@ -211,7 +217,19 @@ def _of_mixture(objectives: Sequence[PretrainingObjective], mixture: Mixture) ->
         for one, share, scale in shares
     ]  # fmt: skip
     sizes = [sum(len(one.train) for one in objectives), sum(len(one.dev) for one in objectives)]
-    return {"objectives": described, "examples": sizes}
+    rate = options.rate([one.metric for one in objectives])
+    return {"objectives": described, "examples": sizes, "learning_rate": rate}
+
+
+def _warn(objectives: Sequence[PretrainingObjective], batch_size: int) -> None:
+    """Warn of objectives with fewer examples than a batch, or than dev."""
+    for one in objectives:
+        train, dev = len(one.train), len(one.dev)
+        if train < batch_size or train < dev:
+            log.warning(
+                "%s has %s training examples%s; every pass repeats them.",
+                *(one.name, f"{train:,}", f", and {dev:,} on dev" if train < dev else ", fewer than a batch"),
+            )
 
 
 def _finish(
