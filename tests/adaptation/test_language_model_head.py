@@ -201,7 +201,7 @@ def test_encoders_that_show_the_word_are_refused():
     model, _ = bilstm()
     assert LanguageModelHead.of_encoder(model, 50).output.in_features == CELLS + WIDTH
     assert LanguageModelHead.of_encoder(bilstm("joint", layers=1)[0], 50).cells == CELLS
-    with pytest.raises(UsageError, match="upper layers of this BiLSTM read both directions.*Set directions"):
+    with pytest.raises(UsageError, match="upper layers of this BiLSTM read both directions.*Make a new encoder"):
         LanguageModelHead.of_encoder(bilstm("joint")[0], 50)
     elmo = {"char_dim": 3, "filters": [[1, 4]], "n_highway": 1, "projection_dim": 6, "cells": 5}
     with pytest.raises(UsageError, match="all layers of ELMo"):

@@ -200,7 +200,7 @@ def test_what_is_refused_before_anything_is_planned(written, changes, message):
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        ("denoising:books.txt", "The objectives on text are"),
+        ("denoising:books.txt", "did you mean denoise"),
         ("denoise:novels.txt", "novels.txt"),
         ("denoise", "denoise needs a corpus"),
     ],
