@@ -8,7 +8,7 @@ PIP_FLAGS ?=
 # most installed modules are never imported, and compiling all of them takes half of the time
 PIP := $(BIN)/python -m pip install --quiet --no-compile $(PIP_FLAGS) -c constraints.txt
 
-.PHONY: demo test coverage test-slow lint docs notebooks notebooks-write calibration bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains attacks clean
+.PHONY: setup demo test coverage test-slow lint docs notebooks notebooks-write calibration bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains attacks clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,9 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.demo
 	$(PIP) -e ".[dev]"
 	touch $@
+
+# both are there before several targets run at once
+setup: $(VENV)/.dev
 
 demo: $(VENV)/.demo
 	HF_HUB_OFFLINE=1 $(BIN)/probekit demo
