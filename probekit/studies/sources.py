@@ -20,7 +20,7 @@ from probekit.files import digest_of_content, read_json
 from probekit.models.find import resolve_model
 from probekit.models.identity import identify
 from probekit.studies.steps import Outside
-from probekit.tasks import load_task, task_folders
+from probekit.tasks import DATASETS, load_task, task_folders
 from probekit.tasks.task import Task, TaskKind
 from probekit.toml import read_toml
 
@@ -79,7 +79,8 @@ class Sources:
         base = task.split(":", 1)[0]
         if self.data_dir is None or base == "grammar" or ".toml" in task:
             return None
-        if name := self.named.get(task, self.named.get(base)):
+        shared = DATASETS[base][0].folder if base in DATASETS else ""
+        if name := next((self.named[key] for key in (task, base, shared) if key in self.named), ""):
             return self.data_dir / name
         return task_folders(base, self.data_dir)[0] if self.data_dir.is_dir() else self.data_dir
 

@@ -11,6 +11,7 @@ from probekit.errors import UsageError
 from probekit.rows import read_card
 from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps
+from probekit.studies.sources import Sources
 
 HEAD = 'title = "A study"\nmodels = {{ tiny = "{model}" }}\n'
 TEXTS = '[[probe]]\ntasks = ["grammar:sentiment"]\n'
@@ -46,6 +47,12 @@ def written(tmp_path, tiny_bert, monkeypatch):
 def steps(path, **how):
     planned = study_steps(read_study(path, **how))
     return {step.name: step.recipe(Path("out")).arguments for step in planned if step.function}
+
+
+def test_tasks_of_one_folder_are_named_together(tmp_path):
+    sources = Sources(tmp_path, {"senteval": "probing", "senteval-tree-depth": "own", "ax-b": "glue"}, {})
+    names = ("senteval-past-present", "senteval-tree-depth", "ax-b", "rte")
+    assert [sources.folder(name) for name in names] == [*(tmp_path / f for f in ("probing", "own", "glue")), tmp_path]
 
 
 def test_words_that_are_labelled_have_caches_of_words(written):

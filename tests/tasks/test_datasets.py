@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def folder(tmp_path: Path) -> Callable[[dict[str, str]], Path]:
     def write(files: dict[str, str]) -> Path:
         for name, content in files.items():
             path = tmp_path / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.encode())
         return tmp_path
 
@@ -241,6 +242,26 @@ def test_trec_lines_that_are_not(folder: Callable, line: str) -> None:
         load_task("trec-50", folder({"TREC_10.label": f"NUM:dist How far ?\n{line}\n"}))
 
 
+def test_senteval(folder: Callable) -> None:
+    depths = "tr\t11\tIt was deep .\nva\t5\tFlat .\nte\t6\tSo so .\ntr\t5\tanother field\tGo .\n"
+    root = folder({"SentEval/data/probing/tree_depth.txt": depths})
+    task = load_task("senteval-tree-depth", root)
+    assert task.label_names == ("5", "6", "11")
+    assert {s: task.labels(s).tolist() for s in task.splits} == {"train": [2, 0], "dev": [0], "test": [1]}
+    assert [(e.id, e.text) for e in task.split("train")] == [("train-0", "It was deep ."), ("train-1", "Go .")]
+    tense = load_task("senteval_past_present", folder({"senteval/past_present.txt": 'va\tPRES\tHe says " no .\n'}))
+    assert list(tense.splits) == ["dev"]
+    assert (tense.label_names, tense.labels("dev").tolist()) == (("PAST", "PRES"), [1])
+
+
+@pytest.mark.parametrize("line", ["tr\tPAST", "tr\tFUTURE\tHe goes .", "dev\tPAST\tHe went .", "tr\tPAST\t ", ""])
+def test_senteval_lines_that_are_not(folder: Callable, line: str) -> None:
+    root = folder({"past_present.txt": f"tr\tPAST\tHe went .\n{line}\nva\tPAST\tHe went .\n"})
+    message = rf"past_present.txt, line 2: expected tr, va or te, one of the classes PAST, PRES .* found {line!r}"
+    with pytest.raises(DataError, match=re.escape(message).replace(r"\.\*", ".*")):
+        load_task("senteval-past-present", root)
+
+
 def test_iob1_becomes_bio() -> None:
     assert bio(["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG"]) == (
         "B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG"
@@ -404,6 +425,8 @@ def test_a_diagnostic_set_that_is_wrong(name, files, message, folder) -> None:
 
 
 def test_diagnostic_sets_are_local() -> None:
+    with pytest.raises(DataError, match=r"the one with odd_man_out.txt .* from https://github.com/facebookresearch/"):
+        load_task("senteval-odd-man-out")
     with pytest.raises(
         DataError, match=r"glue-diagnostic is read from a folder: give the one with diagnostic-full.tsv"
     ):

@@ -12,7 +12,7 @@ from pathlib import Path
 from probekit.errors import DataError
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.datasets.glue import ENTAILMENT, MNLI
-from probekit.tasks.datasets.sources import class_labels, examples, locate
+from probekit.tasks.datasets.sources import class_labels, examples, local_file
 from probekit.tasks.files.readers import Table, read_json_lines, read_tsv
 from probekit.tasks.task import SEVERAL, Task, TaskKind
 
@@ -49,10 +49,6 @@ AXB = Dataset(
     folder="AX-b",
     shown="AX-b",
 )
-FILES: dict[str, tuple[str, ...]] = {
-    DIAGNOSTIC.name: ("diagnostic-full.tsv", "diagnostic_full.tsv"),
-    AXB.name: ("AX-b.jsonl", "superglue_AX-b.jsonl"),
-}
 
 
 def glue_diagnostic(root: Root = None) -> Task:
@@ -61,14 +57,15 @@ def glue_diagnostic(root: Root = None) -> Task:
     File: diagnostic-full.tsv, with the columns Lexical Semantics, Predicate-Argument Structure, Logic, Knowledge,
     Premise, Hypothesis and Label.
     """
-    table = read_tsv(_file(DIAGNOSTIC, root), required=(*CATEGORIES.values(), "Premise", "Hypothesis", "Label"))
+    path = local_file(DIAGNOSTIC, root, "diagnostic-full.tsv", "diagnostic_full.tsv")
+    table = read_tsv(path, required=(*CATEGORIES.values(), "Premise", "Hypothesis", "Label"))
     categories = [table.column(name) for name in CATEGORIES.values()]
     return _task(DIAGNOSTIC, table, "Premise", "Hypothesis", "Label", categories)
 
 
 def axb(root: Root = None) -> Task:
     """SuperGLUE's AX-b, entailment or not. File: AX-b.jsonl, with idx, sentence1, sentence2, label and categories."""
-    path = _file(AXB, root)
+    path = local_file(AXB, root, "AX-b.jsonl", "superglue_AX-b.jsonl")
     columns = ("idx", "sentence1", "sentence2", "label", *CATEGORIES)
     rows, lines = [], []
     for line, record in read_json_lines(path):
@@ -82,16 +79,6 @@ def axb(root: Root = None) -> Task:
 
 
 LOADERS = {DIAGNOSTIC: glue_diagnostic, AXB: axb}
-
-
-def _file(dataset: Dataset, root: Root) -> Path:
-    names = FILES[dataset.name]
-    if root is None:
-        raise DataError(
-            f"{dataset.name} is read from a folder: give the one with {names[0]} (--data-dir, or data_dir in Python), "
-            f"from {dataset.source.rpartition(' ')[2]}."
-        )
-    return locate(root, {"test": names}, folder=dataset.folder, what=dataset.title)["test"]
 
 
 def _task(

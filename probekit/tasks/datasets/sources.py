@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError, UsageError
+from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.files.readers import Table
 from probekit.tasks.folders import task_folders
 from probekit.tasks.task import Example, Label
@@ -20,6 +21,7 @@ __all__ = [
     "from_hub",
     "hub_columns",
     "hub_labels",
+    "local_file",
     "locate",
     "numbers",
 ]
@@ -64,6 +66,22 @@ def locate(
 
 def _names(candidates: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(dict.fromkeys(name for names in candidates.values() for name in names))
+
+
+def local_file(dataset: Dataset, root: str | Path | None, *names: str) -> Path:
+    """The file of a dataset that is not on the hub: the first of its names (or patterns) that exists.
+
+    Raises
+    ------
+    DataError
+        If ``root`` is None or has none of the files; the message lists their names.
+    """
+    if root is None:
+        raise DataError(
+            f"{dataset.name} is read from a folder: give the one with {names[0]} (--data-dir, or data_dir in Python), "
+            f"from {dataset.source.rpartition(' ')[2]}."
+        )
+    return locate(root, {"": names}, folder=dataset.folder, what=dataset.name)[""]
 
 
 def from_hub(what: str, repository: str, config: str | None = None, **options: Any) -> Any:
