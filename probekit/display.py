@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from html import escape
 
-__all__ = ["facts_html", "shown", "shown_label", "shown_model"]
+__all__ = ["facts_html", "shown", "shown_label", "shown_model", "shown_score"]
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Escapes and other control characters except tab and newline, and those that change the direction of writing."""
@@ -63,6 +63,21 @@ def shown_model(name: str) -> str:
 def shown_label(label: str) -> str:
     """A label such as "bert-base-uncased, fine-tuned" with the short names of public models; other names stay whole."""
     return ", ".join(MODELS.get(part.rpartition("/")[2], part) for part in label.split(", "))
+
+
+def shown_score(score: str, task: str = "") -> str:
+    """The name of a score in tables and figures; ``task`` is that of a probe on another task than the target.
+
+    Examples
+    --------
+    >>> shown_score("probe"), shown_score("probe", "tree-depth"), shown_score("logme"), shown_score("cka with random")
+    ('probe on the target', 'probe on tree-depth', 'LogME', 'CKA with random')
+    """
+    from probekit.metrics import metric
+
+    name, *rest = re.split("(?=,| with )", score, maxsplit=1)
+    title = f"probe on {task or 'the target'}" if name == "probe" else metric(name).title
+    return "".join([title, *rest])
 
 
 def facts_html(title: str, facts: Mapping[str, object], *, longest: int = 200) -> str:

@@ -28,7 +28,7 @@ Out = Annotated[
 
 def figure(described: Callable[[], None]) -> None:
     """Add the command that draws the kind of figure after which ``described`` is named; its docstring is the help."""
-    kind = described.__name__
+    kind = described.__name__.replace("_", "-")
     options_type = options_of(kind)
 
     def draw(first: str, /, *rows: str, out: Out = None, options: Any = options_type()) -> None:
@@ -163,6 +163,25 @@ def learning() -> None:
     ----------
     first
         Rows of training runs (.parquet, .csv).
+    rows
+        Further rows.
+    """
+
+
+@figure
+def score_correlations() -> None:
+    """Plot how well scores of encoders foretell their results: a cell for each score and target task, and the mean.
+
+    Examples:
+
+        probekit table score-correlations 'rows/*.parquet' 'runs/*/rows.parquet' --rows-out foretold.parquet
+
+        probekit plot score-correlations foretold.parquet --out foretold.pdf
+
+    Parameters
+    ----------
+    first
+        Rows that probekit table score-correlations wrote (.parquet, .csv).
     rows
         Further rows.
     """

@@ -38,6 +38,9 @@ def table(
 
     task-correlations: Pearson correlations between these tasks over encoders, with permutation p-values and intervals.
 
+    score-correlations: rank correlations of these results with scores of the same encoders, from probekit probe,
+    transferability, mi and similarity: does a cheap score foretell the result?
+
     mixtures: results of mixtures of tasks in pretraining, by sampling and loss scaling.
 
     diagnostic: results on a diagnostic set by category, from probekit evaluate RUN --task ax-b --by-domain.
@@ -55,7 +58,7 @@ def table(
     Parameters
     ----------
     kind
-        regimes, domains, glue, task-correlations, mixtures or diagnostic.
+        regimes, domains, glue, task-correlations, score-correlations, mixtures or diagnostic.
     first
         Rows (.parquet, .csv), or a quoted pattern that matches several files; also the rows of a table (--rows-out).
     rows

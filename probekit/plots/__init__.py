@@ -1,7 +1,7 @@
 """Plots: rows in, Axes out. Nothing is shown, and nothing is saved except with :func:`save`.
 
 ``curve_rows``, ``difference_rows``, ``mix_rows``, ``trajectory_grids``, ``domain_values``, ``relation_rows``,
-``similarity_values`` and ``transfer_values`` return the drawn values as tables.
+``score_rows``, ``similarity_values`` and ``transfer_values`` return the drawn values as tables.
 """
 
 from probekit.plots.differences import difference_panels, difference_rows, layer_differences
@@ -23,6 +23,7 @@ from probekit.plots.movement import geometry_panels, movement_panels
 from probekit.plots.options import WIDTHS, PlotOptions
 from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import save
+from probekit.plots.scores import score_panels, score_rows
 from probekit.plots.similarity import (
     similarity_matrix,
     similarity_panels,
@@ -64,6 +65,8 @@ __all__ = [
     "relation_panels",
     "relation_rows",
     "save",
+    "score_panels",
+    "score_rows",
     "similarity_matrix",
     "similarity_panels",
     "similarity_tree",

@@ -21,6 +21,7 @@ from probekit.plots.movement import drawn_rows, others_drawn
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK, one_sided
 from probekit.plots.options import PlotOptions
 from probekit.plots.relation import relation_rows
+from probekit.plots.scores import score_rows
 from probekit.plots.similarity import axis_models
 from probekit.plots.titles import control_title, first_line
 from probekit.plots.trajectory import trajectory_grids
@@ -102,6 +103,17 @@ def _curves(names: Iterable[str], look: Look) -> str:
     labels = [look.shown(label) for label in names]
     same = common(labels)
     return f"Curves: {'; '.join(label.removeprefix(f'{same}, ') for label in labels)}."
+
+
+def _scores(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    found = score_rows(rows)
+    counts = " to ".join(map(str, sorted({int(found["n"].min()), int(found["n"].max())})))
+    yield f"Spearman's correlation over {counts} encoders; scores by their mean over targets."
+    yield f"Framed cells: p of at most {options.level:g}, corrected over all scores and targets."
+    yield (
+        f"Bars: {look.interval}s of the mean over targets, from resampled encoders; hollow markers: p > "
+        f"{options.level:g}, corrected over scores. Permutations and resamples keep the targets of an encoder together."
+    )
 
 
 def _reference(curve: pd.DataFrame, look: Look) -> Iterator[str]:
@@ -340,6 +352,7 @@ DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] =
     "trajectory": _trajectory,
     "mix": _mix,
     "learning": _learning,
+    "score-correlations": _scores,
     "domains": _domains,
     "relation": _relation,
     "transfer": _transfer,

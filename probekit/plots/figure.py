@@ -22,6 +22,7 @@ from probekit.plots.options import COMMON, KINDS, Kind, PlotOptions, inches
 from probekit.plots.palette import INK
 from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import check_files, save
+from probekit.plots.scores import score_panels
 from probekit.plots.similarity import similarity_panels, similarity_trees
 from probekit.plots.text import wrapped
 from probekit.plots.trajectory import trajectory_panels
@@ -41,6 +42,7 @@ HEADS = {
     "trajectory": "Results by layer and training step.",
     "mix": "Weight of each layer in the final scalar mix.",
     "learning": "Results against the number of training examples.",
+    "score-correlations": "Rank correlations of scores of encoders with their results on target tasks.",
     "domains": "Distances between domains.",
     "relation": "Metrics against the distance between domains, with their correlations.",
     "transfer": "Transfer between domains; frames mark evaluation on the training domain.",
@@ -65,8 +67,8 @@ def plot(
     Parameters
     ----------
     kind : str
-        "layers", "differences", "trajectory", "mix", "learning", "domains", "relation", "transfer", "similarity",
-        "dendrogram", "movement", "geometry" or "gains".
+        "layers", "differences", "trajectory", "mix", "learning", "score-correlations", "domains", "relation",
+        "transfer", "similarity", "dendrogram", "movement", "geometry" or "gains".
     *rows : DataFrame, Result or path
         Rows of analyses that the kind does not draw are ignored.
     out : path or tuple of path, optional
@@ -159,6 +161,7 @@ FIGURES: dict[str, Callable[[Any, PlotOptions, Look], Figure]] = {
     "trajectory": lambda rows, o, look: trajectory_panels(rows, metric=o.metric, **_panels(o, 3, look)),
     "mix": lambda rows, o, look: mix_panels(rows, **_panels(o, 4, look)),
     "learning": lambda rows, o, look: learning_panels(rows, **_panels(o, 4, look)),
+    "score-correlations": lambda rows, o, look: score_panels(rows, level=o.level, width=inches(o.width), look=look),
     "domains": lambda rows, o, look: domain_panels(rows, metric=o.metric, top=o.top, width=inches(o.width), look=look),
     "relation": _relation,
     "transfer": lambda rows, o, look: transfer_panels(transfer_rows(rows), **_panels(o, 3, look)),

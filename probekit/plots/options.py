@@ -20,6 +20,7 @@ Kind = Literal[
     "trajectory",
     "mix",
     "learning",
+    "score-correlations",
     "domains",
     "relation",
     "transfer",
@@ -35,6 +36,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "trajectory": ("metric", "columns"),
     "mix": ("columns",),
     "learning": ("columns",),
+    "score-correlations": ("level",),
     "domains": ("metric", "top"),
     "relation": ("transfer", "columns"),
     "transfer": ("columns",),
@@ -70,7 +72,8 @@ class PlotOptions:
         (), "Rows that probekit summary wrote, drawn under the curves; may be repeated.", metavar="ROWS"
     )
     level: float = option(
-        0.05, "Markers are hollow, and cells hatched, where the corrected p-value is above this level."
+        0.05,
+        "Markers are hollow, and cells hatched or without a frame, where the corrected p-value is above this level.",
     )
     top: int = option(20, "Number of terms shown for each pair.")
     transfer: bool = option(False, "Plot the loss from training on another domain, one point per pair of domains.")

@@ -82,7 +82,8 @@ def relation(
     Parameters
     ----------
     x, y : ndarray
-        (n,), finite, n of at least 3. Values that are equal when rounded to 1e-12 of the largest are ties in ranks.
+        (n,), finite, n of at least 3. Values that are equal when rounded to 1e-12 of the largest are ties in ranks. Or
+        (n, k), such as k tasks for each of n models: then each correlation is the mean of those of the k columns.
     permutations : int
         All n! if they are not more than this (n <= 7 by default), otherwise this many random ones.
     resamples : int
@@ -105,7 +106,8 @@ def relation(
     Notes
     -----
     The p-value is the proportion of permutations with |r| at least as large as the measured one, including the
-    identity: exact, or (b + 1)/(m + 1) from m random ones.
+    identity: exact, or (b + 1)/(m + 1) from m random ones. Permutations and resamples move all columns of a point
+    together, so columns need not be independent.
 
     The interval draws points with replacement (BCa). In simulation (tests/statistics/test_correlation.py: normal, true
     r 0, 0.5 and 0.9, 95 %, among intervals that are defined) BCa covered it in 90 to 96 % of simulations with 5 to
@@ -127,19 +129,20 @@ def relation(
     (0.9, 0.083, True)
     """
     x, y = (np.asarray(v, dtype=np.float64) for v in (x, y))
-    if x.ndim != 1 or x.shape != y.shape or len(x) < 3:
+    if x.ndim not in (1, 2) or x.shape != y.shape or len(x) < 3 or not x.size:
         raise UsageError(f"expected x and y for the same 3 or more points, got the shapes {x.shape} and {y.shape}.")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise UsageError("a correlation needs finite numbers; leave out points with NaN or infinity.")
     _check(permutations, resamples, level)
-    x, y, n = _tied(x), _tied(y), len(x)
+    n = len(x)
+    x, y = (np.stack([_tied(column) for column in v.reshape(n, -1).T]) for v in (x, y))
     orders, exact = _orders(n, permutations, np.random.default_rng([seed, 0]))
     drawn = np.random.default_rng([seed, 1]).integers(0, n, (resamples, n))
     return _related(
-        (x, y),
-        ((x, y[at]) for at in _blocks(orders, n)),
-        ((x[at], y[at]) for at in _blocks(drawn, n)),
-        [(np.delete(x, i), np.delete(y, i)) for i in range(n)],
+        (x[:, None], y[:, None]),
+        ((x[:, None], y[:, at]) for at in _blocks(orders, n, len(x))),
+        ((x[:, at], y[:, at]) for at in _blocks(drawn, n, len(x))),
+        [(np.delete(x, i, 1)[:, None], np.delete(y, i, 1)[:, None]) for i in range(n)],
         exact,
         level,
     )
@@ -321,9 +324,9 @@ def _orders(n: int, permutations: int, rng: np.random.Generator) -> tuple[np.nda
     return rng.permuted(np.tile(np.arange(n), (permutations, 1)), axis=1), False
 
 
-def _blocks(at: np.ndarray, n: int) -> Iterator[np.ndarray]:
-    """Rows of ``at`` in blocks: each row is a sample of n points, whose pairs Kendall's tau counts."""
-    step = max(1, BLOCK // (n * n if n <= VECTORISED else n))
+def _blocks(at: np.ndarray, n: int, columns: int = 1) -> Iterator[np.ndarray]:
+    """Rows of ``at`` in blocks: each row is a sample of n points, whose pairs Kendall's tau counts in each column."""
+    step = max(1, BLOCK // (columns * (n * n if n <= VECTORISED else n)))
     return (at[k : k + step] for k in range(0, len(at), step))
 
 
@@ -340,7 +343,7 @@ def _related(
 ) -> dict[str, Correlation]:
     """Each correlation for the points, permuted points, resampled points, and with one unit left out."""
     (value,), null, again, jackknife = (_each(samples) for samples in ([points], shuffled, drawn, without))
-    n = len(points[0])
+    n = points[0].shape[-1]
     correlations = {}
     for k, name in enumerate(STATISTICS):
         if np.isnan(value[k]):
@@ -354,8 +357,9 @@ def _related(
 
 
 def _each(samples: Iterable[Points]) -> np.ndarray:
-    """The correlations of each sample, float64 (samples, statistics)."""
-    found = [np.stack([f(np.atleast_2d(x), np.atleast_2d(y)) for f in STATISTICS.values()], axis=1) for x, y in samples]
+    """The correlations of each sample, the mean over columns if it has some, float64 (samples, statistics)."""
+    pairs = ((np.atleast_2d(x), np.atleast_2d(y)) for x, y in samples)
+    found = [np.stack([np.atleast_2d(f(x, y)).mean(0) for f in STATISTICS.values()], axis=1) for x, y in pairs]
     return np.concatenate([np.empty((0, len(STATISTICS))), *found])
 
 
@@ -391,8 +395,9 @@ def _kendall(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Tau-b (Kendall 1945): concordant minus discordant pairs, normalised for ties."""
     n = x.shape[-1]
     if n > VECTORISED:
-        both = np.broadcast_arrays(x, y)
-        return np.array([stats.kendalltau(a, b).statistic for a, b in zip(*both, strict=True)])
+        x, y = np.broadcast_arrays(x, y)
+        pairs = zip(x.reshape(-1, n), y.reshape(-1, n), strict=True)
+        return np.array([stats.kendalltau(a, b).statistic for a, b in pairs]).reshape(x.shape[:-1])
     i, j = np.triu_indices(n, 1)
     x, y = (np.sign(v[..., i] - v[..., j]) for v in (x, y))
     with np.errstate(invalid="ignore"):
@@ -404,7 +409,7 @@ STATISTICS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "spearman": _spearman,
     "kendall": _kendall,
 }
-"""Correlations of samples, each of x and y (m or 1, n) to (m,); NaN if either is constant."""
+"""Correlations of samples, each of x and y (..., n), with 1 for m samples, to (...); NaN if either is constant."""
 
 
 def _without_effects(pairs: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from probekit.recipe import option
 
 __all__ = ["Kind", "TableOptions"]
 
-Kind = Literal["regimes", "domains", "glue", "task-correlations", "mixtures", "diagnostic"]
+Kind = Literal["regimes", "domains", "glue", "task-correlations", "score-correlations", "mixtures", "diagnostic"]
 """The kinds of table."""
 
 

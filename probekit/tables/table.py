@@ -23,6 +23,7 @@ from probekit.tables.grid import SUFFIXES, WRITERS, Format, Grid, markdown
 from probekit.tables.mixtures import mixture_table
 from probekit.tables.options import Kind, TableOptions
 from probekit.tables.regimes import regime_table
+from probekit.tables.scores import score_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,7 @@ STUDIES = {
     "domains": "probekit.analyses.transfer:domain_study",
     "glue": "probekit.analyses.encoders:encoder_scores",
     "task-correlations": "probekit.analyses.encoders:task_correlations",
+    "score-correlations": "probekit.analyses.score_correlations:score_correlations",
     "mixtures": "probekit.analyses.encoders:mixture_scores",
     "diagnostic": "probekit.analyses.encoders:diagnostic_scores",
 }
@@ -43,6 +45,7 @@ TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
     "domains": domain_table,
     "glue": glue_table,
     "task-correlations": correlation_table,
+    "score-correlations": score_table,
     "mixtures": mixture_table,
     "diagnostic": diagnostic_table,
 }
@@ -52,6 +55,7 @@ SHOWN = {
     "domains": ["transfer"],
     "glue": ["glue"],
     "task-correlations": ["task-correlations"],
+    "score-correlations": ["score-correlations"],
     "mixtures": ["mixtures"],
     "diagnostic": ["diagnostic"],
 }
@@ -61,6 +65,7 @@ BESIDE = {
     "domains": ("peters-2019/",),
     "glue": ("bowman-2018/1",),
     "task-correlations": ("bowman-2018/2",),
+    "score-correlations": (),
     "mixtures": ("bowman-2018/4", "bowman-2018/5"),
     "diagnostic": ("bowman-2018/6",),
 }
@@ -131,9 +136,10 @@ def table(
         "regimes": feature extraction and fine-tuning by task, and their difference (with paired intervals if ``rows``
         includes those of :func:`probekit.guidelines`). "domains": the same by domain of a task, the divergence of each
         domain from corpora, their correlation, and transfer from domain to domain. "glue": the GLUE tasks of each
-        encoder and their mean. "task-correlations": correlations between the tasks over these encoders. "mixtures":
-        results of mixtures in pretraining, by sampling and loss scaling. "diagnostic": results on a diagnostic set by
-        category.
+        encoder and their mean. "task-correlations": correlations between the tasks over these encoders.
+        "score-correlations": rank correlations between these results and scores of the encoders, such as those of
+        probes, LogME, mutual information or similarity. "mixtures": results of mixtures in pretraining, by sampling and
+        loss scaling. "diagnostic": results on a diagnostic set by category.
     *rows : DataFrame, Result or path
         Rows of trainings, evaluations, guidelines and domains; or only the rows that ``rows_out`` saved.
     out : path, optional
@@ -164,7 +170,9 @@ def table(
         raise UsageError(f"there is no table {kind!r}; {did_you_mean(kind, TABLES)}{layers}")
     if options.published is not None and not options.published.startswith(BESIDE[kind]):
         expected = " or ".join(f"{one}N" if one.endswith("/") else one for one in BESIDE[kind])
-        raise UsageError(f"the table {kind} does not show {options.published}; its published numbers are {expected}.")
+        raise UsageError(
+            f"the table {kind} does not show {options.published}; its published numbers are {expected or 'none'}."
+        )
     if not rows:
         raise UsageError("no rows were given; name at least one file of rows.")
     if out is not None and Path(out).suffix not in SUFFIXES:

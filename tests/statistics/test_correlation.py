@@ -1,5 +1,7 @@
 """Correlations of a few points and of matrices: SciPy's values, all permutations by hand, and simulation."""
 
+from itertools import permutations
+
 import naive
 import numpy as np
 import pytest
@@ -135,7 +137,12 @@ def test_what_is_constant_is_undefined():
 
 
 def test_nonsense_is_refused():
-    for x, y in (([1, 2], [1, 2]), ([1, 2, 3], [1, 2]), (np.ones((3, 3)), np.ones((3, 3)))):
+    for x, y in (
+        ([1, 2], [1, 2]),
+        ([1, 2, 3], [1, 2]),
+        (np.ones((3, 3, 3)), np.ones((3, 3, 3))),
+        (np.ones((3, 0)), np.ones((3, 0))),
+    ):
         with pytest.raises(UsageError, match="the same 3 or more points"):
             relation(x, y)
     for bad in (np.nan, np.inf):
@@ -306,3 +313,34 @@ def test_what_caution_says_comes_true(n):
     x, y = two(n * 4000, r=found)
     r = [stats.pearsonr(a, b).statistic for a, b in zip(x.reshape(-1, n), y.reshape(-1, n), strict=True)]
     assert np.mean(np.array(r) > least) == pytest.approx(0.8, abs=0.04)  # two digits of r
+
+
+def test_several_columns_give_their_mean_and_move_together():
+    draw = np.random.default_rng(3)
+    x, y = draw.normal(size=(2, 5, 3))
+    found = relation(x, y, resamples=200)
+    each = [relation(x[:, k], y[:, k], resamples=0) for k in range(3)]
+    for name, one in found.items():
+        assert one.value == pytest.approx(np.mean([f[name].value for f in each]))
+        assert one.low < one.value < one.high
+    null = [
+        np.mean([SCIPY["spearman"](x[:, k], y[list(order), k])[0] for k in range(3)])
+        for order in permutations(range(5))
+    ]
+    assert found["spearman"].exact
+    assert found["spearman"].p == pytest.approx(np.mean(np.abs(null) >= abs(found["spearman"].value) - 1e-9))
+    one, same = relation(x[:, 0], y[:, 0], resamples=200), relation(x[:, :1], y[:, :1], resamples=200)
+    assert one == same
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "r", "common"), [(8, 0.0, 0.9), (12, 0.0, 0.5), (12, 0.5, 0.5), (20, 0.5, 0.1)])
+def test_intervals_of_means_cover(n, r, common):
+    """Eight columns that share a factor: 90 to 94 % in 600 simulations, whose standard error is about one point."""
+    truth, covered = 6 / np.pi * np.arcsin(r / 2), []
+    for s in range(600):
+        draw = np.random.default_rng([s, n])
+        y, e = (common**0.5 * draw.normal(size=(n, 1)) + (1 - common) ** 0.5 * draw.normal(size=(n, 8)) for _ in "ye")
+        found = relation(r * y + (1 - r * r) ** 0.5 * e, y, permutations=19, resamples=500, seed=s)["spearman"]
+        covered.append(found.low <= truth <= found.high)
+    assert np.mean(covered) >= 0.87

@@ -1,0 +1,115 @@
+"""Do cheap scores foretell results on target tasks? Their rank correlations, as a heat map and as means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.display import shown_score
+from probekit.errors import UsageError
+from probekit.plots.curves import plot_rows
+from probekit.plots.look import Look
+from probekit.plots.matrix import colour_bar, name_cells, write_cells
+from probekit.plots.palette import COLOURS, FAINT, INK
+from probekit.plots.panels import bare, new_figure
+from probekit.plots.relation import arms
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["score_panels", "score_rows"]
+
+NAME = ["score", "score_task"]
+MEAN = "glue"
+
+
+def score_rows(rows: Any) -> pd.DataFrame:
+    """Return the correlations that :func:`score_panels` draws, with the display name of each score in ``label``.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows that ``probekit table score-correlations --rows-out`` writes.
+
+    Returns
+    -------
+    DataFrame
+        The scores by their mean correlation, the largest first.
+
+    Raises
+    ------
+    UsageError
+        If the rows contain no correlations of scores.
+    """
+    rows = plot_rows(rows)
+    rows = rows[rows["analysis"] == "score-correlations"]
+    if rows.empty:
+        raise UsageError(
+            "the rows contain no correlations of scores; expected those that probekit table score-correlations ROWS… "
+            "--rows-out FILE writes."
+        )
+    label = [shown_score(*map(str, name)) for name in rows[NAME].itertuples(index=False)]
+    mean = rows["value"].where(rows["task"] == MEAN).groupby([rows[key] for key in NAME]).transform("max")
+    return rows.assign(label=label).loc[mean.sort_values(ascending=False, kind="stable").index]
+
+
+def score_panels(rows: Any, *, level: float = 0.05, width: float | None = None, look: Look | None = None) -> Figure:
+    """Draw the correlations of scores with target results: a cell for each target, and the mean with its interval.
+
+    A cell has a frame where p, corrected over all scores and targets, is at most ``level``; the marker of a mean is
+    hollow where p, corrected over the scores, is above it.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As in :func:`score_rows`.
+    level : float
+        Threshold for the corrected p-values.
+    width, look
+        As in :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+    """
+    from matplotlib.patches import Rectangle
+
+    rows, look = score_rows(rows), look or Look()
+    labels = list(dict.fromkeys(rows["label"]))
+    means = rows[rows["task"] == MEAN].set_index("label").loc[labels]
+    cells = rows[rows["task"] != MEAN]
+    tasks = list(dict.fromkeys(cells["task"]))
+    values, p = (
+        cells.pivot_table(c, "label", "task", dropna=False).reindex(index=labels, columns=tasks).to_numpy(dtype=float)
+        for c in ("value", "p_adjusted")
+    )
+    size = (width or 1.9 + 0.42 * len(tasks) + 2.2, 1.0 + 0.24 * len(labels))
+    figure = new_figure(size, "constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(0.42 * len(tasks), 1.6))
+    image = left.imshow(np.ma.masked_invalid(values), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
+    write_cells(image, values, "{:+.2f}".format, size=7)
+    for i, j in np.argwhere(p <= level):
+        left.add_patch(Rectangle((j - 0.46, i - 0.44), 0.92, 0.88, facecolor="none", edgecolor=INK, linewidth=1.2))
+    name_cells(left, labels, [look.task(task) for task in tasks])
+    _draw_means(right, means, level)
+    colour_bar(image, "Spearman's ρ over encoders", [left, right])
+    return figure
+
+
+def _draw_means(ax: Axes, means: pd.DataFrame, level: float) -> None:
+    for i, (_, row) in enumerate(means.iterrows()):
+        face = COLOURS[0] if row["p_adjusted"] <= level else "white"
+        ax.errorbar(
+            row["value"], i, xerr=arms(row, "value", "ci_low", "ci_high"), color=COLOURS[0], marker="o", markersize=5,
+            markerfacecolor=face, elinewidth=1, linestyle="none",
+        )  # fmt: skip
+    ax.axvline(0, color="#888888", linewidth=0.7)
+    ax.set_xlim(-1, 1)
+    ax.grid(axis="x", color=FAINT, linewidth=0.6)
+    ax.set_xlabel("Mean over targets", fontsize=9, color=INK)
+    bare(ax, ("bottom",))
+    ax.tick_params(axis="y", length=0, labelleft=False)
