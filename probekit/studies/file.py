@@ -105,7 +105,7 @@ def _check_pretraining(study: Study, path: Path) -> None:
 def _check_training(study: Study, path: Path) -> None:
     """Raise DataError for unknown models and for invalid training options."""
     known = [*study.models, *(name for block in study.pretrain for name in block.on)]
-    for section in ("train", "probe", "mi", "transferability"):
+    for section in ("train", "probe", "mi", "transferability", "similarity", "movement"):
         for block in getattr(study, section):
             if strange := [name for name in block.models if name not in known]:
                 message = f"{section}: unknown model {strange[0]!r}; the models are {', '.join(known)}."

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import Regime
@@ -18,6 +18,7 @@ __all__ = [
     "Evaluate",
     "Figure",
     "Information",
+    "Movement",
     "Pretrain",
     "Probe",
     "Section",
@@ -195,16 +196,33 @@ class Compare(Section):
     options: Given = {}
 
 
-class Similarity(Section):
-    """Similarity or movement of layers, the first kind of weights with each of the others, on the caches of [[probe]].
+class Movement(Section):
+    """Movement of layers, the first kind of weights with each of the others, on the caches of [[probe]].
 
-    tasks : default: all tasks that a section [[probe]] analyses with all of these weights
+    tasks, models : default: all that a section [[probe]] analyses with all of these weights
     """
 
     of: list[Of] = Field(["pretrained", "fine-tuned"], min_length=1)
     tasks: list[str] = []
+    models: list[str] = []
     name: str = ""
     options: Given = {}
+
+
+class Similarity(Movement):
+    """Similarity of layers: as movement for each model, or across models.
+
+    across : "weights" compares the first kind of weights of each model with each of the others; "models" compares all
+        models and kinds of weights in pairs
+    of : default across models: pretrained
+    """
+
+    across: Literal["weights", "models"] = "weights"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pretrained_models(cls, given: Any) -> Any:
+        return {"of": ["pretrained"], **given} if isinstance(given, dict) and given.get("across") == "models" else given
 
 
 class Domains(Section):
@@ -261,7 +279,7 @@ class Study(Section):
     transferability: list[Transferability] = []
     compare: list[Compare] = []
     similarity: list[Similarity] = []
-    movement: list[Similarity] = []
+    movement: list[Movement] = []
     domains: list[Domains] = []
     table: list[Table] = []
     figure: list[Figure] = []

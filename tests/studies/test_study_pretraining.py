@@ -152,6 +152,43 @@ def test_layers_of_encoders_are_analysed(written):
         read_study(written(add=LAYERS.replace('models = ["Grammar"]', 'models = ["Gramar"]')))
 
 
+def test_layers_are_compared_across_models(written):
+    """One step per task compares all models in pairs, also those that different sections probe."""
+    probes = LAYERS + '[[probe]]\ntasks = ["grammar:similarity"]\nmodels = ["random"]\nname = "a"\n'
+    probes += '[[probe]]\ntasks = ["grammar:similarity"]\nmodels = ["Grammar"]\nname = "b"\n'
+    steps = planned(written(add=probes + '[[similarity]]\nacross = "models"\noptions = { permutations = 0 }'))
+    found = {name: step for name, step in steps.items() if step.function == "similarity"}
+    names = {"sentiment": ("random", "Grammar", "Denoise-grammar"), "similarity": ("random", "Grammar")}
+    assert list(found) == [f"similarity grammar-{task}.models.pretrained.mean" for task in names]
+    for step, (task, models) in zip(found.values(), names.items(), strict=True):
+        caches = [f"caches/grammar-{task}.{model}.dev.h5" for model in models]
+        assert step.arguments["caches"] == [Inside(leaf) for leaf in caches]
+        assert (step.arguments["against"], step.arguments["permutations"]) == ("all", 0)
+        assert step.needs == tuple(f"cache grammar-{task}.{model}.dev" for model in models)
+    some = 'across = "models"\nmodels = ["Grammar", "random"]\nof = ["pretrained", "random"]\n'
+    steps = planned(written(add=f"{LAYERS}[[similarity]]\n{some}"))
+    caches = [
+        f"caches/grammar-sentiment.{m}.dev.h5" for m in ("Grammar", "Grammar.random-0", "random", "random.random-0")
+    ]
+    (step,) = (step for step in steps.values() if step.function == "similarity")
+    assert step.arguments["caches"] == [Inside(leaf) for leaf in caches]
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ('across = "models"\nmodels = ["random"]', "needs two or more models, but grammar:sentiment has one"),
+        ('across = "models"\nof = ["fine-tuned"]', r'needs a section \[\[probe\]\] with of = \["fine-tuned"\]'),
+        ('across = "models"\nmodels = ["Gramar"]', "similarity: unknown model 'Gramar'; the models are random"),
+        ('across = "layers"', "similarity.0.across"),
+        ('[[movement]]\nacross = "models"', "unknown key 'movement.0.across'"),
+    ],
+)
+def test_models_that_cannot_be_compared(written, section, message):
+    with pytest.raises(probekit.ProbekitError, match=message):
+        planned(written(add=f"{LAYERS}[[similarity]]\n{section}"))
+
+
 def test_costs_come_from_the_configuration(written):
     small, large = (planned(written(**{"cells = 6": f"cells = {cells}"})) for cells in (6, 60))
     for name in ("pretrain.Grammar.0", "grammar-sentiment.Grammar.feature-extraction.0"):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
+from probekit.activations.pooling import Pooling
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.studies.file import arguments_of
-from probekit.studies.schema import Similarity
+from probekit.studies.schema import Movement, Similarity
 from probekit.studies.sections.layers import cache_steps, poolings_of
 from probekit.studies.sections.names import Plan, task_name
 from probekit.studies.steps import Inside, Step
@@ -17,26 +18,46 @@ from probekit.studies.steps import Inside, Step
 __all__ = ["similarity_steps"]
 
 
-def similarity_steps(plan: Plan, block: Similarity, function: Literal["similarity", "movement"]) -> Iterator[Step]:
-    """One analysis of each task, model and pooling that a section probes with all kinds of weights."""
+def similarity_steps(plan: Plan, block: Movement, function: Literal["similarity", "movement"]) -> Iterator[Step]:
+    """One analysis of each task and pooling that a section probes with all kinds of weights: per model, or across."""
     probes = [probe for probe in plan.study.probe if set(block.of) <= set(probe.of)]
     tasks = block.tasks or list(dict.fromkeys(task for probe in probes for task in probe.tasks))
-    if lacking := [task for task in tasks or [""] if not any(task in probe.tasks for probe in probes)]:
-        which = f"on {lacking[0]} " if lacking[0] else ""
+    models = block.models or list(dict.fromkeys(model for probe in probes for model in plan.models(probe)))
+    read = [
+        (task, model, probe)
+        for task, model, probe in product(tasks, models, probes)
+        if task in probe.tasks and model in plan.models(probe)
+    ]
+    lacking = [f"on {task} " for task in block.tasks if task not in {task for task, *_ in read}]
+    lacking += [f"for model {model} " for model in block.models if model not in {model for _, model, _ in read}]
+    if lacking or not read:
         kinds = ", ".join(f'"{of}"' for of in block.of)
-        raise UsageError(f"[[{function}]] needs a section [[probe]] {which}with of = [{kinds}].")
-    for probe in probes:
-        for task, model in product([task for task in tasks if task in probe.tasks], plan.models(probe)):
-            for pooling in poolings_of(plan, probe, task):
-                caches = [
-                    step for of in block.of for step in cache_steps(plan, probe, task, model, of, pooling, [probe.dev])
-                ]
-                parts = [task_name(task), slug(model), "-".join(block.of), *([slug(block.name)] if block.name else [])]
-                name = f"{function} {'.'.join([*parts, pooling])}"
-                leaf = f"rows/{slug(name)}.parquet"
-                arguments = {
-                    "caches": [Inside(step.leaves[0]) for step in caches],
-                    **({} if plan.sources.labels_words(task) else {"pooling": pooling}),
-                    **arguments_of(function, block.options), "out": Inside(leaf),
-                }  # fmt: skip
-                yield Step(name, function, arguments, tuple(step.name for step in caches), (leaf,), seconds=10.0)
+        raise UsageError(f"[[{function}]] needs a section [[probe]] {''.join(lacking[:1])}with of = [{kinds}].")
+    across = isinstance(block, Similarity) and block.across == "models"
+    caches: dict[tuple[Any, ...], list[Step]] = {}  # by what is compared, on which examples
+    for task, model, probe in read:
+        for pooling in poolings_of(plan, probe, task):
+            found = [s for of in block.of for s in cache_steps(plan, probe, task, model, of, pooling, [probe.dev])]
+            examples = probe.dev, probe.limit_dev, probe.data_seed if probe.limit_dev else None
+            steps = caches.setdefault((task, "" if across else model, pooling, *examples), [])
+            steps += [step for step in found if step not in steps]
+    for (task, model, pooling, *_), steps in caches.items():
+        if len(steps) < 2 and across:
+            raise UsageError(f'[[similarity]] with across = "models" needs two or more models, but {task} has one.')
+        yield _step(plan, block, function, (task, model, pooling), steps)
+
+
+def _step(plan: Plan, block: Movement, function: str, of: tuple[str, str, Pooling], caches: list[Step]) -> Step:
+    """The step that compares these caches of one model, or of all models (its name is "")."""
+    task, model, pooling = of
+    kinds = [slug(model) if model else "models", "-".join(block.of), *([slug(block.name)] if block.name else [])]
+    name = f"{function} {'.'.join([task_name(task), *kinds, pooling])}"
+    leaf = f"rows/{slug(name)}.parquet"
+    arguments = {
+        "caches": [Inside(step.leaves[0]) for step in caches],
+        **({} if plan.sources.labels_words(task) else {"pooling": pooling}),
+        **({} if model else {"against": "all"}),
+        **arguments_of(function, block.options), "out": Inside(leaf),
+    }  # fmt: skip
+    pairs = 1 if model else len(caches) * (len(caches) - 1) / 2
+    return Step(name, function, arguments, tuple(step.name for step in caches), (leaf,), seconds=10.0 * pairs)
