@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from builders import word_caches, word_task
 
+import probekit
 from probekit.adaptation.train import train
 from probekit.errors import DataError, UsageError
 from probekit.rows import read
@@ -172,10 +173,19 @@ READS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory, caches):
+    folder = tmp_path_factory.mktemp("probed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in "pq":
+            probekit.probe(*caches, controls=1, out=f"{name}.parquet")
+    return folder
+
+
 @pytest.fixture
-def rows(call, caches):
-    for name in "pq":
-        assert call("probe", *caches, "--controls", "1", "--out", f"{name}.parquet").status == 0
+def rows(probed):
+    shutil.copytree(probed, ".", dirs_exist_ok=True)
     Path("sub").mkdir()
     Path("link.parquet").symlink_to("p.parquet")
     Path("link.examples.parquet").symlink_to("p.examples.parquet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ from safetensors.numpy import load_file
 from tiny import WORDS
 
 from probekit.tasks.task import Example, Split, Task, TaskKind
-
-gc.freeze()  # accelerate collects garbage before each training, half a second with all that is imported here
 
 PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "bad", "cat", "dog")]
 SHORT: dict[str, Any] = {"epochs": 2, "batch_size": 8, "device": "cpu"}

@@ -73,11 +73,12 @@ def test_words_are_probed(written, tmp_path):
 
 
 def test_caches_of_pieces_are_counted_once(written, tmp_path, capsys):
-    path = written('[[train]]\ntasks = ["grammar:sentiment"]\nseeds = [0, 1]')
+    path = written('[[train]]\ntasks = ["grammar:sentiment"]\nseeds = [0, 1]\nlimit = 100')
     one, two, *tuned = (step.space for step in study_steps(read_study(path)) if step.name.startswith("grammar"))
     assert (two, tuned) == (0, [0, 0])
-    assert main(["train", "--task", "grammar:sentiment", "--model", read_study(path).models["tiny"], "--regime",
-                 "feature-extraction", "--epochs", "1", "--out", "r", "--caches", "c"]) == 0  # fmt: skip
+    words = ["--task", "grammar:sentiment", "--model", read_study(path).models["tiny"], "--limit", "100"]
+    words += ["--regime", "feature-extraction", "--epochs", "1", "--out", "r", "--caches", "c"]
+    assert main(["train", *words]) == 0
     assert one == pytest.approx(sum(f.stat().st_size for f in (tmp_path / "c").glob("*.h5")), rel=0.5)
 
 
