@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -337,21 +338,38 @@ def test_workers_give_the_same_file(tiny_bert, encoder, tmp_path, small_blocks):
         np.testing.assert_array_equal(one.tokens(layer).values, two.tokens(layer).values)
 
 
-def test_a_worker_that_fails_says_why(tiny_bert, tmp_path, small_blocks):
-    broken = tmp_path / "model"
-    shutil.copytree(tiny_bert, broken)
+@pytest.fixture
+def broken(tiny_bert, tmp_path):
+    """A model whose layer 2 is NaN."""
     from safetensors.torch import load_file, save_file
 
-    weights = load_file(broken / "model.safetensors")
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_bert, folder)
+    weights = load_file(folder / "model.safetensors")
     weights["encoder.layer.1.output.dense.bias"][3] = float("nan")
-    save_file(weights, broken / "model.safetensors", {"format": "pt"})
-    with pytest.raises(NonFiniteError, match=r"layer 2 of example 'é\d+' \(row \d+\) is NaN or infinite"):
-        cache_activations(broken, toy_task(), device="cpu", out=tmp_path / "c.h5", workers=2)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+NAN = r"layer 2 of example 'é\d+' \(row \d+\) is NaN or infinite"
+
+
+def test_what_is_not_finite_is_told_with_its_place(broken, tmp_path, small_blocks):
+    with pytest.raises(NonFiniteError, match=NAN) as failed:
+        cache_activations(broken, toy_task(), device="cpu", out=tmp_path / "c.h5")
+    again = pickle.loads(pickle.dumps(failed.value))  # as from a worker
+    assert (type(again), str(again)) == (NonFiniteError, str(failed.value))
     with pytest.raises(NonFiniteError, match="layer 2"):
         cache_activations(broken, toy_task(), device="cpu", pooling=[], tokens=True, out=tmp_path / "t.h5")
     kept = cache_activations(broken, toy_task(), device="cpu", out=tmp_path / "k.h5", allow_nonfinite=True)
     assert np.isnan(kept.layer(2)).any()
     assert np.isfinite(kept.layer(1)).all()
+
+
+@pytest.mark.slow  # two processes that import torch
+def test_a_worker_that_fails_says_why(broken, tmp_path, small_blocks):
+    with pytest.raises(NonFiniteError, match=NAN):
+        cache_activations(broken, toy_task(), device="cpu", out=tmp_path / "c.h5", workers=2)
 
 
 def test_tasks_that_label_words_keep_vectors_of_words(encoder, tmp_path):
