@@ -151,6 +151,11 @@ def learning() -> None:
 
     A point is the main metric of a run, or its mean over seeds. The horizontal axis is logarithmic.
 
+    --over pretraining counts the examples of the encoder's pretraining instead, of all objectives together, and draws
+    one curve per set of objectives, as in Figure 2 of Bowman et al. (2018). Encoders without rows of pretraining, such
+    as an untrained one, are dashed lines. If all encoders have the same GLUE tasks, one more panel shows their mean.
+    Bars and bands are one standard deviation over seeds.
+
     Examples:
 
         probekit train --task sst2 --model MODEL --limit 300 --out sst2-300
@@ -159,10 +164,12 @@ def learning() -> None:
 
         probekit plot learning 'sst2-*/rows.parquet' --out learning.pdf
 
+        probekit plot learning 'encoders/*/rows.parquet' 'targets/*/rows.parquet' --over pretraining
+
     Parameters
     ----------
     first
-        Rows of training runs (.parquet, .csv).
+        Rows of training runs (.parquet, .csv), for --over pretraining also those of probekit pretrain-encoder.
     rows
         Further rows.
     """

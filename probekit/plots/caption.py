@@ -13,7 +13,7 @@ from probekit.plots.curves import RANDOM, CurveStyles, of_analyses, plot_rows
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.gains import gain_rows
 from probekit.plots.layers import INFORMATION, LAYERED, as_curves, curve_rows, kept, of_metric
-from probekit.plots.learning import learning_rows
+from probekit.plots.learning import MEAN, learning_rows, over_seeds
 from probekit.plots.legends import common
 from probekit.plots.look import Look
 from probekit.plots.mix import MIX
@@ -215,17 +215,37 @@ def _mix(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]
     yield "Dotted line: equal weights."
 
 
-def _learning(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
-    points = learning_rows(rows)
-    yield f"{_metrics(points)}."
+def _learning(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    points = learning_rows(rows, over=options.over)
+    yield f"{_metrics(points[points['task'] != MEAN])}."
     yield from _by_task(points, look)
+    low, high = int(points["seeds"].min()), int(points["seeds"].max())
+    seeds = f"Means over {low} seeds" if low == high else f"Means over {low} to {high} seeds"
     bars = f"Bars: {look.interval}s over examples"
-    if (points["seeds"] > 1).any():
-        low, high = int(points["seeds"].min()), int(points["seeds"].max())
-        seeds = f"{low}" if low == high else f"{low} to {high}"
-        yield f"Means over {seeds} seeds. {bars}, means over seeds; they do not cover the variation over seeds."
+    if options.over == "pretraining":
+        yield from _pretraining(points, look)
+    if over_seeds(points, options.over):
+        yield f"{seeds}. Bars and bands: one standard deviation over seeds, where there are several."
+    elif high > 1:
+        yield f"{seeds}. {bars}, means over seeds; they do not cover the variation over seeds."
     else:
         yield f"{bars}; single runs."
+
+
+def _pretraining(points: pd.DataFrame, look: Look) -> Iterator[str]:
+    """The curves, the encoders without pretraining, and the mean over tasks."""
+    yield "Horizontal axis: training examples of the encoder's pretraining (all objectives), not of the task."
+    without = points["examples"].isna()
+    if without.any():
+        names = listed(look.shown(label) for label in points.loc[without, "label"].unique())
+        yield f"Dashed lines: encoders without rows of pretraining ({names})."
+    if (points["task"] == MEAN).any():
+        mean = points[points["task"] == MEAN].iloc[0]
+        yield f"{look.task(MEAN)}: mean of {mean['tasks']:.0f} tasks, as in probekit table glue."
+    elif points["task"].nunique() > 1:
+        tasks = points.groupby("model", sort=False)["task"].agg(set)
+        if len(lacking := tasks.index[tasks.map(len) < tasks.map(len).max()]):
+            yield f"No mean over tasks, because not all encoders have all of them: {listed(map(look.shown, lacking))}."
 
 
 def _domains(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:

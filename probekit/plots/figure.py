@@ -160,7 +160,7 @@ FIGURES: dict[str, Callable[[Any, PlotOptions, Look], Figure]] = {
     "differences": lambda rows, o, look: difference_panels(rows, level=o.level, **_panels(o, 4, look)),
     "trajectory": lambda rows, o, look: trajectory_panels(rows, metric=o.metric, **_panels(o, 3, look)),
     "mix": lambda rows, o, look: mix_panels(rows, **_panels(o, 4, look)),
-    "learning": lambda rows, o, look: learning_panels(rows, **_panels(o, 4, look)),
+    "learning": lambda rows, o, look: learning_panels(rows, over=o.over, **_panels(o, 4, look)),
     "score-correlations": lambda rows, o, look: score_panels(rows, level=o.level, width=inches(o.width), look=look),
     "domains": lambda rows, o, look: domain_panels(rows, metric=o.metric, top=o.top, width=inches(o.width), look=look),
     "relation": _relation,

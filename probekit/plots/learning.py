@@ -1,51 +1,87 @@
-"""Learning curves: the result on a task against the number of training examples."""
+"""Learning curves: results on tasks against the number of training examples, of the task or of pretraining."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from probekit.errors import UsageError
 from probekit.plots.curves import plot_rows
-from probekit.plots.look import Look
-from probekit.plots.palette import COLOURS, INK, MARKERS
-from probekit.plots.panels import dress, panels
+from probekit.plots.look import Look, Over
+from probekit.plots.palette import COLOURS, GREYS, INK, MARKERS
+from probekit.plots.panels import dress, panels, width_of
 from probekit.plots.relation import arms
 from probekit.plots.titles import metric_title
+from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["learning_panels", "learning_rows"]
+__all__ = ["MEAN", "learning_panels", "learning_rows", "over_seeds"]
 
 REGIMES = ("fine-tune", "feature-extraction")
 POINT = ["task", "label", "examples"]
+MEAN = "GLUE"
+"""The task of the mean over tasks."""
+SCORE = "probekit.analyses.glue"
+"""The module of ``glue_score``. This package only draws: the function is looked up when used."""
+LABEL = 0.6
+"""Width of a tick's label in inches."""
 
 
-def learning_rows(rows: Any) -> pd.DataFrame:
+def learning_rows(rows: Any, *, over: Over = "target") -> pd.DataFrame:
     """Return the points that :func:`learning_panels` draws.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.train`.
+        Rows of :func:`probekit.train`, and for ``over="pretraining"`` those of :func:`probekit.pretrain_encoder`.
+    over : {"target", "pretraining"}
+        The examples to count: those of the task, or those of the encoder's pretraining, the sum over its objectives.
 
     Returns
     -------
     DataFrame
-        For each task, model (in a regime and with a head, if there are several) and number of training examples the
-        row of the run, with its main metric, or the means over seeds; ``seeds`` counts them.
+        For each task, curve and number of training examples the row of the run, with its main metric, or the means over
+        seeds; ``seeds`` counts them, and ``sd`` is their standard deviation. A curve (``label``) is a model over
+        "target", and the objectives of pretraining over "pretraining" (in a regime and with a head, if there are
+        several). Over "pretraining", encoders without rows of pretraining have their name as label and no ``examples``,
+        and the task "GLUE" is the mean of the GLUE tasks (see :func:`probekit.glue_score`), if all encoders have the
+        same.
 
     Raises
     ------
     UsageError
-        If the rows contain no runs with their number of training examples, or a point has two values for one seed.
+        If the rows contain no runs with their number of training examples, a point has two values for one seed, or an
+        encoder has two pretrainings.
     """
     import pandas as pd
 
     rows = plot_rows(rows)
+    runs = _runs(rows)
+    if over == "pretraining":
+        runs = _of_pretraining(rows, runs)
+    if (twice := runs.duplicated([*POINT, "seed"])).any():
+        label, n = runs.loc[twice, ["label", "examples"]].iloc[0]
+        count = "without pretraining" if pd.isna(n) else f"for {int(n):,} training examples"
+        raise UsageError(
+            f"{label} has two values {count} and one seed; give the rows of one variant, and each only once."
+        )
+    return pd.DataFrame(
+        part.iloc[0].to_dict()
+        | {c: part[c].mean() for c in ("value", "ci_low", "ci_high")}
+        | {"seeds": len(part), "sd": part["value"].std(ddof=1)}
+        for _, part in runs.groupby(POINT, sort=False, dropna=False)
+    )
+
+
+def _runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The main metric of each run on a task; the label is the model, with regime and head if a task has several."""
     runs = rows[(rows["analysis"] == "train") & rows["regime"].isin(REGIMES)]
     if {"headline", "examples"} <= set(runs):
         runs = runs[runs["headline"].fillna(value=False).astype(bool) & runs["examples"].notna()]
@@ -56,33 +92,79 @@ def learning_rows(rows: Any) -> pd.DataFrame:
             "the rows contain no training runs with their number of training examples (column examples); expected rows "
             "of probekit train."
         )
-    names = runs["model"].astype(str)
+    setting = runs["model"].astype(str).str[:0]
     for column in ("regime", "head"):
         if runs.groupby("task")[column].nunique().max() > 1:
-            names = names + ", " + runs[column].astype(str)
-    runs = runs.assign(label=names)
-    if (twice := runs.duplicated([*POINT, "seed"])).any():
-        label, n = runs.loc[twice, ["label", "examples"]].iloc[0]
+            setting = setting + ", " + runs[column].astype(str)
+    return runs.assign(label=runs["model"].astype(str) + setting, setting=setting)
+
+
+def _of_pretraining(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with the objectives and examples of their encoder's pretraining, and the mean over GLUE tasks."""
+    import pandas as pd
+
+    runs = pd.concat([runs, _means(rows, runs)], ignore_index=True)
+    known = _pretrainings(rows[rows["model"].isin(runs["model"])])
+    if not (trained := runs["model"].isin(known)).any():
         raise UsageError(
-            f"{label} has two values for {int(n):,} training examples and one seed; give the rows of one variant, and "
-            "each only once."
+            "the rows contain no pretraining of these encoders; also give those of probekit pretrain-encoder, whose "
+            "models have the same names."
         )
-    points = [
-        part.iloc[0].to_dict() | {c: part[c].mean() for c in ("value", "ci_low", "ci_high")} | {"seeds": len(part)}
-        for _, part in runs.groupby(POINT, sort=False)
-    ]
-    return pd.DataFrame(points)
+    examples = runs["model"].map({model: n for model, (_, n) in known.items()}).astype("float64")
+    labels = runs["model"].map({model: on for model, (on, _) in known.items()}) + runs["setting"]
+    return runs.assign(examples=examples, label=labels.where(trained, runs["label"]))
 
 
-def learning_panels(rows: Any, *, columns: int = 4, width: float | None = None, look: Look | None = None) -> Figure:
-    """Draw learning curves: a panel for each task, a curve for each model, over the number of training examples.
+def _pretrainings(rows: pd.DataFrame) -> dict[str, tuple[str, int]]:
+    """The objectives of each encoder's pretraining in words, and their training examples."""
+    kept = rows[(rows["regime"] == "pretrain") & rows["headline"].fillna(value=False).astype(bool)]
+    if (uncounted := kept["examples"].isna()).any():
+        raise UsageError(
+            f"the rows do not count the training examples of {kept.loc[uncounted, 'model'].iloc[0]}; leave out "
+            "language models of probekit pretrain."
+        )
+    one_run = [c for c in ("model", "seed", "trained_on", "sampling", "scaling") if c in kept]
+    found: dict[str, tuple[str, int]] = {}
+    for (model, *_), run in kept.drop_duplicates([*one_run, "task", "step"]).groupby(one_run, sort=False):
+        objectives = " + ".join(sorted({shown_task(task) for task in run["task"]}))
+        of_run = objectives, int(run["examples"].sum())
+        if run["task"].duplicated().any() or found.setdefault(str(model), of_run) != of_run:
+            raise UsageError(f"{model} has several pretrainings; give the rows of one, or each its own --run-name.")
+    return found
 
-    Points are means over seeds. Bars are intervals over the evaluated examples, of several seeds their mean; they do
-    not cover the variation over seeds or over drawn training examples. The horizontal axis is logarithmic.
+
+def _means(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The mean of the GLUE tasks of each encoder and seed; nothing unless all have the same tasks, and one head."""
+    glue = import_module(SCORE)
+    if (runs["setting"] != "").any() or len(glue.MEASURED.keys() & set(runs["task"])) < 2:
+        return runs[:0]
+    of_runs = rows[(rows["analysis"] == "train") & rows["regime"].isin(REGIMES)]
+    encoders = {str(key): key for key in zip(of_runs["model"], of_runs["seed"], strict=True)}
+    keys = zip(of_runs["model"], of_runs["seed"], strict=True)
+    scores = glue.glue_score(of_runs.assign(model=[str(key) for key in keys]))
+    if scores.groupby(["model", "variant"])["task"].agg(frozenset).nunique() > 1:
+        return runs[:0]
+    scores = scores[scores["task"] == "glue"]
+    models, seeds = zip(*(encoders[name] for name in scores["model"]), strict=True)
+    return scores.assign(model=models, label=models, seed=list(seeds), setting="", task=MEAN, analysis="train")
+
+
+def learning_panels(
+    rows: Any, *, over: Over = "target", columns: int = 4, width: float | None = None, look: Look | None = None
+) -> Figure:
+    """Draw learning curves: a panel for each task, a curve for each model or pretraining, over the number of examples.
+
+    Points are means over seeds. Over "target", bars are intervals over the evaluated examples, of several seeds their
+    mean; they do not cover the variation over seeds or over drawn training examples. Over "pretraining" (Bowman et al.
+    2018, Figure 2), bars are one standard deviation over seeds, and intervals over examples only if every point is a
+    single run; encoders without pretraining are dashed lines, with a band instead of bars. The horizontal axis is
+    logarithmic.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
+        As in :func:`learning_rows`.
+    over : {"target", "pretraining"}
         As in :func:`learning_rows`.
     columns, width, look
         As in :func:`layer_panels`.
@@ -92,27 +174,53 @@ def learning_panels(rows: Any, *, columns: int = 4, width: float | None = None, 
     Figure
         Not shown and not saved.
     """
-    points = learning_rows(rows)
+    points = learning_rows(rows, over=over)
     figure, drawn = panels(points, columns, 2.4, width=width, look=look)
-    styles = dict(zip(points["label"].unique(), cycle(zip(COLOURS, MARKERS, strict=True)), strict=False))
+    curves = points.loc[points["examples"].notna(), "label"].unique()
+    styles = dict(zip(curves, cycle(zip(COLOURS, MARKERS, strict=False)), strict=False))
+    lines = dict(zip(points.loc[points["examples"].isna(), "label"].unique(), cycle(GREYS), strict=False))
+    sd = over_seeds(points, over)
     for ax, part in drawn:
+        for label, colour in lines.items():
+            for _, point in part[part["label"] == label].iterrows():
+                ax.axhline(point["value"], color=colour, linestyle=(0, (4, 2)), linewidth=1.1, zorder=1.9, label=label)
+                if (bars := _bars(point, sd=sd)) is not None:
+                    low, high = point["value"] - bars[0, 0], point["value"] + bars[1, 0]
+                    ax.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
         for label, (colour, marker) in styles.items():
             curve = part[part["label"] == label].sort_values("examples")
             if len(curve):
                 ax.plot(curve["examples"], curve["value"], color=colour, marker=marker, markersize=4, label=label)
             for _, point in curve.iterrows():
-                bars = arms(point, "value", "ci_low", "ci_high")
-                ax.errorbar(point["examples"], point["value"], yerr=bars, color=colour, elinewidth=0.8)
-        _dress(ax, part, look)
+                ax.errorbar(point["examples"], point["value"], yerr=_bars(point, sd=sd), color=colour, elinewidth=0.8)
+        _dress(ax, part, over, look)
     return figure
 
 
-def _dress(ax: Axes, part: pd.DataFrame, look: Look | None) -> None:
+def over_seeds(points: pd.DataFrame, over: Over) -> bool:
+    """Whether bars are standard deviations over seeds, instead of intervals over examples."""
+    return over == "pretraining" and bool((points["seeds"] > 1).any())
+
+
+def _bars(point: pd.Series, *, sd: bool) -> np.ndarray | None:
+    """The lengths of an error bar (2, 1), None without one."""
+    if not sd:
+        return arms(point, "value", "ci_low", "ci_high")
+    return np.full((2, 1), point["sd"]) if point["seeds"] > 1 else None
+
+
+def _dress(ax: Axes, part: pd.DataFrame, over: Over, look: Look | None) -> None:
     from matplotlib.ticker import NullLocator
 
     dress(ax, part, ylabel=metric_title(str(part["metric"].iloc[0])), look=look)
     ax.set_xscale("log")
-    ax.set_xlabel("Training examples", fontsize=9, color=INK)
-    at = sorted({int(n) for n in part["examples"]})
+    name = "Pretraining examples" if over == "pretraining" else "Training examples"
+    ax.set_xlabel(name, fontsize=9, color=INK)
+    numbers = sorted({int(n) for n in part["examples"].dropna()})
+    least = LABEL / width_of(ax) * np.log(numbers[-1] / numbers[0]) if numbers else 0.0
+    at = numbers[:1]
+    for n in numbers[1:]:
+        if np.log(n / at[-1]) >= least:
+            at.append(n)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(at, [f"{n:,}" for n in at])

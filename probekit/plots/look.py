@@ -10,9 +10,11 @@ from probekit.display import shown_label
 from probekit.errors import UsageError, did_you_mean
 from probekit.tasks.load import shown_task
 
-__all__ = ["Legend", "Look"]
+__all__ = ["Legend", "Look", "Over"]
 
 Legend = Literal["below", "right", "none"]
+Over = Literal["target", "pretraining"]
+"""The examples on the horizontal axis of learning curves."""
 
 
 @dataclass(frozen=True, slots=True)

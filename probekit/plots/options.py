@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Literal
 
 from probekit.errors import UsageError
-from probekit.plots.look import Legend
+from probekit.plots.look import Legend, Over
 from probekit.recipe import option
 
 __all__ = ["COMMON", "KINDS", "WIDTHS", "Kind", "PlotOptions", "inches", "options_of"]
@@ -35,7 +35,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "differences": ("level", "columns"),
     "trajectory": ("metric", "columns"),
     "mix": ("columns",),
-    "learning": ("columns",),
+    "learning": ("over", "columns"),
     "score-correlations": ("level",),
     "domains": ("metric", "top"),
     "relation": ("transfer", "columns"),
@@ -77,6 +77,10 @@ class PlotOptions:
     )
     top: int = option(20, "Number of terms shown for each pair.")
     transfer: bool = option(False, "Plot the loss from training on another domain, one point per pair of domains.")
+    over: Over = option(
+        "target",
+        "Horizontal axis: training examples of the task, or of the encoder's pretraining (Bowman et al. 2018).",
+    )
     columns: int | None = option(None, "Largest number of panels side by side; by default 2 to 4.")
     width: str | float | None = option(
         None,

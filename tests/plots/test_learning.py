@@ -71,3 +71,93 @@ def test_a_panel_for_each_task_and_a_curve_for_each_model(tmp_path):
 def test_what_cannot_be_drawn(rows, message):
     with pytest.raises(UsageError, match=message):
         learning_panels(make_rows(rows))
+
+
+def pretraining(model, on, *, seed=0, kept=20, **more):
+    """The validations of an encoder's pretraining on objectives with their numbers of examples."""
+    base = {
+        "analysis": "train", "trained_on": "+".join(on), "split": "dev", "model": model, "checkpoint": model,
+        "regime": "pretrain", "head": "", "variant": "", "n": 500, "representation": "sequence", "estimator": "",
+        "target": "gold", "seed": seed, "sampling": "power-0.75", "scaling": "uniform", "metric": "accuracy",
+        "value": 1,
+    } | more  # fmt: skip
+    return [
+        base | {"task": task, "examples": n, "step": step, "headline": step == kept}
+        for step in (10, 20, 30)
+        for task, n in on.items()
+    ]
+
+
+def target(model, *values, task="sst2", **more):
+    """The run of each seed on an encoder."""
+    return [
+        row | {"kept": row["headline"], "metric": {"cola": "matthews"}.get(task, "accuracy")}
+        for seed, value in enumerate(values)
+        for row in run(model, 50, value, seed=seed, task=task, **more)
+    ]
+
+
+ENCODERS = [
+    *pretraining("small", {"mnli": 600}), *pretraining("small", {"mnli": 600}, seed=1),
+    *pretraining("big", {"mnli": 9000}),
+    *pretraining("mixed", {"skip-thought:a.txt": 1000, "mnli": 100}, kept=10),
+    *target("none", 0.5, 0.6), *target("small", 0.6, 0.8), *target("big", 0.9), *target("mixed", 0.7),
+]  # fmt: skip
+RTE = [
+    *target("none", 0.4, 0.4, task="rte"), *target("small", 0.4, 0.6, task="rte"), *target("big", 0.5, task="rte"),
+    *target("mixed", 0.5, task="rte"),
+]  # fmt: skip
+
+
+def test_over_pretraining_a_curve_has_the_encoders_of_the_same_objectives():
+    points = learning_rows(make_rows([*ENCODERS, *RTE]), over="pretraining").set_index(["task", "model"])
+    found = points[["label", "examples", "value", "sd", "seeds"]].round(3)
+    nan = float("nan")
+    expected = {
+        "none": ("none", nan, 0.55, 0.071, 2), "small": ("MNLI", 600, 0.7, 0.141, 2),
+        "big": ("MNLI", 9000, 0.9, nan, 1),
+        "mixed": ("MNLI + skip-thought:a.txt", 1100, 0.7, nan, 1),
+    }  # fmt: skip
+    for model, values in expected.items():
+        np.testing.assert_equal(tuple(found.loc["sst2", model]), values)
+    # the mean of each seed, then over seeds: (.6 + .4) / 2 and (.8 + .6) / 2
+    np.testing.assert_equal(tuple(found.loc["GLUE", "small"]), ("MNLI", 600, 0.6, 0.141, 2))
+    np.testing.assert_equal(tuple(found.loc["GLUE", "none"]), ("none", nan, 0.475, 0.035, 2))
+
+
+def test_the_mean_is_left_out_if_an_encoder_lacks_a_task(tmp_path):
+    rows = make_rows([*ENCODERS, *(row for row in RTE if row["model"] != "big")])
+    plot("learning", rows, over="pretraining", out=tmp_path / "a.png", dpi=40)
+    caption = (tmp_path / "a.caption.txt").read_text()
+    assert "No mean over tasks, because not all encoders have all of them: big." in caption
+
+
+def test_untrained_encoders_are_dashed_lines_with_bands_over_seeds(tmp_path):
+    rows = make_rows([*ENCODERS, *RTE])
+    figure = plot("learning", rows, over="pretraining", out=tmp_path / "a.png", dpi=40)
+    ax = figure.axes[0]
+    lines = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
+    np.testing.assert_allclose(lines["MNLI"].get_xdata(), [600, 9000])
+    np.testing.assert_allclose(lines["none"].get_ydata(), [0.55, 0.55])
+    assert (lines["none"].get_linestyle(), ax.get_xlabel(), ax.get_title("left")) == (
+        "--", "Pretraining examples", "SST-2",
+    )  # fmt: skip
+    assert figure.axes[2].get_title("left") == "GLUE"
+    caption = (tmp_path / "a.caption.txt").read_text()
+    assert "encoders without rows of pretraining (none). GLUE: mean of 2 tasks" in caption
+    assert "Means over 1 to 2 seeds. Bars and bands: one standard deviation over seeds" in caption
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (target("none", 0.5), "no pretraining of these encoders"),
+        ([*ENCODERS, *pretraining("small", {"mnli": 700}, seed=2)], "small has several pretrainings"),
+        ([*ENCODERS, *pretraining("x", {"mnli": 600}), *target("x", 0.1)], "MNLI has two values for 600 training"),
+        ([*ENCODERS, *target("y", 0.5), *target("y", 0.5)], "y has two values without pretraining"),
+        ([*ENCODERS, *pretraining("z", {"text": None}), *target("z", 0.5)], "do not count the training examples of z"),
+    ],
+)
+def test_what_cannot_be_drawn_over_pretraining(rows, message):
+    with pytest.raises(UsageError, match=message):
+        learning_rows(make_rows(rows), over="pretraining")
