@@ -95,9 +95,10 @@ SILENT = ("progress", "wait", "watcher")
 
 REPEATED: dict[str, tuple[str, ...]] = {
     "evaluate": ("task",),
-    "plot": ("out", "summary", "names"),
+    "plot": ("out", "summary", "names", "models", "variants"),
     "report": ("figure", "explore", "text"),
     "study": ("model", "set_"),
+    "table": ("models", "variants"),
 }
 """Options that are repeated for several values, instead of commas."""
 

@@ -12,6 +12,7 @@ from probekit.adaptation.options import Regime
 from probekit.adaptation.pretraining.options import PRETRAIN
 from probekit.analyses.glue import ENCODER, GLUE, SCORE, glue_score
 from probekit.analyses.regimes import by_seeds
+from probekit.analyses.verdict.words import listed
 from probekit.errors import UsageError
 from probekit.rows import make_rows
 from probekit.statistics.correlation import caution, relation
@@ -42,14 +43,17 @@ def encoder_scores(rows: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         The rows of :func:`probekit.glue_score`. ``sd`` of a mean is its standard deviation over the seeds of the
         encoder, where it has several. The model "Single-Task" has, for each task, the run on the encoder that is
-        pretrained on it; encoders with only this run have no line of their own.
+        pretrained on it; encoders with only this run have no line of their own. If several encoders are pretrained on
+        a task, "Single-Task" has none, and the column ``caution`` names them.
     """
     import pandas as pd
 
-    others, single = _single_task(rows)
+    others, single, several = _single_task(rows)
     if not len(single):
         return _with_sd(glue_score(others), others)
     line = glue_score(single)
+    if several:
+        line = line.assign(caution=" ".join(several))
     if not (others["regime"].isin(list(Regime))).any():
         return line
     found = _with_sd(glue_score(others), others)
@@ -68,18 +72,26 @@ def _with_sd(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def _single_task(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of other encoders, and as those of "Single-Task" the runs on the task of their own pretraining."""
+def _single_task(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+    """The rows of other encoders, as those of "Single-Task" the runs on the task of their own pretraining, and notes.
+
+    A task on which several encoders are pretrained is left out, which a note says.
+    """
     pretrained = rows[rows["regime"] == PRETRAIN]
     on = {str(model): set(part["trained_on"]) for model, part in pretrained.groupby("model")}
     runs = rows["regime"].isin(list(Regime))
     pairs = zip(rows["model"], rows["trained_on"], strict=True)
     home = runs & np.array([task in GLUE and on.get(model) == {task} for model, task in pairs], dtype=bool)
+    notes = []
+    for task, part in rows[home].groupby("trained_on", sort=False):
+        if len(names := sorted(set(part["model"]))) > 1:
+            home &= rows["trained_on"] != task
+            notes.append(f"{SINGLE_TASK} has no run on {task}, because {listed(names)} are pretrained on it only.")
     tasks = rows[runs].groupby("model")["trained_on"].nunique()
     only = home & (rows["model"].map(tasks) == 1).fillna(value=False)
     first = rows["model"].map(rows[home].groupby("model")["seed"].min())  # one run for each task
     single = rows[home & (rows["seed"] == first).fillna(value=False)]
-    return rows[~only], single.assign(model=SINGLE_TASK)
+    return rows[~only], single.assign(model=SINGLE_TASK), notes
 
 
 def task_correlations(
@@ -92,7 +104,7 @@ def task_correlations(
     rows : DataFrame
         Rows as for :func:`encoder_scores`, or the rows that it returns. An encoder with several seeds is one point,
         their mean. "Single-Task" is not an encoder, and WNLI is a constant; both are left out, as are encoders that
-        lack a task.
+        lack a task, which ``caution`` names.
     permutations, resamples, seed : int
         See :func:`probekit.statistics.correlation.relation`.
 
@@ -111,16 +123,19 @@ def task_correlations(
     scores = rows if (rows["analysis"] == "glue").all() else encoder_scores(rows)
     scores = scores[(scores["model"] != SINGLE_TASK) & (scores["task"] != "wnli")]
     values = scores.pivot_table("value", list(ENCODER), "task", sort=False)
-    tasks = [task for task in (*GLUE, "glue") if task in values]
-    values = values[tasks].dropna()
+    tasks = [task for task in GLUE if task in values]
+    values, left_out = _complete(values[tasks])
     if len(values) < LEAST or len(tasks) < 2:
         raise UsageError(
             f"there are {len(values)} encoders with runs on the same {len(tasks)} tasks; correlations between tasks "
-            f"need {LEAST} encoders or more."
+            f"need {LEAST} encoders or more.{left_out}"
         )
+    values["glue"] = values.mean(axis=1)  # WNLI is a constant, which does not change a correlation
+    tasks.append("glue")
     about = {
         "analysis": "task-correlations", "split": "dev", "model": "", "layer": None, "representation": "none",
-        "estimator": "", "target": "gold", "metric": "pearson", "n": len(values), "caution": caution(len(values)),
+        "estimator": "", "target": "gold", "metric": "pearson", "n": len(values),
+        "caution": caution(len(values)) + left_out,
     }  # fmt: skip
     records: list[dict[str, Any]] = []
     for one, other in combinations(tasks, 2):
@@ -133,6 +148,16 @@ def task_correlations(
                      "p": p, "exact": found.exact}
         )  # fmt: skip
     return make_rows(records)
+
+
+def _complete(values: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The encoders with a value for each task, and a sentence about the others and their tasks ("" without any)."""
+    lacking: dict[str, list[str]] = {}
+    for (model, variant, _), row in values[values.isna().any(axis=1)].iterrows():
+        name = ", ".join(filter(None, (model, variant)))
+        lacking.setdefault(listed([str(task) for task in row.index[row.isna()]]), []).append(name)
+    parts = "; ".join(f"{listed(names)} ({tasks})" for tasks, names in lacking.items())
+    return values.dropna(), f" Encoders left out, and the tasks that they lack: {parts}." if parts else ""
 
 
 def diagnostic_scores(rows: pd.DataFrame) -> pd.DataFrame:
@@ -187,12 +212,12 @@ def mixture_scores(rows: pd.DataFrame) -> pd.DataFrame:
         state, such as two runs of a model with the same seed and different numbers of steps.
     """
     if not {"sampling", "scaling", "headline"} <= set(rows):
-        raise UsageError(NO_MIXTURES)
+        raise UsageError(_no_mixtures(rows))
     kept = rows[(rows["regime"] == PRETRAIN) & rows["headline"].fillna(value=False).astype(bool)].drop_duplicates()
     runs = [run for _, run in kept.groupby(["model", "trained_on", "sampling", "scaling", "seed"], sort=False)]
     mixtures = [run for run in runs if run["task"].nunique() > 1]
     if not mixtures:
-        raise UsageError(NO_MIXTURES)
+        raise UsageError(_no_mixtures(rows))
     rising = [run for run in mixtures if "perplexity" not in set(run["metric"])]
     if not rising:
         raise UsageError(
@@ -202,7 +227,21 @@ def mixture_scores(rows: pd.DataFrame) -> pd.DataFrame:
     return make_rows(list(_mixtures(rising)))
 
 
-NO_MIXTURES = "the rows contain no mixtures; give those of probekit pretrain-encoder on several tasks."
+def _no_mixtures(rows: pd.DataFrame) -> str:
+    """The error for rows without mixtures: what they contain instead, and what to run."""
+    single = rows.loc[rows["regime"] == PRETRAIN, "trained_on"].unique()
+    runs = rows.loc[rows["regime"].isin(list(Regime)), "task"].unique()
+    other = rows.loc[rows["regime"] == "", "analysis"].unique()
+    parts = [
+        f"{what} ({listed([str(name) for name in names])})"
+        for what, names in (("pretraining on one objective", single), ("runs on tasks", runs), ("other rows", other))
+        if len(names)
+    ]
+    found = f"they contain {listed(parts)}" if parts else "they are empty"
+    return (
+        f"the rows contain no mixtures of objectives in pretraining; {found}. A mixture is trained by probekit "
+        "pretrain-encoder --on TASK,TASK (with --sampling and --scaling); give the rows.parquet of its folder."
+    )
 
 
 def _mixtures(runs: Iterable[pd.DataFrame]) -> Iterator[dict[Any, Any]]:

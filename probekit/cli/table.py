@@ -53,6 +53,8 @@ def table(
 
         probekit table glue 'runs/*/rows.parquet' --published bowman-2018/1
 
+        probekit table glue 'runs/*/rows.parquet' --models random --models MNLI --variants ''
+
         probekit table regimes table2.parquet --format latex > table2.tex
 
     Parameters

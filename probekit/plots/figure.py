@@ -29,6 +29,7 @@ from probekit.plots.trajectory import trajectory_panels
 from probekit.plots.transfer import transfer_panels, transfer_rows
 from probekit.public import public
 from probekit.rows import Result, as_rows, read_card
+from probekit.rows.selection import select
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +102,7 @@ def plot(
             raise UsageError(f"figures of kind {kind} have no option {f.name}; their options are {taken}.")
     files = [out] if isinstance(out, str | Path) else list(out or ())
     check_files(files)
-    table = as_rows(rows[0] if len(rows) == 1 else list(rows))
+    table = select(as_rows(rows[0] if len(rows) == 1 else list(rows)), options.models, options.variants)
     names = dict(name.split("=", 1) for name in options.names)
     look = Look(names, options.legend, coverage(rows))
     if kind in DOMAINS:

@@ -70,7 +70,8 @@ def learning_rows(rows: Any, *, over: Over = "target") -> pd.DataFrame:
         label, n = runs.loc[twice, ["label", "examples"]].iloc[0]
         count = "without pretraining" if pd.isna(n) else f"for {int(n):,} training examples"
         raise UsageError(
-            f"{label} has two values {count} and one seed; give the rows of one variant, and each only once."
+            f"{label} has two values {count} and one seed; give the rows of one variant (--variants) or encoder "
+            "(--models), and each only once."
         )
     return pd.DataFrame(
         part.iloc[0].to_dict()

@@ -9,6 +9,7 @@ from typing import Literal
 from probekit.errors import UsageError
 from probekit.plots.look import Legend, Over
 from probekit.recipe import option
+from probekit.rows.selection import MODELS, VARIANTS
 
 __all__ = ["COMMON", "KINDS", "WIDTHS", "Kind", "PlotOptions", "inches", "options_of"]
 
@@ -35,7 +36,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "differences": ("level", "columns"),
     "trajectory": ("metric", "columns"),
     "mix": ("columns",),
-    "learning": ("over", "columns"),
+    "learning": ("over", "models", "variants", "columns"),
     "score-correlations": ("level",),
     "domains": ("metric", "top"),
     "relation": ("transfer", "columns"),
@@ -81,6 +82,8 @@ class PlotOptions:
         "target",
         "Horizontal axis: training examples of the task, or of the encoder's pretraining (Bowman et al. 2018).",
     )
+    models: tuple[str, ...] = option((), MODELS, metavar="NAME")
+    variants: tuple[str, ...] = option((), VARIANTS, metavar="NAME")
     columns: int | None = option(None, "Largest number of panels side by side; by default 2 to 4.")
     width: str | float | None = option(
         None,

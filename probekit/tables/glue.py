@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.display import shown_model
@@ -52,16 +52,17 @@ def glue_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | st
     columns = {task: NAMES[task] for task in tasks}
     if len(means):
         columns["glue"] = f"mean of {means['tasks'].iloc[0]:.0f} tasks" if partial else "GLUE score"
-    lines, notes = [], []
+    lines = []
+    done: dict[str, set[str]] = {}
     for (model, variant, regime), part in found.groupby(["model", "variant", "regime"], sort=False):
         name = ", ".join(filter(None, (shown_model(str(model)), str(variant))))
         lines.append([name, REGIMES[str(regime)], *(cell(part[part["task"] == task]) for task in columns)])
-        if missing := [NAMES[task] for task in NAMES if task not in set(part["task"])]:
-            notes.append(f"{name} has no run on {', '.join(missing)}, so there is no GLUE score.")
+        done[name] = done.get(name, set()) | set(part["task"])
     if beside is not None:
         lines += _published(published(beside), list(columns), partial=partial)
-    if partial and notes and len(means):
-        notes.append("The mean is over the tasks that all encoders have, without WNLI.")
+    notes = list(_missing(done, means)) if partial else []
+    if "caution" in found:
+        notes += list(found["caution"].dropna().unique())
     if len(noise := means[means["sd"].notna()]):
         of = (
             f"{shown_model(row['model'])} {100 * row['sd']:.1f} ({row['seeds']:.0f} seeds)"
@@ -75,6 +76,26 @@ def glue_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | st
     keys = [Column("model", align="left", key=True), Column("× 100", align="left", key=True, label=True)]
     text = "".join(f"{note}\n" for note in notes)
     return [Grid([*keys, *map(Column, columns.values())], lines), legend(found, beside) + RULE + text]
+
+
+def _missing(done: Mapping[str, set[str]], means: pd.DataFrame) -> Iterator[str]:
+    """Which tasks are missing for all encoders, which for some, and what the mean contains therefore."""
+    everywhere = [task for task in NAMES if task != "wnli" and not any(task in tasks for tasks in done.values())]
+    somewhere = [task for task in NAMES if any(task in tasks for tasks in done.values())]
+    if everywhere:
+        yield f"No encoder has a run on {_names(everywhere)}, so there is no GLUE score."
+    lacking = {name: [t for t in somewhere if t not in tasks] for name, tasks in done.items()}
+    for name, tasks in lacking.items():
+        if tasks:
+            yield f"{name} has no run on {_names(tasks)}{'' if everywhere else ', so there is no GLUE score'}."
+    if len(means):
+        yield "The mean is over the tasks that all encoders have, without WNLI."
+    if shrinking := [name for name, tasks in lacking.items() if tasks and name != "Single-Task"]:
+        yield f"Without {', '.join(shrinking)}, the mean has more tasks (--models chooses encoders)."
+
+
+def _names(tasks: Iterable[str]) -> str:
+    return ", ".join(NAMES[task] for task in tasks)
 
 
 def _published(paper: pd.DataFrame, tasks: Sequence[str], *, partial: bool) -> Iterator[list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -16,6 +16,7 @@ from probekit.public import public
 from probekit.recipe import Read, Recipe, current
 from probekit.rows import as_rows, write_rows
 from probekit.rows.card import make_card
+from probekit.rows.selection import select
 from probekit.tables.diagnostic import diagnostic_table
 from probekit.tables.domains import domain_table
 from probekit.tables.glue import correlation_table, glue_table
@@ -147,7 +148,8 @@ def table(
     rows_out : path, optional
         File for the rows that the table shows: .parquet or .csv, with an evidence card.
     options : TableOptions
-        ``published``: "peters-2019/2" to "peters-2019/6", or "bowman-2018/1" to "bowman-2018/6".
+        ``published``: "peters-2019/2" to "peters-2019/6", or "bowman-2018/1" to "bowman-2018/6". ``models``,
+        ``variants``: only the rows of these models, and of these variants of training runs.
 
     Returns
     -------
@@ -180,7 +182,7 @@ def table(
     if out is not None:
         TABLE_FILE.check(Path(out))
     began = monotonic()
-    found = as_rows(list(rows))
+    found = select(as_rows(list(rows)), options.models, options.variants)
     if not _is_of_table(kind, found):
         module, _, name = STUDIES[kind].partition(":")
         found = getattr(import_module(module), name)(found)
@@ -189,7 +191,7 @@ def table(
         form = SUFFIXES[Path(out).suffix]
         write(Path(out), f"{made.rendered(form).rstrip()}\n\n{REMARKS[form]}\n", TABLE_FILE)
     if rows_out is not None:
-        recipe = current() or Recipe.of("table", {"kind": kind, "rows": rows, "published": options.published})
+        recipe = current() or Recipe.of("table", {"kind": kind, "rows": rows, **asdict(options)})
         write_rows(found, rows_out, make_card(recipe, _reads(rows), {"table": monotonic() - began}))
     return made
 

@@ -11,6 +11,7 @@ from probekit.analyses.encoders import SINGLE_TASK, diagnostic_scores, encoder_s
 from probekit.analyses.glue import MEASURED, WNLI, glue_score
 from probekit.errors import UsageError
 from probekit.rows import make_rows
+from probekit.rows.selection import select
 from probekit.tables import published
 
 
@@ -57,6 +58,51 @@ def test_single_task_is_the_diagonal():
     every = make_rows([*rows, *(row for t in MEASURED for row in runs(t, {t: 0.6}) + pretraining(t, [t]))])
     whole = encoder_scores(every[~every["model"].isin(["C", "R"])])
     assert of(whole, SINGLE_TASK, "glue")["value"] == pytest.approx((8 * 0.6 + WNLI) / 9)
+
+
+def test_a_task_on_which_two_encoders_are_pretrained_is_not_single_task():
+    rows = [*runs("C", EVEN | {"cola": 0.7}), *pretraining("C", ["cola"]), *runs("R", EVEN), *pretraining("R", ["rte"])]
+    twice = make_rows([*rows, *runs("C 600", EVEN | {"cola": 0.1}), *pretraining("C 600", ["cola"])])
+    single = encoder_scores(twice).query("model == @SINGLE_TASK")
+    assert list(single["task"].replace("wnli", "")) == ["rte", ""]
+    note = f"{SINGLE_TASK} has no run on cola, because C and C 600 are pretrained on it only."
+    assert note in probekit.table("glue", twice).to_markdown()
+    chosen = probekit.table("glue", twice, models=("C", "R"))
+    pd.testing.assert_frame_equal(chosen.rows, encoder_scores(make_rows(rows)))
+
+
+def test_a_table_of_some_models_and_variants():
+    rows = [*runs("org/a", EVEN), *runs("org/a", EVEN, variant="n=100"), *runs("b", {"cola": 0.3}, variant="n=100")]
+    rows = make_rows([*rows, *pretraining("b", ["rte"]), *pretraining("c", ["rte"])])
+    found = probekit.table("glue", rows, models=["a"], variants=[""])
+    assert found.rows["metric"].eq("glue-score").all()
+    pd.testing.assert_frame_equal(found.rows, glue_score(make_rows(runs("org/a", EVEN))))
+    kept = select(rows, ["b"], ["n=100"])
+    assert list(zip(kept["model"], kept["regime"], strict=True)) == [("b", "feature-extraction"), ("b", PRETRAIN)]
+    domains = make_rows([run("x", "js-distance", 0.1, "", regime="")])
+    assert len(select(domains, ["a", "b"][:0], ["n=100"][:0])) == 1
+    with pytest.raises(UsageError, match="the rows have no model 'd'; there are 'a', 'b', 'c', 'org/a'"):
+        select(rows, ["d"])
+    with pytest.raises(UsageError, match="the rows have no variant 'n=10'; did you mean 'n=100'"):
+        select(rows, variants=["n=10"])
+
+
+def test_encoders_that_lack_a_task_are_named():
+    draw = np.random.default_rng(3)
+    rows = [r for i in range(6) for r in runs(f"e{i}", dict(zip(MEASURED, draw.uniform(0.4, 0.6, 8), strict=True)))]
+    expected = task_correlations(make_rows(rows), permutations=9, resamples=0)
+    rows += [*runs("some", {"cola": 0.3, "rte": 0.4}), *runs("none", {"rte": 0.4, "cola": 0.1})]
+    found = task_correlations(make_rows(rows), permutations=9, resamples=0)
+    np.testing.assert_allclose(found["value"], expected["value"])  # the mean is over all eight tasks
+    lacking = "Encoders left out, and the tasks that they lack: some and none (sst2, mrpc, qqp, stsb, mnli and qnli)."
+    assert lacking in found["caution"].iloc[0]
+    assert lacking in probekit.table("task-correlations", make_rows(rows)).to_markdown()
+    text = probekit.table("glue", make_rows(rows)).to_markdown()
+    assert "none has no run on SST-2, MRPC, QQP, STS-B, MNLI, QNLI, so there is no GLUE score." in text
+    assert "Without some, none, the mean has more tasks (--models chooses encoders)." in text
+    whole = probekit.table("glue", make_rows([r for r in rows if r["task"] != "qnli"]), models=("e1",)).to_markdown()
+    assert "No encoder has a run on QNLI, so there is no GLUE score." in whole
+    assert "Without" not in whole
 
 
 def test_the_mean_has_its_standard_deviation_over_seeds():
@@ -161,8 +207,12 @@ def test_mixtures_are_means_over_tasks_then_seeds():
     table = probekit.table("mixtures", make_rows(rows), published="bowman-2018/5")
     assert "| sst2, rte | uniform | 75.0 ± 7.1 |  |" in table.to_markdown()
     assert "| *GLUE, published: sampling uniform, loss uniform* |  | *69.1* |" in table.to_markdown()
-    with pytest.raises(UsageError, match="no mixtures"):
-        mixture_scores(make_rows(pretraining("c", ["sst2"])))
+    message = (
+        r"no mixtures of objectives in pretraining; they contain pretraining on one objective \(sst2\) and runs on "
+        r"tasks \(rte\)\. A mixture is trained by probekit pretrain-encoder --on TASK,TASK"
+    )
+    with pytest.raises(UsageError, match=message):
+        mixture_scores(make_rows([*pretraining("c", ["sst2"]), *runs("c", {"rte": 0.5})]))
 
 
 def test_mixtures_of_different_models_are_not_pooled():
