@@ -153,9 +153,10 @@ def task_correlations(
 def _complete(values: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The encoders with a value for each task, and a sentence about the others and their tasks ("" without any)."""
     lacking: dict[str, list[str]] = {}
-    for (model, variant, _), row in values[values.isna().any(axis=1)].iterrows():
+    partial = values[values.isna().any(axis=1)]
+    for (model, variant, _), missing in zip(partial.index.tolist(), partial.isna().to_numpy(), strict=True):
         name = ", ".join(filter(None, (model, variant)))
-        lacking.setdefault(listed([str(task) for task in row.index[row.isna()]]), []).append(name)
+        lacking.setdefault(listed([str(task) for task in values.columns[missing]]), []).append(name)
     parts = "; ".join(f"{listed(names)} ({tasks})" for tasks, names in lacking.items())
     return values.dropna(), f" Encoders left out, and the tasks that they lack: {parts}." if parts else ""
 

@@ -76,7 +76,8 @@ def test_a_table_of_some_models_and_variants():
     rows = make_rows([*rows, *pretraining("b", ["rte"]), *pretraining("c", ["rte"])])
     found = probekit.table("glue", rows, models=["a"], variants=[""])
     assert found.rows["metric"].eq("glue-score").all()
-    pd.testing.assert_frame_equal(found.rows, glue_score(make_rows(runs("org/a", EVEN))))
+    expected = glue_score(make_rows(runs("org/a", EVEN)))
+    pd.testing.assert_frame_equal(found.rows[list(expected)], expected)
     kept = select(rows, ["b"], ["n=100"])
     assert list(zip(kept["model"], kept["regime"], strict=True)) == [("b", "feature-extraction"), ("b", PRETRAIN)]
     domains = make_rows([run("x", "js-distance", 0.1, "", regime="")])
