@@ -44,6 +44,7 @@ def describe(cache: Any) -> dict[str, str]:
     model = [s["model"], f"random weights {s['random_weights']}" if s.get("random_weights") is not None else ""]
     model += [s["checkpoint"]] if s.get("checkpoint") not in (None, s["model"]) else []
     model += [f"step {s['step']:,}"] if "step" in s else []
+    model += [f"untrained, seed {trained['untrained']}"] if "untrained" in trained else []
     facts = {
         "task": f"{s['task']} {s['split']} ({s['kind']}, metrics {', '.join(s['metrics'])})",
         "model": ", ".join(filter(None, model)),

@@ -136,15 +136,17 @@ def columns_of(cache: ActivationCache, representation: str) -> dict[str, Any]:
     """The columns of rows that identify the vectors and the model.
 
     A training checkpoint has the name of its run, and a step. A randomly initialised model has the checkpoint
-    "random-SEED", and its seed in the column ``random_weights``. A model read from a folder has the folder's name.
+    "random-SEED", and its seed in the column ``random_weights``. An untrained encoder of :func:`probekit.new_encoder`
+    has the checkpoint "untrained, seed SEED". A model read from a folder has the folder's name.
     """
     spec, origin = cache.spec, cache.origin
     random = spec["random_weights"]
+    untrained = f"untrained, seed {origin['untrained']}" if "untrained" in origin else ""
     return {
         "task": spec["task"],
         "split": spec["split"],
         "model": PurePath(spec["model"]).name if PurePath(spec["model"]).is_absolute() else spec["model"],
-        "checkpoint": spec.get("checkpoint", "") if random is None else f"random-{random}",
+        "checkpoint": spec.get("checkpoint", untrained) if random is None else f"random-{random}",
         "step": spec.get("step"),
         "representation": representation,
         "random_weights": random,

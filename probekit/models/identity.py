@@ -10,6 +10,7 @@ from probekit.files import read_json
 from probekit.models.conversion import names_published, published_name
 from probekit.models.find import resolve_model
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
+from probekit.models.untrained import untrained_seed
 
 __all__ = ["CARD", "RUN_FORMAT", "checkpoint_of", "identify", "model_name", "trained_by"]
 
@@ -48,10 +49,12 @@ def trained_by(folder: Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        "run", "step", "trained_on" (the task), "regime", "head", "variant" and "seed".
+        "run", "step", "trained_on" (the task), "regime", "head", "variant" and "seed". For a new encoder only
+        "untrained", the seed of its weights.
     """
     if not (card := _run_card(folder)):
-        return {}
+        seed = untrained_seed(folder)
+        return {} if seed is None else {"untrained": seed}
     head, seeds = card.get("head"), card.get("seeds") or {}
     head_and_variant = {
         "head": head.get("head") if isinstance(head, dict) else head,

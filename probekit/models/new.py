@@ -15,6 +15,7 @@ from probekit.files import beside, new_folder, read_json
 from probekit.models.conversion import BILSTM, ELMO
 from probekit.models.find import resolve_model
 from probekit.models.folder import check_config, model_type, save_tensors, tokenizer_files
+from probekit.models.untrained import UNTRAINED, write_untrained
 from probekit.models.words import Splitting
 from probekit.public import public
 
@@ -34,6 +35,8 @@ def new_encoder(
     seed: int = 0,
 ) -> Path:
     """Write the untrained model folder ``out`` (config.json, model.safetensors, tokenizer); it appears when complete.
+
+    The file untrained.json states the seed, so caches and figures call the encoder "untrained".
 
     The same arguments give the same bytes; if ``out`` holds them already, it is left as it is. ``model_type`` in the
     configuration is "bilstm" (see :class:`~probekit.models.bilstm.config.BiLSTMConfig`) or any type that transformers
@@ -84,6 +87,7 @@ def new_encoder(
         (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
         check_config(folder)
         _write_weights(folder, name, seed, None if elmo is None else resolve_model(elmo))
+        write_untrained(folder, seed)
         if there and not _same_files(folder, place):
             raise UsageError(f"{place} exists, and differs from the requested encoder; choose another folder.")
     return place
@@ -91,9 +95,9 @@ def new_encoder(
 
 def _same_files(one: Path, other: Path) -> bool:
     """Whether two folders hold the same files with the same bytes."""
-    names = sorted(path.name for path in one.iterdir())
-    _, different, failed = filecmp.cmpfiles(one, other, names, shallow=False)
-    return names == sorted(path.name for path in other.iterdir()) and not different and not failed
+    names, there = ({path.name for path in folder.iterdir()} for folder in (one, other))
+    _, different, failed = filecmp.cmpfiles(one, other, names & there, shallow=False)
+    return names ^ there <= {UNTRAINED} and not different and not failed  # earlier versions wrote no such file
 
 
 def _values(config: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], str]:

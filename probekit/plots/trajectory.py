@@ -149,7 +149,8 @@ def _runs(rows: pd.DataFrame) -> pd.DataFrame:
             f"the rows of {rows['task'].iloc[0]} have no training steps. Cache the checkpoints of a run "
             "(probekit cache-activations --model RUN/step-*) and analyse those."
         )
-    plain = rows[rows["step"].isna() & (rows["run"] == "")].assign(step=0)
+    before_training = (rows["run"] == "") | rows["run"].str.startswith("untrained")
+    plain = rows[rows["step"].isna() & before_training].assign(step=0, run="")
     pretrained = {tuple(key.values()): part for key, part in curves(plain, RUN)}
     how = ("method",) if rows["metric"].iloc[0] == INFORMATION else ()
     labelled_by = dict.fromkeys(("model", "run", *CurveStyles.of(trained, RUN).labelled_by, *how))
@@ -157,7 +158,7 @@ def _runs(rows: pd.DataFrame) -> pd.DataFrame:
     for key, run in curves(rows[rows["step"].notna()], RUN):
         before = pretrained.get(tuple((key | {"run": ""}).values()))
         if key["run"] and before is not None and not (run["step"] == 0).any():
-            run = pd.concat([before, run])
+            run = pd.concat([before.assign(run=key["run"]), run])
         found.append(run.assign(panel=CurveStyles(tuple(labelled_by), {}).label(key)))
     return pd.concat([run for run in found if (run["target"] == "gold").any()])
 

@@ -164,7 +164,7 @@ def fit_labels(rows: pd.DataFrame) -> pd.Series:
 def called(row: Mapping[Any, Any] | pd.Series) -> str:
     """A description of a row's model: model, checkpoint, step and representation, if present."""
     step = "" if str(row["step"]) in ("<NA>", "nan", "None") else f"step {row['step']:,}"
-    return ", ".join(filter(None, (row["model"], row["checkpoint"], step, row["representation"])))
+    return ", ".join(dict.fromkeys(filter(None, (row["model"], row["checkpoint"], step, row["representation"]))))
 
 
 def _label(layer: Any) -> str:

@@ -1,4 +1,4 @@
-"""A selection of the rows of a study: those of some models, and of some variants of their runs."""
+"""Selections of rows: of some models, of some variants of their runs, and of the layers that form a curve."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from probekit.display import shown_model
 from probekit.errors import UsageError, did_you_mean
+from probekit.rows.schema import FINAL, RESIDUAL
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MODELS", "VARIANTS", "select"]
+__all__ = ["MODELS", "VARIANTS", "layer_stream", "select"]
+
+OUTPUT = "output"
+"""The site of a BiLSTM's output."""
 
 MODELS = "Use only the rows of this model, by its name in the rows or as it is displayed; may be repeated."
 VARIANTS = "Use only runs of this variant (probekit train --variant), or '' for runs without one; may be repeated."
@@ -53,3 +57,8 @@ def _check(column: str, requested: Collection[str], known: Collection[str]) -> N
     for name in requested:
         if name not in known:
             raise UsageError(f"the rows have no {column} {name!r}; {did_you_mean(name, sorted(map(repr, known)))}")
+
+
+def layer_stream(rows: pd.DataFrame) -> pd.Series:
+    """The site of the layers that form a curve: ``final_norm`` and a BiLSTM's ``output`` end that of the layers."""
+    return rows["site"].replace({FINAL: RESIDUAL, OUTPUT: RESIDUAL})

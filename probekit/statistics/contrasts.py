@@ -12,6 +12,7 @@ from probekit.errors import UsageError
 from probekit.metrics import METRICS as NAMED
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels, layer_order
+from probekit.rows.selection import layer_stream
 from probekit.statistics.bootstrap import METRICS, estimates
 from probekit.statistics.options import Over
 from probekit.statistics.predictions import Predictions
@@ -89,7 +90,7 @@ def fitting_metric(evaluated: Predictions, metric: str | None = None) -> str:
 
 
 def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]:
-    """Positions of the fits of each curve, layers in order (``final_norm`` last): same model, data and representation.
+    """Positions of the fits of each curve: same model, data and representation; layers in order, unnumbered ones last.
 
     Parameters
     ----------
@@ -101,8 +102,8 @@ def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]
     if not targets:
         keep &= (fits["target"] == "gold").to_numpy(dtype=bool)
     by = [name for name in (*CURVE, "target", "draw") if name in fits]
-    stream = fits[keep]["site"].replace("final_norm", "resid_post")  # other sites are separate curves
-    part = fits[keep].assign(_at=np.flatnonzero(keep), _order=layer_order(fits[keep]), _stream=stream)
+    part = fits[keep]
+    part = part.assign(_at=np.flatnonzero(keep), _order=layer_order(part), _stream=layer_stream(part))
     whole = part.groupby([*by, "_stream"], sort=False, dropna=False)
     groups = [group.sort_values("_order", kind="stable") for _, group in whole]
     for group in groups:
@@ -227,7 +228,8 @@ def _called(
     pooling = row["representation"] if pooled else ""
     one_run = run and (row["model"], run) == (ours["model"], ours["checkpoint"])
     step = f"step {row['step']:,}" if one_run and row.get("step", "") not in ("", ours.get("step")) else ""
-    return ", ".join(filter(None, (row["model"], run or ("pretrained" if ours["checkpoint"] else ""), step, pooling)))
+    run = run or ("pretrained" if ours["checkpoint"] and ours["model"] == row["model"] else "")
+    return ", ".join(dict.fromkeys(filter(None, (row["model"], run, step, pooling))))
 
 
 def nothing_to_compare(against: str, e: Predictions) -> str:

@@ -191,10 +191,11 @@ def make_room(out: Path, step: Step, digest: str) -> None:
 def _remove_encoder(folder: Path, leaf: str, record: Record | None) -> None:
     """Delete an untrained encoder whose file ``leaf`` is as the study wrote it."""
     from probekit.models.folder import tokenizer_files
+    from probekit.models.untrained import UNTRAINED
 
     if folder.is_symlink() or not _is_as_left(folder / Path(leaf).name, leaf, record):
         return
-    for path in {*tokenizer_files(folder), folder / "vocab.txt", *map(folder.joinpath, ENCODER_FILES)}:
+    for path in {*tokenizer_files(folder), folder / "vocab.txt", *map(folder.joinpath, (*ENCODER_FILES, UNTRAINED))}:
         path.unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()

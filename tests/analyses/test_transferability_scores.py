@@ -52,6 +52,8 @@ def test_rows_are_scores_of_layers(caches):
         probekit.transferability(caches["plain"], caches["random"], groups="none", permutations=19).rows
     )
     assert len(result.verdict) == 2
+    layers = gold["layer"].nunique()
+    assert all(f"p adjusted over {layers} layers" in text for text in result.verdict[:1])
     assert "permuted labels" in result.verdict[0]
 
 

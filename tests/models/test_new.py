@@ -14,6 +14,7 @@ from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.elmo.files import convert_elmo
 from probekit.models.encoder import Batch
+from probekit.models.identity import trained_by
 from probekit.models.new import new_encoder
 from probekit.models.transformers.encoder import all_layers
 
@@ -34,6 +35,7 @@ def test_a_new_folder(tmp_path, tiny_model, config, family):
     folders = [new_encoder(path, tmp_path / str(i), tokenizer=tokenizer, seed=i // 2) for i in range(3)]
     assert bytes_of(folders[0]) == bytes_of(folders[1])
     assert bytes_of(folders[0])["model.safetensors"] != bytes_of(folders[2])["model.safetensors"]
+    assert [trained_by(folder) for folder in folders] == [{"untrained": 0}, {"untrained": 0}, {"untrained": 1}]
     encoder, theirs = (load_encoder(folder, device="cpu") for folder in (folders[0], tokenizer))
     texts = ["the cat sleeps", "a dog"]
     tokens, right = encoder.tokenize(texts), theirs.tokenize(texts)

@@ -273,11 +273,23 @@ def test_targets_are_not_reported_on_examples_of_pretraining(written, change, pa
         assert error.startswith(expected)
 
 
+def test_tables_and_learning_curves_of_some_encoders(written):
+    chosen = 'options = { models = ["random", "Denoise, grammar"], variants = [""] }'
+    learning = 'kind = "learning"\nrows = "train"\noptions = { over = "pretraining", models = ["random", "Grammar"] }'
+    steps = planned(written(add=f'\n[[table]]\nkind = "glue"\n{chosen}\n[[figure]]\n{learning}\n'))
+    table, figure = (steps[name].arguments for name in ("table glue", "figure learning"))
+    assert (table["models"], table["variants"]) == (["random", "Denoise, grammar"], [""])
+    assert (figure["over"], figure["models"]) == ("pretraining", ["random", "Grammar"])
+    assert Inside("runs/pretrain.Grammar.0/rows.parquet") in figure["rows"]
+
+
 def test_an_encoder_that_is_there_is_left_as_it_is(tmp_path, tiny_bert):
     config = {"model_type": "bilstm", "input": "pieces", "cells": 3, "embedding_size": 4}
     made = probekit.new_encoder(config, tmp_path / "a", tokenizer=tiny_bert)
     weights = made / "model.safetensors"
     before = weights.stat().st_mtime_ns
+    assert probekit.new_encoder(config, tmp_path / "a", tokenizer=tiny_bert) == made
+    (made / "untrained.json").unlink()  # a folder of an earlier version
     assert probekit.new_encoder(config, tmp_path / "a", tokenizer=tiny_bert) == made
     assert weights.stat().st_mtime_ns == before
     with pytest.raises(probekit.ProbekitError, match="exists, and differs from the requested encoder"):

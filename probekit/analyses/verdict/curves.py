@@ -11,6 +11,7 @@ import numpy as np
 from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers
 from probekit.display import shown_model
 from probekit.rows import layer_labels, layer_order
+from probekit.rows.selection import layer_stream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +41,7 @@ class Curve:
     layers : list of str
         Names of the layers.
     value, p : ndarray
-        (L,); ``p`` is corrected for all layers of all curves of the task.
+        (L,); ``p`` is corrected for all layers of all curves of the task, or of this curve.
     tests : int
         The number of these layers.
     """
@@ -81,19 +82,28 @@ class Curve:
         return int(np.nanargmax(sign * self.value))
 
 
-def curves_of(rows: pd.DataFrame) -> list[Curve]:
-    """The curves of the layers of one metric; their p-values are corrected for all of these curves together."""
+def curves_of(rows: pd.DataFrame, *, together: bool = True) -> list[Curve]:
+    """The curves of the layers of one metric; their p-values are corrected for all of these curves, or each for one."""
     gold = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")]
-    stream = gold["site"].replace("final_norm", "resid_post")
     by = [gold[c].astype("string").fillna("") for c in CURVE if c in gold]
     found = []
-    parts = [part for _, part in gold.groupby([*by, stream], sort=False)]
+    parts = [part for _, part in gold.groupby([*by, layer_stream(gold)], sort=False)]
+    times = len(parts) if together else 1
     for part in parts:
         curve = part.assign(_order=layer_order(part)).sort_values("_order", kind="stable")
         p = curve["p_adjusted"].to_numpy(dtype=float) if "p_adjusted" in curve else np.full(len(curve), np.nan)
         value = curve["value"].to_numpy(dtype=float)
         head = curve.iloc[0].to_dict()
-        found.append(Curve(head, curve, layer_labels(curve).tolist(), value, np.minimum(1, p * len(parts)), len(gold)))
+        found.append(
+            Curve(
+                head,
+                curve,
+                layer_labels(curve).tolist(),
+                value,
+                np.minimum(1, p * times),
+                len(gold if together else part),
+            )
+        )
     return found
 
 
@@ -148,7 +158,7 @@ def names(curves: Sequence[Curve]) -> list[str]:
     show = {"step": "step {}".format, "seed": "seed {}".format, "model": shown_model, "checkpoint": _checkpoint}
     if len({shown_model(one["model"]) for one in cells}) < len({one["model"] for one in cells}):
         del show["model"]  # two folders of one name
-    labels = [[show.get(c, str)(one[c]) for c in varying if one[c]] for one in cells]
+    labels = [list(dict.fromkeys(show.get(c, str)(one[c]) for c in varying if one[c])) for one in cells]
     if "checkpoint" in varying:  # next to its checkpoints, a model itself is named as well
         labels = [parts or ["pretrained"] for parts in labels]
     return [f"{', '.join(parts)}: " if parts else "" for parts in labels]
@@ -165,7 +175,7 @@ def named(head: Mapping[Any, Any], *, run: bool = False) -> str:
 
 def model_in(model: str, *states: str) -> str:
     """A model with what is special about it in parentheses: "MiniLM (random weights)"."""
-    states = tuple(filter(None, states))
+    states = tuple(state for state in states if state and state != model)  # a pretraining has the name of its run
     return f"{shown_model(model)} ({', '.join(states)})" if states else shown_model(model)
 
 
