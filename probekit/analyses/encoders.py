@@ -49,11 +49,10 @@ def encoder_scores(rows: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     others, single, several = _single_task(rows)
+    caution = {"caution": " ".join(several)} if several else {}
     if not len(single):
-        return _with_sd(glue_score(others), others)
-    line = glue_score(single)
-    if several:
-        line = line.assign(caution=" ".join(several))
+        return _with_sd(glue_score(others), others).assign(**caution)
+    line = glue_score(single).assign(**caution)
     if not (others["regime"].isin(list(Regime))).any():
         return line
     found = _with_sd(glue_score(others), others)
@@ -232,7 +231,7 @@ def _no_mixtures(rows: pd.DataFrame) -> str:
     """The error for rows without mixtures: what they contain instead, and what to run."""
     single = rows.loc[rows["regime"] == PRETRAIN, "trained_on"].unique()
     runs = rows.loc[rows["regime"].isin(list(Regime)), "task"].unique()
-    other = rows.loc[rows["regime"] == "", "analysis"].unique()
+    other = rows.loc[(rows["regime"] == "") & ~rows["analysis"].isin(["train", "evaluate"]), "analysis"].unique()
     parts = [
         f"{what} ({listed([str(name) for name in names])})"
         for what, names in (("pretraining on one objective", single), ("runs on tasks", runs), ("other rows", other))

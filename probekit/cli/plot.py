@@ -33,12 +33,13 @@ def figure(described: Callable[[], None]) -> None:
 
     def draw(first: str, /, *rows: str, out: Out = None, options: Any = options_type()) -> None:
         import probekit
+        from probekit.cli.patterns import expand
         from probekit.plots.caption import caption_path
 
         name = f"transfer-{kind}" if getattr(options, "transfer", False) else kind
         files = tuple(out or (FIGURES / f"{name}.pdf", FIGURES / f"{name}.png"))
         values = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
-        probekit.plot(kind, first, *rows, out=files, **values)
+        probekit.plot(kind, *(path for pattern in (first, *rows) for path in expand(pattern)), out=files, **values)
         for path in (*files, *dict.fromkeys(map(caption_path, files))):
             say(path)
 

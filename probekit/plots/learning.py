@@ -15,6 +15,7 @@ from probekit.plots.palette import COLOURS, GREYS, INK, MARKERS
 from probekit.plots.panels import dress, panels, width_of
 from probekit.plots.relation import arms
 from probekit.plots.titles import metric_title
+from probekit.rows.selection import select
 from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def learning_rows(rows: Any, *, over: Over = "target") -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = plot_rows(rows)
+    rows = select(plot_rows(rows))
     runs = _runs(rows)
     if over == "pretraining":
         runs = _of_pretraining(rows, runs)

@@ -25,6 +25,8 @@ VARIANTS = "Use only runs of this variant (probekit train --variant), or '' for 
 def select(rows: pd.DataFrame, models: Collection[str] = (), variants: Collection[str] = ()) -> pd.DataFrame:
     """The rows of some models and variants. Rows without a model, such as divergences between domains, stay.
 
+    Runs on the weights that a pretraining kept ("mini@step-400") get the name of that pretraining, if the rows have it.
+
     Parameters
     ----------
     rows : DataFrame
@@ -40,6 +42,7 @@ def select(rows: pd.DataFrame, models: Collection[str] = (), variants: Collectio
     UsageError
         If no row has one of the names.
     """
+    rows = _of_pretraining(rows)
     if models:
         names = rows["model"].fillna("").astype(str)
         shown = names.map(shown_model)
@@ -51,6 +54,17 @@ def select(rows: pd.DataFrame, models: Collection[str] = (), variants: Collectio
         _check("variant", variants, set(names[of_run]))
         rows = rows[names.isin(variants) | ~of_run]
     return rows
+
+
+def _of_pretraining(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the name of a pretraining instead of that of its kept step."""
+    kept = (
+        rows[(rows["regime"] == "pretrain") & rows["headline"].fillna(value=False).astype(bool)]
+        if "headline" in rows
+        else rows[:0]
+    )
+    names = {f"{m}@step-{step}": m for m, step in zip(kept["model"], kept["step"], strict=True)}
+    return rows.assign(model=rows["model"].replace(names)) if rows["model"].isin(names).any() else rows
 
 
 def _check(column: str, requested: Collection[str], known: Collection[str]) -> None:

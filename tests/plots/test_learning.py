@@ -125,6 +125,15 @@ def test_over_pretraining_a_curve_has_the_encoders_of_the_same_objectives():
     np.testing.assert_equal(tuple(found.loc["GLUE", "none"]), ("none", nan, 0.475, 0.035, 2))
 
 
+def test_a_run_on_the_kept_step_of_a_pretraining_has_its_name():
+    renamed = [
+        row | {"model": "big@step-20"} if row["regime"] != "pretrain" and row["model"] == "big" else row
+        for row in ENCODERS
+    ]
+    points = [learning_rows(make_rows(rows), over="pretraining") for rows in (ENCODERS, renamed)]
+    assert points[1].equals(points[0])
+
+
 def test_the_mean_is_left_out_if_an_encoder_lacks_a_task(tmp_path):
     rows = make_rows([*ENCODERS, *(row for row in RTE if row["model"] != "big")])
     plot("learning", rows, over="pretraining", out=tmp_path / "a.png", dpi=40)
