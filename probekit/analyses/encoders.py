@@ -49,10 +49,10 @@ def encoder_scores(rows: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     others, single, several = _single_task(rows)
-    caution = {"caution": " ".join(several)} if several else {}
+    notes = {"caution": " ".join(several)} if several else {}
     if not len(single):
-        return _with_sd(glue_score(others), others).assign(**caution)
-    line = glue_score(single).assign(**caution)
+        return _with_sd(glue_score(others), others).assign(**notes)
+    line = glue_score(single).assign(**notes)
     if not (others["regime"].isin(list(Regime))).any():
         return line
     found = _with_sd(glue_score(others), others)
