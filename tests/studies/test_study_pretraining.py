@@ -166,12 +166,13 @@ def test_layers_are_compared_across_models(written):
         assert (step.arguments["against"], step.arguments["permutations"]) == ("all", 0)
         assert step.needs == tuple(f"cache grammar-{task}.{model}.dev" for model in models)
     some = 'across = "models"\nmodels = ["Grammar", "random"]\nof = ["pretrained", "random"]\n'
-    steps = planned(written(add=f"{LAYERS}[[similarity]]\n{some}"))
+    steps = planned(written(add=f'{LAYERS}[[similarity]]\n{some}options = {{ against = "first" }}'))
     caches = [
         f"caches/grammar-sentiment.{m}.dev.h5" for m in ("Grammar", "Grammar.random-0", "random", "random.random-0")
     ]
     (step,) = (step for step in steps.values() if step.function == "similarity")
     assert step.arguments["caches"] == [Inside(leaf) for leaf in caches]
+    assert step.arguments["against"] == "first"
 
 
 @pytest.mark.parametrize(

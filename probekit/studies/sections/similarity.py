@@ -59,5 +59,5 @@ def _step(plan: Plan, block: Movement, function: str, of: tuple[str, str, Poolin
         **({} if model else {"against": "all"}),
         **arguments_of(function, block.options), "out": Inside(leaf),
     }  # fmt: skip
-    pairs = 1 if model else len(caches) * (len(caches) - 1) / 2
-    return Step(name, function, arguments, tuple(step.name for step in caches), (leaf,), seconds=10.0 * pairs)
+    pairs = len(caches) * (len(caches) - 1) / 2 if arguments.get("against") == "all" else 1
+    return Step(name, function, arguments, tuple(step.name for step in caches), (leaf,), seconds=8.0 + 2.0 * pairs)
