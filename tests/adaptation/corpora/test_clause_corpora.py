@@ -85,7 +85,7 @@ def test_a_treebank_and_a_single_file(tmp_path):
     assert {split: len(list(rows())) for split, rows in corpus.splits.items()} == {"train": 3, "dev": 2, "test": 1}
     single = load_corpus("dissent:en_toy-ud-train.conllu", tmp_path)
     assert {split: len(list(rows())) for split, rows in single.splits.items()} == {"train": 2, "dev": 1}
-    with pytest.raises(DataError, match="has fewer than 2 documents"):
+    with pytest.raises(DataError, match="number of documents: 1; at least 2"):
         load_corpus("dissent:en_toy-ud-test.conllu", tmp_path)
 
 

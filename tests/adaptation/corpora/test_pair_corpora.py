@@ -158,7 +158,8 @@ def test_reddit_in_the_layout_of_jiant(tmp_path):
 
 def test_reddit_in_json_lines(tmp_path):
     records = [{"comment": GOOD, "reply": OTHER}, {"context": OTHER, "response": GOOD}, {"comment": GOOD, "reply": ""}]
-    write(tmp_path, train__jsonl=[json.dumps(record) for record in records] * 20)
+    lines = [json.dumps(record).replace('."', f' {"a" * i}"') for i in range(20) for record in records]
+    write(tmp_path, train__jsonl=lines)
     corpus = load_corpus("reddit", tmp_path)
     assert [len(rows(corpus, split)) for split in ("train", "dev")] == [38, 2]
     write(tmp_path, train__jsonl=[json.dumps(records[0])] * 5 + ['{"body": "x"}'])
@@ -216,7 +217,7 @@ def test_no_pair_of_dev_is_in_train(tmp_path, layout):
 
 def test_a_file_of_one_thread_cannot_be_divided(tmp_path):
     write(tmp_path, lines__txt=["a", "b", "", "a", "c", "", "a", "d"])
-    with pytest.raises(DataError, match="has fewer than 2 conversations that share no pair of utterances"):
+    with pytest.raises(DataError, match="number of conversations that share no pair of utterances: 1; at least 2"):
         load_corpus("twitter:lines.txt", tmp_path)
 
 

@@ -83,9 +83,31 @@ def test_pairs_of_files(tmp_path):
     assert all(a[1:] == b[1:] for a, b in train + dev)
 
 
+def test_copies_of_a_pair_are_in_one_split(tmp_path):
+    """Different pairs are held out as if each occurred once; the others' copies stay in train."""
+    pairs = [(f"e{i % 60}", f"d{i % 60 % 45}") for i in range(200)]
+    for side, name in enumerate(("t.en", "t.de")):
+        write(tmp_path / name, "".join(f"{pair[side]}\n" for pair in pairs))
+    train, dev = (rows(load_corpus("t.en+t.de", tmp_path), split) for split in ("train", "dev"))
+    assert not {*train} & {*dev}
+    assert sorted(train + dev) == sorted(pairs)
+    assert len({*dev}) == 3
+    for side, name in enumerate(("u.en", "u.de")):
+        write(tmp_path / name, "".join(f"{pair[side]}\n" for pair in dict.fromkeys(pairs)))
+    once = load_corpus("u.en+u.de", tmp_path)
+    assert rows(once, "dev") == list(dict.fromkeys(dev))
+
+
+def test_copies_of_one_pair(tmp_path):
+    write(tmp_path / "t.en", "a\n" * 60)
+    write(tmp_path / "t.de", "b\n" * 60)
+    with pytest.raises(DataError, match="number of different pairs: 1; at least 2 are needed"):
+        load_corpus("t.en+t.de", tmp_path)
+
+
 @pytest.mark.parametrize(("english", "german", "longer"), [(30, 28, "t.en"), (28, 30, "t.de")])
 def test_files_of_unequal_length(tmp_path, english, german, longer):
-    write(tmp_path / "t.en", "a\n" * english)
+    write(tmp_path / "t.en", "".join(f"a{i}\n" for i in range(english)))
     write(tmp_path / "t.de", "b\n" * german)
     corpus = load_corpus("t.en+t.de", tmp_path)
     with pytest.raises(DataError, match=rf"{longer}, line 29: this line has no counterpart: .* has only 28 lines"):
@@ -97,8 +119,8 @@ def test_files_of_unequal_length(tmp_path, english, german, longer):
     [
         (b"a\nb\xff\n" * 30, "a.txt, line 2: byte 0xff at offset 3 is not UTF-8"),
         (b"a\nb\n\0\n", "a.txt, line 3: contains a NUL"),
-        (b"", "has fewer than 2 passages of 50 sentences, and one of them must be held out"),
-        (b"a\n" * 50, "has fewer than 2 passages of 50 sentences"),
+        (b"", "number of sentences: 0; at least 51 in a document"),
+        (b"a\n" * 50, "number of sentences: 50; at least 51 in a document, or two documents, are needed"),
         (b"PK\x03\x04", "is a ZIP file"),
     ],
 )

@@ -8,6 +8,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import xxhash
+
 from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusKind, Row, Rows
 from probekit.adaptation.pretraining.corpora.streams import HELD_OUT, aligned, count_up_to, is_held_out
 from probekit.errors import DataError
@@ -36,7 +39,7 @@ def sentence_file(path: Path, *, seed: int = 0) -> Corpus:
 
 
 def parallel_files(source: Path, target: Path, *, name: str = "", seed: int = 0) -> Corpus:
-    """Two text files whose lines translate each other; one pair of lines in 20 is the split ``dev``.
+    """Two text files whose lines translate each other; one pair of lines in 20 is the split ``dev``, with its copies.
 
     Raises
     ------
@@ -49,9 +52,32 @@ def parallel_files(source: Path, target: Path, *, name: str = "", seed: int = 0)
 
 
 def held_out_pairs(pairs: Rows, path: Path, seed: int) -> dict[str, Rows]:
-    """The splits ``train`` and ``dev`` of pairs without an official dev split: one pair in 20 is held out."""
-    units = check_units(count_up_to(pairs(), HELD_OUT), path, "pairs")
-    return {split: partial(part_of, pairs, split == "dev", units, seed) for split in ("train", "dev")}
+    """The splits ``train`` and ``dev`` of pairs without an official dev split, which share no pair.
+
+    One in 20 different pairs is held out, with all its copies. Each stream reads the file twice; a hash of each pair is
+    kept in memory.
+    """
+    units = check_units(count_up_to(_different(pairs()), HELD_OUT), path, "different pairs")
+    return {split: partial(_pairs_of_split, pairs, split == "dev", units, seed) for split in ("train", "dev")}
+
+
+def _pairs_of_split(pairs: Rows, held_out: bool, count: int, seed: int) -> Iterator[Row]:
+    hashes = np.fromiter((_hash(pair) for pair in pairs()), np.uint64)
+    _, first, copy_of = np.unique(hashes, return_index=True, return_inverse=True)
+    unit = np.argsort(np.argsort(first))[copy_of]  # different pairs, numbered as they occur
+    return (pair for pair, i in zip(pairs(), unit.tolist(), strict=True) if is_held_out(i, count, seed) == held_out)
+
+
+def _different(pairs: Iterable[Row]) -> Iterator[Row]:
+    seen = set()
+    for pair in pairs:
+        if (key := _hash(pair)) not in seen:
+            seen.add(key)
+            yield pair
+
+
+def _hash(pair: Row) -> int:
+    return xxhash.xxh3_64_intdigest("\0".join(pair).encode())
 
 
 def part_of(units: Callable[[], Iterator[T]], held_out: bool, count: int, seed: int) -> Iterator[T]:
@@ -62,7 +88,9 @@ def part_of(units: Callable[[], Iterator[T]], held_out: bool, count: int, seed: 
 def check_units(count: int, path: Path, what: str) -> int:
     """``count``; raises DataError if there are fewer than two units, of which one could be held out."""
     if count < 2:
-        raise DataError(f"has fewer than 2 {what}, and one of them must be held out as dev. Add text.", file=path)
+        raise DataError(
+            f"number of {what}: {count}; at least 2 are needed, because one is held out as dev. Add text.", file=path
+        )
     return count
 
 
@@ -83,8 +111,15 @@ def divided(documents: Callable[[], Iterator[Iterable[str]]], path: Path, seed: 
     if by_documents:
         units = HELD_OUT
     else:
-        passages = (p for document in documents() for p in _passages(document))
-        units = check_units(count_up_to(passages, HELD_OUT), path, f"passages of {PASSAGE} sentences")
+        passages = (passage for document in documents() for passage in _passages(document))
+        sizes = [len(passage) for passage in islice(passages, HELD_OUT)]
+        units = len(sizes)
+        if units < 2:
+            raise DataError(
+                f"number of sentences: {sum(sizes)}; at least {PASSAGE + 1} in a document, or two documents, are "
+                f"needed, because a document, or a passage of {PASSAGE} sentences, is held out as dev. Add text.",
+                file=path,
+            )
     return {s: partial(_sentences, documents, by_documents, s == "dev", units, seed) for s in ("train", "dev")}
 
 
