@@ -43,8 +43,9 @@ def pretrain_encoder(
     model
         The encoder to begin with: a model folder, such as an untrained one (see the page on pretraining), or hub id.
     on
-        Objectives, separated by commas: language-model:CORPUS, translate:CORPUS, skip-thought:CORPUS, reply:CORPUS,
-        denoise:CORPUS, dissent:CORPUS, next-sentence:CORPUS, respond:CORPUS, contrast:CORPUS, or names of tasks.
+        Objectives, separated by commas: language-model:CORPUS, masked-language-model:CORPUS, translate:CORPUS,
+        skip-thought:CORPUS, reply:CORPUS, denoise:CORPUS, dissent:CORPUS, next-sentence:CORPUS, respond:CORPUS,
+        contrast:CORPUS, or names of tasks.
     out
         Folder of the run.
     """  # noqa: E501
@@ -71,5 +72,9 @@ def _show(run: Run) -> None:
         value = run.metrics[one["objective"]]
         share = f", {one['probability']:.0%} of the steps" if len(card["objectives"]) > 1 else ""
         cut = f"; {one['truncated'][0]:,} texts cut at {longest} pieces (--max-length)" if one["truncated"][0] else ""
-        say(f"  {one['objective']}: {one['metric']} {value:.4g} on {dev:,} examples (trained on {train:,}{share}{cut})")
+        chance = f"{one['chance']['prediction']} {one['chance']['value']:.4g}"
+        say(
+            f"  {one['objective']}: {one['metric']} {value:.4g} ({chance}) on {dev:,} examples (trained on "
+            f"{train:,}{share}{cut})"
+        )
     say(f"Next: probekit cache-activations --model {run.path} --task TASK --split SPLIT --out CACHE.h5")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +21,18 @@ import probekit
 from probekit.adaptation.data.batches import Batches
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.mixtures import Mixture
+from probekit.adaptation.pretraining.corpora.corpus import load_corpus
+from probekit.adaptation.pretraining.decoders import read_decoder
 from probekit.adaptation.pretraining.mixture_loop import _ends, _rate, order_seed
-from probekit.adaptation.pretraining.objectives import Encoded, _Asked, make_objective
+from probekit.adaptation.pretraining.objective import Encoded, Requested
+from probekit.adaptation.pretraining.objectives import make_objective
 from probekit.adaptation.pretraining.options import EncoderOptions
-from probekit.adaptation.pretraining.sequences import UNKNOWN, Outputs, Types
+from probekit.adaptation.pretraining.outputs import UNKNOWN, Outputs
+from probekit.adaptation.pretraining.sequences import Types, tokenized
+from probekit.adaptation.training.fine_tuning import encoder_of
+from probekit.adaptation.training.learners import FineTuning
 from probekit.cli import main
-from probekit.errors import DataError, NonFiniteError, UsageError
+from probekit.errors import DataError, ModelError, NonFiniteError, UsageError
 from probekit.models import load_encoder
 from probekit.models.loading import text_reader
 from probekit.models.new import new_encoder
@@ -54,6 +63,11 @@ def place(tmp_path_factory):
     (folder / "words.txt").write_text("\n".join(["the", ".", *WORDS]) + "\n")
     new_encoder(BILSTM, folder / "bilstm", vocabulary=folder / "words.txt", seed=0)
     return folder
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a sentence; only a full stop at its end is one."""
+    return re.sub(r"\.$", " .", text).split()
 
 
 def pretrain(folder: Path, on, out: str, **options):
@@ -145,7 +159,7 @@ def test_twenty_steps_equal_a_plain_loop(place):
     plain = Plain(encoder.config.vocab_size, 10, 12, 2, separate=True, skip=True)
     plain.take(encoder)
     torch.manual_seed(0)  # the head is built after the encoder has been read, which draws nothing
-    head = make_objective("grammar:sentiment", Encoded(encoder, data.tokenizer), options, place).head
+    head = make_objective("grammar:sentiment", Encoded(encoder, data.tokenizer, folder), options, place).head
     projection, mlp = nn.Linear(34, 16), nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.LayerNorm(16), nn.Linear(16, 2))
     projection.load_state_dict(head.projection.state_dict())
     mlp.load_state_dict({k.replace("4.", "3."): v for k, v in head.output.state_dict().items()})
@@ -188,14 +202,31 @@ def test_objectives_are_drawn_as_the_mixture_says(place):
     assert abs((drawn == 0).mean() - 0.75) < 4 * math.sqrt(0.75 * 0.25 / 20_000)
 
 
-def test_losses_are_scaled(place):
-    """The encoder moves elsewhere than with equal weights."""
-    on = ["grammar:sentiment", "denoise:books.txt"]
-    run = pretrain(place, on, "scaled", scaling="1,1e6")
-    pretrain(place, on, "unscaled", scaling="uniform")
-    assert [one["scale"] for one in run.card["objectives"]] == [1e-6, 1.0]
-    one, other = (weights(place / name)["model.safetensors"] for name in ("scaled", "unscaled"))
-    assert one != other
+def test_losses_are_scaled(place, monkeypatch):
+    """Each loss counts by its scale: in the gradient of its own head, and in the sum for the encoder."""
+    gradients = []
+
+    def no_clipping(parameters, most):
+        gradients.append({i: p.grad.clone() for i, p in enumerate(parameters) if p.grad is not None})
+        return torch.zeros(())
+
+    monkeypatch.setattr(nn.utils, "clip_grad_norm_", no_clipping)
+    on, quick = ["grammar:sentiment", "denoise:books.txt"], {"steps": 1, "accumulation": 4, "sampling": "uniform"}
+    runs = [pretrain(place, on, f"scaled{i}", scaling=s, **quick) for i, s in enumerate(("uniform", "1,4", "4,1"))]
+    assert [[one["scale"] for one in run.card["objectives"]] for run in runs] == [[1, 1], [0.25, 1], [1, 0.25]]
+    plain, second, first = gradients
+    heads = load_file(runs[0].path / "head.safetensors")
+    sizes = [sum(name.startswith(f"{module}.") for name in heads) for module in ("head", "head1")]
+    assert min(sizes) > 5
+    for i, gradient in plain.items():
+        scales = (1, 0.25) if i < sizes[0] else (0.25, 1)
+        if i < sum(sizes):
+            assert gradient.any()
+            assert torch.equal(first[i], scales[0] * gradient)
+            assert torch.equal(second[i], scales[1] * gradient)
+        else:
+            torch.testing.assert_close(first[i] + second[i], 1.25 * gradient, atol=1e-7, rtol=1e-4)
+            assert not torch.allclose(first[i], 0.625 * gradient, rtol=1e-3) or not gradient.any()
 
 
 @pytest.mark.parametrize(
@@ -305,7 +336,8 @@ def test_the_command_says_what_came_out(place, capsys):
     assert main([str(word) for word in words]) == 0
     said = capsys.readouterr().out
     assert "step 6 of 6 kept, macro average" in said
-    assert "denoise:books.txt: perplexity" in said
+    assert re.search(r"grammar:sentiment: accuracy \S+ \(most frequent class 0\.\d+\) on", said)
+    assert re.search(r"denoise:books.txt: perplexity \S+ \(unigrams \d+\.\d+\) on", said)
     assert "of the steps)" in said
 
 
@@ -325,7 +357,7 @@ def test_a_limit_draws_rows_at_random_in_their_order(place, tmp_path):
         (tmp_path / name).mkdir()
         limits = {} if name == "all" else {"limit": 50, "dev_limit": 3}
         options = EncoderOptions(data_dir=place, **limits)
-        of[name] = _Asked.of("denoise:books.txt", None, options, tmp_path / name, "head", no_progress)
+        of[name] = Requested.of("denoise:books.txt", None, options, tmp_path / name, "head", no_progress)
     texts, every = (list(of[name].column("train", 0)) for name in ("some", "all"))
     assert texts == list(of["again"].column("train", 0))
     places = [every.index(text) for text in dict.fromkeys(texts)]
@@ -358,7 +390,7 @@ def test_data_may_move(place, tmp_path, monkeypatch):
     [
         ("c.tsv", "the cat\tthe dog\tso\n" * 40 + "the man\tthe bird\tbut\n" * 2, "dissent:c.tsv", "class|marker"),
         ("empty.txt", "\n\n", "denoise:empty.txt", "empty.txt"),
-        ("one.txt", "A cat.\n", "denoise:one.txt", "fewer than 2 passages"),
+        ("one.txt", "A cat.\n", "denoise:one.txt", "number of sentences: 1; at least 51"),
     ],
 )
 def test_corpora_with_too_little(place, tmp_path, name, text, on, message):
@@ -378,8 +410,92 @@ def test_several_batches_in_a_step_equal_one_large_batch(place):
         torch.testing.assert_close(other[name], weight, atol=2e-6, rtol=0, msg=name)
 
 
-def test_a_decoder_writes_pieces(place):
-    run = pretrain(place, "translate:a.en+a.de", "pieces", output_pieces=True, outputs=320)
-    (one,) = run.card["objectives"]
-    assert 303 < one["outputs"] <= 320
-    assert run.metrics["translate:a.en+a.de"] < 320
+@pytest.mark.parametrize("pieces", [False, True])
+def test_a_decoder_is_read_back(place, mixed, tmp_path, pieces):
+    """Weights and output words from the folder give the perplexity of the run, one sentence after another."""
+    on = "translate:a.en+a.de"
+    run = pretrain(place, on, "pieces", output_pieces=True, outputs=320) if pieces else mixed
+    head, words = read_decoder(run.path, on)
+    assert (len(words), head.attention is not None) == (head.outputs, True)
+    assert (303 < len(words) <= 320) == pieces
+    encoder = encoder_of(run.path)
+    learner, reader = FineTuning(encoder, head).eval(), text_reader(run.path, encoder.config, 40)
+    nats, count = 0.0, 0
+    for source, target in load_corpus("a.en+a.de", place).splits["dev"]():
+        labels = torch.from_numpy(words.written([target], tmp_path / "out", 40).ids.astype(np.int64))
+        assert words.text(labels.tolist()) == (target if pieces else " ".join(words_of(target)))
+        with torch.no_grad():
+            states = learner.read(tokenized([source], reader, tmp_path / "in").inputs([0], None))
+            nats += float(head.loss(head(states), labels[None], states)) * (len(labels) + 1)
+            written = head.generate(states, 5)[0]
+            assert isinstance(words.text(written[written >= 0].tolist()), str)
+        count += len(labels) + 1
+    assert run.metrics[on] == pytest.approx(math.exp(nats / count), rel=1e-4)
+
+
+def test_decoders_that_cannot_be_read(place, mixed, tmp_path):
+    with pytest.raises(UsageError, match=r"no decoder for 'grammar:sentiment'; it has those of translate:a\.en"):
+        read_decoder(mixed.path, "grammar:sentiment")
+    copy = shutil.copytree(mixed.path, tmp_path / "copy")
+    (copy / "outputs.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"outputs\.json is missing or damaged"):
+        read_decoder(copy, "translate:a.en+a.de")
+
+
+def test_attention_is_chosen_for_each_objective(place, mixed):
+    flags = {one["objective"]: one["attention"] for one in mixed.card["objectives"] if "attention" in one}
+    assert flags == dict.fromkeys([EVERY[i] for i in (1, 2, 3, 4)], True)
+    on = ["translate:a.en+a.de", "skip-thought:books.txt"]
+    run = pretrain(place, on, "attention", steps=2, attention="skip-thought:books.txt")
+    assert [one["attention"] for one in run.card["objectives"]] == [False, True]
+    keys = load_file(run.path / "head.safetensors")
+    assert {name.partition(".")[0] for name in keys if "attention" in name} == {"head1"}
+    assert pretrain(place, on, "attention", steps=2, attention=("skip-thought",)).metrics == run.metrics
+    assert [EncoderOptions(attention=a).attends("denoise:x") for a in ("all", "none", "denoise")] == [True, False, True]
+    head, _ = read_decoder(run.path, on[0])
+    assert head.attention is None
+
+
+@pytest.mark.parametrize(
+    ("attention", "message"),
+    [
+        ("translate:b.en+b.de", "not an objective of this run; objectives with a decoder are translate, skip-thought"),
+        ("contrast", "not an objective with a decoder"),
+        (True, "attention is True; expected names"),
+    ],
+)
+def test_attention_for_others(place, attention, message):
+    with pytest.raises(UsageError, match=message):
+        pretrain(place, "translate:a.en+a.de", "no-attention", attention=attention)
+
+
+def test_chance_levels(place, mixed):
+    """Beside each metric, what the labels of train predict without the text; unigrams have one more occurrence each."""
+    found = {one["objective"]: one["chance"] for one in mixed.card["objectives"]}
+
+    def unigrams(train, dev, markers):
+        count = Counter(word for text in train for word in text)
+        kinds = len(count) + markers
+        nats = [-math.log((count[w] + 1) / (count.total() + kinds)) for text in dev for w in text]
+        return math.exp(np.mean(nats))
+
+    splits = load_corpus("a.en+a.de", place).splits
+    parts = [[[*words_of(target), "</s>"] for _, target in splits[split]()] for split in ("train", "dev")]
+    assert found["translate:a.en+a.de"]["prediction"] == "unigrams"
+    assert found["translate:a.en+a.de"]["value"] == pytest.approx(unigrams(*parts, 2))  # unknown, begin
+    splits = load_corpus("books.txt", place).splits
+    texts = [[["<s>", *words_of(t), "</s>"] for (t,) in splits[split]() if t] for split in ("train", "dev")]
+    drawn = np.random.default_rng((0, True)).choice(len(texts[1]), QUICK["dev_limit"], replace=False, shuffle=False)
+    texts[1] = [texts[1][i] for i in drawn]
+    parts = [[text[1:] + text[:-1] for text in part] for part in texts]
+    assert found["language-model:books.txt"]["value"] == pytest.approx(unigrams(*parts, 3))
+    assert found["respond:a.en+a.de"] == {"prediction": "guess", "value": 0.5}
+    assert found["contrast:a.en+a.de"]["value"] == pytest.approx(2 / 10)  # ten pairs in two batches
+    task = probekit.load_task("grammar:sentiment")
+    labels = [task.labels(split) for split in ("train", "dev")]
+    accuracy = (labels[1] == np.bincount(labels[0]).argmax()).mean()
+    assert found["grammar:sentiment"]["prediction"] == "most frequent class"
+    assert found["grammar:sentiment"]["value"] == pytest.approx(accuracy, abs=0.2)  # of 24 examples of dev
+    assert found["grammar:similarity"] == {"prediction": "mean", "value": 0}  # a correlation
+    rows = mixed.rows[mixed.rows.metric == "perplexity"]
+    assert rows.chance.tolist() == [found[task]["value"] for task in rows.task]

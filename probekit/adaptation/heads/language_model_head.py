@@ -1,4 +1,4 @@
-"""Language modelling: the next word from the words before it, and the previous word from the words after it."""
+"""Language modelling: the next word from those before it, the previous one from those after it, hidden words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from probekit.adaptation.heads.vocabulary import check_vocabulary, known_words, 
 from probekit.errors import UsageError
 from probekit.models.bilstm.config import BiLSTMConfig, Directions, Input
 
-__all__ = ["LanguageModelHead"]
+__all__ = ["LanguageModelHead", "MaskedLanguageModelHead", "check_both_sides"]
 
 
 class LanguageModelHead(Head):
@@ -58,7 +58,7 @@ class LanguageModelHead(Head):
             if _reads_ahead(encoder):
                 raise UsageError(
                     f"this {config.model_type} reads the words on both sides, so its states contain the word to "
-                    "predict. Train a causal encoder, such as gpt2, or use probekit pretrain --objective masked-lm."
+                    "predict. Train a causal encoder, such as gpt2, or choose the objective masked-language-model."
                 )
             return cls(config.hidden_size, outputs)
         if config.input == Input.ELMO:
@@ -110,12 +110,7 @@ class LanguageModelHead(Head):
 
     def _predictions(self, labels: Tensor, states: States) -> list[tuple[Tensor, Tensor]]:
         """For each direction, the pieces that predict and the predicted ones, as indices of flattened (b, t)."""
-        if labels.shape != states.mask.shape:
-            raise UsageError(
-                f"labels have the shape {tuple(labels.shape)}, pieces {tuple(states.mask.shape)}; language modelling "
-                "needs one label for each piece that the encoder reads."
-            )
-        known = known_words(labels, self.outputs)
+        known = _known_pieces(labels, states, self.outputs)
         place = torch.arange(known.numel(), device=known.device).view_as(known)
         later = place[:, 1:][known[:, 1:]]
         if self.cells is None:
@@ -131,6 +126,74 @@ class LanguageModelHead(Head):
             return hidden[:, self.cells :].index_select(0, row)
         rows = hidden.index_select(0, row)
         return torch.cat([rows[:, : self.cells], rows[:, 2 * self.cells :]], -1)
+
+
+class MaskedLanguageModelHead(Head):
+    """A softmax over the words of a vocabulary, at hidden pieces (Devlin et al. 2019, 3.1).
+
+    It is one linear layer: without the further layer of BERT's head, and with weights of its own, since the outputs are
+    not all pieces.
+
+    Attributes
+    ----------
+    outputs : int
+        Size of the output vocabulary.
+    """
+
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        check_vocabulary(outputs)
+        self.outputs = outputs
+        self.output = nn.Linear(width, outputs)
+
+    def forward(self, states: States) -> Tensor:
+        """The hidden states (b, t, d), since logits of all words at once do not fit."""
+        return states.hidden
+
+    def loss(self, logits: Tensor, labels: Tensor, states: States) -> Tensor:
+        """Mean cross-entropy of the hidden words in nats; 0 if there are none.
+
+        Parameters
+        ----------
+        logits : Tensor
+            The result of :meth:`forward`.
+        labels : Tensor
+            int64 (b, t), the id of each hidden word; ``IGNORED`` at all other pieces.
+        """
+        hidden = _known_pieces(labels, states, self.outputs)
+        return mean_loss(logits[hidden], self.output, labels[hidden])
+
+    def count(self, labels: Tensor, states: States) -> int:
+        """The number of predictions that the loss is the mean of."""
+        return int(_known_pieces(labels, states, self.outputs).sum())
+
+    def predict(self, logits: Tensor, states: States) -> Tensor:
+        """The most likely word (b, t) at each piece, hidden or not; ``IGNORED`` at padding."""
+        found = torch.full_like(states.mask, IGNORED, dtype=torch.int64)
+        found[states.mask] = most_likely(logits[states.mask], self.output)
+        return found
+
+    def probabilities(self, logits: Tensor) -> None:
+        """None."""
+
+
+def check_both_sides(encoder: PreTrainedModel) -> None:
+    """Raise UsageError if the encoder is causal: its states do not contain the words after a hidden one."""
+    if not isinstance(encoder.config, BiLSTMConfig) and not _reads_ahead(encoder):
+        raise UsageError(
+            f"this {encoder.config.model_type} reads only the words before each one; masked-language-model needs those "
+            "on both sides. Choose the objective language-model, or an encoder such as bert."
+        )
+
+
+def _known_pieces(labels: Tensor, states: States, outputs: int) -> Tensor:
+    """Where pieces (b, t) have a label; raises UsageError for labels of another shape, or outside the vocabulary."""
+    if labels.shape != states.mask.shape:
+        raise UsageError(
+            f"labels have the shape {tuple(labels.shape)}, pieces {tuple(states.mask.shape)}; language modelling "
+            "needs one label for each piece that the encoder reads."
+        )
+    return known_words(labels, outputs)
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from probekit.adaptation.pretraining.masking import masked
 from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.pretraining.text import Pieces
 from probekit.adaptation.pretraining.vocabulary_loss import vocabulary_loss
@@ -35,8 +36,6 @@ __all__ = [
     "vocabulary_size",
 ]
 
-SHARE, REPLACED, RANDOM = 0.15, 0.8, 0.5
-"""Devlin et al. (2019, 3.1): 15 % of the pieces are predicted; 80 % of them are hidden, half of the others random."""
 IGNORED = -100
 LONGEST_EAGER = 512
 OF_MASKS = 0x6D61736B
@@ -195,16 +194,11 @@ class Objective:
     def masked(self, blocks: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         """The blocks with masks, and labels with -100 where nothing is predicted."""
         draw = torch.Generator().manual_seed(seed ^ OF_MASKS)
-        chosen = torch.rand(blocks.shape, generator=draw) < SHARE
-        fate = torch.rand(blocks.shape, generator=draw)
-        others = torch.randint(self.vocabulary, blocks.shape, generator=draw)
-        chosen, fate, others = (x.to(blocks.device) for x in (chosen, fate, others))
+        special = torch.zeros_like(blocks, dtype=torch.bool)
         if self.around is not None:
-            chosen[:, [0, -1]] = False
-        labels = blocks.masked_fill(~chosen, IGNORED)
-        hidden = blocks.masked_fill(chosen & (fate < REPLACED), int(self.mask or 0))
-        swapped = chosen & (fate >= REPLACED) & (fate < REPLACED + (1 - REPLACED) * RANDOM)
-        return hidden.where(~swapped, others), labels
+            special[:, [0, -1]] = True
+        hidden, chosen = masked(blocks, special, mask=int(self.mask or 0), vocabulary=self.vocabulary, draw=draw)
+        return hidden, blocks.masked_fill(~chosen, IGNORED)
 
 
 @torch.no_grad()

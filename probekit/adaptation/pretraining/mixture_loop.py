@@ -16,17 +16,18 @@ from torch import Tensor, nn
 
 from probekit.adaptation.data.batches import Batched, Batches
 from probekit.adaptation.mixtures import Mixture, macro_average, since_best
-from probekit.adaptation.pretraining.objectives import PretrainingObjective
+from probekit.adaptation.pretraining.objective import PretrainingObjective
 from probekit.adaptation.pretraining.options import EncoderOptions
 from probekit.adaptation.pretraining.resuming import resume, write_checkpoint
 from probekit.adaptation.runs.predictions import on_device
 from probekit.adaptation.training.learners import Learner
+from probekit.adaptation.training.schedules import plateau
 from probekit.errors import NonFiniteError
 from probekit.runtime import Progress
 
 __all__ = ["MixtureHistory", "order_seed", "train_mixture"]
 
-FACTOR, BAD_CHECKS, LEAST, THRESHOLD = 0.5, 4, 1e-6, 1e-4
+BAD_CHECKS, LEAST = 4, 1e-6
 """The learning rate is halved after more than 4 validations without an improvement of .0001, and training ends below
 1e-6 (Bowman et al. 2018, section 4; jiant's threshold)."""
 
@@ -193,12 +194,10 @@ def _macros(log: Sequence[dict[str, Any]]) -> list[float]:
 
 
 def _rate(log: Sequence[dict[str, Any]], optimizer: torch.optim.Optimizer) -> float:
-    """The learning rate after the validations of the log, by torch's ReduceLROnPlateau."""
+    """The learning rate after the validations of the log."""
     highest = optimizer.defaults["lr"]
     fresh = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=highest)
-    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
-        fresh, mode="max", factor=FACTOR, patience=BAD_CHECKS, threshold=THRESHOLD, threshold_mode="abs"
-    )
+    schedule = plateau(fresh, BAD_CHECKS)
     for macro in _macros(log):
         schedule.step(macro)
     return float(fresh.param_groups[0]["lr"])

@@ -150,7 +150,11 @@ class EncoderOptions:
     output_pieces: bool = option(
         False, "Decoders write pieces (byte-level BPE, trained on the targets) instead of words."
     )
-    attention: bool = option(True, "Decoders attend to all states of the encoder.")
+    attention: tuple[str, ...] = option(
+        ("all",),
+        "Objectives whose decoders attend to all states of the encoder, separated by commas: by kind (skip-thought) or "
+        "with their corpus (skip-thought:books.txt); all or none.",
+    )
     hidden_size: int = option(512, "Hidden layer of the classifiers.")
     dropout: float = option(0.2, "Dropout of the classifiers; the encoder has its own.")
     limit: int | None = option(None, "Train on only N examples of each objective.", metavar="N")
@@ -163,9 +167,17 @@ class EncoderOptions:
     overwrite: bool = option(False, "Replace another run in the folder.")
 
     def __post_init__(self) -> None:
+        given = self.attention.split(",") if isinstance(self.attention, str) else self.attention
+        if isinstance(given, bool):
+            raise UsageError(f"attention is {given}; expected names of objectives, all or none.")
+        object.__setattr__(self, "attention", tuple(name.strip() for name in given))
         for name, (valid, expected) in _ENCODER_RANGES.items():
             if not valid(value := getattr(self, name)):  # also for NaN
                 raise UsageError(f"{name} is {value}; expected {expected}.")
+
+    def attends(self, objective: str) -> bool:
+        """Whether the decoder of an objective attends to the encoder's states."""
+        return not {"all", objective, objective.partition(":")[0]}.isdisjoint(self.attention)
 
     def rate(self, metrics: Iterable[Metric]) -> float:
         """The learning rate, or the default for objectives with these metrics."""

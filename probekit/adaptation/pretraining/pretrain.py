@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from probekit.adaptation.pretraining.card import new_card, row_keys
 from probekit.adaptation.pretraining.language_model import (
     Objective,
     config_values,
@@ -20,7 +20,7 @@ from probekit.adaptation.pretraining.language_model import (
     vocabulary_size,
 )
 from probekit.adaptation.pretraining.loop import History, Stream, optimise
-from probekit.adaptation.pretraining.options import PRETRAIN, LanguageModelling, PretrainOptions
+from probekit.adaptation.pretraining.options import LanguageModelling, PretrainOptions
 from probekit.adaptation.pretraining.text import Pieces, Text, open_text, to_pieces, train_tokenizer
 from probekit.adaptation.runs.digests import digests_of
 from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, write_card
@@ -29,13 +29,12 @@ from probekit.errors import DataError, NonFiniteError, UsageError
 from probekit.files import beside
 from probekit.models.find import resolve_model
 from probekit.models.folder import tokenizer_digest
-from probekit.models.identity import RUN_FORMAT
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
 from probekit.public import public
 from probekit.recipe import Read, Recipe
 from probekit.rows import make_rows, write_rows
-from probekit.rows.card import environment, make_card
+from probekit.rows.card import make_card
 from probekit.runtime import Progress, no_progress, resolve_device
 
 if TYPE_CHECKING:
@@ -122,7 +121,11 @@ def pretrain(
         stream = _stream(pieces, held, objective, options)
         model.train()
         use_fast_kernels(model, options.dtype, options.context)
-        card = _card(folder, options, identity, recipe, model, (pieces, held))
+        card = new_card(
+            folder, options, identity, recipe, task=identity["task"], head=str(options.objective),
+            parameters=model.num_parameters(), examples=[len(part.ids) for part in (pieces, held)],
+            bytes=[part.bytes for part in (pieces, held)],
+        )  # fmt: skip
         write_card(folder, card)
 
         def check() -> dict[str, float]:
@@ -237,44 +240,9 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pa
         new.replace(folder)
 
 
-def _card(
-    out: Path, options: PretrainOptions, identity: Mapping[str, Any], recipe: Recipe, model: PreTrainedModel,
-    texts: tuple[Pieces, Pieces],
-) -> dict[str, Any]:  # fmt: skip
-    name = options.run_name or out.resolve().name
-    return {
-        "format": RUN_FORMAT,
-        "run": name,
-        "variant": "",
-        "model": name,
-        "step": 0,
-        "complete": False,
-        "task": identity["task"],
-        "splits": ["train", "dev"],
-        "regime": PRETRAIN,
-        "prefix": "",
-        "head": {"head": str(options.objective), "pooling": None},
-        "layers": [],
-        "parameters": model.num_parameters(),
-        "examples": [len(part.ids) for part in texts],
-        "bytes": [part.bytes for part in texts],
-        "seeds": {"seed": options.seed},
-        "identity": identity,
-        "recipe": recipe.to_json(),
-        "command": str(recipe),
-        **environment(),
-        "threads": torch.get_num_threads(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
 def _rows(card: Mapping[str, Any], history: History, texts: tuple[Pieces, Pieces]) -> pd.DataFrame:
     """The losses on the text, and the metrics on held-out text, as rows."""
-    about = {
-        "task": card["task"], "trained_on": card["task"], "model": card["model"], "checkpoint": card["run"],
-        "regime": card["regime"], "head": card["head"]["head"], "variant": "", "representation": "tokens",
-        "estimator": "", "target": "gold", "seed": card["seeds"]["seed"], "analysis": "train", "layer": None,
-    }  # fmt: skip
+    about = row_keys(card, "tokens")
     rows = []
     for entry in history.log:
         step = int(entry["step"])

@@ -6,17 +6,20 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import asdict, replace
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from probekit.adaptation.mixtures import Mixture
+from probekit.adaptation.pretraining.card import new_card, row_keys
+from probekit.adaptation.pretraining.decoders import write_vocabularies
 from probekit.adaptation.pretraining.mixture_loop import MixtureHistory, train_mixture
-from probekit.adaptation.pretraining.objectives import Encoded, PretrainingObjective, make_objective, source_digests
-from probekit.adaptation.pretraining.options import PRETRAIN, EncoderOptions
+from probekit.adaptation.pretraining.objective import Encoded, PretrainingObjective
+from probekit.adaptation.pretraining.objectives import attentive, make_objective, source_digests
+from probekit.adaptation.pretraining.options import EncoderOptions
 from probekit.adaptation.runs.folder import (
     RESUME,
     ROWS,
@@ -36,14 +39,14 @@ from probekit.errors import NonFiniteError, UsageError
 from probekit.files import remove
 from probekit.metrics import METRICS
 from probekit.models.find import resolve_model
-from probekit.models.identity import CARD, RUN_FORMAT, identify
+from probekit.models.identity import CARD, identify
 from probekit.models.loading import text_reader
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.public import public
 from probekit.recipe import Read, Recipe
 from probekit.rows import make_rows, write_rows
-from probekit.rows.card import environment, make_card
+from probekit.rows.card import make_card
 from probekit.runtime import Progress, no_progress, resolve_device
 
 if TYPE_CHECKING:
@@ -77,9 +80,9 @@ def pretrain_encoder(
     model : str or path
         The encoder to begin with, such as an untrained one from :func:`probekit.models.new.new_encoder`.
     on : str or sequence of str
-        Objectives: ``language-model:CORPUS``, ``translate:CORPUS``, ``skip-thought:CORPUS``, ``reply:CORPUS``,
-        ``denoise:CORPUS``, ``dissent:CORPUS``, ``next-sentence:CORPUS``, ``respond:CORPUS``, ``contrast:CORPUS``, or
-        the names of tasks (``sst2``).
+        Objectives: ``language-model:CORPUS``, ``masked-language-model:CORPUS``, ``translate:CORPUS``,
+        ``skip-thought:CORPUS``, ``reply:CORPUS``, ``denoise:CORPUS``, ``dissent:CORPUS``, ``next-sentence:CORPUS``,
+        ``respond:CORPUS``, ``contrast:CORPUS``, or the names of tasks (``sst2``).
     out : path
         Folder of the run.
     options : EncoderOptions
@@ -116,17 +119,24 @@ def pretrain_encoder(
         | {name: getattr(options, name) for name in EncoderOptions.__slots__},
     )  # fmt: skip
     folder, source = Path(out), resolve_model(model)
+    attention = attentive(names, options)
     digests = [source_digests(name, options) for name in names]
-    identity = json.loads(json.dumps({"model": identify(model), "on": names, "data": digests, **options.numbers()}))
+    identity = json.loads(json.dumps(
+        {"model": identify(model), "on": names, "data": digests, **options.numbers(), "attention": attention}
+    ))  # fmt: skip
     with locked_run(folder), own_randomness(options.seed), quiet_transformers():
         done = begin(folder, identity, overwrite=options.overwrite)
         if done is not None:
             return open_run(folder, done)
         options = replace(options, device=resolve_device(options.device))
-        card = _card(folder, options, identity, recipe)
+        all_names = "+".join(names)
+        card = new_card(
+            folder, options, identity, recipe, task=all_names, head=all_names, encoder=identity["model"],
+            seeds={"seed": options.seed, "data_seed": options.data_seed},
+        )  # fmt: skip
         with _text(folder, card) as place:
             encoder = encoder_of(source)
-            encoded = Encoded(encoder, text_reader(source, encoder.config, options.max_length))
+            encoded = Encoded(encoder, text_reader(source, encoder.config, options.max_length), source)
             objectives = [
                 make_objective(
                     name, encoded, options, place / str(i), module=f"head{i}" if i else "head", progress=progress
@@ -177,33 +187,6 @@ def _metrics(entry: Mapping[str, Any], objectives: Sequence[PretrainingObjective
     return main | {MACRO: entry["macro"]}
 
 
-def _card(out: Path, options: EncoderOptions, identity: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """The card of a new run."""
-    name = options.run_name or out.resolve().name
-    return {
-        "format": RUN_FORMAT,
-        "run": name,
-        "variant": "",
-        "model": name,
-        "step": 0,
-        "complete": False,
-        "task": "+".join(identity["on"]),
-        "splits": ["train", "dev"],
-        "regime": PRETRAIN,
-        "prefix": "",
-        "head": {"head": "+".join(identity["on"]), "pooling": None},
-        "layers": [],
-        "encoder": identity["model"],
-        "seeds": {"seed": options.seed, "data_seed": options.data_seed},
-        "identity": identity,
-        "recipe": recipe.to_json(),
-        "command": str(recipe),
-        **environment(),
-        "threads": torch.get_num_threads(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }  # fmt: skip
-
-
 def _of_mixture(
     objectives: Sequence[PretrainingObjective], mixture: Mixture, options: EncoderOptions
 ) -> dict[str, Any]:
@@ -212,7 +195,8 @@ def _of_mixture(
     described = [
         {
             "objective": one.name, "metric": one.metric.name, "examples": [len(one.train), len(one.dev)],
-            "probability": float(share), "scale": float(scale), **one.about,
+            "module": one.module, "probability": float(share), "scale": float(scale), **one.about,
+            "chance": asdict(one.chance),
         }
         for one, share, scale in shares
     ]  # fmt: skip
@@ -245,22 +229,20 @@ def _finish(
     reads = [Read(name, "data", digest) for one in card["identity"]["data"] for name, digest in one.items()]
     made = make_card(recipe, reads, {"train": history.seconds}) | {"threads": card["threads"]}
     write_rows(_rows(card, history, objectives), folder / ROWS, made)
-    publish(folder, card | outcome)
+    publish(folder, card | outcome | write_vocabularies(objectives, folder))
     return open_run(folder)
 
 
 def _rows(card: Mapping[str, Any], history: MixtureHistory, objectives: Sequence[PretrainingObjective]) -> pd.DataFrame:
     """The metrics of each objective on dev at each validation, as rows; the kept one is marked."""
-    rows = []
+    keys, rows = row_keys(card, "sequence"), []
     for i, entry in enumerate(history.log):
         for one in objectives:
             rows += [
-                {
-                    "task": one.name, "trained_on": card["task"], "model": card["model"], "checkpoint": card["run"],
-                    "regime": card["regime"], "head": card["head"]["head"], "variant": "", "representation": "sequence",
-                    "estimator": "", "target": "gold", "seed": card["seeds"]["seed"], "analysis": "train",
-                    "layer": None, "step": entry["step"], "kept": i == history.best, "split": "dev", "metric": name,
-                    "value": value, "n": len(one.dev), "examples": len(one.train),
+                keys | {
+                    "task": one.name, "step": entry["step"], "kept": i == history.best, "split": "dev", "metric": name,
+                    "value": value, "chance": one.chance.value if name == one.metric.name else nan,
+                    "n": len(one.dev), "examples": len(one.train),
                     "sampling": card["identity"]["sampling"], "scaling": card["identity"]["scaling"],
                     "headline": i == history.best and name == one.metric.name,
                 }

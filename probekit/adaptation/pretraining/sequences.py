@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from probekit.adaptation.data.batches import mask_of, padded
 from probekit.adaptation.heads.head import IGNORED
-from probekit.adaptation.pretraining.text import train_tokenizer
+from probekit.adaptation.pretraining.masking import masked
 from probekit.models.loading import TextReader
-from probekit.models.words import NO_LIMIT, Splitting, read_words
 from probekit.runtime import Progress, no_progress
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
-
-__all__ = ["BEGIN", "END", "UNKNOWN", "Outputs", "Pieces", "SequenceData", "Sequences", "Types", "tokenized"]
+__all__ = ["CHUNK", "MaskedData", "SequenceData", "Sequences", "Types", "tokenized", "written"]
 
 Rows = Sequence[int] | np.ndarray
 CHUNK = 4096
 """Texts that are tokenised at once."""
-UNKNOWN, BEGIN, END = 0, 1, 2
-"""The first output words: those that the vocabulary lacks, and the beginning and end of a sequence."""
 
 
 class Types:
@@ -164,59 +157,8 @@ def _mapped(path: Path, dtype: Any, count: int) -> np.ndarray:
     return np.memmap(path, dtype=dtype, mode="r", shape=(count,)) if count else np.zeros(0, dtype)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outputs:
-    """A vocabulary of output words: the most frequent words of some texts after three markers.
-
-    Attributes
-    ----------
-    index : dict[str, int]
-        The id of each word, from 3.
-    """
-
-    index: dict[str, int]
-
-    @classmethod
-    def of(cls, texts: Iterable[str], size: int) -> Outputs:
-        """The ``size - 3`` most frequent words of texts; of equally frequent ones the first in alphabetical order."""
-        count: Counter[str] = Counter()
-        for words in _words(texts):
-            count.update(chain.from_iterable(words))
-        ranked = sorted(count, key=lambda word: (-count[word], word))
-        return cls({word: END + 1 + i for i, word in enumerate(ranked[: size - END - 1])})
-
-    def __len__(self) -> int:
-        return END + 1 + len(self.index)
-
-    def written(self, texts: Iterable[str], place: Path, max_length: int) -> Sequences:
-        """The ids of the words of texts, at most ``max_length`` each."""
-        rows = ([self.index.get(word, UNKNOWN) for word in words] for chunk in _words(texts) for words in chunk)
-        return _written(rows, place, max_length)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
-    """A vocabulary of output pieces, by byte-level BPE trained on some texts, after three markers: none is unknown."""
-
-    tokenizer: PreTrainedTokenizerFast
-
-    @classmethod
-    def of(cls, texts: Iterable[str], size: int) -> Pieces:
-        """About ``size`` pieces, at least 303."""
-        return cls(train_tokenizer(texts, size - END, masked=False))
-
-    def __len__(self) -> int:
-        return END + len(self.tokenizer)  # its marker has no use here
-
-    def written(self, texts: Iterable[str], place: Path, max_length: int) -> Sequences:
-        """The ids of the pieces of texts, at most ``max_length`` each."""
-        rest = iter(texts)
-        chunks = iter(lambda: list(islice(rest, CHUNK)), [])
-        rows = ([END + i for i in ids] for chunk in chunks for ids in self.tokenizer(chunk)["input_ids"])
-        return _written(rows, place, max_length)
-
-
-def _written(rows: Iterable[Sequence[int]], place: Path, max_length: int) -> Sequences:
+def written(rows: Iterable[Sequence[int]], place: Path, max_length: int) -> Sequences:
+    """The ids of output words in some rows, at most ``max_length`` each, in files that begin with ``place``."""
     start, truncated = [0], 0
     with _file(place, "ids").open("wb") as ids:
         for found in rows:
@@ -225,15 +167,6 @@ def _written(rows: Iterable[Sequence[int]], place: Path, max_length: int) -> Seq
             truncated += len(found) > max_length
     kept = _mapped(_file(place, "ids"), np.int32, start[-1])
     return Sequences(kept, np.zeros(0, np.bool_), np.array(start), None, IGNORED, truncated)
-
-
-def _words(texts: Iterable[str]) -> Iterator[list[list[str]]]:
-    """The words of texts, for some texts at a time."""
-    rest = iter(texts)
-    while chunk := list(islice(rest, CHUNK)):
-        found = read_words(chunk, Splitting.TREEBANK, NO_LIMIT)
-        ends = np.cumsum(found.length)
-        yield [found.words[end - n : end] for end, n in zip(ends.tolist(), found.length.tolist(), strict=True)]
 
 
 class SequenceData:
@@ -292,3 +225,39 @@ class SequenceData:
         if self.of_types is not None:
             ids = self.of_types[ids]
         return padded(ids, of.length_of(rows), IGNORED)
+
+
+class MaskedData(SequenceData):
+    """Texts with hidden pieces, which the labels are.
+
+    torch's default generator draws the pieces, so those of a batch in training follow from the seed and the step.
+
+    Attributes
+    ----------
+    mask, vocabulary : int
+        The piece of a mask, and the number of pieces.
+    """
+
+    def __init__(self, first: Sequences, of_types: np.ndarray, *, mask: int, vocabulary: int) -> None:
+        super().__init__(first, of_types=of_types)
+        self.mask, self.vocabulary = mask, vocabulary
+
+    def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
+        batch = super().__getitems__(rows)
+        first, labels = batch["first"], batch["labels"]
+        special = first["special"] | (labels == IGNORED)
+        pieces, chosen = masked(
+            first["input_ids"], special, mask=self.mask, vocabulary=self.vocabulary, draw=torch.default_generator
+        )
+        return {"labels": labels.masked_fill(~chosen, IGNORED), "first": {**first, "input_ids": pieces}}
+
+    def drawn(self, seed: int) -> SequenceData:
+        """The same texts with one drawing of hidden pieces, for validation."""
+        first = self.first
+        pieces, chosen = masked(
+            torch.from_numpy(first.ids.astype(np.int64)), torch.from_numpy(first.special.copy()),
+            mask=self.mask, vocabulary=self.vocabulary, draw=torch.Generator().manual_seed(seed),
+        )  # fmt: skip
+        assert self.of_types is not None
+        labels = np.where(chosen.numpy(), self.of_types[first.ids], IGNORED)
+        return SequenceData(replace(first, ids=pieces.numpy()), targets=replace(first, ids=labels, truncated=0))

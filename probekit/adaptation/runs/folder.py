@@ -4,6 +4,7 @@ RUN/                   a model folder of the trained encoder (fine-tuning), with
     model.safetensors  the encoder, and the head if a transformers class has it, by the library's names
     probekit.json      the card: format, run, model, task, data digests, arguments, seed, metrics, versions
     head.safetensors   weights of the head, of the scalar mix, and of a pooler that the library's class lacks
+    outputs.json       the output words of decoders, by objective
     rows.parquet       dev metrics, losses and mix weights along training, as rows
         dev.examples.parquet   predictions of the kept weights for each example of dev (and of test)
     step-10/ …         the same folder at earlier steps (--save-at)
@@ -282,7 +283,8 @@ def _steps(out: Path, *, hidden: bool = False) -> list[Path]:
 
 
 FILES = (
-    *(CARD, HEAD, WEIGHTS, ROWS, f"{ROWS}.json", "rows.json", "*.examples.parquet", ".lock", ".tmp??????"),
+    *(CARD, HEAD, WEIGHTS, ROWS, f"{ROWS}.json", "rows.json", "*.examples.parquet", "outputs.json"),
+    *(".lock", ".tmp??????"),
     *_COPIED,
 )
 """Files in the folder of a run, besides the folders of checkpoints, ``.resume`` and TensorBoard's ``runs``."""

@@ -73,5 +73,5 @@ def _work(plan: Plan, options: EncoderOptions, model: str, objectives: list[str]
     return 6 * options.steps * words * (1.3 * size.weights + outputs)
 
 
-GENERATIVE = ("language-model", "translate", "skip-thought", "reply", "denoise")
+GENERATIVE = ("language-model", "masked-language-model", "translate", "skip-thought", "reply", "denoise")
 """Objectives that predict words."""
