@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import shutil
 
+import h5py
+import numpy as np
 import pytest
+from safetensors.torch import load_file
 from tiny_elmo import tiny_elmo
 
+from probekit.files import slug
 from probekit.studies.catalogue import shipped_studies
 from probekit.studies.file import read_study
 from probekit.studies.plan import check_steps, study_steps
@@ -43,10 +49,11 @@ def data(tmp_path_factory):
         write(root / f"conll2003/{name}", *words)
         name = {"train": "wnut17train.conll", "dev": "emerging.dev.conll", "test": "emerging.test.annotated"}[split]
         write(root / f"wnut17/{name}", *["Ann\tB-person\nran\tO\n"] * 6)
+    classes = ("entailment", "neutral", "contradiction")
     genres = ("telephone", "government", "travel", "fiction", "slate")
     for part in ("train", "dev_matched"):
         write(root / f"mnli/{part}.tsv", "genre\tsentence1\tsentence2\tgold_label",
-              *[f"{genre}\t{part} {PAIR}\tneutral" for genre in genres for _ in range(3)])  # fmt: skip
+              *[f"{genre}\t{part} {PAIR}\t{label}" for genre in genres for label in classes])  # fmt: skip
     for split in ("train", "dev"):
         write(root / f"qqp/{split}.tsv", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
               *[f"{i}\t1{i}\t2{i}\t{split} {i} {PAIR}\t{i % 2}" for i in range(6)])  # fmt: skip
@@ -94,7 +101,9 @@ def corpora(root):
             for language in ("en", other):
                 write(root / f"{name}/{part}.{language}", "the cat sat", "the dog ran")
     for split in ("train", "val", "test"):
-        write(root / f"reddit/{split}.csv", *[f"{i}\t{i}\tthe cat {i}\tthe dog {i}" for i in range(4)])
+        write(
+            root / f"reddit/{split}.csv", *[f"{i}\t{i}\tthe cat sat {'a' * i}\tthe dog ran {'a' * i}" for i in range(4)]
+        )
     write(
         root / "twitter/TwitterConvCorpus.txt", *[line for i in range(30) for line in (f"cat {i}", "the dog ran", "")]
     )
@@ -259,3 +268,62 @@ def test_friends_makes_the_tables_that_it_announces(name):
     study = read_study(name)
     announced = {int(n) for n in re.findall(r"\d", re.search(r"Tables ([\d, and]+)", study.about)[1])}
     assert {int(table.published.split("/")[1]) for table in study.table if table.published} == announced
+
+
+@pytest.mark.slow
+def test_friends_full_trains_each_objective_and_some_task_models_for_three_steps(data, monkeypatch, tmp_path):
+    """At the paper's sizes: the encoders, the character CNN, all heads. Small are ELMo's LSTMs, which are not read.
+
+    Texts are few and short, so batches have 2 to 15 examples, and vocabularies of outputs a few words. The variants of
+    Table 5 have the objectives of GLUE, and are left out.
+    """
+    options, weights = tiny_elmo(
+        tmp_path, lstm={"projection_dim": 512}, embedding={"dim": 16},
+        filters=[[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+    )  # fmt: skip
+    with h5py.File(weights, "a") as file:  # as narrow as published ones
+        names: list[str] = []
+        file.visit(names.append)
+        for name in names:
+            if isinstance(file[name], h5py.Dataset):
+                file[name][...] = 0.05 * file[name][...]
+    study, steps = steps_of("friends-full", data, "", monkeypatch, tmp_path, f"elmo:{options},{weights}")
+    module = importlib.import_module("probekit.adaptation.pretraining.pretrain_encoder")
+    train, unmoved = module.train_mixture, []
+
+    def watched(learner, *more):
+        before = {name: p.detach().clone() for name, p in learner.named_parameters() if p.requires_grad}
+        history = train(learner, *more)
+        unmoved.append([name for name, p in learner.named_parameters() if name in before and p.equal(before[name])])
+        return history
+
+    monkeypatch.setattr(module, "train_mixture", watched)
+    out, seen = tmp_path / "out", set()
+    for encoder in ("bilstm", "separate"):
+        steps[f"encoder {encoder}.0"].recipe(out).run()
+        size = json.loads((out / f"encoders/{encoder}.0/config.json").read_text())
+        assert (size["cells"], size["hidden_size"]) == (1024, 2 * 1024 + 512)
+    for block in study.pretrain:
+        for name, objectives in block.on.items():
+            if objectives and "sampling" not in block.options:
+                recipe = steps[f"pretrain.{slug(name)}.0"].recipe(out)
+                run = recipe.run(steps=3, device="cpu", out=str(tmp_path / "run"))
+                for one in objectives:
+                    rows = run.rows[(run.rows.task == one) & run.rows.headline]
+                    assert rows.step.tolist() == [3]
+                    assert np.isfinite(rows.value).all()
+                stays = [part for part in unmoved.pop() if len(objectives) == 1 or part.startswith("encoder.")]
+                assert stays == [], name
+                seen |= {*objectives}
+                shutil.rmtree(run.path)
+    assert len(seen) == 17
+    for task in ("cola", "sst2", "mrpc", "stsb"):  # of medium and large size, the last with attention
+        recipe = steps[f"{task}.random.feature-extraction.0"].recipe(out)
+        runs = [recipe.run(epochs=n, keep="last", device="cpu", out=str(tmp_path / f"{task}{n}")) for n in (1, 3)]
+        first, last = (load_file(run.path / "head.safetensors") for run in runs)
+        assert [run.card["total_steps"] for run in runs] == [1, 3]
+        stays = [name for name in last if last[name].equal(first[name])]
+        assert stays == ["mix.scalar_parameters"], task  # the softmax weight of one layer is 1
+        losses = runs[1].rows[runs[1].rows["split"] == "train"].value
+        assert len(losses) == 3
+        assert np.isfinite(losses).all()
