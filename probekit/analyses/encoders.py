@@ -63,6 +63,8 @@ def encoder_scores(rows: pd.DataFrame) -> pd.DataFrame:
 def _with_sd(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Scores with the standard deviation of each mean over seeds."""
     means = (found["task"] == "glue") & (found["seeds"] > 1)
+    counted = set.intersection(*(set(part["task"]) for _, part in found.groupby(list(ENCODER))))
+    rows = rows[rows["task"].isin(counted)]
     for i, row in found[means].iterrows():
         of_encoder = np.logical_and.reduce([rows[key] == row[key] for key in ENCODER])
         scores = [glue_score(part) for _, part in rows[of_encoder].groupby("seed")]

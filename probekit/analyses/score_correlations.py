@@ -44,8 +44,8 @@ def score_correlations(
     rows : DataFrame
         Rows of :func:`probekit.train` on the target tasks, which are those of GLUE, and of :func:`probekit.probe`,
         :func:`probekit.transferability`, :func:`probekit.mi` and :func:`probekit.similarity` on the same encoders;
-        rows of :func:`probekit.pretrain_encoder` say which encoder is untrained. An encoder with several seeds is one
-        point: the mean of its results, and the mean of its scores.
+        rows of :func:`probekit.pretrain_encoder` say what an encoder is pretrained on. An encoder with several seeds is
+        one point: the mean of its results, and the mean of its scores.
     permutations, resamples, seed : int
         See :func:`probekit.statistics.correlation.relation`.
 
@@ -55,9 +55,10 @@ def score_correlations(
         For each ``score`` (``score_task`` for a probe on another task) and target ``task`` a row with Spearman's rank
         correlation, its interval from resampled encoders, ``p`` from permuted encoders, and ``n``, the number of
         encoders; then one with the task "glue" for the mean of these correlations over ``tasks`` targets, whose
-        permutations and resamples keep the tasks of an encoder together. ``p_adjusted`` is corrected (Holm) over the
-        means of all scores, and for single targets over all scores and targets. ``caution`` states what so few points
-        can show.
+        permutations and resamples keep the tasks of an encoder together. An encoder that is pretrained on the labels of
+        a target is left out for this target, because a score may read these labels, and so from the mean. ``models``
+        names the encoders. ``p_adjusted`` is corrected (Holm) over the means of all scores, and for single targets over
+        all scores and targets. ``caution`` states what so few points can show.
 
     Raises
     ------
@@ -66,33 +67,38 @@ def score_correlations(
 
     Notes
     -----
-    An accuracy on dev, of a probe as of a target model, depends on the drawn examples, which both share. This adds to
-    their correlation. LogME, H-score, TransRate and mutual information usually read train, and do not share them.
+    A probe and a target model are evaluated on the same examples of dev, which adds to their correlation. Encoders of
+    one study are related (mixtures contain the single tasks), so p-values describe these encoders.
 
     Examples
     --------
     >>> table = probekit.table("score-correlations", "rows/*.parquet", "runs/*/rows.parquet")  # doctest: +SKIP
     """
     results = _results(rows)
+    seen = _pretrained_on(rows)
     records: list[dict[str, Any]] = []
     for (score, score_task), values in _scores(rows, list(map(str, results))):
-        values = values.reindex(results.index).dropna(axis=1, how="all")
-        known = values.notna().all(axis=1)
-        if known.sum() < LEAST or not values.shape[1]:
-            continue
-        values, theirs = values[known], results.loc[known, values.columns]
-        settings = {"permutations": permutations, "resamples": resamples, "seed": seed}
-        about = {
-            "analysis": "score-correlations", "split": "dev", "model": "", "layer": None, "representation": "none",
-            "estimator": "", "target": "gold", "metric": "spearman", "score": score, "score_task": score_task,
-            "n": len(values), "caution": caution(len(values)),
-        }  # fmt: skip
-        columns = [(task, values[[task]], theirs[[task]]) for task in values]
-        for task, x, y in [*columns, ("glue", values, theirs)]:
-            found = relation(x.to_numpy(), y.to_numpy(), **settings)["spearman"]
+        values = values.reindex(results.index)
+        for task in values:
+            values.loc[[task in seen.get(str(model), ()) for model in values.index], task] = np.nan
+        values = values.loc[:, values.nunique() > 1]
+        whole = values[values.notna().all(axis=1)]
+        whole = whole.loc[:, whole.nunique() > 1]
+        for task, x in [*((task, values[[task]].dropna()) for task in values), ("glue", whole)]:
+            if len(x) < LEAST or not x.shape[1]:
+                continue
+            found = relation(
+                x.to_numpy(), results.loc[x.index, x.columns].to_numpy(), permutations=permutations,
+                resamples=resamples, seed=seed,
+            )["spearman"]  # fmt: skip
             records.append(
-                about | {"task": task, "value": found.value, "ci_low": found.low, "ci_high": found.high, "p": found.p,
-                         "exact": found.exact, "tasks": x.shape[1]}
+                {
+                    "analysis": "score-correlations", "split": "dev", "model": "", "layer": None, "target": "gold",
+                    "representation": "none", "estimator": "", "metric": "spearman", "score": score,
+                    "score_task": score_task, "task": task, "value": found.value, "ci_low": found.low,
+                    "ci_high": found.high, "p": found.p, "exact": found.exact, "n": len(x), "tasks": x.shape[1],
+                    "models": ", ".join(map(str, x.index)), "caution": caution(len(x)),
+                }
             )  # fmt: skip
     if not records:
         raise UsageError(
@@ -104,6 +110,12 @@ def score_correlations(
     p = made["p"].to_numpy(dtype=float)
     made["p_adjusted"] = np.where(mean, holm(np.where(mean, p, np.nan)), holm(np.where(mean, np.nan, p)))
     return made
+
+
+def _pretrained_on(rows: pd.DataFrame) -> dict[str, set[str]]:
+    """The objectives of each encoder's pretraining."""
+    pretrained = rows[rows["regime"] == PRETRAIN]
+    return {str(model): set("+".join(part["trained_on"]).split("+")) for model, part in pretrained.groupby("model")}
 
 
 def _results(rows: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +140,7 @@ def _scores(rows: pd.DataFrame, targets: list[str]) -> Iterator[tuple[tuple[str,
     found = found[(found["analysis"] == "transferability") | (found["metric"] == main)]
     found = found.assign(score=found["metric"].mask(found["analysis"] == "probe", "probe"))
     for column in ("estimator", "representation"):
-        several = found.groupby("score")[column].transform("nunique") > 1
+        several = found.groupby(["score", "task"])[column].transform("nunique") > 1
         found["score"] = found["score"].mask(several, found["score"] + ", " + found[column])
     of_target = found["task"].isin(targets)
     for score, part in found[of_target].groupby("score", sort=False):
@@ -164,5 +176,15 @@ def _at_output(rows: pd.DataFrame, side: str, keys: list[str]) -> pd.DataFrame:
 
 
 def _table(rows: pd.DataFrame, tasks: list[str]) -> pd.DataFrame:
-    """Values by encoder and task, means over seeds and splits."""
+    """Values by encoder and task, means over seeds and splits; UsageError for two values of one."""
+    same = [c for c in ("model", "task", "split", "run_seed", "step") if c in rows]
+    if (
+        twice := rows.duplicated(same, keep=False)
+        & (rows.groupby(same, dropna=False)["value"].transform("nunique") > 1)
+    ).any():
+        first = rows[twice].iloc[0]
+        raise UsageError(
+            f"{first['model']} has several values of {first['metric']} on {first['task']} {first['split']}; give the "
+            "rows of one analysis."
+        )
     return rows.pivot_table("value", "model", "task", sort=False).reindex(columns=tasks)

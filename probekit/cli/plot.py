@@ -154,8 +154,8 @@ def learning() -> None:
 
     --over pretraining counts the examples of the encoder's pretraining instead, of all objectives together, and draws
     one curve per set of objectives, as in Figure 2 of Bowman et al. (2018). Encoders without rows of pretraining, such
-    as an untrained one, are dashed lines. If all encoders have the same GLUE tasks, one more panel shows their mean.
-    Bars and bands are one standard deviation over seeds.
+    as an untrained one, are dashed lines. Tasks that some encoders lack are left
+    out; one more panel shows the mean of the GLUE tasks. Bars and bands are one standard deviation over seeds.
 
     Examples:
 

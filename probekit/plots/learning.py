@@ -52,8 +52,8 @@ def learning_rows(rows: Any, *, over: Over = "target") -> pd.DataFrame:
         seeds; ``seeds`` counts them, and ``sd`` is their standard deviation. A curve (``label``) is a model over
         "target", and the objectives of pretraining over "pretraining" (in a regime and with a head, if there are
         several). Over "pretraining", encoders without rows of pretraining have their name as label and no ``examples``,
-        and the task "GLUE" is the mean of the GLUE tasks (see :func:`probekit.glue_score`), if all encoders have the
-        same.
+        tasks that some encoders lack are left out, and the task "GLUE" is the mean of the others (see
+        :func:`probekit.glue_score`).
 
     Raises
     ------
@@ -66,7 +66,7 @@ def learning_rows(rows: Any, *, over: Over = "target") -> pd.DataFrame:
     rows = select(plot_rows(rows))
     runs = _runs(rows)
     if over == "pretraining":
-        runs = _of_pretraining(rows, runs)
+        runs = _of_pretraining(rows, _of_shared_tasks(runs))
     if (twice := runs.duplicated([*POINT, "seed"])).any():
         label, n = runs.loc[twice, ["label", "examples"]].iloc[0]
         count = "without pretraining" if pd.isna(n) else f"for {int(n):,} training examples"
@@ -90,9 +90,10 @@ def _runs(rows: pd.DataFrame) -> pd.DataFrame:
     else:
         runs = runs[:0]
     if runs.empty:
+        others = ", not those of pretraining alone" if (rows["regime"] == "pretrain").any() else ""
         raise UsageError(
-            "the rows contain no training runs with their number of training examples (column examples); expected rows "
-            "of probekit train."
+            "the rows contain no training runs with their number of training examples (column examples); give rows of "
+            f"probekit train on these models{others}."
         )
     setting = runs["model"].astype(str).str[:0]
     for column in ("regime", "head"):
@@ -115,6 +116,12 @@ def _of_pretraining(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     examples = runs["model"].map({model: n for model, (_, n) in known.items()}).astype("float64")
     labels = runs["model"].map({model: on for model, (on, _) in known.items()}) + runs["setting"]
     return runs.assign(examples=examples, label=labels.where(trained, runs["label"]))
+
+
+def _of_shared_tasks(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs on the tasks that all encoders have; all runs if there are none."""
+    shared = set.intersection(*(set(part["task"]) for _, part in runs.groupby("model")))
+    return runs[runs["task"].isin(shared)] if shared else runs
 
 
 def _pretrainings(rows: pd.DataFrame) -> dict[str, tuple[str, int]]:
@@ -140,7 +147,7 @@ def _means(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     glue = import_module(SCORE)
     if (runs["setting"] != "").any() or len(glue.MEASURED.keys() & set(runs["task"])) < 2:
         return runs[:0]
-    of_runs = rows[(rows["analysis"] == "train") & rows["regime"].isin(REGIMES)]
+    of_runs = rows[(rows["analysis"] == "train") & rows["regime"].isin(REGIMES) & rows["task"].isin(runs["task"])]
     encoders = {str(key): key for key in zip(of_runs["model"], of_runs["seed"], strict=True)}
     keys = zip(of_runs["model"], of_runs["seed"], strict=True)
     scores = glue.glue_score(of_runs.assign(model=[str(key) for key in keys]))

@@ -244,9 +244,13 @@ class Table(Section):
 
 
 class Figure(Section):
-    """A figure from ``probekit plot KIND``, of the rows of the sections named in ``rows``, one name or several."""
+    """A figure from ``probekit plot KIND``, of the rows of the sections named in ``rows``, one name or several.
+
+    tasks : of the rows of analyses only those on these tasks (default: all)
+    """
 
     kind: str
+    tasks: list[str] = []
     name: str = ""
     rows: RowsOf | Annotated[list[RowsOf], Field(min_length=1)] = "probe"
     options: Given = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.display import shown_model
@@ -59,7 +59,7 @@ def glue_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | st
         lines.append([name, REGIMES[str(regime)], *(cell(part[part["task"] == task]) for task in columns)])
         done[name] = done.get(name, set()) | set(part["task"])
     if beside is not None:
-        lines += _published(published(beside), list(columns), partial=partial)
+        lines += _published(published(beside), list(columns), set.intersection(*done.values()) if partial else None)
     notes = list(_missing(done, means)) if partial else []
     if "caution" in found:
         notes += list(found["caution"].dropna().unique())
@@ -71,7 +71,7 @@ def glue_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | st
         notes.append(f"Standard deviation of the mean over seeds: {', '.join(of)}.")
     if (held := found[found["split"] == "validation"]["task"]).size:
         notes.append(
-            f"On a held-out part of train instead of dev: {', '.join(NAMES[t] for t in NAMES if t in set(held))}."
+            f"On a held-out part of the training examples: {', '.join(NAMES[t] for t in NAMES if t in set(held))}."
         )
     keys = [Column("model", align="left", key=True), Column("× 100", align="left", key=True, label=True)]
     text = "".join(f"{note}\n" for note in notes)
@@ -98,15 +98,19 @@ def _names(tasks: Iterable[str]) -> str:
     return ", ".join(NAMES[task] for task in tasks)
 
 
-def _published(paper: pd.DataFrame, tasks: Sequence[str], *, partial: bool) -> Iterator[list[str]]:
-    """Lines of published numbers on dev, of two metrics their mean, and WNLI as it is counted."""
+def _published(paper: pd.DataFrame, tasks: Sequence[str], counted: Collection[str] | None) -> Iterator[list[str]]:
+    """Lines of published numbers on dev, of two metrics their mean, and WNLI as it is counted.
+
+    counted : the tasks of a partial mean
+    """
     for (section, model, variant), part in paper[paper["split"] == "dev"].groupby(
         ["row", "model", "variant"], sort=False
     ):
         values = dict(part.groupby("task")["value"].mean())
         values |= {"glue": values.get("average"), "wnli": 56.3}
-        if partial:  # of the same tasks as ours
-            values["glue"] = sum(values[task] for task in tasks if task != "glue") / (len(tasks) - 1)
+        if counted is not None:
+            same = [values[task] for task in NAMES if task in counted and task != "wnli"]
+            values["glue"] = sum(same) / len(same) if same else None
         name = ", ".join(filter(None, (str(model), str(variant), "published")))
         yield [f"*{name}*", f"*{section}*", *(f"{values[t]:.1f}" if values.get(t) is not None else "" for t in tasks)]
 

@@ -42,16 +42,26 @@ def mixture_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid |
             shown = f"{mixture} ({shown_model(str(name))})" if several else mixture
             lines.append([shown, str(sampling), *(_cell(at.get(scaling)) for scaling in scalings)])
     if beside is not None:
-        for (how, model), part in published(beside).groupby(["row", "model"], sort=False):
-            lines.append(
-                [f"*{model}, published: {how}*", "", f"*{part['value'].iloc[0]:.1f}*", *[""] * (len(scalings) - 1)]
-            )
+        paper = published(beside)
+        paper[["sampling", "scaling"]] = [_settings(how) for how in paper["row"]]
+        scalings += [scaling for scaling in dict.fromkeys(paper["scaling"]) if scaling not in scalings]
+        for line in lines:
+            line += [""] * (2 + len(scalings) - len(line))
+        for (model, sampling), part in paper.groupby(["model", "sampling"], sort=False):
+            values = dict(zip(part["scaling"], part["value"], strict=True))
+            cells = [f"*{values[scaling]:.1f}*" if scaling in values else "" for scaling in scalings]
+            lines.append([f"*{model}, published*", f"*{sampling}*", *cells])
     keys = [Column("mixture (× 100)", align="left", key=True), Column("sampling", align="left", key=True)]
     text = (
         "Mean of the main metrics of all tasks of a mixture on dev, at the kept validation. After ±, the standard "
-        f"deviation over seeds.{citation(beside, ())}\n"
+        f"deviation over seeds.{citation(beside, ())}{' Published means are over nine tasks.' if beside else ''}\n"
     )
     return [Grid([*keys, *(Column(f"loss {scaling}") for scaling in scalings)], lines), text]
+
+
+def _settings(row: str) -> list[str]:
+    """Sampling and loss scaling of a published row, such as "sampling power 0.75, loss uniform"."""
+    return [part.split(" ", 1)[1].replace(" ", "-") for part in row.split(", ")]
 
 
 def _cell(row: Mapping[Any, Any] | None) -> str:

@@ -38,19 +38,31 @@ def score_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | s
             f"{at[task]['value']:+.2f}" + "†" * (at[task]["p_adjusted"] <= LEVEL) if task in at else ""
             for task in tasks
         ]
-        mean = at["glue"]
-        shown = interval(mean["value"], mean["ci_low"], mean["ci_high"], "{:+.2f}")
-        lines.append([shown_score(str(score), str(score_task)), shown, _p(mean["p_adjusted"]), *cells])
-    keys = [Column("score", align="left", key=True), Column("mean over targets"), Column("p adjusted")]
+        mean = at.get("glue")
+        shown = ["", "", ""] if mean is None else [
+            interval(mean["value"], mean["ci_low"], mean["ci_high"], "{:+.2f}"), _p(mean["p_adjusted"]),
+            f"{mean['tasks']:.0f}",
+        ]  # fmt: skip
+        lines.append([shown_score(str(score), str(score_task)), *shown, *cells])
+    keys = [Column("score", align="left", key=True), *map(Column, ("mean over targets", "p adjusted", "targets"))]
+    means = found[found["task"] == "glue"]
+    caution = (means if len(means) else found).sort_values("n")["caution"].iloc[0]
     counts = " to ".join(map(str, sorted({int(found["n"].min()), int(found["n"].max())})))
     text = (
-        f"Spearman's rank correlation between the score of an encoder and its result on the target task, over "
-        f"{counts} encoders (of several seeds the mean). Mean: over the targets, in brackets its 95 % interval from "
-        "resampled encoders, and p from permuted encoders, corrected over the scores "
-        f"(Holm). †: p of at most {LEVEL:g}, corrected over all scores and targets. Probes and target models are "
-        f"evaluated on the same dev examples, which adds to their correlation. {found['caution'].iloc[0]}\n"
+        "Spearman's rank correlation between the score of an encoder and its result on the target task, over "
+        f"{counts} encoders (of several seeds the mean). Encoders that are pretrained on the labels of a target are "
+        "left out for it, and so are targets on which all encoders have the same score. Mean: over the targets, for "
+        f"{_listed(means['models'])}; in brackets its 95 % interval from resampled encoders, and p from permuted "
+        f"encoders, corrected over the scores (Holm). †: p of at most {LEVEL:g}, corrected over all scores and targets. "
+        "Probes and target models are evaluated on the same dev examples, which adds to their correlation. The encoders "
+        f"of a study are related, so p-values describe these encoders. {caution}\n"
     )
     return [Grid([*keys, *(Column(NAMES[task]) for task in tasks)], lines), text]
+
+
+def _listed(models: pd.Series) -> str:
+    """The encoders of the means, if they are the same for all scores."""
+    return str(models.iloc[0]) if models.nunique() == 1 else "encoders without these"
 
 
 def _p(value: float) -> str:

@@ -78,7 +78,7 @@ def test_scores_of_all_kinds():
         for (e, t), x in score.items()
     ]
     rows += probes(depth, "depth")
-    rows += [row("train", e, "mnli", "accuracy", 0.5, regime=PRETRAIN, kept=True, layer=None) for e in ENCODERS[1:]]
+    rows += [row("train", e, "lm", "accuracy", 0.5, regime=PRETRAIN, kept=True, layer=None) for e in ENCODERS[1:]]
     alike = {(e, t): 1 - 0.1 * i for i, e in enumerate(ENCODERS) for t in MEASURED if i}
     rows += [
         row("similarity", "e0", t, "cka", x, model_b=e, site_b=place, layer_b=None if place == "output" else 1)
@@ -108,6 +108,26 @@ def test_a_score_without_five_encoders_is_left_out():
     twice = [*runs(), *({**one, "variant": "long"} for one in runs())]
     with pytest.raises(UsageError, match="e0 has results in several regimes or variants"):
         score_correlations(make_rows([*twice, *probes(RESULT)]), **FEW)
+
+
+def test_scores_that_read_labels_of_pretraining_do_not_count():
+    on = {"e1": "rte", "e2": "rte+lm", "e3": "rte", "e4": "lm"}
+    rows = [row("train", e, "x", "accuracy", 0.5, regime=PRETRAIN, trained_on=o, kept=True) for e, o in on.items()]
+    found = score_correlations(make_rows([*rows, *runs(), *probes(RESULT)]), **FEW)
+    others = "e0, e4, e5, e6, e7, e8"
+    assert (of(found, "probe", "rte")["models"], of(found, "probe", "glue")["models"]) == (others, others)
+    assert of(found, "probe", "cola")["n"] == 9
+    assert found[found["task"] == "glue"]["tasks"].item() == 8
+
+
+def test_a_target_with_equal_scores_is_left_out_and_two_values_are_refused():
+    flat = {(e, t): 0.0 if t == "cola" else x for (e, t), x in RESULT.items()}
+    found = score_correlations(make_rows([*runs(), *probes(flat)]), **FEW)
+    assert "cola" not in set(found["task"])
+    assert of(found, "probe", "glue")["tasks"] == 7
+    assert of(found, "probe", "glue")["value"] == 1
+    with pytest.raises(UsageError, match="e0 has several values of accuracy on cola dev"):
+        score_correlations(make_rows([*runs(), *probes(RESULT), *probes(flat)]), **FEW)
 
 
 def test_the_figure_frames_what_is_found(tmp_path):

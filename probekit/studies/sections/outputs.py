@@ -61,10 +61,12 @@ def figure_step(figure: Figure, steps: Sequence[Step]) -> Step:
     found: list[tuple[Step, str]] = []
     for section in [figure.rows] if isinstance(figure.rows, str) else figure.rows:
         start = {"train": "runs/"}.get(section, f"rows/{section}")
-        of_section = [(step, path) for step in steps for path in rows_of(step) if path.startswith(start)]
+        starts = tuple(f"{start}-{task_name(task)}." for task in figure.tasks) or (start,)
+        of_section = [(step, path) for step in steps for path in rows_of(step) if path.startswith(starts)]
         if not of_section:
+            on = f" on {', '.join(figure.tasks)}" if figure.tasks else ""
             raise UsageError(
-                f"the figure {name} needs rows of {section}, but the study has none; add a section {section}."
+                f"the figure {name} needs rows of {section}{on}, but the study has none; add a section {section}."
             )
         found += of_section
     leaves = tuple(f"figures/{slug(name)}.{kind}" for kind in ("svg", "pdf", "png"))
