@@ -53,9 +53,9 @@ def score_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | s
         f"{counts} encoders (of several seeds the mean). Encoders that are pretrained on the labels of a target are "
         "left out for it, and so are targets on which all encoders have the same score. Mean: over the targets, for "
         f"{_listed(means['models'])}; in brackets its 95 % interval from resampled encoders, and p from permuted "
-        f"encoders, corrected over the scores (Holm). †: p of at most {LEVEL:g}, corrected over all scores and targets. "
-        "Probes and target models are evaluated on the same dev examples, which adds to their correlation. The encoders "
-        f"of a study are related, so p-values describe these encoders. {caution}\n"
+        f"encoders, corrected over the scores (Holm). †: p of at most {LEVEL:g}, corrected over all scores and "
+        "targets. Probes and target models are evaluated on the same dev examples, which adds to their correlation. "
+        f"The encoders of a study are related, so p-values describe these encoders. {caution}\n"
     )
     return [Grid([*keys, *(Column(NAMES[task]) for task in tasks)], lines), text]
 
