@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,14 @@ if TYPE_CHECKING:
     from probekit.adaptation.runs.run import Run
 
 __all__ = ["pretrain_encoder"]
+
+CHANCE = {
+    "most frequent class": "the most frequent class in train",
+    "mean": "the mean of train",
+    "unigrams": "the words' frequencies in train",
+    "guess": "a random choice",
+}
+"""What the predictions of chance levels are called in the result."""
 
 
 def pretrain_encoder(
@@ -54,11 +64,13 @@ def pretrain_encoder(
 
     with bar() as progress:
         run = probekit.pretrain_encoder(model, list(on), out, options=options, progress=progress)
-    _show(run)
+    _show(run, options.data_dir)
 
 
-def _show(run: Run) -> None:
+def _show(run: Run, data_dir: Path | None) -> None:
     """A run's path, its objectives with their results, and the next command."""
+    from probekit.metrics import METRICS
+
     card = run.card
     say(run.path)
     say(
@@ -66,15 +78,19 @@ def _show(run: Run) -> None:
         f"perplexity m counts as 1 - m/250); ended by {card['stopped']}, {card['seconds']:,.0f} s, learning rate "
         f"{card['learning_rate']:g}"
     )
-    longest = card["identity"]["max_length"]
+    options = card["identity"]
     for one in card["objectives"]:
         train, dev = one["examples"]
         value = run.metrics[one["objective"]]
         share = f", {one['probability']:.0%} of the steps" if len(card["objectives"]) > 1 else ""
-        cut = f"; {one['truncated'][0]:,} texts cut at {longest} pieces (--max-length)" if one["truncated"][0] else ""
-        chance = f"{one['chance']['prediction']} {one['chance']['value']:.4g}"
+        cut = f"; {one['truncated'][0]:,} texts cut at {options['max_length']} pieces (--max-length)"
+        passes = card["step"] * options["accumulation"] * one["probability"] / ceil(train / options["batch_size"])
+        prediction, chance = one["chance"].values()
+        better = METRICS[one["metric"]].sign * (value - chance) > 0
         say(
-            f"  {one['objective']}: {one['metric']} {value:.4g} ({chance}) on {dev:,} examples (trained on "
-            f"{train:,}{share}{cut})"
+            f"  {one['objective']}: {one['metric']} {value:.4g} ({'' if better else 'no better than '}"
+            f"{CHANCE[prediction]}: {chance:.4g}) on {dev:,} examples (trained on {train:,}, {passes:,.1f} passes"
+            f"{share}{cut if one['truncated'][0] else ''})"
         )
-    say(f"Next: probekit cache-activations --model {run.path} --task TASK --split SPLIT --out CACHE.h5")
+    data = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
+    say(f"Next: probekit cache-activations --model {run.path} --task TASK{data} --split SPLIT --out CACHE.h5")
