@@ -64,7 +64,8 @@ def wrong(text: str, **wanted: str) -> str:
         ("title = 'x'\n[[part]]\ntasks = ['a']\ntask = 1", "unknown key 'part.0.task'; did you mean 'tasks'?"),
         ("title = 'x'\n[one]\ntasks = ['a']\nfine-tun = 1", "unknown key 'one.fine-tun'; did you mean 'fine-tune'?"),
         ("title = 'x'\n[one]\ntasks = ['A']", "one.tasks is ['A']; names of tasks are written small."),
-        ("title = 'x'\n[one]\ntasks = ['a']\nkind = 'bar'", "one.kind is 'bar'; it must be 'layers' or 'bars'."),
+        ("title = 'x'\n[one]\ntasks = ['a']\nkind = 'bar'", "one.kind is 'bar'; did you mean 'bars'?"),
+        ("title = 'x'\n[one]\ntasks = ['a']\nkind = 'xy'", "one.kind is 'xy'; there are layers, bars."),
     ],
 )
 def test_what_is_wrong_is_one_sentence_with_its_place(text, told):

@@ -307,8 +307,8 @@ class TrainOptions(Hyperparameters):
             raise UsageError(f"--validation replaces --dev {self.dev}; give one of them.")
         if self.validation is None and self.keep is Keep.BEST and self.dev.startswith("test"):
             raise UsageError(
-                f"{self.dev} would choose the epoch. Leave --dev out, with --validation .1 where the task has no dev "
-                f"split, and give --test {self.dev}; or keep the last epoch (--keep last)."
+                f"--dev {self.dev}: the best epoch would be chosen on {self.dev}. Give --test {self.dev} instead, "
+                "with --validation .1 if the task has no dev split; or keep the last epoch (--keep last)."
             )
         for role, split in (("evaluate", self.dev), ("test", self.test)):
             if split == self.train:

@@ -119,7 +119,9 @@ def tokenizer_files(folder: Path) -> list[Path]:
     """The files of a folder's tokenizer; raises ModelError if there are none."""
     files = sorted({file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern)})
     if not files:
-        raise ModelError(f"{folder} has no tokenizer (tokenizer.json, or a vocabulary); save it in the model's folder.")
+        raise ModelError(
+            f"{folder} has no tokenizer (tokenizer.json, or a vocabulary); save it there with save_pretrained."
+        )
     return files
 
 

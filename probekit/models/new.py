@@ -21,6 +21,13 @@ from probekit.public import public
 
 __all__ = ["new_encoder"]
 
+_VALUES = {
+    "tokenizer": "a model folder or hub id with its tokenizer, such as --tokenizer minilm",
+    "elmo": "a folder with an ELMo or its published files, such as --elmo elmo:OPTIONS,WEIGHTS",
+    "vocabulary": "a text file with one word per line, such as --vocabulary words.txt",
+}
+"""What to give for a source that is missing."""
+
 
 @public()
 def new_encoder(
@@ -106,6 +113,8 @@ def _values(config: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], str
         return dict(config), "the configuration"
     try:
         values = read_json(Path(config))
+    except FileNotFoundError:
+        raise ModelError(f"{config} does not exist; expected a file with a model's configuration as JSON.") from None
     except (OSError, ValueError) as error:
         raise ModelError(f"{config} cannot be read ({error}); expected a model's configuration as JSON.") from error
     if not isinstance(values, dict):
@@ -155,7 +164,7 @@ def _bilstm(
 def _only(reader: str, source: Mapping[str, Any], needs: str, *, optional: bool = False) -> None:
     """Raise UsageError unless exactly the needed source is given."""
     if source[needs] is None and not optional:
-        raise UsageError(f"{reader} needs {needs}.")
+        raise UsageError(f"{reader} needs {needs}: {_VALUES[needs]}.")
     if extra := [key for key, value in source.items() if value is not None and key != needs]:
         raise UsageError(f"{reader} does not read {extra[0]}; leave it out.")
 

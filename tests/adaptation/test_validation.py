@@ -108,7 +108,7 @@ def test_test_never_chooses(tiny_bert, tmp_path, caplog):
     assert run.card["examples"] == [36, 4]
     assert "praise has no dev split; a share of 0.1 of train is held out" in caplog.text
     for wrong, told in (
-        ({"dev": "test"}, "test would choose the epoch"),
+        ({"dev": "test"}, "--dev test: the best epoch would be chosen on test"),
         ({"dev": "other", "validation": 0.1}, "--validation replaces --dev other"),
         ({"validation": 1.0}, "validation is 1.0; it must be between 0 and 1"),
         ({"dev": "nothing"}, "praise has no split 'nothing'"),

@@ -83,7 +83,7 @@ def test_bad_input(tmp_path, tiny_bert):
     bilstm = {"model_type": "bilstm"}
     cases = [
         (bilstm | {"input": "bytes"}, {}, UsageError, "input is 'bytes'; expected one of characters"),
-        (bilstm | {"input": "words"}, {}, UsageError, "the input 'words' needs vocabulary"),
+        (bilstm | {"input": "words"}, {}, UsageError, "the input 'words' needs vocabulary: .* --vocabulary words.txt"),
         (bilstm | {"input": "words"}, {"vocabulary": words, "tokenizer": tiny_bert}, UsageError,
          "the input 'words' does not read tokenizer; leave it out"),
         (bilstm | {"input": "elmo"}, {}, UsageError, "the input 'elmo' needs elmo"),
@@ -91,11 +91,11 @@ def test_bad_input(tmp_path, tiny_bert):
         (PIECES, {"tokenizer": tiny_bert, "lower_case": True}, UsageError, "lower_case is for the input 'words'"),
         (PIECES | {"cells": 0}, {"tokenizer": tiny_bert}, ModelError, "cells is 0; expected a whole number"),
         (PIECES | {"vocab_size": 3}, {"tokenizer": tiny_bert}, ModelError, "vocab_size is 3, but the tokenizer in"),
-        (GPT2, {}, UsageError, "a model of transformers needs tokenizer"),
+        (GPT2, {}, UsageError, "a model of transformers needs tokenizer: .* --tokenizer minilm"),
         (GPT2 | {"model_type": "gpt99"}, {"tokenizer": tiny_bert}, ModelError, "cannot be loaded as a model"),
         ({"model_type": "t5", "d_model": 8, "num_layers": 1, "num_heads": 2}, {"tokenizer": tiny_bert}, ModelError,
          "describes an encoder with a decoder"),
-        (tmp_path / "none.json", {"tokenizer": tiny_bert}, ModelError, "none.json cannot be read"),
+        (tmp_path / "none.json", {"tokenizer": tiny_bert}, ModelError, "none.json does not exist; expected"),
         (tmp_path / "list.json", {"tokenizer": tiny_bert}, ModelError, "holds a list; expected a model"),
     ]  # fmt: skip
     for config, source, error, message in cases:

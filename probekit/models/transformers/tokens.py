@@ -200,7 +200,10 @@ def load_tokenizer(folder: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, use_fast=True, local_files_only=True)
     except BaseException as error:
         _reraise_exit(error)
-        raise ModelError(f"the tokenizer in {folder} cannot be loaded ({first_line(error)}).") from error
+        raise ModelError(
+            f"the tokenizer in {folder} cannot be loaded; expected tokenizer.json and tokenizer_config.json, as "
+            f"save_pretrained writes them ({first_line(error).split(' from one of')[0]})."
+        ) from error
     if not tokenizer.is_fast:
         raise ModelError(
             f"{folder} has only a slow tokenizer ({type(tokenizer).__name__}), without character offsets and word "
