@@ -96,8 +96,8 @@ def what_is_wrong(error: ValidationError, model: type[BaseModel], wanted: Mappin
         known = (field.alias or name for name, field in _model_at(model, loc).model_fields.items())
         return f"unknown key {place!r}; {did_you_mean(str(loc[-1]), known, show=repr)}"
     if first["type"] == "literal_error":
-        known = re.findall("'([^']+)'", first["ctx"]["expected"])
-        return f"{place} is {first['input']!r}; {did_you_mean(str(first['input']), known, show=repr)}"
+        values = re.findall("'([^']+)'", first["ctx"]["expected"])
+        return f"{place} is {first['input']!r}; {did_you_mean(str(first['input']), values, show=repr)}"
     description = first["msg"].removeprefix("Value error, ")
     if must := (wanted or {}).get(str(loc[0])):
         description = f"it must be {must}"
