@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from functools import lru_cache
 
 __all__ = ["inches", "wrapped"]
 
 
+@lru_cache(maxsize=4096)
 def inches(words: str, size: float, weight: str = "normal") -> float:
     """An upper bound of the widest line; letters in bitmaps are up to a tenth wider than drawn ones."""
     from matplotlib.font_manager import FontProperties
