@@ -249,12 +249,12 @@ READ = {
         "model_name", "run_name", "variant", "revision", "device", "cache",
     },
     "pretrain": {"text", "dev", "config", "tokenizer", "save_at", "device", "run_name"},
-    "pretrain_encoder": {"model", "on", "sampling", "scaling", "data_dir", "device", "run_name"},
+    "pretrain_encoder": {"model", "on", "sampling", "scaling", "data_dir", "device", "run_name", "attention"},
     "search": {"space", "task", "model", "data_dir", "test", "device"},
     "demo": set(),
     "guidelines": {"runs", "metric", "split"},
     "evaluate": {"run", "task", "split", "data_dir", "cache", "model", "device"},
-    "table": {"kind", "rows", "published"},
+    "table": {"kind", "rows", "published", "models", "variants"},
 }  # fmt: skip
 
 
