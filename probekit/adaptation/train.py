@@ -287,7 +287,7 @@ def _run(
 
         def save(folder: Path, step: int, metrics: Mapping[str, float]) -> None:
             state = {"step": step, "metrics": dict(metrics), "complete": True}
-            save_folder(folder, training.learner.state_dict(), card | state, training.source, training.layout)
+            save_folder(folder, training.learner.saved_state(), card | state, training.source, training.layout)
 
         try:
             history = fit(training, out, save, watcher=watcher, progress=progress)

@@ -42,7 +42,8 @@ def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
         Whether to load the encoder's weights; load_learner already has them.
     """
     missing, strange = learner.load_state_dict(load_weights(folder, encoder=encoder), strict=False)
-    if strange or [name for name in missing if encoder or not name.startswith("encoder.")]:
+    elsewhere = ("auxiliary.",) if encoder else ("auxiliary.", "encoder.")
+    if strange or [name for name in missing if not name.startswith(elsewhere)]:
         raise ModelError(f"{folder}: the weights do not match the model in the card ({[*missing, *strange][:3]}).")
 
 

@@ -18,6 +18,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ import torch
 from safetensors.torch import load_file
 
 from probekit.adaptation.heads.library import BARE, Layout
+from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.runs.digests import check_weights, digests_of
 from probekit.errors import CacheBusy, ModelError, UsageError
 from probekit.files import FileKind, beside, lock, read_json, remove, remove_unfinished, write, writer_of
@@ -208,7 +210,7 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
         remove_unfinished(out, CARD.__eq__, held=True)
     if (out / CARD).is_file() and not overwrite:
         card = read_card(out)
-        earlier = _ABSENT | card.get("identity", {})
+        earlier = _defaults() | card.get("identity", {})
         if isinstance(earlier.get("model"), dict) and earlier.get("layers") and "only" not in earlier["model"]:
             # from before caches could hold some layers; the head's layers, which are compared too, are those it read
             earlier, identity = (
@@ -248,10 +250,9 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
     return None
 
 
-_ABSENT = {
-    "mix": False, "context": "none", "sequential_head": 1, "sequential_body": 1, "plateau_patience": 4,
-}  # fmt: skip
-"""Values for keys that the identities of older runs lack."""
+def _defaults() -> dict[str, Any]:
+    """The defaults of hyperparameters, for those that the identity of an older run lacks."""
+    return {f.name: f.default for f in fields(Hyperparameters)}
 
 
 def _known(value: Any) -> Any:

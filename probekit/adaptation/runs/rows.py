@@ -36,7 +36,7 @@ def training_rows(
     """Rows of a training, from :func:`probekit.rows.make_rows`.
 
     Each evaluation gives the metrics and, if layers are mixed, ``mix-weight`` by layer and ``mix-gamma``. The loss on
-    train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the previous entry.
+    train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the previous entry, without added terms.
 
     Additional columns: ``examples`` is the number of training examples; ``epoch`` counts the passes over train;
     ``kept`` marks the kept weights, whose metrics have intervals; ``unread_words`` is the number of words without a
@@ -73,7 +73,8 @@ def _of_log(training: Training, history: History, dev: Evaluation) -> Iterator[d
     loss, evaluations = objective.task.loss, {e["step"]: e for e in history.log if "eval_loss" in e}
     for entry in history.log:
         if "loss" in entry:
-            yield _row(training, "train", entry, loss, entry["loss"])
+            added = sum(entry[f"loss_{term.name}"] for term in training.terms)
+            yield _row(training, "train", entry, loss, entry["loss"] - added)
     for entry in evaluations.values():
         for name in objective.task.metrics:
             ends = dev.interval(name) if entry["step"] == history.step else {}

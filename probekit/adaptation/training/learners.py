@@ -31,6 +31,9 @@ class Learner(nn.Module):
         Mix of the layers that the heads read; None if they read the last layer.
     layers : tuple[str, ...], default ()
         Names of the mixed layers.
+    auxiliary : nn.ModuleDict
+        Modules that only :class:`~probekit.adaptation.training.objective.Term` needs. They are trained at the rate of
+        the head, and are not part of the saved run.
     **others
         The heads of further objectives, by module name.
     """
@@ -38,12 +41,17 @@ class Learner(nn.Module):
     def __init__(self, head: Head, mix: ScalarMix | None = None, layers: tuple[str, ...] = (), **others: Head) -> None:
         super().__init__()
         self.head, self.mix, self.layers = head, mix, layers
+        self.auxiliary = nn.ModuleDict()
         for name, other in others.items():
             self.add_module(name, other)
 
     def groups(self) -> list[LayerGroup]:
         """The trained parameters by layer, bottom to top."""
         return [("head", list(self.named_parameters()))]
+
+    def saved_state(self) -> dict[str, Tensor]:
+        """The weights of a saved run, by name: all but the auxiliary ones."""
+        return {name: weight for name, weight in self.state_dict().items() if not name.startswith("auxiliary.")}
 
     def states(self, inputs: Inputs) -> States:
         """Hidden states of one batch of sequences."""
@@ -60,7 +68,7 @@ class Learner(nn.Module):
         self, labels: Tensor, first: Inputs, second: Inputs | None = None, module: str = "head",
         probabilities: bool = False,
     ) -> dict[str, Tensor]:  # fmt: skip
-        """The loss and, in evaluation, ``predictions`` from :meth:`Head.predict`.
+        """The loss, with the ``logits`` in training and ``predictions`` from :meth:`Head.predict` in evaluation.
 
         Parameters
         ----------
@@ -78,7 +86,7 @@ class Learner(nn.Module):
         logits = head(states)
         loss = head.loss(logits, labels, states)
         if self.training:
-            return {"loss": loss}
+            return {"loss": loss, "logits": logits}
         shares = head.probabilities(logits) if probabilities else None
         more = {} if shares is None else {"probabilities": shares}
         return {"loss": loss, "predictions": head.predict(logits, states), **more}

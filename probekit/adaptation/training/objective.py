@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from probekit.adaptation.data.batches import Data
 from probekit.adaptation.data.task_spec import TaskSpec
@@ -19,7 +20,7 @@ from probekit.errors import DataError
 from probekit.metrics import Metric, metric
 from probekit.tasks.task import TaskKind
 
-__all__ = ["Objective", "Save", "Training", "Watcher", "check_labelled", "rating_scale"]
+__all__ = ["Objective", "Save", "Term", "Training", "Watcher", "check_labelled", "rating_scale"]
 
 Save = Callable[[Path, int, Mapping[str, float]], None]
 """Writes the current weights to a folder: ``save(folder, step, metrics)``."""
@@ -27,6 +28,38 @@ Save = Callable[[Path, int, Mapping[str, float]], None]
 Watcher = Callable[[int, Mapping[str, float]], None]
 """Called with the number and the metrics of each evaluation, ``watcher(number, metrics)``; an exception ends the
 training."""
+
+
+class Term(Protocol):
+    """What is added to the loss of a batch in training: a penalty on the weights, or another signal.
+
+    It has no state: what it draws depends on its seed and ``step``, so that an interrupted run resumes to the same
+    bytes.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the log and in rows, such as "l2-sp".
+    """
+
+    name: str
+
+    def __call__(
+        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int
+    ) -> Tensor:
+        """The weighted value, a scalar with a gradient.
+
+        Parameters
+        ----------
+        learner : Learner
+            The trained model, without the wrapper of several processes.
+        batch : Mapping[str, Any]
+            The batch that the learner has read.
+        out : Mapping[str, Tensor]
+            What it returned: ``loss`` and ``logits``.
+        step, total : int
+            Updates done, and updates of the whole training.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +134,8 @@ class Training:
         Folder of the pretrained model whose encoder is trained and written; None if it is frozen.
     layout : Layout, default BARE
         The layout of the weights in the written model folder.
+    terms : tuple[Term, ...], default ()
+        What is added to the loss of each batch.
     """
 
     learner: Learner
@@ -109,6 +144,7 @@ class Training:
     encoder: dict[str, Any]
     source: Path | None = None
     layout: Layout = BARE
+    terms: tuple[Term, ...] = ()
 
 
 def rating_scale(task: TaskSpec, *labels: np.ndarray) -> tuple[int, int] | None:

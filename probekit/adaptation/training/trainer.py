@@ -131,7 +131,8 @@ class _Trainer(Trainer):
 
     def __init__(self, *, training: Training, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.options, self.objectives = training.options, training.objectives
+        self.options, self.objectives, self.terms = training.options, training.objectives, training.terms
+        self._added: dict[str, list[torch.Tensor]] = {term.name: [] for term in self.terms}  # since the last log
         self._bad = torch.tensor(torch.inf, device=self.args.device)  # the first step with a loss that was not finite
 
     def _loader(self, data: Data, size: int, *, shuffle: bool) -> DataLoader:
@@ -175,6 +176,26 @@ class _Trainer(Trainer):
         """Evaluate; Checkpointing steps a plateau schedule, which the Trainer would step at saved steps, too."""
         metrics: dict[str, float] = super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
         return metrics
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The learner's loss and, in training, what the terms add to it."""
+        loss, out = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+        if model.training:
+            learner = self.accelerator.unwrap_model(model)
+            for term in self.terms:
+                value = term(learner, inputs, out, self.state.global_step, self.state.max_steps)
+                self._added[term.name].append(value.detach())
+                loss = loss + value
+        return (loss, out) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log the mean of each term since the last log beside the loss, which includes them."""
+        if "loss" in logs:
+            logs |= {f"loss_{name}": float(torch.stack(v).mean()) for name, v in self._added.items() if v}
+            self._added = {name: [] for name in self._added}
+        super().log(logs, *args, **kwargs)
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         loss: torch.Tensor = super().training_step(*args, **kwargs)
