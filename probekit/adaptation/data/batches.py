@@ -12,7 +12,7 @@ from torch.utils.data import Sampler
 
 from probekit.adaptation.heads.head import IGNORED
 
-__all__ = ["Batched", "Batches", "Data", "label_tensor", "padded", "word_tensors"]
+__all__ = ["Batched", "Batches", "Data", "Rounds", "label_tensor", "padded", "word_tensors"]
 
 MEGABATCH = 50  # batches that are sorted by length together; as transformers' LengthGroupedSampler does
 
@@ -154,6 +154,29 @@ class Batches(Sampler[list[int]]):
         count = max(1, self.window // run)
         for i in range(0, len(runs), count):
             yield np.concatenate([runs[j] for j in drawn[i : i + count]])
+
+
+class Rounds(Sampler[list[int]]):
+    """The batches of one of several processes: in each round, every process has one, in order of their ranks.
+
+    If the last round has fewer batches than processes, the others repeat its last batch, which must not count.
+    """
+
+    def __init__(self, batches: Batches, rank: int, count: int) -> None:
+        self.batches, self.rank, self.count = batches, rank, count
+        self.batch_size, self.drop_last = batches.size, False
+
+    def __len__(self) -> int:
+        return -(-len(self.batches) // self.count)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch, which determines the next order."""
+        self.batches.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        every = [*self.batches]
+        for start in range(0, len(every), self.count):
+            yield every[min(start + self.rank, len(every) - 1)]
 
 
 def padded(values: np.ndarray, length: np.ndarray, fill: Any) -> Tensor:

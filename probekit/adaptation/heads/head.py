@@ -80,6 +80,10 @@ class Head(nn.Module):
         total = functional.cross_entropy(logits.flatten(0, -2), gold, ignore_index=IGNORED, reduction="sum")
         return total / (gold != IGNORED).sum().clamp_min(1)  # 0 without labels
 
+    def weight(self, labels: Tensor) -> Tensor:
+        """The number of labels that the loss is the mean of, a scalar; batches of one update are weighted by it."""
+        return labels.new_tensor(len(labels)) if labels.is_floating_point() else (labels != IGNORED).sum()
+
     def predict(self, logits: Tensor, states: States) -> Tensor:
         """Classes (b,), numbers (b,), or tags (b, w) with ``IGNORED`` at padding."""
         if logits.shape[-1] == 1:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from probekit.adaptation.heads.crf import CRF, allowed_transitions, scheme_of
-from probekit.adaptation.heads.head import Head, States
+from probekit.adaptation.heads.head import IGNORED, Head, States
 from probekit.tasks.task import TaskKind
 
 __all__ = ["TagCRF", "TagSoftmax"]
@@ -59,6 +59,10 @@ class TagCRF(TagSoftmax):
 
     def loss(self, logits: Tensor, labels: Tensor, states: States) -> Tensor:
         return self.crf.loss(logits, labels, states.word_mask())
+
+    def weight(self, labels: Tensor) -> Tensor:
+        """The number of sentences with a tag."""
+        return (labels != IGNORED).any(1).sum()
 
     def predict(self, logits: Tensor, states: States) -> Tensor:
         return self.crf.viterbi(logits, states.word_mask())[0]

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from accelerate.data_loader import prepare_data_loader  # type: ignore[import-untyped]
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch.utils.data import DataLoader
@@ -20,7 +21,8 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import EvalLoopOutput
 
-from probekit.adaptation.data.batches import Batches, Data
+from probekit.adaptation.data.batches import Batches, Data, Rounds
+from probekit.adaptation.heads.head import Head
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions, Unfreezing
 from probekit.adaptation.runs.digests import seal, whole_checkpoints
 from probekit.adaptation.runs.folder import RESUME
@@ -96,12 +98,14 @@ def fit(
     arguments = _arguments(options, steps_per_epoch, out, first=last is None and 0 in checkpoints.saved)
     _use_one_gpu(arguments, options.device)
     trainer = _Trainer(
-        model=learner, args=arguments, training=training,
+        model=learner, args=arguments, training=training, batches_per_epoch=batches, updates_per_epoch=steps_per_epoch,
         train_dataset=objective.train, eval_dataset=objective.dev, optimizers=(optimizer, scheduler),
         compute_metrics=_scoring(objective, learner),
         callbacks=[checkpoints, *([thaw] if thaw else []), *_reporters(options.report_to)],
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
+    if processes()[0]:
+        torch.manual_seed(options.seed + processes()[0])  # each process draws its own dropout
     if options.device == "cpu" and onednn_available(torch.float32):
         train_with_onednn(learner)
     checkpoints.recall(log)
@@ -127,25 +131,58 @@ def _use_one_gpu(arguments: TrainingArguments, device: str) -> None:
 
 
 class _Trainer(Trainer):
-    """A Trainer over :class:`Batches` that stops if the loss is NaN or infinite."""
+    """A Trainer over :class:`Batches` that stops if the loss is NaN or infinite.
 
-    def __init__(self, *, training: Training, **kwargs: Any) -> None:
+    The gradient of an update is that of the mean loss over all its labels (examples, labelled words), however they are
+    spread over accumulated batches and over processes.
+    """
+
+    loss_is_scaled_for_ga = True  # compute_loss does it; the Trainer would take the mean over the batches
+
+    def __init__(self, *, training: Training, batches_per_epoch: int, updates_per_epoch: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.batches_per_epoch, self.updates_per_epoch = batches_per_epoch, updates_per_epoch
         self.options, self.objectives, self.terms = training.options, training.objectives, training.terms
+        self._shares: list[torch.Tensor | None] = []  # of the batches of the update that are still to come
         self._added: dict[str, list[torch.Tensor]] = {term.name: [] for term in self.terms}  # since the last log
+        self._updates = 0  # since the last log
         self._bad = torch.tensor(torch.inf, device=self.args.device)  # the first step with a loss that was not finite
 
     def _loader(self, data: Data, size: int, *, shuffle: bool) -> DataLoader:
         options = self.options
-        batches = Batches(data, size, seed=options.seed, shuffle=shuffle, group=options.group, window=options.window)
+        every = Batches(data, size, seed=options.seed, shuffle=shuffle, group=options.group, window=options.window)
+        batches = Rounds(every, *processes()) if shuffle and processes()[1] > 1 else every
         loader: DataLoader = DataLoader(
             data, batch_sampler=batches, collate_fn=_same, pin_memory=self.args.device.type == "cuda",  # type: ignore[arg-type]
             generator=torch.Generator(),  # torch's generator is for dropout, which an evaluation must not change
         )  # fmt: skip
-        return self.accelerator.prepare(loader)
+        if not shuffle or processes()[1] == 1:
+            return self.accelerator.prepare(loader)
+        place = {"device": self.accelerator.device, "put_on_device": True}
+        return prepare_data_loader(loader, **place, num_processes=1, process_index=0, rng_types=["generator"])
 
     def get_train_dataloader(self) -> DataLoader:
         return self._loader(self.train_dataset, self.args.per_device_train_batch_size, shuffle=True)
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], None]:
+        """The batches of the next update; notes what each one's loss is multiplied by."""
+        batches, _ = super().get_batch_samples(*args, **kwargs)
+        rank, count = processes()
+        self._updates += 1
+        if len(batches) * count == 1:
+            self._shares = [None]
+            return batches, None
+        first = self.state.global_step % self.updates_per_epoch * self.args.gradient_accumulation_steps
+        head = cast("Head", self.accelerator.unwrap_model(self.model).get_submodule(self.objectives[0].module))
+        weights = torch.stack([head.weight(batch["labels"]) for batch in batches]).float()
+        for i in range(len(batches)):  # a batch that fills the last round counts as nothing
+            weights[i] *= (first + i) * count + rank < self.batches_per_epoch
+        total = weights.sum()
+        if count > 1:
+            torch.distributed.all_reduce(total)
+        shares = torch.where(total > 0, weights * count / total, 1 / len(batches))  # without labels, terms remain
+        self._shares = [*shares]
+        return batches, None
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         return self._loader(eval_dataset or self.eval_dataset, self.args.per_device_eval_batch_size, shuffle=False)
@@ -183,18 +220,21 @@ class _Trainer(Trainer):
         """The learner's loss and, in training, what the terms add to it."""
         loss, out = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
         if model.training:
-            learner = self.accelerator.unwrap_model(model)
+            learner, share = self.accelerator.unwrap_model(model), self._shares.pop(0)
             for term in self.terms:
                 value = term(learner, inputs, out, self.state.global_step, self.state.max_steps)
-                self._added[term.name].append(value.detach())
+                self._added[term.name].append(value.detach() if share is None else value.detach() * share)
                 loss = loss + value
+            loss = loss if share is None else loss * share
         return (loss, out) if return_outputs else loss
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Log the mean of each term since the last log beside the loss, which includes them."""
+        """Log the mean of each term over the updates since the last log beside the loss, which includes them."""
         if "loss" in logs:
-            logs |= {f"loss_{name}": float(torch.stack(v).mean()) for name, v in self._added.items() if v}
-            self._added = {name: [] for name in self._added}
+            for name, values in self._added.items():
+                added = self.accelerator.reduce(torch.stack(values).sum(), "mean")
+                logs[f"loss_{name}"] = float(added) / self._updates
+            self._added, self._updates = {name: [] for name in self._added}, 0
         super().log(logs, *args, **kwargs)
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:

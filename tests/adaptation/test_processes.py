@@ -1,0 +1,69 @@
+"""Two processes (gloo, on the CPU) train like one with twice the accumulation, and write the same run."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lessons import praise, weights
+
+from probekit.adaptation.train import train
+
+OPTIONS = {
+    "epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "device": "cpu", "dropout": 0.0, "encoder_dropout": 0.0,
+    "optimizer": "bert-adamw", "save_at": "epochs",
+}  # fmt: skip
+
+SCRIPT = """
+import sys
+sys.path[:0] = {paths!r}
+from lessons import praise
+from probekit.adaptation.train import train
+train(praise(17), {model!r}, {out!r}, test="test", **{options!r})
+"""
+PATHS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+
+def in_two_processes(model, out, options=OPTIONS, **environment):
+    """Run the training in two processes, as torchrun starts them."""
+    code = SCRIPT.format(paths=PATHS, model=str(model), out=str(out), options=options)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = os.environ | {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+        "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment,
+    }  # fmt: skip
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    said = [one.communicate(timeout=240)[1] for one in started]
+    assert [one.returncode for one in started] == [0, 0], "\n".join(said)
+
+
+def close_runs(one, two, atol=2e-6):
+    """Weights of both runs and of their checkpoints, and the metrics."""
+    for name in ("", "step-0", "step-3", "step-6"):
+        a, b = weights(one / name), weights(two / name)
+        assert a.keys() == b.keys()
+        for key, weight in a.items():
+            np.testing.assert_allclose(b[key], weight, atol=atol, rtol=1e-4, err_msg=f"{name} {key}")
+    cards = [json.loads((run / "probekit.json").read_text()) for run in (one, two)]
+    assert cards[1]["step"] == cards[0]["step"]
+    assert cards[1]["metrics"] == pytest.approx(cards[0]["metrics"], rel=1e-4)
+    assert cards[1]["test"] == pytest.approx(cards[0]["test"], rel=1e-4)
+
+
+def test_two_processes_are_one_with_twice_the_accumulation(tiny_bert, tmp_path):
+    """17 examples are 5 batches of 4, the last one short: in the last round, one process has no batch."""
+    one = train(praise(17), tiny_bert, tmp_path / "one", test="test", accumulation=2, **OPTIONS)
+    in_two_processes(tiny_bert, tmp_path / "two")
+    close_runs(one.path, tmp_path / "two")
