@@ -317,6 +317,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("glue-score", "GLUE score", SIGNED),
     Metric("glue-partial", "Mean of some GLUE tasks", SIGNED),
     Metric("mean-of-metrics", "Mean of the tasks' metrics", SIGNED),
+    Metric("failed-runs", "Failed runs", SHARE, "lower"),
     Metric("mix-weight", "Mix weight", SHARE, ""),
     Metric("mix-gamma", "Mix gamma", better=""),
     # information and codes

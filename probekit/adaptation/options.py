@@ -262,6 +262,16 @@ class TrainOptions(Hyperparameters):
     dev: str = option("dev", "Split to evaluate on after each epoch, or as --evaluate-every says.")
     test: str | None = option(None, "Split to evaluate on once, at the end.")
     limit: int | None = option(None, "Train on only N examples, drawn at random.", metavar="N")
+    fraction: float | None = option(
+        None,
+        "Train on only this share of the examples, drawn at random; smaller shares are parts of larger ones.",
+        metavar="SHARE",
+    )
+    seeds: int = option(
+        1,
+        "Train with this many seeds, from --seed on: a run for each in one folder, with mean and standard deviation of "
+        "the metrics, and the share of failed runs.",
+    )
     validation: float | None = option(
         None,
         "Share of train held out to choose the epoch instead of dev: stratified by class, groups stay whole (default: "
@@ -301,6 +311,10 @@ class TrainOptions(Hyperparameters):
     def __post_init__(self) -> None:
         Hyperparameters.__post_init__(self)
         _check(self.limit is None or self.limit >= 1, "limit", self.limit, "1 or more")
+        _check(self.seeds >= 1, "seeds", self.seeds, "1 or more")
+        _check(self.fraction is None or 0 < self.fraction <= 1, "fraction", self.fraction, "above 0, at most 1")
+        if self.fraction is not None and self.limit is not None:
+            raise UsageError("--fraction and --limit both say how many examples to train on; give one of them.")
         _check(self.data_seed >= 0, "data_seed", self.data_seed, "0 or more")
         _check(self.validation is None or 0 < self.validation < 1, "validation", self.validation, "between 0 and 1")
         if self.validation is not None and self.dev not in ("dev", "validation"):

@@ -25,6 +25,7 @@ from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publi
 from probekit.adaptation.runs.predictions import predict
 from probekit.adaptation.runs.rows import columns_of, training_rows
 from probekit.adaptation.runs.run import Run, open_run
+from probekit.adaptation.seeds import train_seeds
 from probekit.adaptation.targets import with_preset
 from probekit.adaptation.training.feature_extraction import (
     MODEL,
@@ -92,7 +93,8 @@ def train(
     Returns
     -------
     Run
-        The folder, the card, the metrics during training as rows, and the predictions for dev and test.
+        The folder, the card, the metrics during training as rows, and the predictions for dev and test. With several
+        ``seeds``, the kept metrics of each run with their means, and the runs as ``runs``.
 
     Raises
     ------
@@ -111,9 +113,19 @@ def train(
     >>> run.metrics["matthews"]  # doctest: +SKIP
     """
     how, recipe = options, Recipe.of("train", {"task": task, "model": model, "out": out, **_asdict(options)})
+    if how.seeds > 1:
+        name = how.run_name or Path(out).resolve().name
+
+        def one(seed: int, folder: Path) -> Run:
+            given = replace(how, seeds=1, seed=seed, run_name=f"{name}-seed-{seed}")
+            return train(task, model, folder, options=given, watcher=watcher, progress=progress)
+
+        return train_seeds(one, Path(out), how, recipe, progress)
     source = None if isinstance(task, Task) else _source(str(task), how.data_dir)
     task = task if isinstance(task, Task) else load_task(str(task), data_dir=how.data_dir)
     read = in_context(task, how.context)
+    if how.fraction is not None:
+        how = replace(how, fraction=None, limit=max(1, round(how.fraction * len(read.split(how.train)))))
     share = validation_share(task, how.dev, how.validation)
     if share is not None and how.validation is None:
         log.warning("%s has no dev split; a share of %g of train is held out to choose the epoch.", task.name, share)

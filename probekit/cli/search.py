@@ -74,15 +74,15 @@ def search(
 def _show(found: Search) -> None:
     """The best options and their metrics: mean and standard deviation over the seeds."""
     from probekit.adaptation.runs.constant import constants_of
+    from probekit.adaptation.runs.seeds import described
 
     pruned = int((found.trials["state"] == "pruned").sum())
     say(f"{len(found.trials)} trials, {pruned} of them pruned; the best on dev:")
     options = sorted(found.options.items())
     lines = [[name, f"{value:.3g}" if isinstance(value, float) else str(value)] for name, value in options]
     show_table(Grid([Column("option", align="left", key=True), Column("value", align="left")], lines))
-    for _, row in found.rows[found.rows["seed"].isna()].iterrows():
-        spread = "" if row["runs"] == 1 else f" ± {row['sd']:.4f} (standard deviation)"
-        say(f"{row['task']} {row['split']} {row['metric']}: {row['value']:.4f}{spread}, {row['runs']} seeds")
+    for sentence in described(found.rows):
+        say(f"{found.rows['task'].iloc[0]} {sentence}")
     for one in constants_of(found.rows).to_dict("records"):
         constant = f"{one['value']:.4f}, constant baseline ({one['estimator']})"
         say(f"{one['task']} {one['split']} {one['metric']}: {constant}")

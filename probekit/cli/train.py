@@ -39,6 +39,8 @@ def train(
 
         probekit train --task cola --model bert-base-uncased --save-at log-spaced --out runs/cola
 
+        probekit train --task rte --model bert-base-uncased --seeds 5 --out runs/rte
+
         probekit train --task wnut17 --model roberta-base --head crf --dtype bfloat16 --out runs/wnut
 
         probekit train --task sst2 --model bert-base-uncased --schedule slanted-triangular --unfreezing gradual --layer-factor 0.4 --epochs 15 --out runs/ulmfit
@@ -64,10 +66,18 @@ def train(
 
 
 def _show(run: Run) -> None:
-    """A run's path, options and metrics."""
+    """A run's path, options and metrics; of several seeds their means."""
+    from probekit.adaptation.runs.seeds import described
+
     card, kept = run.card, run.card["identity"]["keep"]
     say(run.path)
     say(f"{card['task']}, {card['model']}, {card['regime']} with the head {card['head']['head']}")
+    if run.runs:
+        for sentence in described(run.rows):
+            say(sentence)
+        _constant(run.rows)
+        say(f"{card['seconds']:.1f} s of training and evaluation")
+        return
     step = f"step {card['step']} of {card['total_steps']}, kept: {kept}"
     say(f"{card['splits'][1]}: {_numbers(run.metrics)} ({step})")
     if run.test is not None:

@@ -77,6 +77,8 @@ def read_card(folder: str | Path) -> dict[str, Any]:
     """The card of a run or of one of its checkpoints; raises ModelError if it is missing or damaged."""
     path = Path(folder) / CARD
     if not path.is_file():
+        if seeds := sorted(Path(folder).glob(f"seed-*/{CARD}")):
+            raise ModelError(f"{folder} holds the runs of several seeds; give one of them, such as {seeds[0].parent}.")
         raise ModelError(f"{folder} is not a run: it has no {CARD}, which probekit train writes.")
     try:
         card = read_json(path)

@@ -27,7 +27,11 @@ class Run(Result):
         Folder of the run.
     card : mapping
         The content of its ``probekit.json``.
+    runs : tuple of Run, default ()
+        For several seeds (``seeds=5``) the run of each; ``metrics`` and ``test`` are then means.
     """
+
+    runs: tuple[Run, ...] = ()
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -69,6 +73,8 @@ class Run(Result):
 
     @property
     def _step(self) -> str:
+        if self.runs:
+            return f"of {len(self.runs)} runs"
         total = self.card.get("total_steps")
         return f"step {self.card['step']:,}" + (f" of {total:,}" if total else "")
 

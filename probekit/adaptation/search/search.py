@@ -25,9 +25,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from probekit.adaptation.data.validation import VALIDATION, validation_share
 from probekit.adaptation.options import SearchOptions
-from probekit.adaptation.runs.constant import constants_of
 from probekit.adaptation.runs.folder import locked_run
 from probekit.adaptation.runs.run import Run
+from probekit.adaptation.runs.seeds import over_seeds
 from probekit.adaptation.search.space import Space, read_space
 from probekit.adaptation.search.trials import Work, best_trial, local_pool, open_study, quiet, run_best, run_trials
 from probekit.errors import UsageError
@@ -36,7 +36,7 @@ from probekit.metrics import metric
 from probekit.models.identity import identify
 from probekit.public import public
 from probekit.recipe import Read, current
-from probekit.rows import Result, check_out, make_rows, write_rows
+from probekit.rows import Result, check_out, write_rows
 from probekit.rows.card import make_card
 from probekit.runtime import Progress, no_progress
 from probekit.tasks import load_task
@@ -144,7 +144,7 @@ def search(
             write(place / "best.toml", _best_toml(asked, best, main.name), BEST_FILE)
             runs = run_best(work, best, pool)
         work.remove_trials()
-        rows = _rows(runs, task, asked)
+        rows = _rows(runs, task)
         reads = _reads(identity, asked)
         card = {} if recipe is None else make_card(recipe, reads, {}) | {"threads": torch.get_num_threads()}
         write_rows(rows, place / "rows.parquet", card)
@@ -189,21 +189,11 @@ def _labelled(task: Task, split: str) -> bool:
     return not bool((np.isnan(labels) if labels.dtype.kind == "f" else labels < 0).all())
 
 
-def _rows(runs: list[Run], task: Task, space: Space) -> pd.DataFrame:
-    """Metrics of the kept weights of each run, and their mean and standard deviation (n - 1) over the runs."""
+def _rows(runs: list[Run], task: Task) -> pd.DataFrame:
+    """Metrics of the kept weights of each run, their means and standard deviations, and the share of failed runs."""
     rows = pd.concat([run.rows for run in runs], ignore_index=True).assign(analysis="search")
-    kept = rows[
-        rows["kept"].astype(bool) & rows["split"].isin([space.dev, space.test]) & rows["metric"].isin(task.metrics)
-    ]
-    means = kept.groupby(["split", "metric"], sort=False, as_index=False).first()
-    values = kept.groupby(["split", "metric"], sort=False)["value"]
-    means = means.assign(
-        value=values.mean().to_numpy(), sd=values.std(ddof=1).to_numpy(), runs=len(runs), checkpoint="", seed=None,
-        step=None, epoch=None,
-    )  # fmt: skip
-    constant = constants_of(runs[0].rows).assign(analysis="search")
-    parts = [part.astype(object) for part in (kept, means, constant)]
-    return make_rows(pd.concat(parts, ignore_index=True))
+    found: pd.DataFrame = over_seeds(rows, task.metrics, analysis="search")
+    return found
 
 
 def _table(study: optuna.Study, space: Space) -> pd.DataFrame:

@@ -1,0 +1,105 @@
+"""Runs of one setting with several seeds: means, standard deviations, and the share of failed runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from probekit.adaptation.runs.constant import constants_of
+from probekit.metrics import metric
+from probekit.rows import make_rows
+
+__all__ = ["FAILED", "described", "has_failed", "over_seeds"]
+
+FAILED = "failed-runs"
+"""The metric of the share of failed runs."""
+
+
+def over_seeds(rows: pd.DataFrame, metrics: Sequence[str], *, analysis: str, diverged: Sequence[int] = ()) -> Any:
+    """The rows of several runs, with a row for the mean of each metric and one for the share of failed runs.
+
+    Parameters
+    ----------
+    rows : pd.DataFrame
+        Rows of the runs.
+    metrics : sequence of str
+        The task's metrics, the main one first.
+    analysis : str
+        The analysis of the rows of means and shares.
+    diverged : sequence of int, default ()
+        Seeds of runs that ended with a loss that was not finite; they have no rows.
+
+    Returns
+    -------
+    DataFrame
+        The kept metrics of each run; their means, without a seed, with the additional columns ``sd`` (standard
+        deviation over the runs, n - 1) and ``runs`` (their number); for each split ``failed-runs``; the constant
+        predictions. The interval of a mean is the mean of the runs' intervals: it covers the sampling of examples, not
+        the variation over seeds. That of ``failed-runs`` is exact (Clopper & Pearson 1934), over runs.
+    """
+    kept = rows[rows["kept"].eq(other=True) & rows["metric"].isin(metrics)]
+    constant = constants_of(rows).drop_duplicates(["split", "metric"])
+    made: list[dict[str, Any]] = []
+    for (_, name), part in kept.groupby(["split", "metric"], sort=False):
+        made.append(_mean(part, analysis))
+        if name == metrics[0]:
+            made.append(_failures(part, constant, len(diverged)) | {"analysis": analysis})
+    parts = [part.astype(object) for part in (kept, pd.DataFrame(made), constant)]
+    return make_rows(pd.concat(parts, ignore_index=True))
+
+
+def _mean(part: pd.DataFrame, analysis: str) -> dict[str, Any]:
+    numbers = {key: part[key].astype(float).mean(skipna=False) for key in ("value", "ci_low", "ci_high")}
+    spread = {"sd": part["value"].astype(float).std(ddof=1), "runs": len(part)}
+    return {**_shared(part), **numbers, **spread, "analysis": analysis}
+
+
+def _failures(part: pd.DataFrame, constant: pd.DataFrame, diverged: int) -> dict[str, Any]:
+    """The share of runs that failed, by their main metric on one split."""
+    from scipy.stats import binomtest
+
+    name = part["metric"].iloc[0]
+    same = constant[(constant["split"] == part["split"].iloc[0]) & (constant["metric"] == name)]["value"]
+    base = float(same.iloc[0]) if len(same) else np.nan
+    failed, runs = diverged + sum(has_failed(name, float(v), base) for v in part["value"]), diverged + len(part)
+    ends = binomtest(failed, runs).proportion_ci(method="exact")
+    numbers = {"metric": FAILED, "value": failed / runs, "ci_low": ends.low, "ci_high": ends.high}
+    return {**_shared(part), **numbers, "runs": runs, "headline": False}
+
+
+def _shared(part: pd.DataFrame) -> dict[Any, Any]:
+    return part.iloc[0].to_dict() | {"checkpoint": "", "seed": None, "step": None, "epoch": None}
+
+
+def has_failed(name: str, value: float, constant: float) -> bool:
+    """Whether a run failed: its main metric is not better than that of the constant prediction, or not a number.
+
+    This is the definition of Mosbach, Andriushchenko & Klakow (2021, section 4), who compare the accuracy on dev with
+    that of the majority class. Without a value of the constant prediction, only a metric that is not a number fails.
+
+    Examples
+    --------
+    >>> has_failed("accuracy", 0.68, 0.68), has_failed("accuracy", 0.69, 0.68), has_failed("matthews", 0.0, 0.0)
+    (True, False, True)
+    """
+    if not np.isfinite(value):
+        return True
+    sign = metric(name).sign
+    return bool(np.isfinite(constant) and sign * value <= sign * constant)
+
+
+def described(rows: pd.DataFrame) -> Iterator[str]:
+    """A sentence for each split: mean and standard deviation of the metrics, and the failed runs."""
+    means = rows[rows["seed"].isna() & rows["runs"].notna()]
+    for split, part in means.groupby("split", sort=False):
+        values = part[part["metric"] != FAILED]
+        said = ", ".join(f"{r['metric']} {r['value']:.4f} (sd {r['sd']:.4f})" for r in values.to_dict("records"))
+        (share,) = part[part["metric"] == FAILED].to_dict("records")
+        runs = int(share["runs"])
+        yield (
+            f"{split}: {said} over {runs} seeds; {round(share['value'] * runs)} of {runs} runs failed "
+            f"(95 % interval of the rate [{share['ci_low']:.2f}, {share['ci_high']:.2f}])"
+        )
