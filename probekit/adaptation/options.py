@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probekit.adaptation.signals.options import SignalOptions
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.runtime import Dtype
@@ -153,7 +154,7 @@ class HeadOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hyperparameters(HeadOptions):
+class Hyperparameters(HeadOptions, SignalOptions):
     """The hyperparameters of a training, which a search may vary.
 
     If ``epochs``, ``learning_rate`` or ``weight_decay`` is None, it is replaced by the default of the regime and the
@@ -211,6 +212,7 @@ class Hyperparameters(HeadOptions):
 
     def __post_init__(self) -> None:
         HeadOptions.__post_init__(self)
+        SignalOptions.__post_init__(self)
         kinds = {
             "regime": Regime, "optimizer": Optimizer, "schedule": Schedule, "unfreezing": Unfreezing, "dtype": Dtype,
             "keep": Keep,

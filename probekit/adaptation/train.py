@@ -26,6 +26,7 @@ from probekit.adaptation.runs.predictions import predict
 from probekit.adaptation.runs.rows import columns_of, training_rows
 from probekit.adaptation.runs.run import Run, open_run
 from probekit.adaptation.seeds import train_seeds
+from probekit.adaptation.signals.signals import check_signals, sources_of, with_signals
 from probekit.adaptation.targets import with_preset
 from probekit.adaptation.training.feature_extraction import (
     MODEL,
@@ -136,14 +137,19 @@ def train(
     for part in (first, second, third):
         if part is not None and not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; give a split with some.")
+    check_signals(how, read, first)
+
+    def added(training: Training) -> Training:
+        return with_signals(training, read, first, progress=progress)
+
     if how.regime is Regime.FINE_TUNE:
         identity = {
             "task": task.name, "data": [part.digest() for part in (first, second)], "max_length": how.max_length,
-            "model": identity_of(model, how),
+            "model": identity_of(model, how), **sources_of(how),
         }  # fmt: skip
 
         def prepare(how: TrainOptions) -> Training:
-            return prepare_fine_tuning(model, task, first, second, how, test=third)
+            return added(prepare_fine_tuning(model, task, first, second, how, test=third))
 
         return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)
     with ExitStack() as stack:
@@ -155,7 +161,9 @@ def train(
             raise CacheMismatch(
                 f"{opened[0].path} must hold the {len(drawn)} examples of which a part is held out; it holds others."
             )
-        return _run_on_caches(opened, Path(out), how, recipe, held, source=source, watcher=watcher, progress=progress)
+        return _run_on_caches(
+            opened, Path(out), how, recipe, held, added, source=source, watcher=watcher, progress=progress
+        )
 
 
 def train_on_caches(
@@ -186,9 +194,14 @@ def train_on_caches(
         check_apart(opened[0], opened[1])
         splits = dict(zip(("train", "dev", "test"), (cache.spec["split"] for cache in opened), strict=False))
         how = TrainOptions(**{"regime": Regime.FEATURE_EXTRACTION, **options, **splits})
+        if how.has_signals():
+            raise UsageError("caches hold no text, which other models could read; use train(task, model) instead.")
         spec = TaskSpec.of_cache(opened[0].spec)
         how = with_preset(how, spec.name, len(opened[0].ids), paired=spec.paired)
-        return _run_on_caches(opened, Path(out), how, None, None, source=source, watcher=watcher, progress=progress)
+        return _run_on_caches(
+            opened, Path(out), how, None, None, lambda training: training, source=source, watcher=watcher,
+            progress=progress,
+        )  # fmt: skip
 
 
 def _caches(task: Task, model: str | Path, options: TrainOptions, progress: Progress) -> Iterator[ActivationCache]:
@@ -222,7 +235,7 @@ def _given(task: Task, model: str | Path, options: TrainOptions) -> Iterator[Act
 
 def _run_on_caches(
     caches: Sequence[ActivationCache], out: Path, options: TrainOptions, recipe: Recipe | None,
-    held: np.ndarray | None, **more: Any,
+    held: np.ndarray | None, added: Callable[[Training], Training], **more: Any,
 ) -> Run:  # fmt: skip
     """The run on the caches of train, dev (unless ``held`` marks a part of train that replaces it) and test."""
     train, *others = caches
@@ -234,10 +247,11 @@ def _run_on_caches(
         "model": {key: train.spec.get(key) for key in MODEL},
         "cache": {key: train.spec.get(key) for key in ("pairs", "tokens", "store")},
         "layers": None if options.layers is None else [str(layer) for layer in options.layers],
+        **sources_of(options),
     }
 
     def prepare(how: TrainOptions) -> Training:
-        return prepare_feature_extraction(train, dev, how, test=test, held=held)
+        return added(prepare_feature_extraction(train, dev, how, test=test, held=held))
 
     return _run(prepare, out, options, identity, recipe, **more)
 

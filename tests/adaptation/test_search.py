@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from probekit.adaptation.search import trials as module
 from probekit.adaptation.search.option_help import OPTIONS, example_line
 from probekit.adaptation.search.search import search
 from probekit.adaptation.search.space import read_space, shipped_spaces
+from probekit.adaptation.signals.options import SignalOptions
 from probekit.cli import main
 from probekit.errors import CacheBusy, DataError, NonFiniteError, UsageError
 from probekit.rows import make_rows, read_rows
@@ -499,7 +501,7 @@ def test_what_is_wrong_with_a_file(write, keys, space, message):
     assert "\n" not in str(caught.value)
 
 
-OF_RUNS = {"regime", "seed", "save_at", "sequential_head", "sequential_body"}
+OF_RUNS = {"regime", "seed", "save_at", "sequential_head", "sequential_body"} | {f.name for f in fields(SignalOptions)}
 """Not searched, or read only together with another option."""
 
 

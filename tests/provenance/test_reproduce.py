@@ -246,7 +246,7 @@ READ = {
     },
     "train": {
         "task", "model", "data_dir", "train", "dev", "test", "head", "pooling", "pairs", "layers", "save_at",
-        "model_name", "run_name", "variant", "revision", "device", "cache",
+        "model_name", "run_name", "variant", "revision", "device", "cache", "teacher",
     },
     "pretrain": {"text", "dev", "config", "tokenizer", "save_at", "device", "run_name"},
     "pretrain_encoder": {"model", "on", "sampling", "scaling", "data_dir", "device", "run_name", "attention"},

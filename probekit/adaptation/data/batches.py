@@ -12,7 +12,7 @@ from torch.utils.data import Sampler
 
 from probekit.adaptation.heads.head import IGNORED
 
-__all__ = ["Batched", "Batches", "Data", "Rounds", "label_tensor", "padded", "word_tensors"]
+__all__ = ["Batched", "Batches", "Data", "Numbered", "Rounds", "label_tensor", "padded", "word_tensors"]
 
 MEGABATCH = 50  # batches that are sorted by length together; as transformers' LengthGroupedSampler does
 
@@ -67,6 +67,29 @@ class Data(Batched, Protocol):
 
     @property
     def groups(self) -> np.ndarray | None: ...
+
+
+class Numbered:
+    """Data whose batches also tell which examples they hold: ``first["example"]``, int64 (b,).
+
+    Attributes
+    ----------
+    data : Batched
+        The data, whose attributes this has, too.
+    """
+
+    def __init__(self, data: Batched) -> None:
+        self.data = data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.data, name)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
+        batch = self.data.__getitems__(rows)
+        return {**batch, "first": {**batch["first"], "example": torch.tensor(rows)}}
 
 
 class Batches(Sampler[list[int]]):

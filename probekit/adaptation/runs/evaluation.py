@@ -30,7 +30,7 @@ from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks.context import Context, in_context
 from probekit.tasks.task import Task
 
-__all__ = ["load_learner", "predict_run", "restore"]
+__all__ = ["load_learner", "predict_run", "readable", "restore"]
 
 
 def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
@@ -109,29 +109,48 @@ def predict_run(
         _check_labels(folder, learned, TaskSpec.of_task(data, split))
     with ExitStack() as stack:
         source: Data
-        if card["regime"] == Regime.FINE_TUNE:
-            if not isinstance(data, Task):
-                raise UsageError(f"{folder} is a fine-tuned model, which reads text; give a task instead of a cache.")
-            data = in_context(data, card["encoder"].get("context", Context.NONE))
+        if isinstance(data, Task):
+            if card["regime"] == Regime.FINE_TUNE:
+                data = in_context(data, card["encoder"].get("context", Context.NONE))
+            source = readable(
+                stack, folder, learner, card, data, split, model=model, caches=caches, device=device, progress=progress
+            )
             target = TaskSpec.of_task(data, split)
-            reader = text_reader(Path(folder), learner.encoder.config, card["encoder"]["max_length"])  # type: ignore[union-attr]
-            source = TextData(data, data.split(split), reader, apart=card["head"]["pairs_apart"])
+        elif card["regime"] == Regime.FINE_TUNE:
+            raise UsageError(f"{folder} is a fine-tuned model, which reads text; give a task instead of a cache.")
         else:
-            if isinstance(data, Task):
-                data = stack.enter_context(
-                    _cached(folder, card, data, split, model=model, caches=caches, device=device, progress=progress)
-                )
-            elif not isinstance(data, ActivationCache):
-                data = stack.enter_context(ActivationCache(data))
-            _check_cache(folder, card, data)
-            target, split = TaskSpec.of_cache(data.spec), data.spec["split"]
-            source = data_of(data, HeadSpec.of_card(card), card["layers"])
+            cache = data if isinstance(data, ActivationCache) else stack.enter_context(ActivationCache(data))
+            source = _of_cache(folder, card, cache)
+            target, split = TaskSpec.of_cache(cache.spec), cache.spec["split"]
         _check_labels(folder, learned, target)
         check_labelled(learned, split, source)
         classes = merged_classes(learned.label_names, target.label_names)
         task = learned if classes is not None else replace(learned, metrics=target.metrics)
         found = predict(learner, source, task, batch_size=batch_size, device=device)
         return found if classes is None else found.merged(target, classes)
+
+
+def readable(
+    stack: ExitStack, folder: str | Path, learner: Learner, card: Mapping[str, Any], task: Task, split: str, *,
+    model: str | Path | None = None, caches: str | Path | None = None, device: str, progress: Progress = no_progress,
+) -> Data:  # fmt: skip
+    """The examples of a split as the learner of a run reads them; it reads labelled words with the context they have.
+
+    Parameters
+    ----------
+    stack : ExitStack
+        Closes the cache that a head on frozen layers reads.
+    """
+    if card["regime"] == Regime.FINE_TUNE:
+        reader = text_reader(Path(folder), learner.encoder.config, card["encoder"]["max_length"])  # type: ignore[union-attr]
+        return TextData(task, task.split(split), reader, apart=card["head"]["pairs_apart"])
+    made = _cached(folder, card, task, split, model=model, caches=caches, device=device, progress=progress)
+    return _of_cache(folder, card, stack.enter_context(made))
+
+
+def _of_cache(folder: str | Path, card: Mapping[str, Any], cache: ActivationCache) -> Data:
+    _check_cache(folder, card, cache)
+    return data_of(cache, HeadSpec.of_card(card), card["layers"])
 
 
 def _check_labels(folder: str | Path, learned: TaskSpec, target: TaskSpec) -> None:

@@ -54,7 +54,8 @@ class Term(Protocol):
         learner : Learner
             The trained model, without the wrapper of several processes.
         batch : Mapping[str, Any]
-            The batch that the learner has read.
+            The batch that the learner has read; ``first["example"]``, int64 (b,), are the numbers of its examples in
+            the training data.
         out : Mapping[str, Tensor]
             What it returned: ``loss`` and ``logits``.
         step, total : int

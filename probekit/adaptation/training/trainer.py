@@ -21,7 +21,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import EvalLoopOutput
 
-from probekit.adaptation.data.batches import Batches, Data, Rounds
+from probekit.adaptation.data.batches import Batches, Data, Numbered, Rounds
 from probekit.adaptation.heads.head import Head
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions, Unfreezing
 from probekit.adaptation.runs.digests import seal, whole_checkpoints
@@ -99,7 +99,8 @@ def fit(
     _use_one_gpu(arguments, options.device)
     trainer = _Trainer(
         model=learner, args=arguments, training=training, batches_per_epoch=batches, updates_per_epoch=steps_per_epoch,
-        train_dataset=objective.train, eval_dataset=objective.dev, optimizers=(optimizer, scheduler),
+        train_dataset=Numbered(objective.train) if training.terms else objective.train,
+        eval_dataset=objective.dev, optimizers=(optimizer, scheduler),
         compute_metrics=_scoring(objective, learner),
         callbacks=[checkpoints, *([thaw] if thaw else []), *_reporters(options.report_to)],
     )  # fmt: skip

@@ -1,0 +1,1 @@
+"""More signal for a training: teachers, language modelling, unlabelled text."""
