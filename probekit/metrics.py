@@ -320,6 +320,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("failed-runs", "Failed runs", SHARE, "lower"),
     Metric("mix-weight", "Mix weight", SHARE, ""),
     Metric("mix-gamma", "Mix gamma", better=""),
+    Metric("added-loss", "Term added to the loss", better=""),
     # information and codes
     Metric("mutual-information", "Mutual information", ABOVE_0, unit="bits"),
     Metric("v-information", "V-information", unit="bits"),

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probekit.adaptation.optimisation.options import OptimisationOptions
 from probekit.adaptation.signals.options import SignalOptions
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
@@ -154,7 +155,7 @@ class HeadOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hyperparameters(HeadOptions, SignalOptions):
+class Hyperparameters(HeadOptions, OptimisationOptions, SignalOptions):
     """The hyperparameters of a training, which a search may vary.
 
     If ``epochs``, ``learning_rate`` or ``weight_decay`` is None, it is replaced by the default of the regime and the
@@ -248,6 +249,7 @@ class Hyperparameters(HeadOptions, SignalOptions):
         if dropout is not None and self.regime is not Regime.FINE_TUNE:
             raise UsageError("encoder_dropout is for fine-tuning; cached layers are computed without dropout.")
         _check(0 < self.layer_factor <= 1, "layer_factor", self.layer_factor, "above 0, at most 1")
+        OptimisationOptions.__post_init__(self)
 
     def numbers(self) -> dict[str, Any]:
         """The hyperparameters by name, without the preset, and the data, model and paths of :class:`TrainOptions`."""
@@ -260,6 +262,9 @@ class TrainOptions(Hyperparameters):
     """All options of ``probekit train`` except the task, the model and the run folder."""
 
     data_dir: Path | None = option(None, "Folder with the task's files (default: the hub).")
+    fisher_data_dir: Path | None = option(
+        None, "EWC: folder with the files of the old task (default: --data-dir).", metavar="FOLDER"
+    )
     train: str = option("train", "Split to train on.")
     dev: str = option("dev", "Split to evaluate on after each epoch, or as --evaluate-every says.")
     test: str | None = option(None, "Split to evaluate on once, at the end.")
@@ -312,6 +317,8 @@ class TrainOptions(Hyperparameters):
 
     def __post_init__(self) -> None:
         Hyperparameters.__post_init__(self)
+        if self.fisher_data_dir is not None and self.fisher_task is None:
+            raise UsageError("fisher_data_dir is for EWC; add --penalty ewc and --fisher-task, or leave it out.")
         _check(self.limit is None or self.limit >= 1, "limit", self.limit, "1 or more")
         _check(self.seeds >= 1, "seeds", self.seeds, "1 or more")
         _check(self.fraction is None or 0 < self.fraction <= 1, "fraction", self.fraction, "above 0, at most 1")

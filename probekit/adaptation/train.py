@@ -18,6 +18,7 @@ from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.validation import VALIDATION, set_apart, validation_share
+from probekit.adaptation.optimisation.terms import with_penalty
 from probekit.adaptation.options import Regime, TrainOptions, check_names
 from probekit.adaptation.runs.constant import constant_answer, warn_of_constant
 from probekit.adaptation.runs.evaluation import restore
@@ -148,8 +149,12 @@ def train(
             "model": identity_of(model, how), **sources_of(how),
         }  # fmt: skip
 
+        old = _old_task(how)
+        if old is not None:
+            identity["fisher_data"] = old.split(how.fisher_split).digest()
+
         def prepare(how: TrainOptions) -> Training:
-            return added(prepare_fine_tuning(model, task, first, second, how, test=third))
+            return added(with_penalty(prepare_fine_tuning(model, task, first, second, how, test=third), old, progress))
 
         return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)
     with ExitStack() as stack:
@@ -202,6 +207,13 @@ def train_on_caches(
             opened, Path(out), how, None, None, lambda training: training, source=source, watcher=watcher,
             progress=progress,
         )  # fmt: skip
+
+
+def _old_task(options: TrainOptions) -> Task | None:
+    """The task of EWC's Fisher information."""
+    if options.fisher_task is None:
+        return None
+    return load_task(options.fisher_task, data_dir=options.fisher_data_dir or options.data_dir)
 
 
 def _caches(task: Task, model: str | Path, options: TrainOptions, progress: Progress) -> Iterator[ActivationCache]:

@@ -37,7 +37,7 @@ SHOWN_OF_RUNS = (
     "seed",
 )
 GUIDED = ("task", "model", "prefer", "confidence", "value", "ci_low", "ci_high", "p_adjusted", "why", "caveat")
-NOT_OF_INTEREST = ("mix-weight", "mix-gamma", "log-loss", "mean-squared-error")
+NOT_OF_INTEREST = ("mix-weight", "mix-gamma", "added-loss", "log-loss", "mean-squared-error")
 
 
 def summaries(

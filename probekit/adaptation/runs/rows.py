@@ -36,7 +36,8 @@ def training_rows(
     """Rows of a training, from :func:`probekit.rows.make_rows`.
 
     Each evaluation gives the metrics and, if layers are mixed, ``mix-weight`` by layer and ``mix-gamma``. The loss on
-    train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the previous entry, without added terms.
+    train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the previous entry, without added terms;
+    each of these has rows ``added-loss`` with its name in the column ``term``.
 
     Additional columns: ``examples`` is the number of training examples; ``epoch`` counts the passes over train;
     ``kept`` marks the kept weights, whose metrics have intervals; ``unread_words`` is the number of words without a
@@ -75,6 +76,9 @@ def _of_log(training: Training, history: History, dev: Evaluation) -> Iterator[d
         if "loss" in entry:
             added = sum(entry[f"loss_{term.name}"] for term in training.terms)
             yield _row(training, "train", entry, loss, entry["loss"] - added)
+            for term in training.terms:
+                value = entry[f"loss_{term.name}"]
+                yield _row(training, "train", entry, "added-loss", value) | {"term": term.name}
     for entry in evaluations.values():
         for name in objective.task.metrics:
             ends = dev.interval(name) if entry["step"] == history.step else {}

@@ -1,0 +1,85 @@
+"""Options of penalties on the weights. Importing this module is cheap.
+
+Its annotations are types, not strings: the command line reads them in a class of another module that inherits them.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from probekit.errors import UsageError
+from probekit.recipe import check_least, option
+
+__all__ = ["FisherLabels", "OptimisationOptions", "Penalty"]
+
+
+class Penalty(StrEnum):
+    """A penalty on the distance of the encoder's weights from those that training starts with."""
+
+    L2_SP = "l2-sp"  # the squared distance (Li, Grandvalet & Davoine 2018)
+    EWC = "ewc"  # the same, each weight by its Fisher information on an old task (Kirkpatrick et al. 2017)
+
+
+class FisherLabels(StrEnum):
+    """The labels with which the Fisher information is computed."""
+
+    GOLD = "gold"
+    PREDICTED = "predicted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimisationOptions:
+    """Penalties on the weights of a fine-tuned encoder."""
+
+    penalty: Penalty | None = option(
+        None,
+        "Fine-tuning: penalty on the distance of the encoder's weights from those it starts with: l2-sp, or ewc "
+        "(weighted by the Fisher information on --fisher-task).",
+    )
+    penalty_strength: float | None = option(
+        None, "Penalty: factor of half the squared distance; 0 for none.", metavar="NUMBER"
+    )
+    head_penalty: float = option(
+        0.0, "Penalty: factor of half the squared norm of the head's weights, the beta of L2-SP."
+    )
+    fisher_task: str | None = option(
+        None, "EWC: the old task, that --model was fine-tuned on: its name, or a TOML file.", metavar="TASK"
+    )
+    fisher_split: str = option("train", "EWC: split of the old task.", metavar="SPLIT")
+    fisher_examples: int = option(1000, "EWC: examples of the old task, drawn at random.", metavar="N")
+    fisher_labels: FisherLabels = option(
+        FisherLabels.GOLD, "EWC: labels of the old examples: gold, or predicted (the model's own)."
+    )
+
+    def __post_init__(self) -> None:
+        for name, kind in (("penalty", Penalty), ("fisher_labels", FisherLabels)):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _choice(kind, value, name))
+        check_least(self, penalty_strength=0, head_penalty=0, fisher_examples=1)
+        if self.penalty is not None and getattr(self, "regime", "fine-tune") != "fine-tune":
+            raise UsageError("a penalty on the encoder's weights is for fine-tuning; a frozen encoder does not move.")
+        if self.penalty is None:
+            _unused(self, "a penalty; add --penalty l2-sp or ewc", "penalty_strength", "head_penalty")
+        elif self.penalty_strength is None:
+            raise UsageError(f"the penalty {self.penalty} needs its factor: add --penalty-strength, such as 0.01.")
+        if self.penalty is not Penalty.EWC:
+            names = ("fisher_task", "fisher_split", "fisher_examples", "fisher_labels")
+            _unused(self, "EWC; add --penalty ewc", *names)
+        elif self.fisher_task is None:
+            raise UsageError(
+                "EWC needs old data: give --fisher-task, the task that the model was fine-tuned on before. Without old "
+                "data, use --penalty l2-sp."
+            )
+
+
+def _choice(kind: type[StrEnum], value: str, name: str) -> StrEnum:
+    try:
+        return kind(value)
+    except ValueError:
+        raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(kind)}.") from None
+
+
+def _unused(options: OptimisationOptions, what: str, *names: str) -> None:
+    """Raise UsageError for the first of these options that differs from its default."""
+    for name in names:
+        if getattr(options, name) != OptimisationOptions.__dataclass_fields__[name].default:
+            raise UsageError(f"{name} is for {what}, or leave it out.")
