@@ -398,6 +398,11 @@ class SearchOptions:
         "Settings to try (default: the file's number, or 20). The best is chosen on dev, where its score is therefore "
         "biased upwards: see --test.",
     )
+    sampler: str | None = option(
+        None,
+        "How settings are drawn: tpe (from the results so far) or random (independently, as expected performance "
+        "assumes); default: the file's, or tpe.",
+    )
     seeds: int | None = option(
         None, "Seeds with which the best setting is trained again (default: the file's number, or 5)."
     )

@@ -66,7 +66,7 @@ def train_seeds(
             raise NonFiniteError(f"no run of {len(seeds)} has a finite loss. {diverged[options.seed]}")
         card = dict(runs[0].card)
         rows = pd.concat([run.rows for run in runs], ignore_index=True)
-        rows = over_seeds(rows, card["target"]["metrics"], analysis="train", diverged=tuple(diverged))
+        rows = over_seeds(rows, card["target"]["metrics"], analysis="seeds", diverged=tuple(diverged))
         seconds = {"train": sum(run.card["seconds"] for run in runs)}
         if not processes()[0]:
             write_rows(rows, out / ROWS, make_card(recipe, runs[0].reads, seconds) | {"threads": card["threads"]})

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.adaptation.options import Regime
+from probekit.adaptation.search.expected import EXPECTED
 from probekit.errors import UsageError
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["by_seeds", "differences", "regime_study", "run_numbers"]
+__all__ = ["by_seeds", "differences", "expected_performance", "regime_study", "run_numbers"]
 
 SETTING = ("model", "task", "trained_on", "variant", "regime", "head", "metric")
 """Runs that agree in these columns differ only in their seed."""
@@ -59,6 +60,14 @@ def regime_study(rows: pd.DataFrame) -> pd.DataFrame:
         raise UsageError("the rows contain no training runs; give those of probekit train or probekit evaluate.")
     home = runs[runs["trained_on"] == runs["task"]]
     return make_rows(pd.DataFrame([*by_seeds(home), *differences(rows, home)]))
+
+
+def expected_performance(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of searches with the expected dev metric of the best of n trials; UsageError if there are none."""
+    found = rows[rows["analysis"] == EXPECTED]
+    if found.empty:
+        raise UsageError("the rows contain no searches; give SEARCH/rows.parquet, which probekit search writes.")
+    return found
 
 
 def by_seeds(runs: pd.DataFrame) -> Iterator[dict[Any, Any]]:

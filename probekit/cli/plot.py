@@ -177,6 +177,28 @@ def learning() -> None:
 
 
 @figure
+def expected() -> None:
+    """Plot the expected dev metric of the best of n trials of a search (Dodge et al. 2019): one panel per task.
+
+    Bands are one standard deviation of the best of n trials. The expectation holds for settings that are drawn
+    independently: probekit search --sampler random.
+
+    Examples:
+
+        probekit search mine.toml --sampler random --trials 30 --out searches/mine
+
+        probekit plot expected searches/*/rows.parquet --out expected.pdf
+
+    Parameters
+    ----------
+    first
+        Rows of searches (.parquet, .csv).
+    rows
+        Further rows.
+    """
+
+
+@figure
 def score_correlations() -> None:
     """Plot how well scores of encoders foretell their results: a cell for each score and target task, and the mean.
 

@@ -75,6 +75,7 @@ def _show(found: Search) -> None:
     """The best options and their metrics: mean and standard deviation over the seeds."""
     from probekit.adaptation.runs.constant import constants_of
     from probekit.adaptation.runs.seeds import described
+    from probekit.adaptation.search.expected import expected_sentence
 
     pruned = int((found.trials["state"] == "pruned").sum())
     say(f"{len(found.trials)} trials, {pruned} of them pruned; the best on dev:")
@@ -83,6 +84,7 @@ def _show(found: Search) -> None:
     show_table(Grid([Column("option", align="left", key=True), Column("value", align="left")], lines))
     for sentence in described(found.rows):
         say(f"{found.rows['task'].iloc[0]} {sentence}")
+    say(expected_sentence(found.rows))
     for one in constants_of(found.rows).to_dict("records"):
         constant = f"{one['value']:.4f}, constant baseline ({one['estimator']})"
         say(f"{one['task']} {one['split']} {one['metric']}: {constant}")

@@ -45,6 +45,8 @@ def table(
 
     diagnostic: results on a diagnostic set by category, from probekit evaluate RUN --task ax-b --by-domain.
 
+    expected: the expected dev metric of the best of n trials of a search (Dodge et al. 2019).
+
     Examples:
 
         probekit table regimes 'runs/*/rows.parquet' guidelines.parquet --published peters-2019/2
@@ -60,7 +62,7 @@ def table(
     Parameters
     ----------
     kind
-        regimes, domains, glue, task-correlations, score-correlations, mixtures or diagnostic.
+        regimes, domains, glue, task-correlations, score-correlations, mixtures, diagnostic or expected.
     first
         Rows (.parquet, .csv), or a quoted pattern that matches several files; also the rows of a table (--rows-out).
     rows

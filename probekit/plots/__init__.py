@@ -1,7 +1,7 @@
 """Plots: rows in, Axes out. Nothing is shown, and nothing is saved except with :func:`save`.
 
-``curve_rows``, ``difference_rows``, ``mix_rows``, ``trajectory_grids``, ``domain_values``, ``relation_rows``,
-``score_rows``, ``similarity_values`` and ``transfer_values`` return the drawn values as tables.
+``curve_rows``, ``difference_rows``, ``expected_values``, ``mix_rows``, ``trajectory_grids``, ``domain_values``,
+``relation_rows``, ``score_rows``, ``similarity_values`` and ``transfer_values`` return the drawn values as tables.
 """
 
 from probekit.plots.differences import difference_panels, difference_rows, layer_differences
@@ -13,6 +13,7 @@ from probekit.plots.domains import (
     domain_tree,
     domain_values,
 )
+from probekit.plots.expected import expected_panels, expected_values
 from probekit.plots.figure import plot
 from probekit.plots.gains import gain_panels, gain_rows
 from probekit.plots.layer_map import layer_map, map_panels, map_points
@@ -46,6 +47,8 @@ __all__ = [
     "domain_terms",
     "domain_tree",
     "domain_values",
+    "expected_panels",
+    "expected_values",
     "gain_panels",
     "gain_rows",
     "geometry_panels",

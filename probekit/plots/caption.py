@@ -11,6 +11,7 @@ from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import RANDOM, CurveStyles, of_analyses, plot_rows
 from probekit.plots.domains import SIZES, TERMS
+from probekit.plots.expected import expected_values
 from probekit.plots.gains import gain_rows
 from probekit.plots.layers import INFORMATION, LAYERED, as_curves, curve_rows, kept, of_metric
 from probekit.plots.learning import MEAN, learning_rows, over_seeds
@@ -215,6 +216,18 @@ def _mix(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]
     yield "Dotted line: equal weights."
 
 
+def _expected(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
+    values = expected_values(rows)
+    yield f"{_metrics(values)}."
+    yield from _by_task(values, look)
+    yield (
+        "Expectation with replacement (Dodge et al. 2019); bands: one standard deviation of the best of n trials. The "
+        "best trial is chosen on the same dev examples."
+    )
+    if drawn := sorted({*values["drawn"]} - {"random"}):
+        yield f"Settings drawn by {listed(drawn)}, which are not independent as the estimate assumes."
+
+
 def _learning(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     points = learning_rows(rows, over=options.over)
     yield f"{_metrics(points[points['task'] != MEAN])}."
@@ -369,6 +382,7 @@ DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] =
     "trajectory": _trajectory,
     "mix": _mix,
     "learning": _learning,
+    "expected": _expected,
     "score-correlations": _scores,
     "domains": _domains,
     "relation": _relation,

@@ -12,6 +12,7 @@ from probekit.errors import ProbekitError, UsageError, did_you_mean, naming
 from probekit.plots.caption import details, write_caption
 from probekit.plots.differences import difference_panels
 from probekit.plots.domains import domain_panels
+from probekit.plots.expected import expected_panels
 from probekit.plots.gains import gain_panels
 from probekit.plots.layers import layer_panels
 from probekit.plots.learning import learning_panels
@@ -43,6 +44,7 @@ HEADS = {
     "trajectory": "Results by layer and training step.",
     "mix": "Weight of each layer in the final scalar mix.",
     "learning": "Results against the number of training examples.",
+    "expected": "Expected dev metric of the best of n trials of a search.",
     "score-correlations": "Rank correlations of scores of encoders with their results on target tasks.",
     "domains": "Distances between domains.",
     "relation": "Metrics against the distance between domains, with their correlations.",
@@ -68,8 +70,8 @@ def plot(
     Parameters
     ----------
     kind : str
-        "layers", "differences", "trajectory", "mix", "learning", "score-correlations", "domains", "relation",
-        "transfer", "similarity", "dendrogram", "movement", "geometry" or "gains".
+        "layers", "differences", "trajectory", "mix", "learning", "expected", "score-correlations", "domains",
+        "relation", "transfer", "similarity", "dendrogram", "movement", "geometry" or "gains".
     *rows : DataFrame, Result or path
         Rows of analyses that the kind does not draw are ignored.
     out : path or tuple of path, optional
@@ -162,6 +164,7 @@ FIGURES: dict[str, Callable[[Any, PlotOptions, Look], Figure]] = {
     "trajectory": lambda rows, o, look: trajectory_panels(rows, metric=o.metric, **_panels(o, 3, look)),
     "mix": lambda rows, o, look: mix_panels(rows, **_panels(o, 4, look)),
     "learning": lambda rows, o, look: learning_panels(rows, over=o.over, **_panels(o, 4, look)),
+    "expected": lambda rows, o, look: expected_panels(rows, **_panels(o, 4, look)),
     "score-correlations": lambda rows, o, look: score_panels(rows, level=o.level, width=inches(o.width), look=look),
     "domains": lambda rows, o, look: domain_panels(rows, metric=o.metric, top=o.top, width=inches(o.width), look=look),
     "relation": _relation,

@@ -8,7 +8,9 @@ from probekit.rows.selection import MODELS, VARIANTS
 
 __all__ = ["Kind", "TableOptions"]
 
-Kind = Literal["regimes", "domains", "glue", "task-correlations", "score-correlations", "mixtures", "diagnostic"]
+Kind = Literal[
+    "regimes", "domains", "glue", "task-correlations", "score-correlations", "mixtures", "diagnostic", "expected"
+]
 """The kinds of table."""
 
 

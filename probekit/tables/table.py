@@ -19,6 +19,7 @@ from probekit.rows.card import make_card
 from probekit.rows.selection import select
 from probekit.tables.diagnostic import diagnostic_table
 from probekit.tables.domains import domain_table
+from probekit.tables.expected import expected_table
 from probekit.tables.glue import correlation_table, glue_table
 from probekit.tables.grid import SUFFIXES, WRITERS, Format, Grid, markdown
 from probekit.tables.mixtures import mixture_table
@@ -39,6 +40,7 @@ STUDIES = {
     "score-correlations": "probekit.analyses.score_correlations:score_correlations",
     "mixtures": "probekit.analyses.encoders:mixture_scores",
     "diagnostic": "probekit.analyses.encoders:diagnostic_scores",
+    "expected": "probekit.analyses.regimes:expected_performance",
 }
 """The function that computes the rows of each kind. This package only renders: functions are looked up when used."""
 TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
@@ -49,6 +51,7 @@ TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
     "score-correlations": score_table,
     "mixtures": mixture_table,
     "diagnostic": diagnostic_table,
+    "expected": expected_table,
 }
 """The function that renders the rows of each kind."""
 SHOWN = {
@@ -59,6 +62,7 @@ SHOWN = {
     "score-correlations": ["score-correlations"],
     "mixtures": ["mixtures"],
     "diagnostic": ["diagnostic"],
+    "expected": ["expected-performance"],
 }
 """The analyses of the rows that each kind shows, which ``rows_out`` writes."""
 BESIDE = {
@@ -69,6 +73,7 @@ BESIDE = {
     "score-correlations": (),
     "mixtures": ("bowman-2018/4", "bowman-2018/5"),
     "diagnostic": ("bowman-2018/6",),
+    "expected": (),
 }
 """The published numbers that each kind can show, by their beginning."""
 TABLE_FILE = FileKind("a table as probekit wrote it", is_sealed)
@@ -140,7 +145,8 @@ def table(
         encoder and their mean. "task-correlations": correlations between the tasks over these encoders.
         "score-correlations": rank correlations between these results and scores of the encoders, such as those of
         probes, LogME, mutual information or similarity. "mixtures": results of mixtures in pretraining, by sampling and
-        loss scaling. "diagnostic": results on a diagnostic set by category.
+        loss scaling. "diagnostic": results on a diagnostic set by category. "expected": the expected dev metric of the
+        best of n trials of a search.
     *rows : DataFrame, Result or path
         Rows of trainings, evaluations, guidelines and domains; or only the rows that ``rows_out`` saved.
     out : path, optional

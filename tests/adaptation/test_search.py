@@ -86,7 +86,12 @@ def test_from_the_space_to_the_rows(write, tmp_path, task, capsys):
     assert [len(values) for values in trials["by_epoch"]] == trials["epochs"].tolist()
     best = trials.loc[trials["value"].idxmax()]
     rows = read_rows(tmp_path / "out/rows.parquet")
-    said = rows[rows["estimator"] == ""]  # without the constant answer
+    said = rows[(rows["estimator"] == "") & (rows["analysis"] == "search")]  # without the constant answer
+    expected = rows[rows["analysis"] == "expected-performance"]
+    assert expected["trials"].tolist() == [1, 2, 3]
+    assert expected["value"].iloc[0] == pytest.approx(trials["value"].mean())  # the mean of one trial
+    assert expected["unbiased"].iloc[-1] == pytest.approx(trials["value"].max())
+    assert "expected best dev accuracy by the number of trials" in shown
     runs, means = said[said["seed"].notna()], said[said["seed"].isna() & (said["metric"] != "failed-runs")]
     dev = runs[(runs["split"] == "dev") & (runs["metric"] == "accuracy")].set_index("seed")["value"]
     assert dev[0] == best["value"]  # the search's seed is the first: the same training, the same number
@@ -100,9 +105,9 @@ def test_from_the_space_to_the_rows(write, tmp_path, task, capsys):
     assert not (tmp_path / "out/trials").exists()
 
     again = search(read_space(tmp_path / "out/best.toml"), out=tmp_path / "again", device="cpu")
-    pd.testing.assert_frame_equal(
-        again.rows[["split", "metric", "value", "seed"]], rows[["split", "metric", "value", "seed"]]
-    )
+    columns = ["split", "metric", "value", "seed"]
+    best_rows = [one[one["analysis"] == "search"][columns] for one in (again.rows, rows)]
+    pd.testing.assert_frame_equal(*best_rows)
 
 
 def test_all_lists_are_tried_once_each(write, tmp_path, monkeypatch):

@@ -251,7 +251,7 @@ READ = {
     },
     "pretrain": {"text", "dev", "config", "tokenizer", "save_at", "device", "run_name"},
     "pretrain_encoder": {"model", "on", "sampling", "scaling", "data_dir", "device", "run_name", "attention"},
-    "search": {"space", "task", "model", "data_dir", "test", "device"},
+    "search": {"space", "task", "model", "data_dir", "test", "device", "sampler"},
     "demo": set(),
     "guidelines": {"runs", "metric", "split"},
     "evaluate": {"run", "task", "split", "data_dir", "cache", "model", "device"},

@@ -54,7 +54,7 @@ def over_seeds(rows: pd.DataFrame, metrics: Sequence[str], *, analysis: str, div
 def _mean(part: pd.DataFrame, analysis: str) -> dict[str, Any]:
     numbers = {key: part[key].astype(float).mean(skipna=False) for key in ("value", "ci_low", "ci_high")}
     spread = {"sd": part["value"].astype(float).std(ddof=1), "runs": len(part)}
-    return {**_shared(part), **numbers, **spread, "analysis": analysis}
+    return {**_shared(part), **numbers, **spread, "analysis": analysis, "headline": False}
 
 
 def _failures(part: pd.DataFrame, constant: pd.DataFrame, diverged: int) -> dict[str, Any]:

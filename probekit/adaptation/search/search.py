@@ -28,6 +28,7 @@ from probekit.adaptation.options import SearchOptions
 from probekit.adaptation.runs.folder import locked_run
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.runs.seeds import over_seeds
+from probekit.adaptation.search.expected import expected_rows
 from probekit.adaptation.search.space import Space, read_space
 from probekit.adaptation.search.trials import Work, best_trial, local_pool, open_study, quiet, run_best, run_trials
 from probekit.errors import UsageError
@@ -36,7 +37,7 @@ from probekit.metrics import metric
 from probekit.models.identity import identify
 from probekit.public import public
 from probekit.recipe import Read, current
-from probekit.rows import Result, check_out, write_rows
+from probekit.rows import Result, check_out, make_rows, write_rows
 from probekit.rows.card import make_card
 from probekit.runtime import Progress, no_progress
 from probekit.tasks import load_task
@@ -61,6 +62,8 @@ class Search(Result):
     """A finished search, with rows for the dev and test metrics of the best setting with each seed, and their means.
 
     Rows of means have no seed, and the additional columns ``sd`` (standard deviation) and ``runs`` (number of runs).
+    Rows of the analysis "expected-performance" hold the expected dev metric of the best of n trials (Dodge et al.
+    2019), with n in ``trials``; ``unbiased`` is the estimate of Tang et al. (2020).
 
     Attributes
     ----------
@@ -91,9 +94,9 @@ def search(
     """Try settings, choose the best on dev, train it with several seeds, and evaluate each of these once on test.
 
     If all options are lists, with no more combinations than trials, each setting is tried once; otherwise Optuna's
-    tree-structured Parzen estimator draws them. The same call resumes an interrupted search, even within a trial, and
-    with one worker gives the same result as an uninterrupted search; a finished search returns immediately; a higher
-    number of ``trials`` adds trials.
+    tree-structured Parzen estimator draws them, or, with ``sampler="random"``, each independently. The same call
+    resumes an interrupted search, even within a trial, and with one worker gives the same result as an uninterrupted
+    search; a finished search returns immediately; a higher number of ``trials`` adds trials.
 
     Parameters
     ----------
@@ -144,7 +147,7 @@ def search(
             write(place / "best.toml", _best_toml(asked, best, main.name), BEST_FILE)
             runs = run_best(work, best, pool)
         work.remove_trials()
-        rows = _rows(runs, task)
+        rows = _rows(runs, task, table, asked)
         reads = _reads(identity, asked)
         card = {} if recipe is None else make_card(recipe, reads, {}) | {"threads": torch.get_num_threads()}
         write_rows(rows, place / "rows.parquet", card)
@@ -156,6 +159,7 @@ def _identity(space: Space, task: Task) -> dict[str, Any]:
     """The values that determine the results of the trials."""
     drawn = space.limit is not None or space.validation is not None
     apart = set() if drawn else {"data_seed"}
+    apart |= {"sampler"} if space.sampler == "tpe" else set()  # searches of before have none
     values = space.model_dump(mode="json", exclude={"trials", "seeds", "data_dir", "model", *apart})
     splits = [task.split(name) for name in _splits(space)]
     instead = 'give another split to evaluate the best setting on, or none (test = "").'
@@ -189,11 +193,14 @@ def _labelled(task: Task, split: str) -> bool:
     return not bool((np.isnan(labels) if labels.dtype.kind == "f" else labels < 0).all())
 
 
-def _rows(runs: list[Run], task: Task) -> pd.DataFrame:
-    """Metrics of the kept weights of each run, their means and standard deviations, and the share of failed runs."""
+def _rows(runs: list[Run], task: Task, trials: pd.DataFrame, space: Space) -> pd.DataFrame:
+    """Metrics of the kept weights of each run, their means, and the expected performance by the number of trials."""
     rows = pd.concat([run.rows for run in runs], ignore_index=True).assign(analysis="search")
-    found: pd.DataFrame = over_seeds(rows, task.metrics, analysis="search")
-    return found
+    found = over_seeds(rows, task.metrics, analysis="search")
+    of_dev = found[found["split"].eq(space.dev) & found["metric"].eq(task.metrics[0]) & found["seed"].isna()]
+    about = of_dev.iloc[0].drop(["runs", "p", "ci_low", "ci_high"]).to_dict()
+    expected = make_rows(expected_rows(trials, about, drawn=space.drawn))
+    return make_rows(pd.concat([found.astype(object), expected.astype(object)], ignore_index=True))
 
 
 def _table(study: optuna.Study, space: Space) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -63,6 +63,8 @@ class Space(BaseModel):
         How often the best is trained again.
     seed : int, default Field(default=0, ge=0)
         Seed of the search and of each trial; the first seed of the best setting.
+    sampler : str, default "tpe"
+        How settings are drawn: "tpe" (Optuna's tree-structured Parzen estimator) or "random" (independently).
     prune : bool, default True
         Stop a trial whose dev metric is below the median of the others after the same number of epochs.
     space : dict[str, Any]
@@ -86,8 +88,14 @@ class Space(BaseModel):
     trials: int = Field(default=20, ge=1)
     seeds: int = Field(default=5, ge=1)
     seed: int = Field(default=0, ge=0)
+    sampler: Literal["tpe", "random"] = "tpe"
     prune: bool = True
     space: dict[str, Any]
+
+    @property
+    def drawn(self) -> str:
+        """How the settings are drawn: "grid" if each combination is tried once, otherwise the sampler."""
+        return self.sampler if self.combinations() is None else "grid"
 
     @property
     def fixed(self) -> dict[str, Any]:

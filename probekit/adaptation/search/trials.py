@@ -101,7 +101,11 @@ def _options(study: optuna.Study, space: Space, number: int) -> dict[str, Any]:
     if combinations := space.combinations():
         return combinations[number]
     seed = int(np.random.SeedSequence([space.seed, number]).generate_state(1)[0])
-    sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # one per trial
+    sampler = (
+        optuna.samplers.RandomSampler(seed=seed)
+        if space.sampler == "random"
+        else optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+    )  # one per trial
     copy = optuna.create_study(
         direction=study.direction, sampler=sampler
     )  # in memory, because ``ask`` stores what it draws

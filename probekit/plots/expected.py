@@ -1,0 +1,97 @@
+"""Expected validation performance: the dev metric of the best of n trials of a search (Dodge et al. 2019)."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+from probekit.errors import UsageError
+from probekit.plots.curves import plot_rows
+from probekit.plots.look import Look
+from probekit.plots.palette import COLOURS, INK, MARKERS
+from probekit.plots.panels import dress, panels
+from probekit.plots.titles import metric_title
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["expected_panels", "expected_values"]
+
+SETTING = ("regime", "head", "variant", "drawn")
+
+
+def expected_values(rows: Any) -> pd.DataFrame:
+    """Return the values that :func:`expected_panels` draws, with the name of each curve in ``label``.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.search`.
+
+    Returns
+    -------
+    DataFrame
+        The expected dev metric of the best of n trials: n in ``trials``, standard deviation in ``sd``. A curve is a
+        model, with what else differs between the searches: regime, head, variant, or how settings were drawn.
+
+    Raises
+    ------
+    UsageError
+        If the rows contain none, or two searches cannot be told apart.
+    """
+    rows = plot_rows(rows)
+    rows = rows[rows["analysis"] == "expected-performance"]
+    if rows.empty:
+        raise UsageError("the rows contain no searches; give SEARCH/rows.parquet, which probekit search writes.")
+    label = rows["model"].astype(str)
+    for column in SETTING:
+        if rows.groupby("task")[column].nunique().max() > 1:
+            label = label + ", " + rows[column].astype(str)
+    found = rows.assign(label=label).sort_values(["task", "label", "trials"], kind="stable")
+    if (twice := found.duplicated(["task", "label", "trials"])).any():
+        raise UsageError(
+            f"two searches have the same name in the figure, {found[twice].iloc[0]['label']} on "
+            f"{found[twice].iloc[0]['task']}; give one of them, or set variant in one of the spaces."
+        )
+    return found
+
+
+def expected_panels(rows: Any, *, columns: int = 4, width: float | None = None, look: Look | None = None) -> Figure:
+    """Draw the expected dev metric of the best of n trials: a panel for each task, a curve for each search.
+
+    Bands are one standard deviation of the best of n, not an interval of the expectation; they end at the best trial.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As in :func:`expected_values`.
+    columns, width, look
+        As in :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    values = expected_values(rows)
+    figure, drawn = panels(values, columns, 2.4, width=width, look=look)
+    styles = dict(zip(values["label"].unique(), cycle(zip(COLOURS, MARKERS, strict=False)), strict=False))
+    for ax, part in drawn:
+        for label, (colour, marker) in styles.items():
+            curve = part[part["label"] == label]
+            if curve.empty:
+                continue
+            n, mean, sd = (curve[key].to_numpy(dtype=float) for key in ("trials", "value", "sd"))
+            best = curve["unbiased"].to_numpy(dtype=float)[-1]  # the best of all trials
+            up, down = mean + sd, mean - sd
+            up, down = (up.clip(max=best), down) if best >= mean[0] else (up, down.clip(min=best))
+            ax.fill_between(n, down, up, color=colour, alpha=0.15, linewidth=0)
+            every = max(1, len(n) // 10)
+            ax.plot(n, mean, color=colour, marker=marker, markersize=4, markevery=every, label=label)
+        dress(ax, part, ylabel=f"Expected {metric_title(str(part['metric'].iloc[0]))}", look=look)
+        ax.set_xlabel("Trials", fontsize=9, color=INK)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
