@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.adaptation.optimisation.options import OptimisationOptions
-from probekit.adaptation.signals.options import SignalOptions
+from probekit.adaptation.signals.options import Consistency, SignalOptions
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.runtime import Dtype
@@ -20,6 +20,7 @@ __all__ = [
     "LOWEST_RATE",
     "PLAIN",
     "REGIME_DEFAULTS",
+    "Consistency",
     "HeadOptions",
     "Hyperparameters",
     "Keep",

@@ -27,7 +27,7 @@ from probekit.adaptation.runs.predictions import predict
 from probekit.adaptation.runs.rows import columns_of, training_rows
 from probekit.adaptation.runs.run import Run, open_run
 from probekit.adaptation.seeds import train_seeds
-from probekit.adaptation.signals.signals import check_signals, sources_of, with_signals
+from probekit.adaptation.signals.signals import Signals
 from probekit.adaptation.targets import with_preset
 from probekit.adaptation.training.feature_extraction import (
     MODEL,
@@ -138,15 +138,11 @@ def train(
     for part in (first, second, third):
         if part is not None and not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; give a split with some.")
-    check_signals(how, read, first)
-
-    def added(training: Training) -> Training:
-        return with_signals(training, read, first, progress=progress)
-
+    signals = Signals(how, read, first, progress)
     if how.regime is Regime.FINE_TUNE:
         identity = {
             "task": task.name, "data": [part.digest() for part in (first, second)], "max_length": how.max_length,
-            "model": identity_of(model, how), **sources_of(how),
+            "model": identity_of(model, how), **signals.identity,
         }  # fmt: skip
 
         old = _old_task(how)
@@ -154,7 +150,9 @@ def train(
             identity["fisher_data"] = old.split(how.fisher_split).digest()
 
         def prepare(how: TrainOptions) -> Training:
-            return added(with_penalty(prepare_fine_tuning(model, task, first, second, how, test=third), old, progress))
+            examples, facts = signals.examples()
+            training = with_penalty(prepare_fine_tuning(model, task, examples, second, how, test=third), old, progress)
+            return signals.added(replace(training, facts=facts), examples)
 
         return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)
     with ExitStack() as stack:
@@ -167,7 +165,7 @@ def train(
                 f"{opened[0].path} must hold the {len(drawn)} examples of which a part is held out; it holds others."
             )
         return _run_on_caches(
-            opened, Path(out), how, recipe, held, added, source=source, watcher=watcher, progress=progress
+            opened, Path(out), how, recipe, held, signals, source=source, watcher=watcher, progress=progress
         )
 
 
@@ -199,14 +197,13 @@ def train_on_caches(
         check_apart(opened[0], opened[1])
         splits = dict(zip(("train", "dev", "test"), (cache.spec["split"] for cache in opened), strict=False))
         how = TrainOptions(**{"regime": Regime.FEATURE_EXTRACTION, **options, **splits})
-        if how.has_signals():
+        if how.signals():
             raise UsageError("caches hold no text, which other models could read; use train(task, model) instead.")
         spec = TaskSpec.of_cache(opened[0].spec)
         how = with_preset(how, spec.name, len(opened[0].ids), paired=spec.paired)
         return _run_on_caches(
-            opened, Path(out), how, None, None, lambda training: training, source=source, watcher=watcher,
-            progress=progress,
-        )  # fmt: skip
+            opened, Path(out), how, None, None, None, source=source, watcher=watcher, progress=progress
+        )
 
 
 def _old_task(options: TrainOptions) -> Task | None:
@@ -247,7 +244,7 @@ def _given(task: Task, model: str | Path, options: TrainOptions) -> Iterator[Act
 
 def _run_on_caches(
     caches: Sequence[ActivationCache], out: Path, options: TrainOptions, recipe: Recipe | None,
-    held: np.ndarray | None, added: Callable[[Training], Training], **more: Any,
+    held: np.ndarray | None, signals: Signals | None, **more: Any,
 ) -> Run:  # fmt: skip
     """The run on the caches of train, dev (unless ``held`` marks a part of train that replaces it) and test."""
     train, *others = caches
@@ -259,11 +256,12 @@ def _run_on_caches(
         "model": {key: train.spec.get(key) for key in MODEL},
         "cache": {key: train.spec.get(key) for key in ("pairs", "tokens", "store")},
         "layers": None if options.layers is None else [str(layer) for layer in options.layers],
-        **sources_of(options),
+        **({} if signals is None else signals.identity),
     }
 
     def prepare(how: TrainOptions) -> Training:
-        return added(prepare_feature_extraction(train, dev, how, test=test, held=held))
+        training = prepare_feature_extraction(train, dev, how, test=test, held=held)
+        return training if signals is None else signals.added(training)
 
     return _run(prepare, out, options, identity, recipe, **more)
 
@@ -320,7 +318,7 @@ def _run(
         for objective in training.objectives:
             objective.check_labels()
             _warn(objective, options)
-        card = _card(training, out, recipe) | {"source": source, "identity": identity}
+        card = _card(training, out, recipe) | {**training.facts} | {"source": source, "identity": identity}
         write_card(out, card)
 
         def save(folder: Path, step: int, metrics: Mapping[str, float]) -> None:

@@ -13,7 +13,7 @@ from probekit.adaptation.heads.vocabulary import check_vocabulary, known_words, 
 from probekit.errors import UsageError
 from probekit.models.bilstm.config import BiLSTMConfig, Directions, Input
 
-__all__ = ["LanguageModelHead", "MaskedLanguageModelHead", "check_both_sides"]
+__all__ = ["LanguageModelHead", "MaskedLanguageModelHead", "check_both_sides", "reads_ahead"]
 
 
 class LanguageModelHead(Head):
@@ -55,7 +55,7 @@ class LanguageModelHead(Head):
         """
         config = encoder.config
         if not isinstance(config, BiLSTMConfig):
-            if _reads_ahead(encoder):
+            if reads_ahead(encoder):
                 raise UsageError(
                     f"this {config.model_type} reads the words on both sides, so its states contain the word to "
                     "predict. Train a causal encoder, such as gpt2, or choose the objective masked-language-model."
@@ -179,7 +179,7 @@ class MaskedLanguageModelHead(Head):
 
 def check_both_sides(encoder: PreTrainedModel) -> None:
     """Raise UsageError if the encoder is causal: its states do not contain the words after a hidden one."""
-    if not isinstance(encoder.config, BiLSTMConfig) and not _reads_ahead(encoder):
+    if not isinstance(encoder.config, BiLSTMConfig) and not reads_ahead(encoder):
         raise UsageError(
             f"this {encoder.config.model_type} reads only the words before each one; masked-language-model needs those "
             "on both sides. Choose the objective language-model, or an encoder such as bert."
@@ -197,7 +197,7 @@ def _known_pieces(labels: Tensor, states: States, outputs: int) -> Tensor:
 
 
 @torch.no_grad()
-def _reads_ahead(encoder: PreTrainedModel) -> bool:
+def reads_ahead(encoder: PreTrainedModel) -> bool:
     """Whether the states of pieces change with a later piece."""
     training = encoder.training
     ids = torch.tensor([[1, 2, 3], [1, 2, 4]], device=encoder.device) % encoder.config.vocab_size

@@ -30,6 +30,7 @@ __all__ = [
     "Objective",
     "config_values",
     "evaluate",
+    "masked_head",
     "new_language_model",
     "separable_head",
     "use_fast_kernels",
@@ -185,7 +186,7 @@ class Objective:
         if not self.separable:
             logits = model(input_ids=masked).logits[predicted]
         else:
-            head: Any = _masked_head(model)
+            head: Any = masked_head(model)
             logits = head(model.base_model(input_ids=masked).last_hidden_state[predicted])
         if not len(logits):
             return logits.sum()
@@ -213,7 +214,7 @@ def separable_head(model: PreTrainedModel, kind: LanguageModelling) -> bool:
     try:
         ids = torch.arange(8, device=model.device)[None] % model.config.vocab_size
         states = model.base_model(input_ids=ids).last_hidden_state
-        head: Any = model.get_output_embeddings() if kind is LanguageModelling.CAUSAL else _masked_head(model)
+        head: Any = model.get_output_embeddings() if kind is LanguageModelling.CAUSAL else masked_head(model)
         if kind is LanguageModelling.CAUSAL and not isinstance(head, nn.Linear):
             return False
         return torch.allclose(head(states), model(input_ids=ids).logits, rtol=1e-4, atol=1e-5)
@@ -223,7 +224,8 @@ def separable_head(model: PreTrainedModel, kind: LanguageModelling) -> bool:
         model.train(was)
 
 
-def _masked_head(model: PreTrainedModel) -> Any:
+def masked_head(model: PreTrainedModel) -> Any:
+    """The head of a masked language model, by the name that its class gives it; None for other names."""
     return getattr(model, "cls", None) or getattr(model, "lm_head", None)
 
 

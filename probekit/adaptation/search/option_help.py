@@ -31,7 +31,7 @@ CHOICES = {
     "weight_decay": "[0.0, 0.01, 0.1]", "encoder_dropout": "[0.0, 0.1]", "layer_factor": "[1.0, 0.4]",
     "ratio": "[16.0, 32.0]", "hidden_size": "[100, 200, 300]", "head": '["linear", "bcn"]',
     "pooling": '["first", "mean"]', "pairs": '["joint", "separate"]',
-    "teacher": '["runs/teacher"]',
+    "teacher": '["runs/teacher"]', "unlabelled": '["texts.txt"]', "pseudo_labels": '["runs/teacher"]',
 }  # fmt: skip
 RANGES = {
     "learning_rate": "{ low = 1e-5, high = 1e-4, log = true }", "batch_size": "{ low = 8, high = 64, log = true }",

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from math import inf
 from typing import Any
 
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["SignalOptions"]
+__all__ = ["Consistency", "SignalOptions"]
+
+
+class Consistency(StrEnum):
+    """What differs between the two passes over a text whose outputs must agree."""
+
+    DROPOUT = "dropout"
+    WORD_DELETION = "word-deletion"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,16 +36,70 @@ class SignalOptions:
     match_hidden: float = option(
         0.0, "Distillation: weight of the distance between the hidden states of both models.", metavar="WEIGHT"
     )
+    lm_loss: float = option(
+        0.0,
+        "Weight of a language model's loss on the texts of the batch or, with --unlabelled, on those: causal for "
+        "decoders, masked for encoders.",
+        metavar="WEIGHT",
+    )
+    lm_anneal: bool = option(False, "Let the weight of --lm-loss fall linearly to 0 over the training.")
+    unlabelled: str | None = option(
+        None,
+        "Text without labels: a split of a task (its labels are not read), or a file with a text in each line.",
+        metavar="TASK:SPLIT|FILE",
+    )
+    consistency: Consistency | None = option(
+        None,
+        "Unlabelled text is read twice, and the outputs must agree: dropout (both passes differ in dropout) or "
+        "word-deletion (one pass lacks words).",
+    )
+    consistency_weight: float = option(1.0, "Weight of the disagreement on unlabelled text.", metavar="WEIGHT")
+    confidence: float | None = option(
+        None,
+        "Lowest probability of the most likely class with which an unlabelled text counts (default: .8 for "
+        "--consistency, .9 for --pseudo-labels).",
+    )
+    sharpening: float = option(
+        1.0, "Consistency: temperature of the first pass's softmax; below 1, the second learns sharper distributions."
+    )
+    deletion: float = option(0.1, "Word deletion: probability with which each word is left out.")
+    pseudo_labels: str | None = option(
+        None,
+        "Self-training: a run of probekit train on the same labels, which labels the unlabelled texts; confident ones "
+        "are added to the training examples.",
+        metavar="RUN",
+    )
 
     def __post_init__(self) -> None:
-        _within(self, "temperature", self.temperature > 0, "above 0")
+        if self.consistency is not None:
+            try:
+                object.__setattr__(self, "consistency", Consistency(self.consistency))
+            except ValueError:
+                raise UsageError(
+                    f"consistency is {self.consistency!r}; it must be one of {', '.join(Consistency)}."
+                ) from None
+        for name in ("temperature", "sharpening"):
+            _within(self, name, 0 < getattr(self, name) < inf, "above 0")
         _within(self, "distillation", 0 <= self.distillation <= 1, "from 0 to 1")
-        _within(self, "match_hidden", 0 <= self.match_hidden < inf, "0 or more")
-        _belong(self, "teacher", "temperature", "distillation", "match_hidden")
+        for name in ("match_hidden", "lm_loss", "consistency_weight"):
+            _within(self, name, 0 <= getattr(self, name) < inf, "0 or more")
+        _within(self, "confidence", self.confidence is None or 0 <= self.confidence <= 1, "from 0 to 1")
+        _within(self, "deletion", 0 < self.deletion < 1, "between 0 and 1")
+        _belong(self, ("teacher",), "temperature", "distillation", "match_hidden")
+        _belong(self, ("lm_loss",), "lm_anneal")
+        _belong(self, ("lm_loss", "consistency", "pseudo_labels"), "unlabelled")
+        _belong(self, ("consistency",), "consistency_weight", "sharpening", "deletion")
+        _belong(self, ("consistency", "pseudo_labels"), "confidence")
+        if self.deletion != SignalOptions.deletion and self.consistency is not Consistency.WORD_DELETION:
+            raise UsageError(f"deletion is for --consistency word-deletion; consistency is {self.consistency}.")
+        for name in ("consistency", "pseudo_labels"):
+            if getattr(self, name) is not None and self.unlabelled is None:
+                raise UsageError(f"{name} needs text without labels; give --unlabelled TASK:SPLIT or a file.")
 
-    def has_signals(self) -> bool:
-        """Whether anything is learned beside the labels."""
-        return self.teacher is not None
+    def signals(self) -> list[str]:
+        """The names of the options that add a signal."""
+        names = ("teacher", "lm_loss", "consistency", "pseudo_labels")
+        return [name for name in names if getattr(self, name)]
 
 
 def _within(options: SignalOptions, name: str, valid: bool, allowed: str) -> None:
@@ -45,11 +107,13 @@ def _within(options: SignalOptions, name: str, valid: bool, allowed: str) -> Non
         raise UsageError(f"{name} is {getattr(options, name)}; it must be {allowed}.")
 
 
-def _belong(options: SignalOptions, needed: str, *names: str) -> None:
-    """Raise UsageError for the first option that has no effect, because the one that it needs is not given."""
+def _belong(options: SignalOptions, needed: tuple[str, ...], *names: str) -> None:
+    """Raise UsageError for the first option that has no effect, because none of those that it needs is given."""
     defaults: dict[str, Any] = {f.name: f.default for f in fields(SignalOptions)}
-    if getattr(options, needed) not in (None, 0, ""):
+    if any(getattr(options, name) for name in needed):
         return
     for name in names:
         if (value := getattr(options, name)) != defaults[name]:
-            raise UsageError(f"{name} is {value}, which has an effect only with {needed}; give both or neither.")
+            raise UsageError(
+                f"{name} is {value}, which has an effect only with {' or '.join(needed)}; give both or neither."
+            )

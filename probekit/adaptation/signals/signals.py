@@ -1,60 +1,136 @@
-"""The signals that the options of a training ask for, as terms of its loss."""
+"""The signals that the options of a training ask for: more examples, and terms of its loss."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.data.text import TextData
 from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.runs.folder import read_card
+from probekit.adaptation.signals.consistency import CONFIDENCE, ConsistencyTerm
 from probekit.adaptation.signals.distillation import Distillation, HiddenStates
+from probekit.adaptation.signals.language_model import language_model_loss
+from probekit.adaptation.signals.pseudo_labels import with_pseudo_labels
 from probekit.adaptation.signals.teacher import ask, check_teacher, word_counts
+from probekit.adaptation.signals.unlabelled import Unlabelled, read_unlabelled
 from probekit.adaptation.training.objective import Objective, Term, Training
 from probekit.errors import CacheMismatch, DataError, UsageError
 from probekit.runtime import Progress, no_progress
-from probekit.tasks.task import Split, Task
+from probekit.tasks.task import Split, Task, TaskKind
 
-__all__ = ["check_signals", "sources_of", "with_signals"]
+__all__ = ["Signals"]
 
-
-def check_signals(options: TrainOptions, task: Task, train: Split) -> None:
-    """Raise UsageError, before anything is loaded, if the task and the regime do not allow a requested signal."""
-    if options.teacher is not None:
-        check_teacher(options, TaskSpec.of_task(task, train.name))
-    if options.match_hidden and options.regime is not Regime.FINE_TUNE:
-        raise UsageError("--match-hidden trains the encoder's hidden states; leave it out, or --regime fine-tune.")
-    if options.match_hidden and options.gradient_checkpointing:
-        raise UsageError(
-            "--match-hidden needs the hidden states that --gradient-checkpointing discards; leave out one."
-        )
+ON_FROZEN = ("teacher",)
+"""Signals that need no text, or none but the teacher's."""
 
 
-def sources_of(options: TrainOptions) -> dict[str, Any]:
-    """The identity of what a training reads beside its task and its model; {} without signals."""
-    if options.teacher is None:
-        return {}
-    card = read_card(options.teacher)
-    weights = {name: x for name, x in (card.get("digests") or {}).items() if name.endswith(".safetensors")}
-    return {"signals": {"teacher": weights}}
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """What a training learns from beside the labels of its task.
 
-
-def with_signals(training: Training, task: Task, train: Split, *, progress: Progress = no_progress) -> Training:
-    """The training with a term for each signal of its options.
-
-    Parameters
+    Attributes
     ----------
+    options : TrainOptions
+        Which signals.
     task : Task
-        Its task.
+        The task.
     train : Split
-        The training examples, in the order of the training's data.
+        The labelled training examples.
     progress : Progress
         Receives the progress of the work.
     """
-    options, terms = training.options, list[Term](training.terms)
-    if options.teacher is not None:
-        terms += _distillation(training, task, train, progress)
-    return replace(training, terms=tuple(terms))
+
+    options: TrainOptions
+    task: Task
+    train: Split
+    progress: Progress = field(default=no_progress)
+
+    def __post_init__(self) -> None:
+        """Raise UsageError, before anything is loaded, if the task and the regime do not allow a requested signal."""
+        options, spec = self.options, TaskSpec.of_task(self.task, self.train.name)
+        for folder in (options.teacher, options.pseudo_labels):
+            if folder is not None:
+                check_teacher(folder, options, spec)
+        if options.regime is not Regime.FINE_TUNE:
+            for name in options.signals():
+                if name not in ON_FROZEN:
+                    raise UsageError(
+                        f"{name} needs the encoder to read text in training, and frozen layers are cached; leave it "
+                        "out, or give --regime fine-tune."
+                    )
+            if options.match_hidden:
+                raise UsageError("match_hidden trains the encoder's hidden states; leave it out, or fine-tune.")
+        if options.match_hidden and options.gradient_checkpointing:
+            raise UsageError(
+                "match_hidden needs the hidden states that gradient_checkpointing discards; leave out one."
+            )
+        if options.pseudo_labels is not None and spec.kind is not TaskKind.CLASSIFICATION:
+            raise UsageError(f"pseudo_labels are for tasks with classes; {spec.name} is {spec.kind}.")
+        if spec.kind is TaskKind.REGRESSION and options.confidence is not None:
+            raise UsageError(f"confidence is a probability, and {spec.name} has numbers as labels; leave it out.")
+
+    @cached_property
+    def texts(self) -> Split | None:
+        """The unlabelled examples."""
+        return None if self.options.unlabelled is None else read_unlabelled(self.options, self.task, self.train)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The identity of what is read beside task and model; {} if nothing is."""
+        found: dict[str, Any] = {}
+        for name in ("teacher", "pseudo_labels"):
+            if (folder := getattr(self.options, name)) is not None:
+                digests = read_card(folder).get("digests") or {}
+                found[name] = {file: x for file, x in digests.items() if file.endswith(".safetensors")}
+        if self.texts is not None:
+            found["unlabelled"] = self.texts.digest()
+        return {"signals": found} if found else {}
+
+    def examples(self) -> tuple[Split, dict[str, Any]]:
+        """The training examples, with pseudo-labelled ones, and what the card says of these."""
+        if self.options.pseudo_labels is None or self.texts is None:
+            return self.train, {}
+        more = with_pseudo_labels(self.options, self.task, self.train, self.texts, progress=self.progress)
+        return more[0], {"pseudo_labels": more[1]}
+
+    def added(self, training: Training, train: Split | None = None) -> Training:
+        """The training with a term for each signal.
+
+        Parameters
+        ----------
+        train : Split, optional
+            The training examples in the order of the training's data, if they are not the labelled ones.
+        """
+        options, terms = training.options, list[Term](training.terms)
+        if options.teacher is not None:
+            terms += _distillation(training, self.task, train or self.train, self.progress)
+        if not options.lm_loss and options.consistency is None:
+            return replace(training, terms=tuple(terms))
+        texts, data = None, training.objectives[0].train
+        if self.texts is not None:
+            assert isinstance(data, TextData)
+            texts = Unlabelled(self.task, self.texts, data, options.batch_size, options.seed)
+        if options.lm_loss:
+            assert training.source is not None
+            terms.append(
+                language_model_loss(
+                    training.learner, training.source, weight=options.lm_loss, anneal=options.lm_anneal,
+                    seed=options.seed, texts=texts,
+                )
+            )  # fmt: skip
+        if options.consistency is not None:
+            assert texts is not None
+            terms.append(
+                ConsistencyTerm(
+                    texts, options.consistency, weight=options.consistency_weight, sharpening=options.sharpening,
+                    confidence=CONFIDENCE if options.confidence is None else options.confidence,
+                    deletion=options.deletion,
+                )
+            )  # fmt: skip
+        return replace(training, terms=tuple(terms))
 
 
 def _distillation(training: Training, task: Task, train: Split, progress: Progress) -> list[Term]:
@@ -65,13 +141,13 @@ def _distillation(training: Training, task: Task, train: Split, progress: Progre
             "softmax or bilstm."
         )
     if options.match_hidden and objective.head.pairs_apart:
-        raise UsageError("--match-hidden compares one sequence per example; add --pairs joint.")
+        raise UsageError("match_hidden compares one sequence per example; add --pairs joint.")
     if objective.train.ids.tolist() != [e.id for e in train]:
         raise CacheMismatch(
             f"the cache of {task.name} {train.name} must hold the {len(train)} examples that the teacher reads; it "
             "holds others."
         )
-    lesson = ask(options, task, train, progress=progress)
+    lesson = ask(str(options.teacher), options, task, train, hidden=options.match_hidden > 0, progress=progress)
     _check_outputs(options, objective, lesson.logits)
     terms: list[Term] = [Distillation(lesson, options.temperature, options.distillation)]
     if options.match_hidden:

@@ -43,8 +43,13 @@ class Lesson:
     hidden: Tensor | None = None
 
 
-def check_teacher(options: TrainOptions, task: TaskSpec) -> dict[str, Any]:
+def check_teacher(folder: str, options: TrainOptions, task: TaskSpec) -> dict[str, Any]:
     """The card of the teacher of a training.
+
+    Parameters
+    ----------
+    folder : str
+        Its run.
 
     Raises
     ------
@@ -53,7 +58,6 @@ def check_teacher(options: TrainOptions, task: TaskSpec) -> dict[str, Any]:
     UsageError
         If its labels or its context differ, or if its head has no distribution over the classes of one text or word.
     """
-    folder = str(options.teacher)
     card = read_card(folder)
     if "target" not in card:
         raise UsageError(f"{folder} is a language model without a head for a task; give a run of probekit train.")
@@ -80,24 +84,27 @@ def check_teacher(options: TrainOptions, task: TaskSpec) -> dict[str, Any]:
 
 
 @torch.no_grad()  # the outputs of inference mode cannot be learned from
-def ask(options: TrainOptions, task: Task, train: Split, *, progress: Progress = no_progress) -> Lesson:
-    """The outputs of the teacher for the examples of ``train``, which it reads with its own tokenizer.
+def ask(
+    folder: str, options: TrainOptions, task: Task, train: Split, *, hidden: bool = False,
+    progress: Progress = no_progress,
+) -> Lesson:  # fmt: skip
+    """The outputs of the teacher in ``folder`` for the examples of ``train``, which it reads with its own tokenizer.
 
     Its weights are in memory only meanwhile. Nothing is drawn at random.
     """
-    learner, card = load_learner(str(options.teacher))
-    if options.match_hidden and card["regime"] != Regime.FINE_TUNE:
-        raise UsageError(f"{options.teacher} has no encoder of its own; --match-hidden needs a fine-tuned teacher.")
+    learner, card = load_learner(folder)
+    if hidden and card["regime"] != Regime.FINE_TUNE:
+        raise UsageError(f"{folder} has no encoder of its own; --match-hidden needs a fine-tuned teacher.")
     device = resolve_device(options.device)
     task = replace(task, splits={train.name: train})
     with ExitStack() as stack:
         data = readable(
-            stack, str(options.teacher), learner, card, task, train.name, caches=options.caches, device=device,
+            stack, folder, learner, card, task, train.name, caches=options.caches, device=device,
             progress=progress,
         )  # fmt: skip
-        states = BlockStates(learner.encoder) if options.match_hidden else None  # type: ignore[arg-type]
+        states = BlockStates(learner.encoder) if hidden else None  # type: ignore[arg-type]
         logits: list[Tensor] = [torch.empty(0)] * len(data)
-        hidden: list[Tensor] = [torch.empty(0)] * len(data)
+        vectors: list[Tensor] = [torch.empty(0)] * len(data)
         learner.to(device)
         done = 0
         for rows in Batches(data, options.batch_size, shuffle=False):
@@ -108,10 +115,10 @@ def ask(options: TrainOptions, task: Task, train: Split, *, progress: Progress =
             for k, i in enumerate(rows):
                 logits[i] = found[k] if words is None else found[k][: int((words[k] >= 0).sum())]
                 if pooled is not None:
-                    hidden[i] = pooled[k]
+                    vectors[i] = pooled[k]
             done += len(rows)
             progress("asking the teacher", done, len(data))
-    return Lesson(logits, torch.stack(hidden) if states is not None else None)
+    return Lesson(logits, torch.stack(vectors) if states is not None else None)
 
 
 def _logits(learner: Learner, batch: dict[str, Any]) -> Tensor:

@@ -38,6 +38,8 @@ class Learner(nn.Module):
         The heads of further objectives, by module name.
     """
 
+    _keys_to_ignore_on_save = None  # the Trainer reads it if a checkpoint holds tied weights once
+
     def __init__(self, head: Head, mix: ScalarMix | None = None, layers: tuple[str, ...] = (), **others: Head) -> None:
         super().__init__()
         self.head, self.mix, self.layers = head, mix, layers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -137,6 +137,8 @@ class Training:
         The layout of the weights in the written model folder.
     terms : tuple[Term, ...], default ()
         What is added to the loss of each batch.
+    facts : Mapping[str, Any]
+        What the card says besides.
     """
 
     learner: Learner
@@ -146,6 +148,7 @@ class Training:
     source: Path | None = None
     layout: Layout = BARE
     terms: tuple[Term, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def rating_scale(task: TaskSpec, *labels: np.ndarray) -> tuple[int, int] | None:
