@@ -17,6 +17,7 @@ from probekit.sites import layer_list
 from probekit.tasks.context import Context
 
 __all__ = [
+    "LAYER_FACTORS",
     "LOWEST_RATE",
     "PLAIN",
     "REGIME_DEFAULTS",
@@ -39,8 +40,9 @@ __all__ = [
 if TYPE_CHECKING:  # None may be passed where the regime has a default; an instance always holds a number
     Count = int
     Rate = float
+    Factor = float  # names of factors may be passed
 else:
-    Count, Rate = int | None, float | None
+    Count, Rate, Factor = int | None, float | None, float | str
 
 
 class Regime(StrEnum):
@@ -97,6 +99,10 @@ REGIME_DEFAULTS: dict[Regime, dict[str, Any]] = {
     Regime.FEATURE_EXTRACTION: {"epochs": 20, "learning_rate": 1e-3, "weight_decay": 0.0},
 }
 """The values that replace None in each regime; in feature extraction, ``PLAIN`` heads use ``PLAIN_RATE``."""
+
+LAYER_FACTORS = {"ulmfit": 1 / 2.6, "electra": 0.9, "electra-base": 0.8}
+"""Published ratios of the rates of successive layers: ULMFiT (Howard & Ruder 2018, section 3.2), and ELECTRA-large and
+-base (Clark et al. 2020, table 7)."""
 
 LOWEST_RATE = 1e-6
 """A training with a plateau schedule ends when its rate falls below this (Bowman et al. 2018, section 4)."""
@@ -190,8 +196,11 @@ class Hyperparameters(HeadOptions, OptimisationOptions, SignalOptions):
     )
     cut: float = option(0.1, "Slanted triangle: share of the updates with a rising rate.")
     ratio: float = option(32.0, "Slanted triangle: highest over lowest rate.")
-    layer_factor: float = option(
-        1.0, "Discriminative rates: rate of a layer over that of the layer above, such as 0.4."
+    layer_factor: Factor = option(
+        1.0,
+        "Discriminative rates: rate of a layer over that of the layer above, such as 0.4; or ulmfit (1/2.6), electra "
+        "(.9, its large models) or electra-base (.8).",
+        metavar="NUMBER|NAME",
     )
     unfreezing: Unfreezing = option(Unfreezing.ALL, "all, top (frozen encoder), gradual, chain-thaw or sequential.")
     sequential_head: int = option(1, "Sequential unfreezing: epochs that train only the head.")
@@ -221,6 +230,8 @@ class Hyperparameters(HeadOptions, OptimisationOptions, SignalOptions):
         }  # fmt: skip
         for name, kind in kinds.items():
             object.__setattr__(self, name, _choice(kind, getattr(self, name), name))
+        if self.order and self.unfreezing is not Unfreezing.ALL:
+            raise UsageError("order and unfreezing both say which layers are trained when; give one of them.")
         if self.preset is not None:
             object.__setattr__(self, "preset", _choice(Preset, self.preset, "preset"))
             if self.regime is not Regime.FEATURE_EXTRACTION:
@@ -249,6 +260,11 @@ class Hyperparameters(HeadOptions, OptimisationOptions, SignalOptions):
         _check(dropout is None or 0 <= dropout < 1, "encoder_dropout", dropout, "from 0 to below 1")
         if dropout is not None and self.regime is not Regime.FINE_TUNE:
             raise UsageError("encoder_dropout is for fine-tuning; cached layers are computed without dropout.")
+        factor = LAYER_FACTORS.get(str(self.layer_factor), self.layer_factor)
+        if isinstance(factor, str):
+            names = ", ".join(LAYER_FACTORS)
+            raise UsageError(f"layer_factor is {factor!r}; it must be a number above 0, at most 1, or one of {names}.")
+        object.__setattr__(self, "layer_factor", factor)
         _check(0 < self.layer_factor <= 1, "layer_factor", self.layer_factor, "above 0, at most 1")
         OptimisationOptions.__post_init__(self)
 

@@ -18,7 +18,7 @@ from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.validation import VALIDATION, set_apart, validation_share
-from probekit.adaptation.optimisation.terms import with_penalty
+from probekit.adaptation.optimisation.regularise import regularised
 from probekit.adaptation.options import Regime, TrainOptions, check_names
 from probekit.adaptation.runs.constant import constant_answer, warn_of_constant
 from probekit.adaptation.runs.evaluation import restore
@@ -151,7 +151,7 @@ def train(
 
         def prepare(how: TrainOptions) -> Training:
             examples, facts = signals.examples()
-            training = with_penalty(prepare_fine_tuning(model, task, examples, second, how, test=third), old, progress)
+            training = regularised(prepare_fine_tuning(model, task, examples, second, how, test=third), old, progress)
             return signals.added(replace(training, facts=facts), examples)
 
         return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from probekit.adaptation.optimisation.order import ORDERS, plan
 from probekit.adaptation.options import Hyperparameters, Schedule, Unfreezing
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.groups import layer_groups, param_groups
@@ -43,7 +44,8 @@ def test_numbers_of_allennlp(case):
     total = epochs * actual
     np.testing.assert_array_equal([rates(t) for t in range(total)], recorded[f"{case}/lr"][:, :-1])
     unfreezing = Unfreezing.GRADUAL if gradual else Unfreezing.ALL
-    sets = [trained_groups(unfreezing, t // actual, groups) for t in range(total)]
+    stages = plan(ORDERS[unfreezing], [name for name, _ in layers])
+    sets = [trained_groups(stages, t // actual) for t in range(total)]
     np.testing.assert_array_equal([[i in s for i in range(groups)] for s in sets], recorded[f"{case}/requires_grad"])
     if actual == steps:  # what a Trainer steps through
         optimizer = torch.optim.SGD(param_groups(layers, lr=meta.get("lr", 1.0), layer_factor=factor))

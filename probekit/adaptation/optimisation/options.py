@@ -1,4 +1,4 @@
-"""Options of penalties on the weights. Importing this module is cheap.
+"""Options of the order of layers, of mixout and of penalties on the weights. Importing this module is cheap.
 
 Its annotations are types, not strings: the command line reads them in a class of another module that inherits them.
 """
@@ -6,6 +6,7 @@ Its annotations are types, not strings: the command line reads them in a class o
 from dataclasses import dataclass
 from enum import StrEnum
 
+from probekit.adaptation.optimisation.order import check_order
 from probekit.errors import UsageError
 from probekit.recipe import check_least, option
 
@@ -28,8 +29,23 @@ class FisherLabels(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimisationOptions:
-    """Penalties on the weights of a fine-tuned encoder."""
+    """The order of layers, and penalties on the weights of a fine-tuned encoder."""
 
+    order: str = option(
+        "",
+        "Fine-tuning: stages in which layers are trained, separated by commas: head, embeddings, blocks, layers "
+        "(blocks and embeddings), body (all but the embeddings) or all. blocks:top-down trains the head and one block "
+        "more in each epoch (also bottom-up; :alone: each by itself). head=2 takes 2 epochs, the last stage all that "
+        "remain. "
+        "Or all, top, gradual, chain-thaw, sequential (default: as --unfreezing).",
+        metavar="STAGES",
+    )
+    mixout: float = option(
+        0.0,
+        "Fine-tuning: in each training step, replace each weight of the encoder's linear layers by its first value "
+        "with this probability.",
+        metavar="P",
+    )
     penalty: Penalty | None = option(
         None,
         "Fine-tuning: penalty on the distance of the encoder's weights from those it starts with: l2-sp, or ewc "
@@ -55,6 +71,11 @@ class OptimisationOptions:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _choice(kind, value, name))
         check_least(self, penalty_strength=0, head_penalty=0, fisher_examples=1)
+        check_order(self.order or "all")
+        if not 0 <= self.mixout < 1:
+            raise UsageError(f"mixout is {self.mixout}; it must be from 0 to below 1.")
+        if getattr(self, "regime", "fine-tune") != "fine-tune" and (self.order or self.mixout):
+            raise UsageError("order and mixout are for fine-tuning; a frozen encoder is not trained.")
         if self.penalty is not None and getattr(self, "regime", "fine-tune") != "fine-tune":
             raise UsageError("a penalty on the encoder's weights is for fine-tuning; a frozen encoder does not move.")
         if self.penalty is None:

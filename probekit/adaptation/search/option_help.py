@@ -32,6 +32,8 @@ CHOICES = {
     "ratio": "[16.0, 32.0]", "hidden_size": "[100, 200, 300]", "head": '["linear", "bcn"]',
     "pooling": '["first", "mean"]', "pairs": '["joint", "separate"]',
     "teacher": '["runs/teacher"]', "unlabelled": '["texts.txt"]', "pseudo_labels": '["runs/teacher"]',
+    "order": '["head,all", "gradual"]', "fisher_task": '["mnli"]', "fisher_split": '["train"]',
+    "penalty_strength": "[0.01, 0.1]",
 }  # fmt: skip
 RANGES = {
     "learning_rate": "{ low = 1e-5, high = 1e-4, log = true }", "batch_size": "{ low = 8, high = 64, log = true }",

@@ -10,9 +10,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 from transformers import get_scheduler
 
-from probekit.adaptation.options import Hyperparameters, Schedule, Unfreezing
+from probekit.adaptation.optimisation.order import GRADUAL, ORDERS
+from probekit.adaptation.options import Hyperparameters, Schedule
 from probekit.adaptation.training.groups import LayerGroup
-from probekit.adaptation.training.unfreezing import Thaw
+from probekit.adaptation.training.unfreezing import Thaw, order_of
 from probekit.errors import UsageError
 
 __all__ = ["SlantedTriangular", "bert_linear", "build", "plateau", "slanted_triangular", "triangle"]
@@ -106,10 +107,10 @@ def build(
     Parameters
     ----------
     groups : Sequence[LayerGroup]
-        The layers that ``options.unfreezing`` freezes and unfreezes, bottom to top.
+        The layers that ``options.order`` or ``options.unfreezing`` freezes and unfreezes, bottom to top.
     options : Hyperparameters
-        ``schedule``, ``unfreezing`` and ``epochs``; ``warmup``, the fraction of all updates, rounded down, in which
-        LINEAR, COSINE and BERT rise from zero; ``cut`` and ``ratio`` of SLANTED_TRIANGULAR, which with GRADUAL
+        ``schedule``, ``order``, ``unfreezing`` and ``epochs``; ``warmup``, the fraction of all updates, rounded down,
+        in which LINEAR, COSINE and BERT rise from zero; ``cut`` and ``ratio`` of SLANTED_TRIANGULAR, which with GRADUAL
         unfreezing restarts in each epoch until all layers are trained; ``sequential_head`` and ``sequential_body``, the
         epochs that train only the head, and then all but the embeddings, with SEQUENTIAL unfreezing;
         ``plateau_patience``.
@@ -123,13 +124,12 @@ def build(
     """
     if steps_per_epoch < 1:
         raise UsageError(f"a schedule needs at least 1 update per epoch, not {steps_per_epoch}.")
-    sequential = options.sequential_head, options.sequential_body
-    epochs, unfreezing = options.epochs, options.unfreezing
+    epochs, order = options.epochs, order_of(options)
     steps = epochs * steps_per_epoch
     warmup = int(options.warmup * steps)
     scheduler: LRScheduler
     if options.schedule is Schedule.SLANTED_TRIANGULAR:
-        frozen = len(groups) - 1 if unfreezing is Unfreezing.GRADUAL else 0
+        frozen = len(groups) - 1 if order == GRADUAL else 0
         scheduler = SlantedTriangular(
             optimizer, epochs=epochs, steps=steps_per_epoch, frozen=frozen, cut=options.cut, ratio=options.ratio
         )
@@ -139,6 +139,6 @@ def build(
         scheduler = LambdaLR(optimizer, partial(bert_linear, warmup=warmup, steps=steps))
     else:
         scheduler = get_scheduler(str(options.schedule), optimizer, warmup, steps)
-    if unfreezing is Unfreezing.ALL:
+    if order == ORDERS["all"]:
         return scheduler, None
-    return scheduler, Thaw(groups, unfreezing, epochs=epochs, steps_per_epoch=steps_per_epoch, sequential=sequential)
+    return scheduler, Thaw(groups, order, epochs=epochs, steps_per_epoch=steps_per_epoch)

@@ -23,7 +23,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from probekit.adaptation.data.batches import Batches, Data, Numbered, Rounds
 from probekit.adaptation.heads.head import Head
-from probekit.adaptation.options import Keep, Optimizer, TrainOptions, Unfreezing
+from probekit.adaptation.options import Keep, Optimizer, TrainOptions
 from probekit.adaptation.runs.digests import seal, whole_checkpoints
 from probekit.adaptation.runs.folder import RESUME
 from probekit.adaptation.runs.predictions import gathered, predict_batches
@@ -33,6 +33,7 @@ from probekit.adaptation.training.learners import Learner
 from probekit.adaptation.training.objective import Objective, Save, Training, Watcher
 from probekit.adaptation.training.optimiser import BertAdamW
 from probekit.adaptation.training.schedules import build
+from probekit.adaptation.training.unfreezing import order_of
 from probekit.errors import UsageError
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.models.transformers.stock import quiet_transformers
@@ -326,7 +327,7 @@ def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path, *, first:
         remove_unused_columns=False,
         label_names=["labels"],
         dataloader_pin_memory=False,
-        ddp_find_unused_parameters=processes()[1] > 1 and options.unfreezing is not Unfreezing.ALL,
+        ddp_find_unused_parameters=processes()[1] > 1 and order_of(options) != "all",
         report_to="none",  # _reporters
     )
 

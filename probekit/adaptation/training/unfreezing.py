@@ -8,42 +8,42 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from probekit.adaptation.options import Unfreezing
+from probekit.adaptation.optimisation.order import ORDERS, Stage, plan, shown_plan
+from probekit.adaptation.options import Hyperparameters, Unfreezing
 from probekit.adaptation.training.groups import LayerGroup
 from probekit.errors import UsageError
 
-__all__ = ["Thaw", "settled_epoch", "trained_groups"]
+__all__ = ["Thaw", "order_of", "settled_epoch", "trained_groups"]
 
 log = logging.getLogger(__name__)
 
 
-def trained_groups(unfreezing: Unfreezing, epoch: int, groups: int, sequential: tuple[int, int] = (1, 1)) -> range:
-    """The groups, counted from the bottom, that are trained in an epoch, counted from 0.
+def order_of(options: Hyperparameters) -> str:
+    """The order of a training: ``order``, or that of ``unfreezing``.
 
-    Each stage takes one epoch and the last stage all remaining ones; the stages of SEQUENTIAL take the epochs in
-    ``sequential`` (its authors search for both; Felbo et al. end each stage when the dev metric no longer improves).
+    Each stage takes one epoch and the last stage all remaining ones; the stages of SEQUENTIAL take ``sequential_head``
+    and ``sequential_body`` epochs (its authors search for both; Felbo et al. end each stage when the dev metric no
+    longer improves).
     """
-    top = groups - 1
-    match unfreezing:
-        case Unfreezing.TOP:
-            return range(top, groups)
-        case Unfreezing.GRADUAL:
-            return range(max(top - epoch, 0), groups)
-        case Unfreezing.CHAIN_THAW if epoch < groups:
-            return range(epoch - 1, epoch) if epoch else range(top, groups)
-        case Unfreezing.SEQUENTIAL if epoch < sum(sequential):
-            return range(top if epoch < sequential[0] else min(1, top), groups)
-    return range(groups)
+    if options.order:
+        return ORDERS.get(options.order, options.order)
+    if options.unfreezing is Unfreezing.SEQUENTIAL:
+        return f"head={options.sequential_head},body={options.sequential_body},all"
+    return ORDERS[options.unfreezing]
 
 
-def settled_epoch(unfreezing: Unfreezing, groups: int, sequential: tuple[int, int] = (1, 1)) -> int:
+def trained_groups(stages: Sequence[Stage], epoch: int) -> frozenset[int]:
+    """The groups, counted from the bottom, that are trained in an epoch, counted from 0."""
+    for stage in stages:
+        if stage.epochs is None or epoch < stage.epochs:
+            return stage.groups
+        epoch -= stage.epochs
+    raise AssertionError
+
+
+def settled_epoch(stages: Sequence[Stage]) -> int:
     """The first epoch, counted from 0, after which nothing is frozen or unfrozen any more."""
-    stages = {
-        Unfreezing.GRADUAL: groups - 1,
-        Unfreezing.CHAIN_THAW: groups if groups > 1 else 0,
-        Unfreezing.SEQUENTIAL: sum(sequential) if groups > 1 else 0,
-    }
-    return stages.get(unfreezing, 0)
+    return sum(stage.epochs or 0 for stage in stages)
 
 
 class Thaw(TrainerCallback):
@@ -58,21 +58,16 @@ class Thaw(TrainerCallback):
         If training starts with other numbers of epochs or updates than those given here.
     """
 
-    def __init__(
-        self,
-        groups: Sequence[LayerGroup],
-        unfreezing: Unfreezing,
-        *,
-        epochs: int,
-        steps_per_epoch: int,
-        sequential: tuple[int, int] = (1, 1),
-    ) -> None:
-        self.groups, self.unfreezing, self.sequential = groups, unfreezing, sequential
+    def __init__(self, groups: Sequence[LayerGroup], order: str, *, epochs: int, steps_per_epoch: int) -> None:
+        names = [name for name, _ in groups]
+        self.groups, self.stages = groups, plan(order, names)
         self.epochs, self.steps_per_epoch = epochs, steps_per_epoch
-        if epochs <= (last := settled_epoch(unfreezing, len(groups), sequential)):
+        log.info("trained layers by epoch: %s", shown_plan(self.stages, names))
+        if epochs <= (last := settled_epoch(self.stages)):
             log.warning(
-                "%s unfreezing of %d layers reaches its last stage only in epoch %d; there are %d epochs.",
-                *(unfreezing, len(groups), last + 1, epochs),
+                "the order %s of %d layers reaches its last stage only in epoch %d; there are %d epochs.",
+                *(next((name for name, known in ORDERS.items() if known == order), order), len(groups)),
+                *(last + 1, epochs),
             )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -86,7 +81,7 @@ class Thaw(TrainerCallback):
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Freeze all layers except those of the epoch that starts."""
         epoch = state.global_step // self.steps_per_epoch
-        chosen = trained_groups(self.unfreezing, epoch, len(self.groups), self.sequential)
+        chosen = trained_groups(self.stages, epoch)
         for i, (name, members) in enumerate(self.groups):
             for _, parameter in members:
                 parameter.requires_grad_(i in chosen)
