@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from probekit import explore, plots, report
     from probekit.activations import ActivationCache, cache_activations, inspect, verify
     from probekit.activations.certify import certify
+    from probekit.adaptation.average import average
     from probekit.adaptation.evaluate import evaluate
     from probekit.adaptation.pretraining.pretrain import pretrain
     from probekit.adaptation.pretraining.pretrain_encoder import pretrain_encoder
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from probekit.adaptation.train import train
     from probekit.analyses.comparison import compare, summary
     from probekit.analyses.domains import domains
+    from probekit.analyses.ensemble import ensemble
     from probekit.analyses.geometry import geometry
     from probekit.analyses.glue import glue_score
     from probekit.analyses.guidelines import guidelines
@@ -65,6 +67,7 @@ __all__ = [
     "RidgePath",
     "Split",
     "Task",
+    "average",
     "cache_activations",
     "certify",
     "check_task",
@@ -74,6 +77,7 @@ __all__ = [
     "demo",
     "domains",
     "edge",
+    "ensemble",
     "evaluate",
     "explore",
     "geometry",
@@ -117,6 +121,8 @@ _HOME = {
     "inspect": "probekit.activations",
     "verify": "probekit.activations",
     "certify": "probekit.activations.certify",
+    "average": "probekit.adaptation.average",
+    "ensemble": "probekit.analyses.ensemble",
     "evaluate": "probekit.adaptation.evaluate",
     "guidelines": "probekit.analyses.guidelines",
     "search": "probekit.adaptation.search.search",

@@ -80,6 +80,8 @@ FUNCTIONS: dict[str, Function] = {
     "evaluate": Function("probekit.adaptation.evaluate:evaluate", ("out", "caches"), always=("caches",)),
     "search": Function("probekit.adaptation.search.search:search", inside="rows.parquet"),
     "guidelines": Function("probekit.analyses.guidelines:guidelines"),
+    "ensemble": Function("probekit.analyses.ensemble:ensemble"),
+    "average": Function("probekit.adaptation.average:average", inside="rows.parquet"),
     "table": Function("probekit.tables:table", ("out", "rows_out"), "rows_out"),
     "plot": Function("probekit.plots:plot", rows=""),
     "report": Function("probekit.report:report", rows=""),

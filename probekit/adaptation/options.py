@@ -337,7 +337,7 @@ class TrainOptions(Hyperparameters):
         if self.fisher_data_dir is not None and self.fisher_task is None:
             raise UsageError("fisher_data_dir is for EWC; add --penalty ewc and --fisher-task, or leave it out.")
         _check(self.limit is None or self.limit >= 1, "limit", self.limit, "1 or more")
-        _check(self.seeds >= 1, "seeds", self.seeds, "1 or more")
+        _check(1 <= self.seeds <= 10_000, "seeds", self.seeds, "1 to 10,000")
         _check(self.fraction is None or 0 < self.fraction <= 1, "fraction", self.fraction, "above 0, at most 1")
         if self.fraction is not None and self.limit is not None:
             raise UsageError("--fraction and --limit both say how many examples to train on; give one of them.")
@@ -396,6 +396,21 @@ class EvaluateOptions:
         _check(self.batch_size >= 1, "batch_size", self.batch_size, "1 or more")
         if self.cache is not None and self.task:
             raise UsageError("--cache and --task both say what to evaluate on; give one of them.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AverageOptions:
+    """Which of the runs are averaged, and where the average is evaluated."""
+
+    greedy: bool = option(
+        False,
+        "Greedy soup: begin with the best run on dev, and add each other if the mean is not worse on dev.",
+    )
+    batch_size: int = option(32, "Examples in a batch.")
+    device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.")
+
+    def __post_init__(self) -> None:
+        _check(self.batch_size >= 1, "batch_size", self.batch_size, "1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

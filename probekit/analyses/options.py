@@ -69,6 +69,18 @@ class GuidelinesOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class EnsembleOptions:
+    """On which split the predictions of runs are averaged, and the intervals."""
+
+    split: str | None = option(None, "Split to average on (default: the last on which all runs were evaluated).")
+    resamples: int = option(1000, "Bootstrap resamples of the examples.")
+    seed: int = option(0, "Seed of the resampling.")
+
+    def __post_init__(self) -> None:
+        check_least(self, resamples=100, seed=0)
+
+
+@dataclass(frozen=True, slots=True)
 class MovementOptions:
     """Which distances are measured, and their intervals."""
 

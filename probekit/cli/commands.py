@@ -88,6 +88,8 @@ COMMANDS: dict[str, Command] = {
     "train": Command("probekit.cli.train:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
     "evaluate": Command("probekit.cli.train:evaluate", "Evaluate a trained model on other examples.", ADAPT),
     "search": Command("probekit.cli.search:search", "Search hyperparameters on dev.", ADAPT),
+    "ensemble": Command("probekit.cli.ensemble:ensemble", "Average the predictions of several runs.", ADAPT),
+    "average": Command("probekit.cli.ensemble:average", "Average the weights of several runs into one.", ADAPT),
     "guidelines": Command(
         "probekit.cli.guidelines:guidelines", "Compare fine-tuning and feature extraction runs.", ADAPT
     ),

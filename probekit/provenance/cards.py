@@ -26,6 +26,8 @@ READS: Mapping[str, tuple[str, ...]] = {
     "compare": ("first", "second"),
     "summary": ("first", "more"),
     "guidelines": ("runs",),
+    "ensemble": ("runs",),
+    "average": ("runs",),
     "evaluate": ("run", "cache", "data_dir"),
     "table": ("rows",),
     "domains": ("data_dir",),

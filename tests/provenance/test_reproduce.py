@@ -100,7 +100,7 @@ def turned(command, tmp_path):
         ("/bin/sh -c probekit", "made by a program"),
         ("train.py --out x", "made by a program"),
         ("../probekit probe a b --out x.parquet", "made by a program"),
-        ("probekit", "cannot be reproduced; these can: compare, demo"),
+        ("probekit", "cannot be reproduced; these can: average, compare, demo"),
         ("probekit clean --yes --what caches", "probekit clean cannot be reproduced"),
         ("probekit reproduce x.json", "cannot be reproduced"),
         ("probekit convert elmo a b /etc/x", "probekit convert cannot be reproduced"),
@@ -255,6 +255,8 @@ READ = {
     "search": {"space", "task", "model", "data_dir", "test", "device", "sampler"},
     "demo": set(),
     "guidelines": {"runs", "metric", "split"},
+    "ensemble": {"runs", "split"},
+    "average": {"runs", "device"},
     "evaluate": {"run", "task", "split", "data_dir", "cache", "model", "device"},
     "table": {"kind", "rows", "published", "models", "variants"},
 }  # fmt: skip

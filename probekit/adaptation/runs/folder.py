@@ -46,6 +46,7 @@ __all__ = [
     "publish",
     "read_card",
     "remove_run",
+    "save_averaged",
     "save_folder",
     "write_card",
 ]
@@ -128,6 +129,24 @@ def save_folder(
                 file.replace(folder / file.name)
         else:
             new.replace(folder)
+
+
+def save_averaged(
+    folder: Path, state: Mapping[str, Mapping[str, torch.Tensor]], card: Mapping[str, Any], source: Path
+) -> None:
+    """Write tensors, by file and name, as the run of ``card`` into a new folder, or the same one again; its card last.
+
+    Parameters
+    ----------
+    source : Path
+        A run of the same architecture, whose configuration and tokenizer are copied.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in {f for pattern in _COPIED for f in source.glob(pattern)}:
+        shutil.copyfile(file, folder / file.name)
+    for name, tensors in state.items():
+        save_tensors(tensors, folder / name, **({"format": "pt"} if name == WEIGHTS else {}))
+    write_card(folder, {**card, "digests": digests_of(folder)})
 
 
 def _describe(path: Path, changes: Mapping[str, Any]) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from probekit.adaptation.runs.constant import constants_of
+from probekit.adaptation.runs.run import Run
 from probekit.metrics import metric
+from probekit.models.identity import CARD
 from probekit.rows import make_rows
 
-__all__ = ["FAILED", "described", "has_failed", "over_seeds"]
+__all__ = ["FAILED", "described", "has_failed", "members", "over_seeds"]
 
 FAILED = "failed-runs"
 """The metric of the share of failed runs."""
@@ -89,6 +92,15 @@ def has_failed(name: str, value: float, constant: float) -> bool:
         return True
     sign = metric(name).sign
     return bool(np.isfinite(constant) and sign * value <= sign * constant)
+
+
+def members(run: str | Path | Run) -> list[Path]:
+    """The folders of a run: of several seeds those of each, otherwise its own."""
+    folder = Path(run.path or "") if isinstance(run, Run) else Path(run)
+    if (folder / CARD).is_file():
+        return [folder]
+    found = [card.parent for card in folder.glob(f"seed-*/{CARD}")]
+    return sorted(found, key=lambda one: int(one.name.removeprefix("seed-"))) or [folder]
 
 
 def described(rows: pd.DataFrame) -> Iterator[str]:

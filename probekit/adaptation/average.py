@@ -1,0 +1,250 @@
+"""``probekit average``: one run from the mean of the weights of several: model soups and averaged checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from probekit.adaptation.data.validation import VALIDATION, set_apart, validation_share
+from probekit.adaptation.options import AverageOptions, Regime, TrainOptions
+from probekit.adaptation.runs.constant import constant_rows
+from probekit.adaptation.runs.digests import check_weights
+from probekit.adaptation.runs.evaluation import predict_run
+from probekit.adaptation.runs.folder import HEAD, ROWS, WEIGHTS, locked_run, read_card, save_averaged
+from probekit.adaptation.runs.predictions import Evaluation
+from probekit.adaptation.runs.rows import columns_of
+from probekit.adaptation.runs.run import Run, open_run
+from probekit.adaptation.runs.seeds import members
+from probekit.errors import UsageError
+from probekit.files import beside, slug
+from probekit.metrics import metric
+from probekit.models.identity import CARD
+from probekit.public import public
+from probekit.recipe import Read, Recipe, current
+from probekit.rows import make_rows, write_rows
+from probekit.rows.card import environment, make_card
+from probekit.rows.examples import EXAMPLES
+from probekit.runtime import Progress, no_progress, resolve_device
+from probekit.tasks import load_task
+from probekit.tasks.context import in_context
+from probekit.tasks.task import Task
+
+__all__ = ["average"]
+
+SAME = ("model", "task", "regime", "target", "head", "layers", "prefix", "source")
+"""Entries in which the cards of averaged runs agree."""
+
+
+@public(options=AverageOptions)
+def average(*runs: str | Path | Run, out: str | Path, options: AverageOptions, progress: Progress = no_progress) -> Run:
+    """Average the weights of fine-tuned runs of one architecture and task into one run, and evaluate it on dev.
+
+    Runs of several seeds or settings give a model soup (Wortsman et al. 2022), checkpoints of one run stochastic weight
+    averaging (Izmailov et al. 2018). Heads of different seeds start from different weights, and their mean may be worse
+    than each of them: compare the metrics.
+
+    Parameters
+    ----------
+    *runs : path or Run
+        Two or more fine-tuned runs, or checkpoints (``RUN/step-10``), of one model on the same data; a folder of
+        ``train(…, seeds=5)`` counts as its runs.
+    out : path
+        Folder of the new run, which every command reads as a model.
+    options : AverageOptions
+        ``greedy``, ``batch_size``, ``device``; each may be given as a keyword.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Run
+        Its card names the averaged runs as ``averaged``; the rows have the metrics of the mean and of each run on dev.
+
+    Raises
+    ------
+    UsageError
+        For fewer than two runs, runs that differ in more than seed or settings, frozen encoders, and if ``out`` holds
+        something else.
+    ModelError
+        If a run is not finished or damaged.
+
+    Examples
+    --------
+    >>> probekit.average("runs/rte", out="runs/rte-soup", greedy=True)  # doctest: +SKIP
+    """
+    folders = [folder for run in runs for folder in members(run)]
+    cards = [read_card(folder) for folder in folders]
+    _check(folders, cards)
+    named = [{"run": str(f.resolve()), "digests": card["digests"]} for f, card in zip(folders, cards, strict=True)]
+    identity = {"averaged": named, "greedy": options.greedy}
+    place = Path(out)
+    with locked_run(place):
+        if (place / CARD).is_file() and read_card(place)["identity"] == identity:
+            return open_run(place)
+        if strange := [file.name for file in place.iterdir() if file.name != ".lock"]:
+            raise UsageError(f"{place} holds {strange[0]}; give another --out.")
+        return _average(folders, cards, identity, place, options, progress)
+
+
+def _check(folders: Sequence[Path], cards: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UsageError for runs whose weights cannot be averaged."""
+    if len(folders) < 2:
+        raise UsageError("an average needs two or more runs, or a folder of several seeds.")
+    for folder, card in zip(folders, cards, strict=True):
+        if card["regime"] != Regime.FINE_TUNE:
+            raise UsageError(f"{folder} is a run of {card['regime']}; only fine-tuned runs are averaged.")
+        if not card["complete"]:
+            raise UsageError(f"{folder} is not finished; its command resumes it: {card['command']}")
+        if not (folder / WEIGHTS).is_file():
+            raise UsageError(f"{folder} has no weights of a whole encoder ({WEIGHTS}), so it cannot be averaged.")
+        check_weights(folder, card)
+        different = [key for key in SAME if card.get(key) != cards[0].get(key)]
+        different += ["data"] * (card["identity"]["data"] != cards[0]["identity"]["data"])
+        if different:
+            raise UsageError(
+                f"{folders[0]} and {folder} differ in {different[0]}; give runs of one model and head on the same data."
+            )
+
+
+def _average(
+    folders: Sequence[Path], cards: Sequence[Mapping[str, Any]], identity: Mapping[str, Any], out: Path,
+    options: AverageOptions, progress: Progress,
+) -> Run:  # fmt: skip
+    first, device = cards[0], resolve_device(options.device)
+    card = _card(first, identity, out)
+    task = _data(first)
+    name = str(first["target"]["metrics"][0])
+    sign = metric(name).sign
+
+    def evaluated(mean: State, split: str, place: Path) -> Evaluation:
+        save_averaged(place, mean, card, folders[0])
+        return predict_run(place, task, split, batch_size=options.batch_size, device=device)
+
+    order = list(range(len(folders)))
+    if options.greedy:
+        order.sort(key=lambda i: -sign * cards[i]["metrics"][name])
+    dev, *others = task.splits
+    kept: list[int] = []
+    total: State = {}
+    best = -np.inf
+    with beside(out) as draft:
+        for done, i in enumerate(order):
+            progress("runs", done, len(order))
+            candidate = _sum(total, _state(folders[i]))
+            if options.greedy:
+                value = sign * evaluated(_mean(candidate, len(kept) + 1), dev, draft).metrics[name]
+                if value < best:
+                    continue
+                best = value
+            total, kept = candidate, [*kept, i]
+        mean = _mean(total, len(kept))
+        results = {split: evaluated(mean, split, draft) for split in (dev, *others)}
+        card |= {"kept": [str(folders[i]) for i in kept], "metrics": results[dev].metrics}
+        card |= {"test": results[others[0]].metrics if others else None}
+        _write(mean, card, results, cards, folders, draft)
+        for file in sorted(draft.iterdir(), key=lambda f: f.name == CARD):
+            file.replace(out / file.name)
+    return open_run(out)
+
+
+State = dict[str, dict[str, torch.Tensor]]
+"""The tensors of a run, by file and name."""
+
+
+def _state(folder: Path) -> State:
+    return {name: load_file(folder / name) for name in (WEIGHTS, HEAD)}
+
+
+def _sum(total: State, state: State) -> State:
+    """The sum in float64; of tensors of whole numbers those of the last run."""
+    return {
+        file: {
+            name: one.double() + total[file][name] if total and one.is_floating_point() else _wide(one)
+            for name, one in tensors.items()
+        }
+        for file, tensors in state.items()
+    }
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _mean(total: State, count: int) -> State:
+    """The mean in float32, the precision of runs."""
+    return {
+        file: {name: (one / count).float() if one.is_floating_point() else one for name, one in tensors.items()}
+        for file, tensors in total.items()
+    }
+
+
+def _data(card: Mapping[str, Any]) -> Task:
+    """The task of a run with only the splits that it was evaluated on; a held-out part of train is held out again."""
+    if not card.get("recipe") or not (card.get("source") or {}).get("task"):
+        raise UsageError(f"{card['run']} was trained on a task defined in Python, which cannot be loaded again.")
+    known = {f.name for f in fields(TrainOptions)}
+    given = {k: v for k, v in card["recipe"]["arguments"].items() if k in known}
+    options = TrainOptions(**given)
+    task = load_task(card["source"]["task"], data_dir=card["source"]["data_dir"])
+    share = validation_share(task, options.dev, options.validation)
+    options = options if share is None else replace(options, validation=share, dev=VALIDATION)
+    _, dev, _ = set_apart(in_context(task, options.context), options)
+    if dev.digest() != card["identity"]["data"][1]:
+        raise UsageError(f"the examples of {card['task']} have changed since {card['run']} was trained on them.")
+    parts = [set_apart(task, options)[1], *([task.split(options.test)] if options.test else [])]
+    return replace(task, splits={part.name: part for part in parts})
+
+
+def _card(first: Mapping[str, Any], identity: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    """The card of the average, without its metrics."""
+    recipe = current() or Recipe.of("average", {"runs": [one["run"] for one in identity["averaged"]], "out": out})
+    dropped = ("constant", "caches", "seconds", "total_steps", "diverged")
+    return {
+        **{key: value for key, value in first.items() if key not in dropped},
+        "run": out.resolve().name, "step": first["step"], "complete": True, "variant": "average",
+        "seeds": {"seed": None}, "identity": dict(identity), "constant": first["constant"], "seconds": 0.0,
+        "recipe": recipe.to_json(), "command": str(recipe), **environment(), "threads": torch.get_num_threads(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+
+
+def _write(
+    mean: State, card: dict[str, Any], results: Mapping[str, Evaluation], cards: Sequence[Mapping[str, Any]],
+    folders: Sequence[Path], out: Path,
+) -> None:  # fmt: skip
+    """Write the folder of the average: weights, predictions, rows and card."""
+    about = columns_of(card) | {"analysis": "average", "layer": None, "step": card["step"]}
+    rows = list(_of_runs(cards, about))
+    for split, found in results.items():
+        shared = about | {"split": split, "n": len(found.ids), "kept": True, "members": len(card["kept"])}
+        for name in found.task.metrics:
+            headline = (split, name) == ([*results][-1], found.task.metrics[0])
+            rows.append(
+                shared | {"metric": name, "value": found.metrics[name], "headline": headline, **found.interval(name)}
+            )
+        rows.append(shared | {"metric": found.task.loss, "value": found.metrics["loss"], "headline": False})
+        rows += constant_rows(found, card["constant"], about | {"split": split})
+        found.table({**about, "split": split}).write(out / f"{slug(split)}{EXAMPLES}")
+    recipe = Recipe.from_json(card["recipe"])
+    reads = tuple(
+        Read(str(folder), "run", str(one["encoder"].get("weights_digest") or ""))
+        for folder, one in zip(folders, cards, strict=True)
+    )
+    write_rows(make_rows(rows), out / ROWS, make_card(recipe, reads, {}) | {"threads": card["threads"]})
+    save_averaged(out, mean, card, folders[0])
+
+
+def _of_runs(cards: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The metrics of the averaged runs on dev, from their cards."""
+    for card in cards:
+        own = {**about, **columns_of(card), "step": card["step"], "estimator": "member"}
+        own |= {"split": card["splits"][1], "kept": False, "headline": False, "n": card["examples"][1]}
+        for name in card["target"]["metrics"]:
+            yield own | {"metric": name, "value": card["metrics"][name]}

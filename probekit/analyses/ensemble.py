@@ -1,0 +1,131 @@
+"""``probekit ensemble``: the average of the predictions of several runs, and what it gains over a single run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.adaptation.runs.run import Run
+from probekit.adaptation.runs.seeds import members
+from probekit.analyses.finished_runs import FinishedRun, common_split, predictions_on, read_run
+from probekit.analyses.options import EnsembleOptions
+from probekit.errors import UsageError
+from probekit.metrics import derive
+from probekit.public import public
+from probekit.recipe import Read
+from probekit.rows import Result, make_fits, make_rows
+from probekit.statistics.bootstrap import bounds, intervals, replicates
+from probekit.statistics.predictions import Predictions, join
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ensemble"]
+
+ENSEMBLE, MEMBER = "ensemble", "member"
+
+
+@public(options=EnsembleOptions)
+def ensemble(*runs: str | Path | Run, options: EnsembleOptions) -> Result:
+    """Average the predictions of several runs on the same examples: probabilities of classes, or predicted numbers.
+
+    It reads the predictions that the runs have stored, so no model is run.
+
+    Parameters
+    ----------
+    *runs : path or Run
+        Two or more runs on one task, of any models; a folder of ``train(…, seeds=5)`` counts as its runs.
+    options : EnsembleOptions
+        ``split``, ``resamples``, ``seed``; each may be given as a keyword.
+
+    Returns
+    -------
+    Result
+        For each metric of the task a row of the ensemble, one for each run, and ``difference(METRIC)``: the ensemble
+        minus the mean of the runs, with paired 95 % intervals over examples (not over runs). ``members`` is the number
+        of runs. The predictions are those of the ensemble.
+
+    Raises
+    ------
+    UsageError
+        For fewer than two runs, runs on different examples, and runs without probabilities (a CRF).
+    ModelError, DataError
+        If a run is not finished, or its predictions are missing.
+
+    Examples
+    --------
+    >>> probekit.ensemble("runs/rte").rows  # of probekit.train("rte", …, "runs/rte", seeds=5)  # doctest: +SKIP
+    """
+    found = [read_run(folder) for run in runs for folder in members(run)]
+    if len(found) < 2:
+        raise UsageError("an ensemble needs two or more runs, or a folder of several seeds.")
+    split = common_split(found, options.split)
+    table = join(*(predictions_on(run, split) for run in found))
+    mean = averaged(table, found)
+    rows = make_rows(_rows(table, mean, options))
+    reads = [Read(str(run.path), "run", str(run.card["encoder"].get("weights_digest") or "")) for run in found]
+    return Result(rows, (mean,), reads=tuple(reads))
+
+
+def averaged(table: Predictions, runs: Sequence[FinishedRun]) -> Predictions:
+    """The mean of the fits of a table: probabilities of classes, or numbers."""
+    kind = str(runs[0].card["target"]["kind"])
+    about = _about(table.fits) | {"estimator": ENSEMBLE}
+    more: dict[str, Any] = {}
+    if kind == "regression":
+        predicted = table.predicted.astype(np.float64).mean(axis=0)
+    elif table.probabilities is None:
+        lacking = [str(run.path) for run in runs if run.card["head"]["head"].endswith("crf")] or [str(runs[0].path)]
+        raise UsageError(f"{lacking[0]} stores no probabilities, which an ensemble averages; a CRF has none.")
+    else:
+        shares = table.probabilities.astype(np.float64).mean(axis=0)
+        predicted = shares.argmax(axis=1)
+        of_gold = np.maximum(shares[np.arange(len(shares)), _gold(table)], 1e-38)
+        more = {"log_loss": -np.log(of_gold)[None].astype(np.float32), "probabilities": shares[None].astype(np.float32)}
+    return Predictions(
+        make_fits([about]), table.ids, _gold(table), predicted[None], table.metrics, table.groups,
+        label_names=table.label_names, sentences=table.sentences, **more,
+    )  # fmt: skip
+
+
+def _gold(table: Predictions) -> np.ndarray:
+    return table.gold if table.gold.ndim == 1 else table.gold[0]
+
+
+def _about(fits: pd.DataFrame) -> dict[Any, Any]:
+    """The columns of an ensemble: those in which its runs agree; others are empty."""
+    first = fits.iloc[0].drop("source", errors="ignore").to_dict()
+    same = {key: fits[key].nunique(dropna=False) == 1 for key in first}
+    texts = ("model", "checkpoint", "regime", "head", "variant", "representation")
+    blank = {key: "" if key in texts else None for key in first}
+    found = {key: value if same[key] else blank[key] for key, value in first.items()}
+    return found | {"model": found["model"] or "several models", "checkpoint": "", "seed": None, "step": None}
+
+
+def _rows(table: Predictions, mean: Predictions, options: EnsembleOptions) -> list[dict[Any, Any]]:
+    both = join(mean, table)
+    names = [*table.metrics, *(["log-loss"] if both.log_loss is not None else [])]
+    runs = [row.drop("source").to_dict() for _, row in both.fits.iterrows()]
+    records: list[dict[Any, Any]] = []
+    settings = {"resamples": options.resamples, "seed": options.seed}
+    shared = {"analysis": ENSEMBLE, "layer": None, "n": len(table.ids), "members": len(table)}
+    for name in names:
+        given = both.sample() | {"metric": name} | settings
+        limits = bounds(**given)
+        for i, about in enumerate(runs):
+            ends = {"ci_low": limits.ci[i, 0], "ci_high": limits.ci[i, 1]}
+            kind = {"estimator": ENSEMBLE if i == 0 else MEMBER, "headline": i == 0 and name == names[0]}
+            records.append({**about, **shared, **kind, **ends, "metric": name, "value": limits.value[i]})
+        again = replicates(**given)
+        away = (again[0] - again[1:].mean(axis=0))[None]
+        ends_of = intervals(away, units=len(np.unique(table.groups)) if table.groups is not None else len(table.ids))
+        value = limits.value[0] - limits.value[1:].mean()
+        ends = {"ci_low": ends_of[0, 0], "ci_high": ends_of[0, 1], "headline": False}
+        records.append(
+            {**runs[0], **shared, **ends, "estimator": f"{ENSEMBLE} - {MEMBER}", "metric": derive("difference", name),
+             "value": value}
+        )  # fmt: skip
+    return records
