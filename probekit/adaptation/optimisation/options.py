@@ -66,6 +66,8 @@ class OptimisationOptions:
         FisherLabels.GOLD, "EWC: labels of the old examples: gold, or predicted (the model's own)."
     )
 
+    compile: bool = option(False, "Fine-tuning: compile the encoder with torch.compile (needs a C++ compiler).")
+
     def __post_init__(self) -> None:
         for name, kind in (("penalty", Penalty), ("fisher_labels", FisherLabels)):
             if (value := getattr(self, name)) is not None:
@@ -74,8 +76,10 @@ class OptimisationOptions:
         check_order(self.order or "all")
         if not 0 <= self.mixout < 1:
             raise UsageError(f"mixout is {self.mixout}; it must be from 0 to below 1.")
-        if getattr(self, "regime", "fine-tune") != "fine-tune" and (self.order or self.mixout):
-            raise UsageError("order and mixout are for fine-tuning; a frozen encoder is not trained.")
+        if getattr(self, "regime", "fine-tune") != "fine-tune" and (self.order or self.mixout or self.compile):
+            raise UsageError("order, mixout and compile are for fine-tuning; a frozen encoder is not trained.")
+        if self.compile and self.mixout:
+            raise UsageError("mixout replaces weights in each step, which a compiled encoder does not see; give one.")
         if self.penalty is not None and getattr(self, "regime", "fine-tune") != "fine-tune":
             raise UsageError("a penalty on the encoder's weights is for fine-tuning; a frozen encoder does not move.")
         if self.penalty is None:

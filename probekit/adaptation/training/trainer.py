@@ -23,13 +23,14 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from probekit.adaptation.data.batches import Batches, Data, Numbered, Rounds
 from probekit.adaptation.heads.head import Head
+from probekit.adaptation.optimisation.compilation import compile_encoder
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions
 from probekit.adaptation.runs.digests import seal, whole_checkpoints
 from probekit.adaptation.runs.folder import RESUME
 from probekit.adaptation.runs.predictions import gathered, predict_batches
 from probekit.adaptation.training.checkpointing import Checkpointing, not_finite, rate_of
 from probekit.adaptation.training.groups import LayerGroup, param_groups
-from probekit.adaptation.training.learners import Learner
+from probekit.adaptation.training.learners import FineTuning, Learner
 from probekit.adaptation.training.objective import Objective, Save, Training, Watcher
 from probekit.adaptation.training.optimiser import BertAdamW
 from probekit.adaptation.training.schedules import build
@@ -106,9 +107,16 @@ def fit(
         callbacks=[checkpoints, *([thaw] if thaw else []), *_reporters(options.report_to)],
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        raise UsageError(
+            "each process must hold the whole model, but accelerate's configuration spreads its weights (FSDP or "
+            "DeepSpeed). Use distributed_type: MULTI_GPU, or torchrun."
+        )
     if processes()[0]:
         torch.manual_seed(options.seed + processes()[0])  # each process draws its own dropout
-    if options.device == "cpu" and onednn_available(torch.float32):
+    if options.compile:
+        compile_encoder(cast("FineTuning", learner).encoder, options.device)
+    elif options.device == "cpu" and onednn_available(torch.float32):
         train_with_onednn(learner)
     checkpoints.recall(log)
     if last is not None and checkpoints.out_of_patience:  # it was interrupted after its last evaluation
