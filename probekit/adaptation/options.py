@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probekit.adaptation.methods.options import METHOD_DEFAULTS, Method, MethodOptions, Placement
 from probekit.adaptation.optimisation.options import OptimisationOptions
 from probekit.adaptation.signals.options import Consistency, SignalOptions
 from probekit.errors import UsageError, did_you_mean
@@ -25,7 +26,9 @@ __all__ = [
     "HeadOptions",
     "Hyperparameters",
     "Keep",
+    "Method",
     "Optimizer",
+    "Placement",
     "Preset",
     "Regime",
     "Schedule",
@@ -111,10 +114,10 @@ PLAIN, PLAIN_RATE = ("linear", "softmax", "crf", "pair", "rating"), 1e-2
 """Heads without a hidden layer, for which 1e-3 is too low on frozen layers: the mix stays uniform."""
 
 
-def regime_defaults(regime: Regime, head: str) -> dict[str, Any]:
-    """The default epochs, learning rate and weight decay of a regime and a head."""
+def regime_defaults(regime: Regime, head: str, method: Method = Method.FULL) -> dict[str, Any]:
+    """The default epochs, learning rate and weight decay of a regime, a head and a method."""
     plain = regime is Regime.FEATURE_EXTRACTION and head in PLAIN
-    return REGIME_DEFAULTS[regime] | ({"learning_rate": PLAIN_RATE} if plain else {})
+    return REGIME_DEFAULTS[regime] | ({"learning_rate": PLAIN_RATE} if plain else {}) | METHOD_DEFAULTS.get(method, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,7 @@ class HeadOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hyperparameters(HeadOptions, OptimisationOptions, SignalOptions):
+class Hyperparameters(HeadOptions, MethodOptions, OptimisationOptions, SignalOptions):
     """The hyperparameters of a training, which a search may vary.
 
     If ``epochs``, ``learning_rate`` or ``weight_decay`` is None, it is replaced by the default of the regime and the
@@ -181,10 +184,13 @@ class Hyperparameters(HeadOptions, OptimisationOptions, SignalOptions):
     learning_rate: Rate = option(
         None,
         "Peak learning rate (default: 5e-5 for fine-tuning; 1e-3 for feature extraction, 1e-2 with heads without a "
-        "hidden layer).",
+        "hidden layer; with --method lora and dora 5e-4, ia3 3e-3, prefix 5e-3, prompt 3e-2, bitfit and norms 1e-3, "
+        "adapter 3e-4).",
     )
     weight_decay: Rate = option(
-        None, "Weight decay, not applied to biases and norms (default: .01 for fine-tuning, otherwise 0)."
+        None,
+        "Weight decay, not applied to biases and norms (default: .01 for fine-tuning, otherwise 0, as for ia3, prefix "
+        "and prompt).",
     )
     optimizer: Optimizer = option(Optimizer.ADAMW, "adamw, bert-adamw (without bias correction) or amsgrad.")
     schedule: Schedule = option(
@@ -236,7 +242,8 @@ class Hyperparameters(HeadOptions, OptimisationOptions, SignalOptions):
             object.__setattr__(self, "preset", _choice(Preset, self.preset, "preset"))
             if self.regime is not Regime.FEATURE_EXTRACTION:
                 raise UsageError(f"the preset {self.preset} is for frozen encoders; add --regime feature-extraction.")
-        for name, value in regime_defaults(self.regime, self.head).items():
+        MethodOptions.__post_init__(self)
+        for name, value in regime_defaults(self.regime, self.head, self.method).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         for name in ("epochs", "batch_size", "accumulation", "evaluate_every", "patience", "window"):
@@ -315,7 +322,8 @@ class TrainOptions(Hyperparameters):
     )
     layers: tuple[int | str, ...] | None = option(
         None,
-        "Layers to mix in feature extraction, such as 0,4-8,12 (default: all; if their widths differ, the widest).",
+        "Layers to mix, in feature extraction or with --mix, such as 0,4-8,12 (default: all; if their widths differ, "
+        "the widest).",
     )
     caches: Path | None = option(
         None, "Folder for the caches of feature extraction (default: data_cache/).", metavar="FOLDER"
@@ -358,11 +366,12 @@ class TrainOptions(Hyperparameters):
             object.__setattr__(self, "store", _choice(Dtype, self.store, "store"))
         if self.layers is not None:
             object.__setattr__(self, "layers", layer_list(self.layers))
-        frozen = self.caches, self.cache, self.layers, self.store, self.compress or None
+        unmixed = None if self.mix else self.layers
+        frozen = self.caches, self.cache, unmixed, self.store, self.compress or None
         if self.regime is Regime.FINE_TUNE and (set(frozen) != {None} or self.encoder_dtype is not Dtype.FLOAT32):
             raise UsageError(
                 "caches, cache, layers, encoder_dtype, store and compress are for feature extraction; fine-tuning runs "
-                "the encoder itself."
+                "the encoder itself (and mixes chosen layers with --mix)."
             )
         if self.cache is not None:
             paths = self.cache.split(",") if isinstance(self.cache, str) else self.cache

@@ -36,6 +36,7 @@ from probekit.adaptation.training.feature_extraction import (
     prepare_feature_extraction,
 )
 from probekit.adaptation.training.fine_tuning import identity_of, prepare_fine_tuning
+from probekit.adaptation.training.learners import Learner
 from probekit.adaptation.training.objective import Objective, Training, Watcher
 from probekit.adaptation.training.trainer import History, fit, own_randomness
 from probekit.errors import CacheMismatch, NonFiniteError, UsageError
@@ -143,6 +144,7 @@ def train(
         identity = {
             "task": task.name, "data": [part.digest() for part in (first, second)], "max_length": how.max_length,
             "model": identity_of(model, how), **signals.identity,
+            "layers": None if how.layers is None else [str(layer) for layer in how.layers],
         }  # fmt: skip
 
         old = _old_task(how)
@@ -152,7 +154,7 @@ def train(
         def prepare(how: TrainOptions) -> Training:
             examples, facts = signals.examples()
             training = regularised(prepare_fine_tuning(model, task, examples, second, how, test=third), old, progress)
-            return signals.added(replace(training, facts=facts), examples)
+            return signals.added(replace(training, facts={**training.facts, **facts}), examples)
 
         return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)
     with ExitStack() as stack:
@@ -349,7 +351,7 @@ def _finish(training: Training, history: History, out: Path, card: dict[str, Any
         if data is not None
     }  # fmt: skip
     about = columns_of(card)
-    rows = training_rows(training, history, about, found)
+    rows = training_rows(training, history, about, found, trained=card["parameters"]["trained"])
     tables = [
         one.table({**about, "split": getattr(options, role), "step": history.step}) for role, one in found.items()
     ]
@@ -404,6 +406,12 @@ def _called(encoder: Mapping[str, Any]) -> str:
     return f"{name}@step-{encoder['step']}" if run == name else f"{name}@{run}-step-{encoder['step']}"
 
 
+def _parameters(learner: Learner) -> dict[str, int]:
+    """The number of trained weights, and of all."""
+    every = [p for name, p in learner.named_parameters() if not name.startswith("auxiliary.")]
+    return {"trained": sum(p.numel() for p in every if p.requires_grad), "all": sum(p.numel() for p in every)}
+
+
 def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any]:
     """The card of a new run."""
     options, objective = training.options, training.objectives[0]
@@ -422,6 +430,7 @@ def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any
         "target": objective.task.on_card(),
         "head": objective.head.on_card(),
         "layers": list(training.learner.layers),
+        "parameters": _parameters(training.learner),
         "constant": constant_answer(objective.task, objective.train),
         "caches": [str(one.cache.path) for one in data if isinstance(one, (PooledData, TokenData))],
         "encoder": training.encoder,

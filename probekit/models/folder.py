@@ -9,6 +9,7 @@ from typing import Any
 
 from probekit.errors import ModelError
 from probekit.files import digest, read_json
+from probekit.models.adapted.record import adapted
 
 __all__ = [
     "check_config",
@@ -101,7 +102,12 @@ def save_tensors(tensors: Mapping[str, Any], path: Path, **about: str) -> None:
 
 
 def weights_digest(folder: Path) -> str:
-    """xxh3 digest (32 hex digits) of config.json and the bytes of the safetensors files."""
+    """xxh3 digest (32 hex digits) of config.json and the bytes of the safetensors files.
+
+    For a run that holds only changed weights: of these, how they are applied, and the digest of its base in the card.
+    """
+    if (run := adapted(folder)) is not None:
+        return run.digest()
     return digest([folder / "config.json", *weight_files(folder)])
 
 

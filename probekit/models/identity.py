@@ -7,15 +7,13 @@ from typing import Any
 
 from probekit.errors import ModelError
 from probekit.files import read_json
+from probekit.models.card import CARD, RUN_FORMAT
 from probekit.models.conversion import names_published, published_name
 from probekit.models.find import resolve_model
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
 from probekit.models.untrained import untrained_seed
 
 __all__ = ["CARD", "RUN_FORMAT", "checkpoint_of", "identify", "model_name", "trained_by"]
-
-CARD, RUN_FORMAT = "probekit.json", "probekit-run/1"
-"""The file that training writes to each model folder, and its format."""
 
 
 def model_name(model: str | Path) -> str:

@@ -246,7 +246,7 @@ READ = {
     },
     "train": {
         "task", "model", "data_dir", "train", "dev", "test", "head", "pooling", "pairs", "layers", "save_at",
-        "model_name", "run_name", "variant", "revision", "device", "cache", "teacher",
+        "model_name", "run_name", "variant", "revision", "device", "cache", "teacher", "targets",
         "fisher_task", "fisher_split", "fisher_data_dir", "order", "layer_factor",
         "unlabelled", "pseudo_labels",
     },

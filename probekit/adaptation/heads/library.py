@@ -53,6 +53,16 @@ class Layout:
     left: frozenset[str] = frozenset()
     config: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def written(self) -> str:
+        """The name of the model's file."""
+        return "model.safetensors"
+
+    @property
+    def documents(self) -> Mapping[str, Mapping[str, Any]]:
+        """The content of JSON files beside it."""
+        return {}
+
     def weights(self, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The weights in the model's file by the library's names, and the others by the learner's names."""
         encoder = {k for k in state if k.startswith("encoder.")} - self.left

@@ -43,7 +43,8 @@ def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
     """
     missing, strange = learner.load_state_dict(load_weights(folder, encoder=encoder), strict=False)
     elsewhere = ("auxiliary.",) if encoder else ("auxiliary.", "encoder.")
-    if strange or [name for name in missing if not name.startswith(elsewhere)]:
+    missing = [name for name in missing if name in learner.saved_state() and not name.startswith(elsewhere)]
+    if strange or missing:
         raise ModelError(f"{folder}: the weights do not match the model in the card ({[*missing, *strange][:3]}).")
 
 

@@ -4,6 +4,8 @@ RUN/                   a model folder of the trained encoder (fine-tuning), with
     model.safetensors  the encoder, and the head if a transformers class has it, by the library's names
     probekit.json      the card: format, run, model, task, data digests, arguments, seed, metrics, versions
     head.safetensors   weights of the head, of the scalar mix, and of a pooler that the library's class lacks
+    adapter_config.json, adapter_model.safetensors, changed.safetensors
+                       instead of model.safetensors if a method trains few weights: these, as peft or by their names
     outputs.json       the output words of decoders, by objective
     rows.parquet       dev metrics, losses and mix weights along training, as rows
         dev.examples.parquet   predictions of the kept weights for each example of dev (and of test)
@@ -31,6 +33,8 @@ from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.runs.digests import check_weights, digests_of
 from probekit.errors import CacheBusy, ModelError, UsageError
 from probekit.files import FileKind, beside, lock, read_json, remove, remove_unfinished, write, writer_of
+from probekit.models.adapted.library import name_in_model
+from probekit.models.adapted.record import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CHANGED_WEIGHTS, LIBRARY, adapted
 from probekit.models.folder import save_tensors
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.runtime import processes
@@ -121,7 +125,9 @@ def save_folder(
             for file in {f for pattern in _COPIED for f in source.glob(pattern)}:
                 shutil.copyfile(file, new / file.name)
             _describe(new / "config.json", layout.config)
-            save_tensors(_unshared(model), new / WEIGHTS, format="pt")
+            save_tensors(_unshared(model), new / layout.written, format="pt")
+            for name, content in layout.documents.items():
+                (new / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         save_tensors(_unshared(beside_it), new / HEAD)
         write_card(new, {**card, "digests": digests_of(new)})
         if folder.exists():
@@ -164,7 +170,10 @@ def load_weights(folder: Path, *, encoder: bool = True) -> dict[str, torch.Tenso
         raise ModelError(f"{folder} has no {HEAD}; was its training interrupted? Run its command again.")
     check_weights(folder, read_card(folder))
     state = load_file(folder / HEAD)
-    if encoder and (folder / WEIGHTS).is_file():
+    if encoder and (run := adapted(folder)) is not None:
+        rename = name_in_model if run.method in LIBRARY else str
+        state |= {f"encoder.{rename(name)}": weight for name, weight in load_file(run.weights).items()}
+    elif encoder and (folder / WEIGHTS).is_file():
         prefix = read_card(folder)["prefix"]
         weights = {name: w for name, w in load_file(folder / WEIGHTS).items() if name.startswith(prefix)}
         state |= {f"encoder.{name.removeprefix(prefix)}": w for name, w in weights.items()}
@@ -306,6 +315,7 @@ def _steps(out: Path, *, hidden: bool = False) -> list[Path]:
 
 FILES = (
     *(CARD, HEAD, WEIGHTS, ROWS, f"{ROWS}.json", "rows.json", "*.examples.parquet", "outputs.json"),
+    *(ADAPTER_CONFIG, ADAPTER_WEIGHTS, CHANGED_WEIGHTS),
     *(".lock", ".tmp??????"),
     *_COPIED,
 )

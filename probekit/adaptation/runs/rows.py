@@ -31,7 +31,7 @@ def columns_of(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def training_rows(
-    training: Training, history: History, about: Mapping[str, Any], found: Mapping[str, Evaluation]
+    training: Training, history: History, about: Mapping[str, Any], found: Mapping[str, Evaluation], *, trained: int
 ) -> pd.DataFrame:
     """Rows of a training, from :func:`probekit.rows.make_rows`.
 
@@ -39,11 +39,12 @@ def training_rows(
     train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the previous entry, without added terms;
     each of these has rows ``added-loss`` with its name in the column ``term``.
 
-    Additional columns: ``examples`` is the number of training examples; ``epoch`` counts the passes over train;
-    ``kept`` marks the kept weights, whose metrics have intervals; ``unread_words`` is the number of words without a
-    piece to tag: metrics of word tags cover only the other words, so they are comparable to published numbers only if
-    it is 0; ``headline`` marks the number that represents the run: its main metric, on test if it was tested, otherwise
-    on dev. Rows with the estimator "majority" or "mean" are for the constant prediction on the same examples.
+    Additional columns: ``trained_parameters`` is the number of trained weights, with the head; ``examples`` is the
+    number of training examples; ``epoch`` counts the passes over train; ``kept`` marks the kept weights, whose metrics
+    have intervals; ``unread_words`` is the number of words without a piece to tag: metrics of word tags cover only the
+    other words, so they are comparable to published numbers only if it is 0; ``headline`` marks the number that
+    represents the run: its main metric, on test if it was tested, otherwise on dev. Rows with the estimator "majority"
+    or "mean" are for the constant prediction on the same examples.
 
     Parameters
     ----------
@@ -51,6 +52,8 @@ def training_rows(
         Columns of all rows.
     found : Mapping[str, Evaluation]
         Predictions of the kept weights for "dev" and, if there is one, "test".
+    trained : int
+        The number of trained weights.
     """
     objective = training.objectives[0]
     constant = constant_answer(objective.task, objective.train)
@@ -62,7 +65,8 @@ def training_rows(
     for record in records:
         record["kept"] = record["step"] == history.step
         record["headline"] = (record.pop("role"), record["metric"], record["kept"]) == (last, main, True)
-    rows = [{**about, "analysis": "train", "layer": None, **record} for record in records]
+    shared = {**about, "analysis": "train", "layer": None, "trained_parameters": trained}
+    rows = [{**shared, **record} for record in records]
     for role, evaluation in found.items():
         columns = {**about, "analysis": "train", "split": getattr(training.options, role)}
         rows += constant_rows(evaluation, constant, columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,18 @@ from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.library import POOLER, bare_layout, library_layout
 from probekit.adaptation.heads.spec import choose_head, head_spec, reads_apart
+from probekit.adaptation.methods.adapt import adapt, changed_layout
+from probekit.adaptation.methods.architecture import reinitialise_top
+from probekit.adaptation.methods.options import Method
 from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.runs.folder import HEAD
 from probekit.adaptation.training.groups import layer_names
 from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.objective import Objective, Training, rating_scale
-from probekit.errors import UsageError, reading
+from probekit.errors import UsageError, did_you_mean, reading
 from probekit.models import conversion
+from probekit.models.adapted.depth import drop_blocks
+from probekit.models.adapted.record import MERGEABLE, adapted
 from probekit.models.conversion import BILSTM, ELMO, SKIP_THOUGHTS
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
@@ -49,17 +55,22 @@ def prepare_fine_tuning(
     apart = reads_apart(options, name, spec, model_type(folder))
     if options.context is not Context.NONE and conversion.reads_apart(model_type(folder)):
         raise UsageError(f"{model_type(folder)} reads one sentence at a time; leave out --context.")
+    _check_method(options, folder)
     encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout)
     if options.random_weights is None:
         _read_pooler(encoder, folder)
+    depth = {} if options.keep_layers is None else drop_blocks(encoder, options.keep_layers)
+    if options.reinit_top:
+        reinitialise_top(encoder, options.reinit_top, options.seed)
     pooling = _pooling(encoder, mixed=options.mix) if options.pooling == "auto" else options.pooling
     _check(options, encoder, pooling)
     scale = rating_scale(spec, *(Task(task.name, task.kind, {s.name: s}).labels(s.name) for s in (train, dev)))
     width = int(encoder.config.hidden_size)
     head = head_spec(options, name, width=width, apart=apart, pooling=pooling, scale=scale)
     built = head.build(spec)
-    if head.pooling != "pooler" and getattr(encoder, "pooler", None) is not None:
-        encoder.pooler.requires_grad_(requires_grad=False)  # it is not used
+    method = adapt(encoder, options, folder)
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler.requires_grad_(requires_grad=head.pooling == "pooler")  # otherwise it is not used
     if options.gradient_checkpointing:
         newer = getattr(encoder, "activation_checkpointing_enable", None)  # its name since transformers 5
         (newer or encoder.gradient_checkpointing_enable)()
@@ -67,16 +78,26 @@ def prepare_fine_tuning(
     data = [None if split is None else TextData(task, split, reader, apart=apart) for split in (train, dev, test)]
     assert data[0] is not None
     assert data[1] is not None
-    layers = layer_names(encoder) if options.mix else ()
+    layers = _mixed(encoder, options) if options.mix else ()
     mix = ScalarMix(len(layers), layer_norm=options.layer_norm) if layers else None
+    learner = FineTuning(encoder, built, mix, layers)
+    layout = library_layout(encoder, head, spec, mixed=options.mix) or bare_layout(
+        encoder, spec, "encoder." if _encoder_of_two(folder) else ""
+    )
+    layout = replace(layout, config={**layout.config, **depth})
+    about: dict[str, Any] = {}
+    if method is not None:
+        layout = changed_layout(method, layout.config)
+        learner.changed = frozenset(layout.names.values()) | _pooler_names(encoder, head.pooling, folder)
+        about = {"adapted": {"method": str(method.method), "settings": method.settings}, "base": _base(model, options)}
     return Training(
-        FineTuning(encoder, built, mix, layers),
+        learner,
         (Objective(spec, head, data[0], data[1], data[2]),),
         options,
         encoder=identity_of(model, options) | {"max_length": reader.max_length, "context": str(options.context)},
         source=folder,
-        layout=library_layout(encoder, head, spec, mixed=options.mix)
-        or bare_layout(encoder, spec, "encoder." if _encoder_of_two(folder) else ""),
+        layout=layout,
+        facts=about,
     )
 
 
@@ -92,6 +113,47 @@ def encoder_of(folder: Path, random_weights: int | None = None, *, dropout: floa
     encoder = load_model(folder, random_weights=random_weights, dropout=dropout)
     encoder.requires_grad_(requires_grad=True)
     return encoder
+
+
+def _check_method(options: TrainOptions, folder: Path) -> None:
+    """Refuse changes of encoders that are no transformers, and of a model whose adapters cannot be merged."""
+    kind, run = model_type(folder), adapted(folder)
+    changed = [f"--method {options.method}"] if options.method is not Method.FULL else []
+    changed += ["--keep-layers"] if options.keep_layers is not None else []
+    changed += ["--reinit-top"] if options.reinit_top else []
+    if changed and conversion.reads_apart(kind):
+        raise UsageError(f"{changed[0]} is for transformers; {folder} is of type {kind!r}.")
+    if run is not None and run.method not in MERGEABLE and options.random_weights is None:
+        raise UsageError(
+            f"{folder} holds {run.method} weights, which cannot be merged with their base, so it is not trained "
+            f"further. Fine-tune its base, {run.base}, or train its frozen layers: --regime feature-extraction."
+        )
+
+
+def _base(model: str | Path, options: TrainOptions) -> dict[str, Any]:
+    """The base of a run with changed weights: where it is, and the digest of its weights."""
+    place = Path(model).expanduser()
+    about = identity_of(model, options)
+    where = str(place.resolve()) if place.exists() else str(model)
+    return {"model": where} | {key: about[key] for key in ("revision", "random_weights", "weights_digest")}
+
+
+def _pooler_names(encoder: Any, pooling: str | None, folder: Path) -> frozenset[str]:
+    """The pooler's weights that a run with changed weights keeps: trained ones, and ones beside the base's file."""
+    if getattr(encoder, "pooler", None) is None or not (pooling == "pooler" or (folder / HEAD).is_file()):
+        return frozenset()
+    return frozenset(f"{POOLER}{name}" for name in encoder.pooler.state_dict())
+
+
+def _mixed(encoder: Any, options: TrainOptions) -> tuple[str, ...]:
+    """The names of the layers to mix."""
+    names = layer_names(encoder)
+    if options.layers is None:
+        return names
+    chosen = tuple(map(str, options.layers))
+    if strange := [name for name in chosen if name not in names]:
+        raise UsageError(f"--layers: the model has no hidden state {strange[0]!r}; {did_you_mean(strange[0], names)}")
+    return chosen
 
 
 def _read_pooler(encoder: Any, folder: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from probekit.adaptation.heads.head import Head, States
-from probekit.adaptation.training.groups import LayerGroup, layer_groups
+from probekit.adaptation.training.groups import LayerGroup, layer_groups, layer_names
 from probekit.models.scalar_mix import ScalarMix
 
 __all__ = ["FeatureExtraction", "FineTuning", "Learner"]
@@ -102,7 +102,11 @@ class FineTuning(Learner):
     encoder : nn.Module
         A transformers model; the head reads its last hidden states and its pooler's output.
     mix : ScalarMix, optional
-        Mix of all hidden states (inputs of the blocks, and the last ones), which the head reads instead.
+        Mix of hidden states (inputs of the blocks, and the last ones), which the head reads instead.
+    layers : tuple[str, ...], default ()
+        Names of the mixed ones.
+    changed : frozenset[str], optional
+        Names of the encoder's weights that a run keeps; empty if it keeps all.
     """
 
     def __init__(
@@ -115,6 +119,14 @@ class FineTuning(Learner):
     ) -> None:
         super().__init__(head, mix, layers, **others)
         self.encoder = encoder
+        self.changed: frozenset[str] = frozenset()
+        names = layer_names(encoder) if layers else ()
+        self.mixed = [names.index(layer) for layer in layers]
+
+    def saved_state(self) -> dict[str, Tensor]:
+        """The weights of a saved run, by name: of the encoder only those in ``changed``, if there are any."""
+        state = super().saved_state()
+        return {n: w for n, w in state.items() if not self.changed or n in self.changed or not n.startswith("encoder.")}
 
     def groups(self) -> list[LayerGroup]:
         """The layers of the encoder, then the heads with the mix."""
@@ -126,7 +138,8 @@ class FineTuning(Learner):
         out = self.encoder(**of_encoder, **({} if self.mix is None else {"output_hidden_states": True}))
         hidden, mask = out.last_hidden_state, inputs["attention_mask"] > 0
         if self.mix is not None:
-            hidden = self.mix(torch.stack([*out.hidden_states[:-1], hidden]), mask)
+            every = [*out.hidden_states[:-1], hidden]
+            hidden = self.mix(torch.stack([every[i] for i in self.mixed]), mask)
         pooled = getattr(out, "pooler_output", None)
         return States(hidden, mask, inputs["special"], inputs.get("words"), pooled=pooled)
 

@@ -17,6 +17,7 @@ import transformers
 from torch import nn
 
 from probekit.errors import ModelError, UsageError, first_line
+from probekit.models.adapted.virtual import prompt_tokens, virtual_tokens
 from probekit.models.encoder import Batch, Edit, Encoder, Shown, Sink, Text, Tokens, begin_states, edited
 from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.models.transformers.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
@@ -164,18 +165,24 @@ class HuggingFaceEncoder(Shown):
     def _hook(self) -> None:
         """Layer l is the input of block l + 1, with everything in between; the last one leaves the last block."""
         tap = self._tap = threading.local()
+        extra = prompt_tokens(self.model)
+
+        def pass_on(hidden: torch.Tensor) -> torch.Tensor:
+            text = hidden[:, extra:] if extra else hidden
+            new: torch.Tensor = tap.pass_on(text)
+            return hidden if new is text else torch.cat([hidden[:, :extra], new], 1) if extra else new
 
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
             if getattr(tap, "pass_on", None) is None:
                 return None
             tap.calls += 1
-            new = tap.pass_on(args[0] if args else kwargs["hidden_states"])
+            new = pass_on(args[0] if args else kwargs["hidden_states"])
             return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})
 
         def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
             if getattr(tap, "pass_on", None) is None or tap.calls != self.depth:
                 return None
-            new = tap.pass_on(output[0] if isinstance(output, tuple) else output)
+            new = pass_on(output[0] if isinstance(output, tuple) else output)
             return (new, *output[1:]) if isinstance(output, tuple) else new
 
         for block in find_blocks(self.model):
@@ -316,6 +323,8 @@ def _pack(
     config = encoder.model.config
     if config.model_type not in PACKED_TYPES:
         return f"{config.model_type} models are not known to work in packed form"
+    if virtual_tokens(config):
+        return "virtual tokens belong to each sequence"
     stock = config._attn_implementation
     encoder.model.set_attn_implementation(attention)
     encoder.mixed_lengths = True
@@ -382,6 +391,7 @@ def _max_length(config: Any, tokenizer: Any) -> int:
     try:
         if config.model_type in OFFSET_TYPES:
             limit -= config.pad_token_id + 1
+        limit -= virtual_tokens(config)
         return int(min(limit, tokenizer.model_max_length, NO_LIMIT))
     except (TypeError, ValueError) as error:
         raise ModelError(

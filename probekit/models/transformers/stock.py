@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModel
 
 from probekit.errors import ModelError, first_line
 from probekit.files import in_words
+from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
 from probekit.models.folder import check_config, model_type, weight_files
 from probekit.models.identity import identify
@@ -64,6 +65,8 @@ def load_model(
 ) -> Any:
     """The model in inference mode; of an encoder-decoder only the encoder.
 
+    A run that holds only changed weights is loaded with its base, and merged with it if its method allows that.
+
     Parameters
     ----------
     random_weights : int, optional
@@ -80,6 +83,11 @@ def load_model(
     """
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     check_config(folder)
+    if random_weights is None and (run := adapted(folder)) is not None:
+        from probekit.models.adapted.loading import load_adapted
+
+        model = load_adapted(run, attention=attention, dropout=dropout)
+        return model.to(device=device, dtype=getattr(torch, dtype))
     files = weight_files(folder) if random_weights is None else []
     if (kind := model_type(folder)) in CUSTOM_TYPES:
         import_module(CUSTOM_TYPES[kind])

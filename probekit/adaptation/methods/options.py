@@ -1,0 +1,148 @@
+"""Options of the method and of the architecture, checked when they are created. Importing this module is cheap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from probekit.errors import UsageError, did_you_mean
+from probekit.recipe import option
+
+__all__ = ["METHOD_DEFAULTS", "Method", "MethodOptions", "Placement"]
+
+
+class Method(StrEnum):
+    """Which weights of the encoder fine-tuning changes; the head is always trained."""
+
+    FULL = "full"  # all
+    LORA = "lora"  # low-rank changes of chosen layers (Hu et al. 2022)
+    DORA = "dora"  # LoRA of the directions, with trained magnitudes (Liu et al. 2024)
+    IA3 = "ia3"  # factors of keys, values and feed-forward activations (Liu et al. 2022)
+    PREFIX = "prefix"  # keys and values before the text's in each block (Li & Liang 2021)
+    PROMPT = "prompt"  # embeddings before the text's (Lester et al. 2021)
+    BITFIT = "bitfit"  # the biases (Ben Zaken et al. 2022)
+    ADAPTER = "adapter"  # small layers after those of the blocks (Houlsby et al. 2019; Pfeiffer et al. 2021)
+    NORMS = "norms"  # weights and biases of layer norms
+    LAST = "last"  # the last blocks (Lee et al. 2019)
+
+
+class Placement(StrEnum):
+    """Where bottleneck adapters are in a block."""
+
+    HOULSBY = "houlsby"  # after attention and after the feed-forward part
+    PFEIFFER = "pfeiffer"  # after the feed-forward part only
+
+
+METHOD_DEFAULTS: dict[Method, dict[str, Any]] = {
+    Method.LORA: {"learning_rate": 5e-4},
+    Method.DORA: {"learning_rate": 5e-4},
+    Method.IA3: {"learning_rate": 3e-3, "weight_decay": 0.0},
+    Method.PREFIX: {"learning_rate": 5e-3, "weight_decay": 0.0},
+    Method.PROMPT: {"learning_rate": 3e-2, "weight_decay": 0.0},
+    Method.BITFIT: {"learning_rate": 1e-3},
+    Method.ADAPTER: {"learning_rate": 3e-4},
+    Method.NORMS: {"learning_rate": 1e-3},
+}
+"""Default rates that differ from those of full fine-tuning.
+
+LoRA: 4e-4 to 5e-4 for RoBERTa-base on GLUE (Hu et al. 2022, table 9). IA3: 3e-3 (Liu et al. 2022, section 3.3); its
+factors start at 1 and are not decayed. Prefix: 5e-3 (Liu et al. 2022, P-tuning v2, for BERT). BitFit: the highest of
+1e-4 to 1e-3 (Ben Zaken et al. 2022). Adapters: the middle one of 3e-5, 3e-4, 3e-3 (Houlsby et al. 2019). Prompt: ours,
+as the .3 of Lester et al. (2021) is for Adafactor.
+"""
+
+_OF: dict[str, tuple[Method, ...]] = {
+    "rank": (Method.LORA, Method.DORA),
+    "alpha": (Method.LORA, Method.DORA),
+    "method_dropout": (Method.LORA, Method.DORA),
+    "targets": (Method.LORA, Method.DORA, Method.IA3),
+    "bottleneck": (Method.ADAPTER,),
+    "placement": (Method.ADAPTER,),
+    "virtual_tokens": (Method.PREFIX, Method.PROMPT),
+    "last": (Method.LAST,),
+}
+"""The methods that each option is for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOptions:
+    """Which weights of the encoder are trained, and which blocks it has."""
+
+    method: Method = option(
+        Method.FULL,
+        "Weights of the encoder to train: full (all), lora, dora, ia3, prefix, prompt, bitfit (biases), adapter "
+        "(bottleneck layers), norms or last (blocks); the run then holds only the changed weights.",
+    )
+    rank: int = option(8, "LoRA and DoRA: rank of the change of each layer.")
+    alpha: float = option(16.0, "LoRA and DoRA: the change is multiplied by alpha / rank.")
+    targets: str | None = option(
+        None,
+        "LoRA, DoRA, IA3: layers to adapt, by the ends of their names or by what they do (q, k, v, o, down, all), "
+        "separated by commas (default: queries and values; IA3: keys, values and the end of the feed-forward part).",
+        metavar="NAMES",
+    )
+    method_dropout: float = option(0.0, "LoRA and DoRA: dropout of the input of the change.")
+    bottleneck: int = option(64, "Adapters: size of the bottleneck.")
+    placement: Placement = option(
+        Placement.HOULSBY, "Adapters: houlsby (after attention and feed-forward part) or pfeiffer (feed-forward only)."
+    )
+    virtual_tokens: int = option(20, "Prefix and prompt: number of trained vectors before the text.")
+    last: int = option(2, "Last: number of blocks to train, from the top.")
+    keep_layers: int | None = option(None, "Drop the blocks above the first N before training.", metavar="N")
+    reinit_top: int = option(
+        0, "Draw the weights of the top K blocks and of the pooler anew before training (Zhang et al. 2021).",
+        metavar="K",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        for name, kind in (("method", Method), ("placement", Placement)):
+            value = getattr(self, name)
+            if value not in list(kind):
+                raise UsageError(f"{name} is {value!r}; {did_you_mean(str(value), list(kind))}")
+            object.__setattr__(self, name, kind(value))
+        for name, least in (("rank", 1), ("bottleneck", 1), ("virtual_tokens", 1), ("last", 1), ("reinit_top", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} is {getattr(self, name)}; it must be {least} or more.")
+        if self.alpha <= 0 or not 0 <= self.method_dropout < 1:
+            raise UsageError(
+                f"alpha is {self.alpha} and method_dropout {self.method_dropout}; needed are a number above 0 and one "
+                "from 0 to below 1."
+            )
+        if self.keep_layers is not None and self.keep_layers < 1:
+            raise UsageError(f"keep_layers is {self.keep_layers}; it must be 1 or more.")
+        defaults = {f.name: f.default for f in fields(MethodOptions)}
+        for name, methods in _OF.items():
+            if getattr(self, name) != defaults[name] and self.method not in methods:
+                flag = name.replace("_", "-")
+                raise UsageError(
+                    f"--{flag} is for --method {' or '.join(methods)}, not {self.method}; leave it out, or change the "
+                    "method."
+                )
+        self._check_training()
+
+    def _check_training(self) -> None:
+        """Refuse other options of a training that contradict the method."""
+        how: Any = self
+        changed = [
+            f"--{n.replace('_', '-')}"
+            for n, off in (("method", Method.FULL), ("keep_layers", None), ("reinit_top", 0))
+            if getattr(self, n) != off
+        ]
+        if changed and how.regime == "feature-extraction":
+            raise UsageError(f"{changed[0]} is for fine-tuning; in feature extraction the encoder is not trained.")
+        if self.method in (Method.PREFIX, Method.PROMPT):
+            if how.unfreezing != "all" or how.layer_factor != 1 or how.order:
+                raise UsageError(
+                    f"{self.method} trains no layer, so --unfreezing, --order and --layer-factor have no effect."
+                )
+            if self.method is Method.PREFIX and how.gradient_checkpointing:
+                raise UsageError("prefix tuning keeps keys and values, which --gradient-checkpointing would drop.")
+        if self.reinit_top and self.method not in (Method.FULL, Method.LAST):
+            raise UsageError(
+                f"--reinit-top draws blocks anew that --method {self.method} does not train; use full or last."
+            )
+        if self.method is Method.LAST and self.reinit_top > self.last:
+            raise UsageError(
+                f"--reinit-top {self.reinit_top} draws blocks anew that --last {self.last} does not train."
+            )
