@@ -40,6 +40,6 @@ def reinitialise_top(encoder: Any, top: int, seed: int) -> None:
         for part in (*blocks[depth - top :], *([] if pooler is None else [pooler])):
             for weight in part.parameters():
                 weight.__dict__.pop("_is_hf_initialized", None)  # with this mark transformers leaves them as they are
-            for module in part.modules():
+            for module in reversed(list(part.modules())):  # inner ones first, as transformers does
                 module.__dict__.pop("_is_hf_initialized", None)
                 encoder._init_weights(module)
