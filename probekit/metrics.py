@@ -309,6 +309,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("token-accuracy", "Token accuracy", SHARE, needs="tags", function=_token_accuracy),
     # probes and trained models
     Metric("log-loss", "Log loss", ABOVE_0, "lower", "nats", "probabilities"),
+    Metric("log-loss, scaled", "Log loss, temperature scaled", ABOVE_0, "lower", "nats", "probabilities"),
     Metric("mean-squared-error", "Mean squared error", ABOVE_0, "lower", needs="numbers"),
     Metric("brier", "Brier score", (0.0, 2.0), "lower", needs="probabilities"),
     Metric("brier, scaled", "Brier score, temperature scaled", (0.0, 2.0), "lower", needs="probabilities"),

@@ -12,6 +12,7 @@ import pandas as pd
 from probekit.activations import ActivationCache
 from probekit.adaptation.options import EvaluateOptions, Regime
 from probekit.adaptation.pretraining.options import PRETRAIN
+from probekit.adaptation.runs.calibration import calibration_rows, dev_temperature
 from probekit.adaptation.runs.constant import constant_rows, merged_constant, warn_of_constant
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.runs.folder import read_card
@@ -92,6 +93,11 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
             records += _rows(part, about | {"task": called})
             if constant:
                 records += constant_rows(part, constant, about | {"task": called, "analysis": "evaluate"})
+        if options.calibrate:
+            shared = about | {"analysis": "evaluate", "layer": None, "n": len(found.ids), "kept": True}
+            same = found.task.label_names == tuple(card["target"]["label_names"])
+            degrees = dev_temperature(folder, card, split)
+            records += calibration_rows(found, degrees, shared, same_classes=same)
         predictions.append(found.table(about))
     weights = str(card["encoder"].get("weights_digest") or "")
     reads = (Read(str(folder), "run", weights, {"run": card["run"], "step": card["step"]}),)

@@ -392,6 +392,10 @@ class EvaluateOptions:
     )
     split: str = option("test", "Split of the task.")
     by_domain: bool = option(False, "Also evaluate on the examples of each domain (genre, category), as TASK:DOMAIN.")
+    calibrate: bool = option(
+        False,
+        "Also measure calibration, before and after scaling by a temperature fitted on the run's dev split.",
+    )
     data_dir: Path | None = option(None, "Folder with the task's files (default: the hub).")
     cache: Path | None = option(
         None, "Feature extraction: a cache of the same model, instead of a task.", metavar="CACHE.h5"
