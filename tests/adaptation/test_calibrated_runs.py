@@ -1,4 +1,4 @@
-"""A run's probabilities: the temperature from dev lowers its loss there, and rows hold the numbers of the definitions."""
+"""A run's probabilities: the temperature minimises the loss on dev, and rows hold the numbers of the definitions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Calibration of a run's probabilities: a temperature from dev, and how well confidence and accuracy agree on a split."""
+"""Calibration of a run's probabilities: a temperature from dev, and how well confidence and accuracy agree."""
 
 from __future__ import annotations
 
