@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 
 from cyclopts import App, Group, Parameter
 
+from probekit.cli.option_panels import OptionPanels
 from probekit.functions import REPEATED
 from probekit.version import VERSION
 
@@ -119,13 +120,21 @@ def make_app(words: Sequence[str] = ()) -> App:
     for place, (name, command) in enumerate(COMMANDS.items()):
         if words[:1] == [name]:
             module, _, attribute = command.place.partition(":")
-            app.command(getattr(import_module(module), attribute), name=name)
+            found = getattr(import_module(module), attribute)
+            app.command(found, name=name, **_panels(found))
         else:
             app.command(command.place, name=name, help=command.help, group=command.group, sort_key=place)
     app.register_install_completion_command(group=GENERAL)
     for flag in ("--help", "--version"):
         app[flag].group = GENERAL
     return app
+
+
+def _panels(command: Any) -> dict[str, Any]:
+    """The formatter of a command's help if its options come from several classes."""
+    options = (getattr(command, "__kwdefaults__", None) or {}).get("options")
+    several = len(type(options).__mro__) > 3  # a class of options, the one it extends, and object
+    return {"help_formatter": OptionPanels(type(options))} if several else {}
 
 
 def _version() -> str:

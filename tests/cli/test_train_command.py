@@ -243,3 +243,14 @@ def test_help_has_examples(command, capsys):
     out = capsys.readouterr().out
     assert "Examples" in out
     assert f"probekit {command} " in out
+
+
+def test_help_has_a_panel_for_each_class_of_options(capsys):
+    assert main(["train", "--help"]) == 0
+    panels = re.split(r"\n╭─ (.+?) ─+╮\n", capsys.readouterr().out)
+    titles, texts = panels[1::2], panels[2::2]
+    assert titles[:2] == ["Parameters", "Data and run"]
+    inside = dict(zip(titles, texts, strict=True))
+    assert "--task" in inside["Parameters"]
+    for title, option in (("Head", "--pooling"), ("Training", "--warmup"), ("Optimisation", "--penalty-strength")):
+        assert [name for name, text in inside.items() if f"{option} " in text] == [title]
