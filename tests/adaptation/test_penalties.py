@@ -205,6 +205,9 @@ def test_the_information_is_that_of_the_likelihood(task, head, tiny_bert, tmp_pa
         ({"penalty": "l2-sp", "penalty_strength": -1.0}, "penalty_strength is -1.0; it must be 0 or more"),
         ({"penalty": "l2-sp", "penalty_strength": 1.0, "regime": "feature-extraction"}, "a frozen encoder"),
         ({"fisher_data_dir": "there"}, "fisher_data_dir is for EWC"),
+        ({"penalty": "l2-sp", "penalty_strength": 1.0, "method": "lora"}, "the method lora trains new ones"),
+        ({"mixout": 0.5, "method": "adapter"}, "the method adapter trains new ones"),
+        ({"mixout": 0.5, "reinit_top": 1}, "reinit_top replaces some"),
     ],
 )
 def test_options_that_do_not_fit(options, message):

@@ -82,6 +82,13 @@ class OptimisationOptions:
             raise UsageError("mixout replaces weights in each step, which a compiled encoder does not see; give one.")
         if self.penalty is not None and getattr(self, "regime", "fine-tune") != "fine-tune":
             raise UsageError("a penalty on the encoder's weights is for fine-tuning; a frozen encoder does not move.")
+        if self.penalty is not None or self.mixout:
+            if (method := str(getattr(self, "method", "full"))) not in ("full", "bitfit", "norms", "last"):
+                raise UsageError(f"penalty and mixout hold pretrained weights; the method {method} trains new ones.")
+            if getattr(self, "reinit_top", 0):
+                raise UsageError(
+                    "penalty and mixout hold pretrained weights; reinit_top replaces some, so leave it out."
+                )
         if self.penalty is None:
             _unused(self, "a penalty; add --penalty l2-sp or ewc", "penalty_strength", "head_penalty")
         elif self.penalty_strength is None:
