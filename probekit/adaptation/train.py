@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -365,6 +365,7 @@ def _finish(training: Training, history: History, out: Path, card: dict[str, Any
     outcome = {
         "complete": True, "step": history.step, "total_steps": history.total, "metrics": history.metrics,
         "test": found["test"].metrics if "test" in found else None, "seconds": round(history.seconds, 1),
+        "cost": None if history.cost is None else asdict(history.cost),
     }  # fmt: skip
     publish(out, card | outcome)
     return Run(rows, tuple(tables), recipe, _reads(card), {"train": history.seconds}, read_card(out), out)

@@ -29,6 +29,7 @@ from probekit.adaptation.runs.digests import seal, whole_checkpoints
 from probekit.adaptation.runs.folder import RESUME
 from probekit.adaptation.runs.predictions import gathered, predict_batches
 from probekit.adaptation.training.checkpointing import Checkpointing, not_finite, rate_of
+from probekit.adaptation.training.cost import Cost, measured
 from probekit.adaptation.training.groups import LayerGroup, param_groups
 from probekit.adaptation.training.learners import FineTuning, Learner
 from probekit.adaptation.training.objective import Objective, Save, Training, Watcher
@@ -60,6 +61,8 @@ class History:
         Metrics of the kept weights on dev.
     seconds : float
         Time of training and evaluation, without loading; for a resumed run, only in this process.
+    cost : Cost, optional
+        Its processor time and peak memory; None for a resumed run.
     """
 
     log: list[dict[str, Any]]
@@ -67,6 +70,7 @@ class History:
     total: int
     metrics: dict[str, float]
     seconds: float
+    cost: Cost | None = None
 
 
 def fit(
@@ -123,13 +127,13 @@ def fit(
         load_model(learner, Path(last) / "model.safetensors")
         step, seconds = int(log[-1]["step"]), 0.0
     else:
-        with quiet_transformers():
+        with quiet_transformers(), measured(options.device) as cost:
             seconds = float(trainer.train(resume_from_checkpoint=last).metrics["train_runtime"])
         log, step = trainer.state.log_history, trainer.state.global_step
     if options.keep is Keep.LAST:
         checkpoints.keep(step, checkpoints.metrics)
     trainer.accelerator.wait_for_everyone()
-    return History(log, checkpoints.kept[0], step, checkpoints.kept[1], seconds)
+    return History(log, checkpoints.kept[0], step, checkpoints.kept[1], seconds, None if last else cost)
 
 
 def _use_one_gpu(arguments: TrainingArguments, device: str) -> None:
