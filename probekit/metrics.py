@@ -11,7 +11,10 @@ undefined and NaN.
 
 from __future__ import annotations
 
+import re
+import string
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,7 +25,10 @@ import numpy as np
 
 from probekit.errors import UsageError, did_you_mean
 
-__all__ = ["DERIVED", "METRICS", "Metric", "derive", "metric", "task_metrics", "unfit"]
+__all__ = [
+    "DERIVED", "METRICS", "Metric", "answer_f1", "derive", "exact_match", "metric", "normalised_answer", "task_metrics",
+    "unfit",
+]  # fmt: skip
 
 Better = Literal["higher", "lower", ""]
 
@@ -43,11 +49,12 @@ class Metric:
         The better direction; "" if there is none.
     unit : str
         "bits", "nats" …; "" for a proportion or a coefficient.
-    needs : {"classes", "numbers", "tags", "probabilities", ""}
+    needs : {"classes", "numbers", "tags", "answers", "probabilities", ""}
         What it is computed from; "" if gold values and predictions do not determine it.
     function : callable or None
         ``function(y_true, y_pred) -> float``. Class indices or numbers, shape (n,); for ``span-f1`` lists of tag names,
-        one list per sentence; for ``token-accuracy`` either of them. Raises UsageError if the two differ in length or
+        one list per sentence; for ``token-accuracy`` either of them; for answers, the list of right texts of each
+        question, and the predicted texts. Raises UsageError if the two differ in length or
         are empty, or if gold values are missing (-1 or NaN).
     alike : bool
         For a measure of two things: whether large values mean that they are alike (a similarity, not a distance).
@@ -128,9 +135,12 @@ def metric(name: str) -> Metric:
 
 def unfit(names: Iterable[str], kind: str) -> str:
     """A message about the first of these metrics that does not fit the labels of this kind of task; "" if all fit."""
-    needs = {"classification": {"classes"}, "regression": {"numbers"}}.get(kind, {"classes", "tags"})
+    needs = {
+        "classification": {"classes"}, "regression": {"numbers"}, "multiple-choice": {"classes"},
+        "question-answering": {"answers"},
+    }.get(kind, {"classes", "tags"})  # fmt: skip
     for name in names:
-        if name in METRICS and METRICS[name].needs in {"classes", "numbers", "tags"} - needs:
+        if name in METRICS and METRICS[name].needs in {"classes", "numbers", "tags", "answers"} - needs:
             fit = [known.name for known in METRICS.values() if known.function and known.needs in needs]
             return f"{name} cannot be used for {kind}; choose {', '.join(fit[:-1])} or {fit[-1]}."
     return ""
@@ -287,6 +297,67 @@ def _token_accuracy(y_true: Any, y_pred: Any) -> float:
     return _accuracy(y_true, y_pred)
 
 
+def normalised_answer(text: str) -> str:
+    """An answer as SQuAD's scripts compare it: in lower case, without ASCII punctuation, articles and double spaces."""
+    plain = "".join(c for c in text.lower() if c not in _PUNCTUATION)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
+
+
+_PUNCTUATION = frozenset(string.punctuation)
+
+
+def exact_match(answers: Sequence[str], predicted: str, *, version: str = "2.0") -> float:
+    """1 if the prediction is one of the answers after :func:`normalised_answer`, otherwise 0, as in SQuAD's script.
+
+    Parameters
+    ----------
+    answers : Sequence[str]
+        The right answers to a question; none means that "" is right.
+    version : str, default '2.0'
+        In the script for SQuAD 2.0, answers that are empty after normalisation do not count; for 1.1 they do.
+
+    Examples
+    --------
+    >>> exact_match(["the Normans", "Normans"], "Normans!"), exact_match([], "Normans")
+    (1.0, 0.0)
+    """
+    return float(normalised_answer(predicted) in map(normalised_answer, _counted(answers, version)))
+
+
+def answer_f1(answers: Sequence[str], predicted: str, *, version: str = "2.0") -> float:
+    """The highest F1 over the words of the prediction and of each answer, as in SQuAD's script.
+
+    Arguments as for :func:`exact_match`. If one of the two has no words, 2.0 asks whether both have none; 1.1 gives 0.
+
+    Examples
+    --------
+    >>> round(answer_f1(["10th and 11th centuries"], "the 11th century"), 3)
+    0.333
+    """
+    said = normalised_answer(predicted).split()
+    best = 0.0
+    for answer in _counted(answers, version):
+        gold = normalised_answer(answer).split()
+        same = sum((Counter(gold) & Counter(said)).values())
+        nothing = version == "2.0" and not (gold and said)
+        best = max(best, float(gold == said) if nothing else 2 * same / max(1, len(gold) + len(said)))
+    return best
+
+
+def _counted(answers: Sequence[str], version: str) -> Sequence[str]:
+    kept = [answer for answer in answers if version == "1.1" or normalised_answer(answer)]
+    return kept or [""]
+
+
+def _mean_over_questions(one: Callable[..., float], version: str) -> Callable[[Any, Any], float]:
+    def mean(y_true: Sequence[Sequence[str]], y_pred: Sequence[str]) -> float:
+        if len(y_true) != len(y_pred) or not len(y_true):
+            raise UsageError(f"expected predictions for {len(y_true)} questions, at least one; found {len(y_pred)}.")
+        return float(np.mean([one(g, p, version=version) for g, p in zip(y_true, y_pred, strict=True)]))
+
+    return mean
+
+
 PROPER = ("f1", "matthews", "pearson", "spearman")
 """Metrics whose title begins with a proper name, which keeps its capital within a sentence."""
 
@@ -307,6 +378,11 @@ METRICS: dict[str, Metric] = _table(
     Metric("rmse", "Root mean squared error", ABOVE_0, "lower", needs="numbers", function=_rmse),
     Metric("span-f1", "Span F1", SHARE, needs="tags", function=_span_f1, spans=True),
     Metric("token-accuracy", "Token accuracy", SHARE, needs="tags", function=_token_accuracy),
+    *(
+        Metric(f"{name}{suffix}", f"{title}{more}", SHARE, needs="answers", function=_mean_over_questions(one, version))
+        for suffix, more, version in (("", "", "2.0"), ("-1.1", " (SQuAD 1.1)", "1.1"))
+        for name, title, one in (("answer-f1", "Answer F1", answer_f1), ("exact-match", "Exact match", exact_match))
+    ),
     # probes and trained models
     Metric("log-loss", "Log loss", ABOVE_0, "lower", "nats", "probabilities"),
     Metric("log-loss, scaled", "Log loss, temperature scaled", ABOVE_0, "lower", "nats", "probabilities"),

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probekit.adaptation.data.options import Long, ReadingOptions
 from probekit.adaptation.methods.options import METHOD_DEFAULTS, Method, MethodOptions, Placement
 from probekit.adaptation.optimisation.options import OptimisationOptions
 from probekit.adaptation.signals.options import Consistency, SignalOptions
@@ -26,6 +27,7 @@ __all__ = [
     "HeadOptions",
     "Hyperparameters",
     "Keep",
+    "Long",
     "Method",
     "Optimizer",
     "Placement",
@@ -136,9 +138,10 @@ class HeadOptions:
     head: str = option(
         "auto",
         "auto, linear, bcn, max-mlp; for pairs esim, bi-attention; for pairs encoded separately pair, rating, "
-        "attention-max-mlp; for word tags softmax, crf, bilstm, bilstm-crf. auto fine-tunes with linear or softmax "
-        "(ELMo and Skip-thoughts: bi-attention for pairs, crf for spans); for feature extraction it takes the paper's "
-        "heads: bcn, esim, bilstm-crf.",
+        "attention-max-mlp; for word tags softmax, crf, bilstm, bilstm-crf; for marked words (WiC) "
+        "marked; for questions span; for multiple choice choice. auto fine-tunes with linear, softmax, marked, span "
+        "or choice (ELMo and Skip-thoughts: bi-attention for pairs, crf for spans); for feature extraction it takes "
+        "the paper's heads: bcn, esim, bilstm-crf.",
     )
     pooling: str = option(
         "auto", "Pooling for linear, pair and rating: auto, pooler, first, last, mean, mean-all or max."
@@ -165,7 +168,7 @@ class HeadOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hyperparameters(HeadOptions, MethodOptions, OptimisationOptions, SignalOptions):
+class Hyperparameters(HeadOptions, ReadingOptions, MethodOptions, OptimisationOptions, SignalOptions):
     """The hyperparameters of a training, which a search may vary.
 
     If ``epochs``, ``learning_rate`` or ``weight_decay`` is None, it is replaced by the default of the regime and the
@@ -229,6 +232,7 @@ class Hyperparameters(HeadOptions, MethodOptions, OptimisationOptions, SignalOpt
 
     def __post_init__(self) -> None:
         HeadOptions.__post_init__(self)
+        ReadingOptions.__post_init__(self)
         SignalOptions.__post_init__(self)
         kinds = {
             "regime": Regime, "optimizer": Optimizer, "schedule": Schedule, "unfreezing": Unfreezing, "dtype": Dtype,

@@ -16,6 +16,7 @@ import torch
 
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.cached import PooledData, TokenData
+from probekit.adaptation.data.options import Long
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.validation import VALIDATION, set_apart, validation_share
 from probekit.adaptation.optimisation.regularise import regularised
@@ -126,6 +127,8 @@ def train(
         return train_seeds(one, Path(out), how, recipe, progress)
     source = None if isinstance(task, Task) else _source(str(task), how.data_dir)
     task = task if isinstance(task, Task) else load_task(str(task), data_dir=how.data_dir)
+    if how.regime is not Regime.FINE_TUNE:
+        _check_frozen(task, how)
     read = in_context(task, how.context)
     if how.fraction is not None:
         how = replace(how, fraction=None, limit=max(1, round(how.fraction * len(read.split(how.train)))))
@@ -169,6 +172,17 @@ def train(
         return _run_on_caches(
             opened, Path(out), how, recipe, held, signals, source=source, watcher=watcher, progress=progress
         )
+
+
+def _check_frozen(task: Task, options: TrainOptions) -> None:
+    """Raise UsageError for tasks and options that need the encoder's input, not its cached layers."""
+    if not task.kind.cacheable:
+        raise UsageError(
+            f"{task.name} is a task of {task.kind}, for which layers are not cached; leave out --regime "
+            f"{options.regime}, and freeze the encoder with --unfreezing top."
+        )
+    if options.long is not Long.TRUNCATE:
+        raise UsageError(f"--long {options.long} is for fine-tuning; caches hold truncated texts. Leave out --long.")
 
 
 def train_on_caches(

@@ -117,7 +117,7 @@ def _listing() -> None:
         terminal.print(Padding(f"{sizes}; {', '.join(dataset.metrics)}", (0, 0, 0, 4)))
         terminal.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence}[/]", (0, 0, 0, 4)))
     terminal.print("\nTasks load from the Hugging Face Hub, or from a folder with the official files (--data-dir);")
-    terminal.print("glue-diagnostic, ax-b and the senteval tasks only from a folder.")
+    terminal.print("glue-diagnostic, ax-b, imdb-cad and the senteval tasks only from a folder.")
     terminal.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
     terminal.print(f"Generated, no files needed: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
     terminal.print("Your own data: [bold]probekit tasks new DATA[/] writes a TOML file that describes them,")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from probekit.metrics import OUTSIDE, span_closes, span_opens, span_part
+from probekit.metrics import OUTSIDE, metric, span_closes, span_opens, span_part
 
 __all__ = [
     "ABOVE_CHANCE", "ADDITIVE", "BY_CLASS", "COUNTED", "Additive", "by_class_planes", "correlation", "span_finder",
@@ -123,6 +124,14 @@ def _loss_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Itera
     yield predicted.astype(np.float64)
 
 
+def _answer_planes(name: str, gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
+    """A metric of answers for each question; gold values are JSON lists of answers."""
+    one, answers = metric(name), [[json.loads(text) for text in row] for row in gold]
+    rows = zip(answers * (len(predicted) if len(answers) == 1 else 1), predicted, strict=True)
+    values = [[one([g], [p]) for g, p in zip(row, said, strict=True)] for row, said in rows]
+    yield np.array(values) if name.startswith("answer") else np.array(values) > 0
+
+
 def span_finder(
     names: Sequence[str], ends: np.ndarray
 ) -> tuple[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]], int]:
@@ -170,9 +179,16 @@ ADDITIVE: dict[str, Additive] = {
     "pearson": Additive(_pearson_planes, _pearson),
     "rmse": Additive(_rmse_planes, _rmse),
     "log-loss": Additive(_loss_planes, _mean),
+    **{
+        name: Additive(partial(_answer_planes, name), _mean)
+        for name in ("exact-match", "exact-match-1.1", "answer-f1", "answer-f1-1.1")
+    },
 }
 
-COUNTED = ("accuracy", "token-accuracy", "f1", "macro-f1", "matthews", "span-f1")
+COUNTED = (
+    *("accuracy", "token-accuracy", "f1", "macro-f1", "matthews", "span-f1"),
+    *("exact-match", "exact-match-1.1"),
+)
 """The metrics that are functions of a table of counts."""
 
 

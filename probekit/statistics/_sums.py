@@ -264,7 +264,7 @@ def _pseudo(name: str, metric: Additive, gold: np.ndarray, predicted: np.ndarray
         held = np.stack(np.broadcast_arrays(every, true.sum(1) - every, pred.sum(1) - every), axis=1) > 0
         known = np.ones_like(held)
         planes, of = np.stack([a & b, a, b, np.ones(3, dtype=int)]), true + pred - hit
-    elif name in ("accuracy", "token-accuracy"):
+    elif name in ("accuracy", "token-accuracy", "exact-match", "exact-match-1.1"):
         a, b = np.array([0, 0]), np.array([0, 1])
         mass, hit, of, partner = np.ones(2), by_unit[0], by_unit[-1], np.zeros(2, dtype=int)
         held = np.stack([every, by_unit[-1].sum() - every], axis=1) > 0

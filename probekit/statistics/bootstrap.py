@@ -10,8 +10,8 @@ scheme depends on the metric:
 - Differences of two such metrics come from a posterior of the joint table of both answers: on some pseudo-examples one
   fit is right and the other wrong.
 - Other metrics are evaluated on examples drawn with replacement (Efron & Tibshirani 1993, chapter 13), and their
-  intervals are studentised: correlations with Fisher's z, means of losses and squared errors with their standard
-  errors.
+  intervals are studentised: correlations with Fisher's z, means of losses, squared errors and F1 of answers with their
+  standard errors.
 """
 
 from __future__ import annotations
@@ -363,6 +363,10 @@ def _ends(
         ci, enough = _studentised(one, units, resamples, level, seed, squared=metric == "rmse")
         why[~enough] = "all examples have the same error"
         return again, ci, why
+    if isinstance(one, Sums) and metric.startswith("answer-f1"):
+        ci, enough = _studentised(one, units, resamples, level, seed, squared=False)
+        why[~enough] = "all questions have the same F1"
+        return again, np.minimum(ci, 1), why
     return again, intervals(again, level=level, units=units.count), why
 
 

@@ -209,7 +209,7 @@ class _Known:
 
 
 def _text(e: Example) -> tuple[object, ...]:
-    return (e.words or e.text, e.pair)
+    return (e.words or e.text, e.pair, *e.choices)
 
 
 def _check(task: Task, split: Split, train: _Known | None) -> SplitReport:
@@ -257,7 +257,9 @@ def _classes(task: Task, split: Split) -> dict[str, int]:
 
 
 def _words(e: Example) -> int:
-    return len(e.words) if e.words is not None else len(e.text.split()) + len((e.pair or "").split())
+    if e.words is not None:
+        return len(e.words)
+    return sum(len(text.split()) for text in (e.text, e.pair or "", *e.choices))
 
 
 def _bin(words: int) -> str:

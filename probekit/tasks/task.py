@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from textwrap import shorten
 from types import MappingProxyType
-from typing import Any, SupportsIndex, overload
+from typing import Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 import xxhash
@@ -15,7 +15,7 @@ import xxhash
 from probekit.display import facts_html
 from probekit.errors import UsageError
 
-__all__ = ["SEVERAL", "Example", "Examples", "Label", "Split", "Task", "TaskKind", "domains_of"]
+__all__ = ["SEVERAL", "Example", "Examples", "Label", "Span", "Split", "Task", "TaskKind", "domains_of"]
 
 Label = int | float | tuple[int, ...] | None
 
@@ -35,11 +35,34 @@ def domains_of(domain: str | None) -> tuple[str, ...]:
 
 
 class TaskKind(StrEnum):
-    """The prediction target: a class, a number, or one class per word."""
+    """The prediction target: a class, a number, one class per word, an answer in a text, or one of several texts."""
 
     CLASSIFICATION = "classification"
     REGRESSION = "regression"
     SEQUENCE_LABELLING = "sequence-labelling"
+    QUESTION_ANSWERING = "question-answering"
+    MULTIPLE_CHOICE = "multiple-choice"
+
+    @property
+    def cacheable(self) -> bool:
+        """Whether each example has vectors that a cache can store beside its label."""
+        return self in (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING)
+
+
+class Span(NamedTuple):
+    """Part of an example: characters, or words if the example has ``words``, from ``start`` up to ``end``.
+
+    Attributes
+    ----------
+    start, end : int
+        The first character (word), from 0, and the one after the last.
+    second : bool, default False
+        Whether the span is in ``pair``, not in ``text``.
+    """
+
+    start: int
+    end: int
+    second: bool = False
 
 
 _DIGESTED = ("id", "text", "label", "pair", "words", "domain")
@@ -70,6 +93,11 @@ class Example:
         Examples of one group are shuffled, held out and resampled together.
     before, after : tuple[str, ...], default ()
         Context words around ``words`` that an encoder reads too; :func:`probekit.tasks.context.in_context` adds them.
+    spans : tuple[Span, ...], default ()
+        What the label is about: the word in each of two sentences, or the right answers to the question ``text`` in the
+        context ``pair``. The label of a question is the index of "answer" or "no answer" in the task's label names.
+    choices : tuple[str, ...], default ()
+        The texts to choose from; the label is the index of the right one.
     """
 
     id: str
@@ -81,6 +109,13 @@ class Example:
     group: str | None = None
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()
+    choices: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The texts of the spans."""
+        return tuple(((self.pair or "") if span.second else self.text)[span.start : span.end] for span in self.spans)
 
 
 class Examples(tuple[Example, ...]):

@@ -507,7 +507,7 @@ def test_what_is_wrong_with_a_file(write, keys, space, message):
     assert "\n" not in str(caught.value)
 
 
-OF_RUNS = {"regime", "seed", "save_at", "sequential_head", "sequential_body"} | {
+OF_RUNS = {"regime", "seed", "window_pooling", "save_at", "sequential_head", "sequential_body"} | {
     f.name for kind in (SignalOptions, OptimisationOptions) for f in fields(kind) if f.name not in ("order", "mixout")
 }
 """Not searched, or read only together with another option."""

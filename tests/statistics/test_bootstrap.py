@@ -10,7 +10,7 @@ from probekit.statistics import bootstrap
 from probekit.statistics.bootstrap import METRICS, band, bounds, estimates, intervals, replicates, statistics
 
 NUMBERS = ("pearson", "spearman", "rmse")
-NAMED = [name for name in METRICS if name != "log-loss"]
+NAMED = [name for name in METRICS if name != "log-loss" and metric(name).needs != "answers"]
 
 
 def draw(name, n=60):

@@ -364,7 +364,7 @@ def test_unknown_names(name: str) -> None:
 
 
 def test_unknown_names_get_the_closest() -> None:
-    with pytest.raises(UsageError, match="did you mean cola"):
+    with pytest.raises(UsageError, match="did you mean copa or cola"):
         load_task("coal")
     with pytest.raises(UsageError, match="did you mean grammar:acceptability"):
         load_task("grammar:aceptability")

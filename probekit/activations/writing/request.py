@@ -70,6 +70,11 @@ def make_request(
     model: str | Path | Encoder, task: Task, split: str, options: CacheOptions, out: str | Path | None, recipe: Recipe
 ) -> Request:
     """The request; raises UsageError for options that do not fit, ModelError if the model does not exist."""
+    if not task.kind.cacheable:
+        raise UsageError(
+            f"{task.name} is a task of {task.kind}, which has no label of a text or of words to store beside vectors. "
+            "Train on it (probekit train --regime fine-tune), or cache another task."
+        )
     task = in_context(task, options.context)
     part = task.split(split).sample(options.limit, options.data_seed)
     if not len(part):

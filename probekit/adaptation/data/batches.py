@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,7 +12,9 @@ from torch.utils.data import Sampler
 
 from probekit.adaptation.heads.head import IGNORED
 
-__all__ = ["Batched", "Batches", "Data", "Numbered", "Rounds", "label_tensor", "padded", "word_tensors"]
+__all__ = [
+    "Batched", "Batches", "Data", "Decoding", "Numbered", "Rounds", "label_tensor", "padded", "word_tensors",
+]  # fmt: skip
 
 MEGABATCH = 50  # batches that are sorted by length together; as transformers' LengthGroupedSampler does
 
@@ -67,6 +69,14 @@ class Data(Batched, Protocol):
 
     @property
     def groups(self) -> np.ndarray | None: ...
+
+
+@runtime_checkable
+class Decoding(Protocol):
+    """Data whose predictions are texts."""
+
+    def decoded(self, rows: Sequence[int], found: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, None]]:
+        """For each of these examples the predicted text and the gold one, arrays (1,), from the head's predictions."""
 
 
 class Numbered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,6 +26,8 @@ class TaskSpec:
         Names, the main one first.
     paired : bool
         Whether examples are pairs of sentences.
+    marked : int, default 0
+        Number of marked words in each example, which the label is about.
     """
 
     name: str
@@ -32,11 +35,14 @@ class TaskSpec:
     label_names: tuple[str, ...]
     metrics: tuple[str, ...]
     paired: bool
+    marked: int = 0
 
     @classmethod
     def of_task(cls, task: Task, split: str) -> TaskSpec:
-        """The spec of a task; ``split`` shows whether examples are pairs."""
-        return cls(task.name, task.kind, task.label_names, task.metrics, task.split(split).paired)
+        """The spec of a task; ``split`` shows whether examples are pairs, and whether words are marked."""
+        part = task.split(split)
+        marked = len(part[0].spans) if len(part) and task.kind is TaskKind.CLASSIFICATION else 0
+        return cls(task.name, task.kind, task.label_names, task.metrics, part.paired, marked)
 
     @classmethod
     def of_cache(cls, spec: Mapping[str, Any]) -> TaskSpec:
@@ -49,11 +55,14 @@ class TaskSpec:
         """The spec from the card of a run."""
         target = card["target"]
         names, metrics = tuple(target["label_names"]), tuple(target["metrics"])
-        return cls(target["task"], TaskKind(target["kind"]), names, metrics, target["paired"])
+        marked = target.get("marked", 0)
+        return cls(target["task"], TaskKind(target["kind"]), names, metrics, target["paired"], marked)
 
     def on_card(self) -> dict[str, Any]:
         """The JSON values for a card."""
         values = asdict(self)
+        if not self.marked:
+            del values["marked"]
         return {"task": values.pop("name"), **values}
 
     @property
@@ -62,13 +71,20 @@ class TaskSpec:
         return self.kind is TaskKind.SEQUENCE_LABELLING
 
     @property
+    def answers(self) -> bool:
+        """Whether texts are predicted: answers to questions."""
+        return self.kind is TaskKind.QUESTION_ANSWERING
+
+    @property
     def spans(self) -> bool:
         """Whether the tags mark spans (B-…, I-…)."""
         return self.tags and any(name.startswith("B-") for name in self.label_names)
 
     @property
     def outputs(self) -> int:
-        """The number of outputs of a head: one per class, or one."""
+        """The number of outputs of a head: one per class, one for a number, or two for the ends of an answer."""
+        if self.answers:
+            return 2  # start and end
         return 1 if self.kind is TaskKind.REGRESSION else len(self.label_names)
 
     @property
@@ -84,6 +100,8 @@ class TaskSpec:
             names, kept = np.array(self.label_names, dtype=object), labels != IGNORED
             gold = [names[row[k]].tolist() for row, k in zip(labels, kept, strict=True)]
             guess = [names[row[k]].tolist() for row, k in zip(predictions, kept, strict=True)]
+        if self.answers:
+            gold, guess = [json.loads(answers) for answers in labels], predictions.tolist()
         return {name: metric(name)(gold, guess) for name in self.metrics}
 
 

@@ -14,9 +14,10 @@ from probekit.adaptation.data.batches import label_tensor, mask_of, padded, word
 from probekit.errors import UsageError
 from probekit.models.encoder import Text, Tokens
 from probekit.models.loading import TextReader
+from probekit.models.transformers.tokens import Tokenizer
 from probekit.tasks.task import Split, Task, TaskKind
 
-__all__ = ["TextData"]
+__all__ = ["MarkedData", "Pieces", "TextData", "check_not_empty", "inputs_of", "windows_reader"]
 
 
 class TextData:
@@ -37,15 +38,11 @@ class TextData:
     def __init__(self, task: Task, split: Split, tokenizer: TextReader, *, apart: bool) -> None:
         self.tokenizer, self.examples, self.kind = tokenizer, split.examples, task.kind
         texts = _texts(task.kind, split, apart)
-        self.sequences = [_Pieces(tokenizer(list(some))) for some in texts]
+        self.sequences = [Pieces(tokenizer(list(some))) for some in texts]
         self.truncated = int(sum(s.tokens.truncated.sum() for s in self.sequences))
         lengths = np.stack([s.tokens.length for s in self.sequences])
         self.length = lengths.sum(0)
-        if not lengths.all():
-            empty = split[int(np.argmin(lengths.min(0)))]
-            raise UsageError(
-                f"{task.name} {split.name}, example {empty.id!r} has no pieces after tokenization; remove it."
-            )
+        check_not_empty(task, split, lengths.min(0))
         self.order = np.arange(len(split))
         self.ids = np.array([e.id for e in split], dtype=object)
         self.labels = Task(task.name, task.kind, {split.name: split}).labels(split.name)
@@ -63,32 +60,95 @@ class TextData:
         return len(self.length)
 
     def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
-        first, *second = (self._inputs(s, rows) for s in self.sequences)
+        first, *second = (inputs_of(s, rows, self.tokenizer) for s in self.sequences)
         if self.words is None:
             labels = label_tensor(self.labels[list(rows)])
         else:
             first["words"], labels = word_tensors(*zip(*(self.words[i] for i in rows), strict=True))
         return {"labels": labels, "first": first, **({"second": second[0]} if second else {})}
 
-    def _inputs(self, pieces: _Pieces, rows: Sequence[int]) -> dict[str, torch.Tensor]:
-        at, length = pieces.of(rows)
-        t = pieces.tokens
-        ids, more = t.token_ids[at].astype(np.int64), {}
-        if t.characters is not None:  # each batch has its distinct words, so that none is encoded twice
-            words, ids = np.unique(ids, return_inverse=True)
-            more["characters"] = torch.from_numpy(t.characters[words])
-        inputs = {
-            "input_ids": padded(ids, length, self.tokenizer.padding_id),
-            "attention_mask": mask_of(length).long(),
-            "special": padded(t.special[at], length, fill=False),
-            **more,
-        }
-        if self.tokenizer.type_ids:
-            inputs["token_type_ids"] = padded(t.type_ids[at].astype(np.int64), length, 0)
-        return inputs
+
+class MarkedData(TextData):
+    """Texts with marked words, whose pieces the head reads."""
+
+    def __init__(self, task: Task, split: Split, tokenizer: TextReader, *, apart: bool) -> None:
+        super().__init__(task, split, tokenizer, apart=apart)
+        if any(not e.spans or len(e.spans) != len(split[0].spans) for e in split):
+            raise UsageError(f"{task.name} {split.name} has examples without marked words; choose another head.")
+        joint = len(self.sequences) == 1 and split.paired
+        second = (
+            windows_reader(tokenizer, "marked words").windows(_texts(task.kind, split, apart)[0], None)[2]
+            if joint
+            else None
+        )
+        self.spans = np.array(
+            [self._places(k, i, second) for k in range(len(self.sequences)) for i in range(len(split))]
+        )
+        self.spans = self.spans.reshape(len(self.sequences), len(split), -1, 2)
+
+    def _places(self, k: int, row: int, second: np.ndarray | None) -> list[tuple[int, int]]:
+        """First piece, and the one after the last, of an example's words in sequence k.
+
+        second : bool (t,), the pieces of the second sentences of joint pairs.
+        """
+        t, start, example, found = self.sequences[k].tokens, self.sequences[k].start[row], self.examples[row], []
+        rows = slice(start, start + t.length[row])
+        for span in example.spans:
+            if second is None and span.second is not bool(k):
+                continue
+            inside = ~t.special[rows] & (t.char_end[rows] > span.start) & (t.char_start[rows] < span.end)
+            at = np.flatnonzero(inside if second is None else inside & (second[rows] == span.second))
+            if not len(at):
+                raise UsageError(
+                    f"example {example.id!r}: the marked word is beyond the {self.tokenizer.max_length} pieces that "
+                    "are read; raise --max-length, or remove the example."
+                )
+            found.append((int(at[0]), int(at[-1]) + 1))
+        return found
+
+    def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
+        batch = super().__getitems__(rows)
+        for name, spans in zip(("first", "second"), self.spans, strict=False):
+            batch[name]["spans"] = torch.from_numpy(spans[list(rows)])
+        return batch
 
 
-class _Pieces:
+def windows_reader(tokenizer: TextReader, what: str) -> Tokenizer:
+    """The tokenizer, if it can divide texts into windows; raises UsageError for models that read words."""
+    if not isinstance(tokenizer, Tokenizer):
+        raise UsageError(f"{what} need a model of transformers with word pieces.")
+    return tokenizer
+
+
+def check_not_empty(task: Task, split: Split, length: np.ndarray) -> None:
+    """Raise UsageError for an example without pieces."""
+    if not length.all():
+        empty = split[int(np.argmin(length))]
+        raise UsageError(f"{task.name} {split.name}, example {empty.id!r} has no pieces after tokenization; remove it.")
+
+
+def inputs_of(pieces: Pieces, rows: Sequence[int], tokenizer: TextReader) -> dict[str, torch.Tensor]:
+    """The model's inputs for some sequences, padded on the right."""
+    at, length = pieces.of(rows)
+    t = pieces.tokens
+    ids, more = t.token_ids[at].astype(np.int64), {}
+    if t.characters is not None:  # each batch has its distinct words, so that none is encoded twice
+        words, ids = np.unique(ids, return_inverse=True)
+        more["characters"] = torch.from_numpy(t.characters[words])
+    inputs = {
+        "input_ids": padded(ids, length, tokenizer.padding_id),
+        "attention_mask": mask_of(length).long(),
+        "special": padded(t.special[at], length, fill=False),
+        **more,
+    }
+    if tokenizer.type_ids:
+        inputs["token_type_ids"] = padded(t.type_ids[at].astype(np.int64), length, 0)
+    return inputs
+
+
+class Pieces:
+    """The pieces of sequences, and where each sequence begins."""
+
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
         self.start = np.cumsum(tokens.length) - tokens.length

@@ -9,11 +9,14 @@ from typing import Any
 from probekit.adaptation.heads.bcn import BCN
 from probekit.adaptation.heads.bi_attention import BiAttention
 from probekit.adaptation.heads.bilstm import BiLSTMCRF, BiLSTMSoftmax
+from probekit.adaptation.heads.choice import Choice
 from probekit.adaptation.heads.esim import ESIM
 from probekit.adaptation.heads.head import Head
 from probekit.adaptation.heads.linear import Linear
+from probekit.adaptation.heads.marked import Marked
 from probekit.adaptation.heads.max_mlp import AttentionMaxMLP, MaxMLP
 from probekit.adaptation.heads.pair import Pair, Rating
+from probekit.adaptation.heads.span import Span
 from probekit.adaptation.heads.tagger import TagCRF, TagSoftmax
 from probekit.errors import UsageError
 from probekit.tasks.task import TaskKind
@@ -33,6 +36,9 @@ HEADS: dict[str, type[Head]] = {
     "crf": TagCRF,
     "bilstm": BiLSTMSoftmax,
     "bilstm-crf": BiLSTMCRF,
+    "marked": Marked,
+    "span": Span,
+    "choice": Choice,
 }
 """The task models by name."""
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from probekit.tasks.task import TaskKind
 
-__all__ = ["IGNORED", "Head", "States"]
+__all__ = ["IGNORED", "Head", "States", "mean_of"]
 
 IGNORED = -100
 """The label at padding and for words without a label, as in torch's cross-entropy and transformers."""
@@ -35,6 +35,12 @@ class States:
         The second sentences of separately encoded pairs.
     pooled : Tensor, optional
         Float (b, d), the output of the encoder's pooler, if it has one.
+    spans : Tensor, optional
+        int64 (b, k, 2), the first piece of each marked word and the one after its last.
+    sequences : Tensor, optional
+        int64 (e, k), if each of e examples is several sequences: those of its choices or windows, -1 at padding.
+    context : Tensor, optional
+        Bool (b, t), the pieces in which an answer may be.
     """
 
     hidden: Tensor
@@ -43,6 +49,9 @@ class States:
     words: Tensor | None = None
     second: States | None = None
     pooled: Tensor | None = None
+    spans: Tensor | None = None
+    sequences: Tensor | None = None
+    context: Tensor | None = None
 
     def first_pieces(self) -> Tensor:
         """Hidden states of the words' first pieces, (b, w, d); of piece 0 at padding (Peters et al. 2019, A.1)."""
@@ -72,6 +81,10 @@ class Head(nn.Module):
         """Logits: (b, k); (b, 1) for a number; (b, w, k) for word tags."""
         raise NotImplementedError
 
+    def of_examples(self, logits: Tensor, states: States) -> Tensor:
+        """Logits of the examples from those of their sequences: the mean over the windows of each text."""
+        return logits if states.sequences is None else mean_of(logits, states.sequences)
+
     def loss(self, logits: Tensor, labels: Tensor, states: States) -> Tensor:
         """Mean cross-entropy of int64 labels in nats, without ``IGNORED``; mean squared error for numbers."""
         if labels.is_floating_point():
@@ -94,6 +107,12 @@ class Head(nn.Module):
     def probabilities(self, logits: Tensor) -> Tensor | None:
         """Class probabilities, float32, with the shape of the logits; None if there are none."""
         return None if logits.shape[-1] == 1 else logits.float().softmax(-1)
+
+
+def mean_of(values: Tensor, sequences: Tensor) -> Tensor:
+    """Means (e, …) of the values (b, …) of each example's sequences, (e, k) with -1 at padding."""
+    kept = (sequences >= 0).to(values.dtype).reshape(*sequences.shape, *[1] * (values.ndim - 1))
+    return (values[sequences.clamp_min(0)] * kept).sum(1) / kept.sum(1)
 
 
 def _at(hidden: Tensor, index: Tensor) -> Tensor:

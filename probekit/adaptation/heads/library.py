@@ -28,6 +28,8 @@ TAGGERS = {
 
 _BERT = {"classifier": OUTPUT}
 _ROBERTA = {"classifier.dense": f"{POOLER}dense", "classifier.out_proj": OUTPUT}
+ANSWERING = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "albert", "electra")
+"""Model types whose ForQuestionAnswering is a linear layer called qa_outputs on the last layer."""
 CLASSIFIERS = {"bert": _BERT, "albert": _BERT, "roberta": _ROBERTA, "xlm-roberta": _ROBERTA, "camembert": _ROBERTA}
 """Names of the pooler (if the class has one) and of the linear layer in ForSequenceClassification, by model type."""
 
@@ -85,7 +87,12 @@ def library_layout(encoder: Any, head: HeadSpec, task: TaskSpec, *, mixed: bool)
     mixed : bool
         Whether the head reads a mix of the layers.
     """
-    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+    from transformers import (
+        MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
+        MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+        MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    )
 
     kind = encoder.config.model_type
     if mixed:
@@ -93,7 +100,13 @@ def library_layout(encoder: Any, head: HeadSpec, task: TaskSpec, *, mixed: bool)
     if head.head == "softmax" and kind in TAGGERS:
         known, modules = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, {TAGGERS[kind]: OUTPUT}
     elif head.head == "linear" and head.pooling == "pooler" and not head.pairs_apart and kind in CLASSIFIERS:
+        if head.windows is not None:
+            return None
         known, modules = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, CLASSIFIERS[kind]
+    elif head.head == "span" and kind in ANSWERING:
+        known, modules = MODEL_FOR_QUESTION_ANSWERING_MAPPING, {"qa_outputs": OUTPUT}
+    elif head.head == "choice" and head.pooling == "pooler" and kind in ("bert", "albert"):
+        known, modules = MODEL_FOR_MULTIPLE_CHOICE_MAPPING, _BERT
     else:
         return None
     made = known[type(encoder.config)]
@@ -127,7 +140,7 @@ def _weights_of(made: type[nn.Module], config: Any, outputs: int) -> set[str]:
 def _described(task: TaskSpec) -> dict[str, Any]:
     """The labels for config.json; transformers treats a single label as a number."""
     number = task.kind is TaskKind.REGRESSION
-    names = ("LABEL_0",) if number else task.label_names
+    names = ("LABEL_0",) if number else ("LABEL_0", "LABEL_1") if task.answers else task.label_names
     return {
         "num_labels": len(names),
         "id2label": {str(i): name for i, name in enumerate(names)},

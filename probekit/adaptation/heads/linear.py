@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from probekit.activations.pooling import Pooling
 from probekit.adaptation.heads.attention import maximum, sentences
-from probekit.adaptation.heads.head import Head, States
+from probekit.adaptation.heads.head import Head, States, mean_of
 from probekit.errors import UsageError
 from probekit.tasks.task import TaskKind
 
@@ -23,19 +23,21 @@ class Linear(Head):
     """Dropout and a linear layer on one vector per sequence: the usual head for fine-tuning.
 
     With ``pooling="max"`` it is the head of Peters, Ruder & Smith (2019) for sentence classification. For separately
-    encoded pairs (``apart``), it reads [u; v; |u - v|; u * v] (Conneau et al. 2017, 3.1).
+    encoded pairs (``apart``), it reads [u; v; |u - v|; u * v] (Conneau et al. 2017, 3.1). With ``windows`` it reads the
+    mean or the maximum of the vectors of a document's windows (hierarchical; Sun et al. 2019, 5.3.1).
     """
 
     kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
     pairs: ClassVar = frozenset({None, "joint", "separate"})
 
     def __init__(
-        self, width: int, outputs: int, *, pooling: str = "mean", dropout: float = 0.1, apart: bool = False
-    ) -> None:
+        self, width: int, outputs: int, *, pooling: str = "mean", dropout: float = 0.1, apart: bool = False,
+        windows: str | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         if pooling not in POOLINGS:
             raise UsageError(f"unknown pooling {pooling!r}; the poolings are {', '.join(POOLINGS)}.")
-        self.pooling, self.apart = pooling, apart
+        self.pooling, self.apart, self.windows = pooling, apart, windows
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(width * (4 if apart else 1), outputs)
 
@@ -44,7 +46,18 @@ class Linear(Head):
         if self.apart:
             other = pooled(sentences(states)[1], self.pooling)
             vector = torch.cat([vector, other, (vector - other).abs(), vector * other], -1)
+        if self.windows is not None and states.sequences is not None:
+            vector = mean_of(vector, states.sequences) if self.windows == "mean" else _highest(vector, states.sequences)
         return self.output(self.dropout(vector))
+
+    def of_examples(self, logits: Tensor, states: States) -> Tensor:
+        return super().of_examples(logits, states) if self.windows is None else logits
+
+
+def _highest(values: Tensor, sequences: Tensor) -> Tensor:
+    """Maxima (e, d) of the values (b, d) of each example's sequences, (e, k) with -1 at padding."""
+    lowest = torch.finfo(values.dtype).min
+    return values[sequences.clamp_min(0)].masked_fill((sequences < 0).unsqueeze(-1), lowest).amax(1)
 
 
 def pooled(states: States, pooling: str) -> Tensor:

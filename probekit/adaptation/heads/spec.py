@@ -6,14 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from probekit.adaptation.data.options import Long
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.heads import HEADS, make_head, pools
 from probekit.adaptation.heads.head import Head
-from probekit.adaptation.options import HeadOptions, Regime
+from probekit.adaptation.options import HeadOptions, Hyperparameters, Regime
 from probekit.errors import UsageError
 from probekit.models import conversion
+from probekit.tasks.task import TaskKind
 
 __all__ = ["HeadSpec", "choose_head", "head_spec", "reads_apart"]
+
+ONLY = {TaskKind.QUESTION_ANSWERING: "span", TaskKind.MULTIPLE_CHOICE: "choice"}
+"""Kinds of tasks for which there is one head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,10 @@ class HeadSpec:
         The lowest and the highest rating, for the head rating.
     layer_norm : bool, default False
         Layer norm of the mix before the head.
+    windows : str, optional
+        How the head linear joins the vectors of a document's windows: "mean" or "max".
+    longest : int, optional
+        Most pieces of an answer, for the head span.
     """
 
     head: str
@@ -46,6 +55,8 @@ class HeadSpec:
     dropout: float | None = None
     scale: tuple[int, int] | None = None
     layer_norm: bool = False
+    windows: str | None = None
+    longest: int | None = None
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any]) -> HeadSpec:
@@ -54,11 +65,14 @@ class HeadSpec:
 
     def on_card(self) -> dict[str, Any]:
         """The JSON values for a card."""
-        return asdict(self) | {"scale": None if self.scale is None else list(self.scale)}
+        values = asdict(self) | {"scale": None if self.scale is None else list(self.scale)}
+        return {k: v for k, v in values.items() if v is not None or k not in ("windows", "longest")}
 
     def build(self, task: TaskSpec) -> Head:
         """A new head for this task; raises UsageError if the two do not match."""
         given: dict[str, Any] = {"hidden_size": self.hidden_size, "dropout": self.dropout}
+        given |= {"windows": self.windows, "longest": self.longest}
+        given["marked"] = task.marked if self.head == "marked" else None
         if pools(self.head):
             given["pooling"] = self.pooling
         if self.scale is not None:
@@ -71,7 +85,7 @@ class HeadSpec:
 
 
 def head_spec(
-    options: HeadOptions,
+    options: Hyperparameters,
     name: str,
     *,
     width: int,
@@ -87,11 +101,16 @@ def head_spec(
         For a pooling if the head does not pool.
     """
     if not pools(name) and options.pooling != "auto":
-        raise UsageError(f"pooling applies only to the heads linear, pair and rating; the head is {name!r}.")
+        raise UsageError(f"pooling applies only to the heads linear, pair, rating and choice; the head is {name!r}.")
+    if options.answer_length is not None and name != "span":
+        raise UsageError(f"answer_length is for questions, which the head span answers; the head is {name!r}.")
+    if options.long is Long.HIERARCHICAL and name != "linear":
+        raise UsageError(f"--long hierarchical is for the head linear; the head is {name!r}. Try --long windows.")
     return HeadSpec(
         head=name, width=width, pairs_apart=apart, pooling=pooling if pools(name) else None,
         hidden_size=options.hidden_size, dropout=options.dropout, scale=scale if name == "rating" else None,
-        layer_norm=options.layer_norm,
+        layer_norm=options.layer_norm, longest=options.answer_length,
+        windows=options.window_pooling if options.long is Long.HIERARCHICAL else None,
     )  # fmt: skip
 
 
@@ -105,8 +124,12 @@ def choose_head(options: HeadOptions, task: TaskSpec, regime: Regime, model_type
     """
     if options.head != "auto":
         return options.head
+    if task.kind in ONLY:
+        return ONLY[task.kind]
     if regime is Regime.FINE_TUNE:
         apart = conversion.reads_apart(model_type)
+        if task.marked:
+            return "marked"
         if task.tags:
             return "crf" if apart and task.spans else "softmax"
         return "bi-attention" if apart and task.paired else "linear"

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from probekit.adaptation.data.batches import Data
+from probekit.adaptation.data.reading import data_as_in
 from probekit.adaptation.data.task_spec import TaskSpec
-from probekit.adaptation.data.text import TextData
 from probekit.adaptation.optimisation.options import FisherLabels
 from probekit.adaptation.options import Regime
 from probekit.adaptation.runs.evaluation import load_learner
@@ -98,11 +99,11 @@ def fisher_of_run(
             f"{run} was trained on {learned.name}, whose labels differ from those of {task.name}. Give the old task, "
             f"{learned.name}, or one with its labels."
         )
-    if labels is FisherLabels.PREDICTED and learned.kind is TaskKind.REGRESSION:
-        raise UsageError("predicted labels are for classes and tags; for numbers, leave out --fisher-labels.")
+    if labels is FisherLabels.PREDICTED and learned.kind in (TaskKind.REGRESSION, TaskKind.QUESTION_ANSWERING):
+        raise UsageError("predicted labels are for classes and tags; for numbers and texts leave out --fisher-labels.")
     read = in_context(task, card["encoder"].get("context", Context.NONE))
     reader = text_reader(run, learner.encoder.config, card["encoder"]["max_length"])
-    data = TextData(read, read.split(split).sample(examples, seed), reader, apart=card["head"]["pairs_apart"])
+    data = data_as_in(card, read, read.split(split).sample(examples, seed), reader)
     check_labelled(learned, split, data)
     learner.to(device).requires_grad_(requires_grad=True).eval()
     if device == "cpu" and onednn_available(torch.float32):
@@ -113,7 +114,7 @@ def fisher_of_run(
     return diagonal_fisher(weights, _told((0.5 * loss if squared else loss for loss in losses), len(data), progress))
 
 
-def _losses(learner: Learner, data: TextData, device: str, predicted: bool) -> Iterator[Tensor]:
+def _losses(learner: Learner, data: Data, device: str, predicted: bool) -> Iterator[Tensor]:
     """The loss of each example, summed over its words."""
     for i in range(len(data)):
         batch = on_device(device, data.__getitems__([i]))

@@ -13,6 +13,7 @@ from probekit.adaptation.data.batches import Data
 from probekit.adaptation.data.task_spec import TaskSpec, merged_classes
 from probekit.adaptation.runs.predictions import Evaluation
 from probekit.metrics import metric
+from probekit.tasks.files.squad import ANSWERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +38,13 @@ WORSE = "is worse than the constant prediction"
 
 
 def constant_answer(task: TaskSpec, train: Data) -> dict[str, Any]:
-    """The constant prediction for a card: ``answer`` and, for classes or tags, their ``shares`` of train."""
+    """The constant prediction for a card: ``answer`` and, for classes or tags, their ``shares`` of train.
+
+    For questions it is "no answer"; empty if each question has one.
+    """
     labels = np.asarray(train.labels)
+    if task.answers:
+        return {"answer": ""} if ANSWERS[1] in task.label_names else {}
     if not task.label_names:
         return {"answer": float(labels.mean())}
     count = np.bincount(labels[labels >= 0], minlength=len(task.label_names))
@@ -56,6 +62,8 @@ def merged_constant(constant: Mapping[str, Any], learned: Sequence[str], target:
 
 def constant_rows(found: Evaluation, constant: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The metrics of the constant prediction on the evaluated examples, with intervals, and for labels its loss."""
+    if not constant:
+        return
     task, answer = found.task, constant["answer"]
     same = replace(found, predictions=[np.full_like(one, answer) for one in found.predictions], metrics={})
     scores = task.score(same.joined("predictions"), same.joined("labels"))
@@ -63,7 +71,7 @@ def constant_rows(found: Evaluation, constant: Mapping[str, Any], about: Mapping
     shared |= {"estimator": CONSTANT[0] if task.label_names else CONSTANT[1], "kept": False, "headline": False}
     for name, value in scores.items():
         yield shared | {"metric": name, "value": value, **same.interval(name)}
-    if not task.tags:
+    if not task.tags and not task.answers:
         gold = np.concatenate(found.labels)
         loss = -np.log(np.asarray(constant["shares"])[gold]) if task.label_names else (gold - answer) ** 2
         yield shared | {"metric": task.loss, "value": float(loss.mean())}

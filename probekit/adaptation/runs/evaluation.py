@@ -12,8 +12,8 @@ import torch
 
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.batches import Data
+from probekit.adaptation.data.reading import data_as_in
 from probekit.adaptation.data.task_spec import TaskSpec, merged_classes
-from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.spec import HeadSpec
 from probekit.adaptation.options import Regime
 from probekit.adaptation.runs.folder import load_weights, read_card
@@ -28,7 +28,7 @@ from probekit.models.loading import text_reader
 from probekit.models.scalar_mix import ScalarMix
 from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks.context import Context, in_context
-from probekit.tasks.task import Task
+from probekit.tasks.task import Task, TaskKind
 
 __all__ = ["load_learner", "predict_run", "readable", "restore"]
 
@@ -144,7 +144,7 @@ def readable(
     """
     if card["regime"] == Regime.FINE_TUNE:
         reader = text_reader(Path(folder), learner.encoder.config, card["encoder"]["max_length"])  # type: ignore[union-attr]
-        return TextData(task, task.split(split), reader, apart=card["head"]["pairs_apart"])
+        return data_as_in(card, task, task.split(split), reader)
     made = _cached(folder, card, task, split, model=model, caches=caches, device=device, progress=progress)
     return _of_cache(folder, card, stack.enter_context(made))
 
@@ -157,6 +157,8 @@ def _of_cache(folder: str | Path, card: Mapping[str, Any], cache: ActivationCach
 def _check_labels(folder: str | Path, learned: TaskSpec, target: TaskSpec) -> None:
     """Raise UsageError if the labels of a run differ from those of the data to predict."""
     merged = merged_classes(learned.label_names, target.label_names) is not None
+    if target.kind is learned.kind is TaskKind.QUESTION_ANSWERING:
+        return  # answers are texts, whether or not there are questions without one
     if target.kind != learned.kind or (target.label_names != learned.label_names and not merged):
         ours, theirs = (
             f"the classes {', '.join(one.label_names[:5])}{' …' if len(one.label_names) > 5 else ''}"

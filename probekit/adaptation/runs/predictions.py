@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from probekit.adaptation.data.batches import Batches, Data
+from probekit.adaptation.data.batches import Batches, Data, Decoding
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.training.learners import Learner
@@ -31,7 +31,8 @@ class Evaluation:
     Attributes
     ----------
     predictions, labels : list[np.ndarray]
-        One array per example: a class, a number, or the tags of its words.
+        One array per example: a class, a number, the tags of its words, or a text; the label of a question is a JSON
+        list of its answers.
     metrics : dict[str, float]
         The task's metrics, then ``loss``.
     probabilities : list[np.ndarray], optional
@@ -141,6 +142,9 @@ def predict_batches(
             batch = on_device(device, data.__getitems__(rows))
             out = learner(**batch, module=module, probabilities=True)
             losses += float(out["loss"]) * len(rows)
+            if isinstance(data, Decoding):
+                predicted |= zip(rows, data.decoded(rows, out["predictions"].cpu().numpy()), strict=True)
+                continue
             found, gold = out["predictions"].cpu().numpy(), batch["labels"].cpu().numpy()
             shares = out["probabilities"].cpu().numpy() if "probabilities" in out else None
             for k, (i, label) in enumerate(zip(rows, gold, strict=True)):

@@ -8,8 +8,8 @@ from typing import Any
 
 from safetensors.torch import load_file
 
+from probekit.adaptation.data.reading import check_reading, data_for, reading_of
 from probekit.adaptation.data.task_spec import TaskSpec
-from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.library import POOLER, bare_layout, library_layout
 from probekit.adaptation.heads.spec import choose_head, head_spec, reads_apart
 from probekit.adaptation.methods.adapt import adapt, changed_layout
@@ -56,6 +56,7 @@ def prepare_fine_tuning(
     if options.context is not Context.NONE and conversion.reads_apart(model_type(folder)):
         raise UsageError(f"{model_type(folder)} reads one sentence at a time; leave out --context.")
     _check_method(options, folder)
+    check_reading(options, spec, model_type(folder))
     encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout)
     if options.random_weights is None:
         _read_pooler(encoder, folder)
@@ -75,7 +76,9 @@ def prepare_fine_tuning(
         newer = getattr(encoder, "activation_checkpointing_enable", None)  # its name since transformers 5
         (newer or encoder.gradient_checkpointing_enable)()
     reader = text_reader(folder, encoder.config, options.max_length)
-    data = [None if split is None else TextData(task, split, reader, apart=apart) for split in (train, dev, test)]
+    data = [
+        None if split is None else data_for(task, split, reader, options, name, apart) for split in (train, dev, test)
+    ]
     assert data[0] is not None
     assert data[1] is not None
     layers = _mixed(encoder, options) if options.mix else ()
@@ -94,7 +97,9 @@ def prepare_fine_tuning(
         learner,
         (Objective(spec, head, data[0], data[1], data[2]),),
         options,
-        encoder=identity_of(model, options) | {"max_length": reader.max_length, "context": str(options.context)},
+        encoder=identity_of(model, options)
+        | {"max_length": reader.max_length, "context": str(options.context)}
+        | reading_of(options),
         source=folder,
         layout=layout,
         facts=about,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -64,7 +65,7 @@ class Learner(nn.Module):
         states = self.states(first)
         if second is None:
             return states
-        return States(states.hidden, states.mask, states.special, states.words, self.states(second), states.pooled)
+        return replace(states, second=self.states(second))
 
     def forward(
         self, labels: Tensor, first: Inputs, second: Inputs | None = None, module: str = "head",
@@ -75,7 +76,7 @@ class Learner(nn.Module):
         Parameters
         ----------
         labels : Tensor
-            int64 (b,), float32 (b,), or int64 (b, w) for word tags.
+            int64 (b,), float32 (b,), int64 (b, w) for word tags, or int64 (b, 2) for answers.
         first, second : Inputs
             The batch of :class:`~probekit.adaptation.data.batches.Data`; ``second`` for separately encoded pairs.
         module : str, default 'head'
@@ -85,7 +86,7 @@ class Learner(nn.Module):
         """
         head = cast("Head", self.get_submodule(module))
         states = self.read(first, second)
-        logits = head(states)
+        logits = head.of_examples(head(states), states)
         loss = head.loss(logits, labels, states)
         if self.training:
             return {"loss": loss, "logits": logits}
@@ -141,7 +142,10 @@ class FineTuning(Learner):
             every = [*out.hidden_states[:-1], hidden]
             hidden = self.mix(torch.stack([every[i] for i in self.mixed]), mask)
         pooled = getattr(out, "pooler_output", None)
-        return States(hidden, mask, inputs["special"], inputs.get("words"), pooled=pooled)
+        return States(
+            hidden, mask, inputs["special"], inputs.get("words"), pooled=pooled, spans=inputs.get("spans"),
+            sequences=inputs.get("sequences"), context=inputs.get("context"),
+        )  # fmt: skip
 
 
 class FeatureExtraction(Learner):

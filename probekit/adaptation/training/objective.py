@@ -100,7 +100,7 @@ class Objective:
         for name, data in (("train", self.train), ("dev", self.dev), ("test", self.test)):
             if data is not None:
                 check_labelled(self.task, name, data)
-        if self.task.kind is TaskKind.REGRESSION:
+        if self.task.kind not in (TaskKind.CLASSIFICATION, TaskKind.SEQUENCE_LABELLING):
             return
         found = _classes(self.train)
         strange = sorted(set(_classes(self.dev)) - set(found))

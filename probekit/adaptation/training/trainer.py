@@ -21,7 +21,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import EvalLoopOutput
 
-from probekit.adaptation.data.batches import Batches, Data, Numbered, Rounds
+from probekit.adaptation.data.batches import Batches, Data, Decoding, Numbered, Rounds
 from probekit.adaptation.heads.head import Head
 from probekit.adaptation.optimisation.compilation import compile_encoder
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions
@@ -204,18 +204,20 @@ class _Trainer(Trainer):
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Like the Trainer's loop, but with several processes each evaluates different whole batches.
 
-        The Trainer's loop pads the last batches with examples of the first, which then affect their loss.
+        The Trainer's loop pads the last batches with examples of the first, which then affect their loss; and it does
+        not know texts.
         """
         rank, count = processes()
-        if count == 1:
-            return super().evaluation_loop(dataloader, *args, **kwargs)
         (objective,), data = self.objectives, self.eval_dataset
+        if count == 1 and not isinstance(data, Decoding):
+            return super().evaluation_loop(dataloader, *args, **kwargs)
         batches = [*Batches(data, self.args.per_device_eval_batch_size, shuffle=False)][rank::count]
         with self.compute_loss_context_manager():
             learner = self.accelerator.unwrap_model(self.model)
             mine = predict_batches(learner, data, batches, module=objective.module, device=self.args.device)
-        every: list[Any] = [None] * count
-        torch.distributed.all_gather_object(every, mine)
+        every: list[Any] = [mine] * count
+        if count > 1:
+            torch.distributed.all_gather_object(every, mine)
         evaluation = gathered(objective.task, data, {i: one for part, _ in every for i, one in part.items()})
         found, gold = evaluation.joined("predictions"), evaluation.joined("labels")
         metrics = self.compute_metrics(EvalPrediction(predictions=found, label_ids=gold))

@@ -72,9 +72,67 @@ class Tokenizer:
         parts = [self._arrays(chunk) for chunk in _chunks(texts)]
         return Tokens(*(np.concatenate(column) for column in zip(*parts, strict=True))) if parts else _NOTHING
 
+    def windows(self, texts: Sequence[Text], overlap: int | None) -> tuple[Tokens, np.ndarray, np.ndarray]:
+        """Word pieces of texts or pairs in windows of at most ``max_length`` pieces.
+
+        Each window of a pair has all of the first text.
+
+        Parameters
+        ----------
+        overlap : int, optional
+            Pieces that two neighbouring windows share; None for one window per text, the truncated text.
+
+        Returns
+        -------
+        tuple[Tokens, np.ndarray, np.ndarray]
+            The pieces of the windows; for each window the index of its text, int64 (s,), ascending; and whether a piece
+            belongs to the second text of a pair, bool (t,).
+
+        Raises
+        ------
+        UsageError
+            If the first text of a pair leaves no room for the second.
+        """
+        parts = []
+        for start in range(0, len(texts), _CHUNK):
+            some = texts[start : start + _CHUNK]
+            encodings = self._encode(dict(enumerate(some))) if overlap is None else self._overlapping(some, overlap)
+            of = np.repeat(np.arange(len(some)), [1 if overlap is None else 1 + len(e.overflowing) for e in encodings])
+            every = encodings if overlap is None else [w for e in encodings for w in (e, *e.overflowing)]
+            columns = self._columns(every, [some[i] for i in of.tolist()], {})
+            second = _flat(((s == 1 for s in e.sequence_ids) for e in every), np.bool_, len(columns[0]))
+            if overlap is not None:
+                columns[-1][:] = False  # nothing is lost
+            parts.append((*columns, of + start, second))
+        *joined, of, second = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return Tokens(*joined), of, second
+
+    def _overlapping(self, texts: Sequence[Text], overlap: int) -> list[Any]:
+        """Encodings whose ``overflowing`` are the further windows."""
+        before = self.backend.truncation
+        pairs = any(isinstance(text, tuple) for text in texts)
+        try:
+            self.backend.enable_truncation(
+                self.max_length, stride=overlap, strategy="only_second" if pairs else "longest_first"
+            )
+            return self._encode(dict(enumerate(texts)))
+        except ModelError as error:
+            raise UsageError(
+                f"texts cannot be divided into windows of {self.max_length} pieces that share {overlap}; give a "
+                f"smaller overlap or a larger max_length ({first_line(error)})."
+            ) from error
+        finally:
+            self.backend.no_truncation() if before is None else self.backend.enable_truncation(**before)
+
     def _arrays(self, texts: Sequence[Text]) -> tuple[np.ndarray, ...]:
         windows = self._windows(texts)
         encodings = self._encodings([windows.get(i, text) for i, text in enumerate(texts)])
+        return self._columns(encodings, texts, windows)
+
+    def _columns(
+        self, encodings: Sequence[Any], texts: Sequence[Text], windows: dict[int, tuple[Words, Words, Words]]
+    ) -> tuple[np.ndarray, ...]:
+        """The arrays of :class:`Tokens` from encodings; windows : what is read of texts with context."""
         length = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
         if (over := length > self.max_length).any():
             worst = int(over.argmax())

@@ -11,7 +11,7 @@ from probekit.errors import DataError, UsageError
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.files.readers import Table
 from probekit.tasks.folders import task_folders
-from probekit.tasks.task import Example, Label
+from probekit.tasks.task import Example, Label, Span
 
 __all__ = [
     "HUB_SPLITS",
@@ -187,6 +187,8 @@ def examples(
     ids: Sequence[str] | None = None,
     domains: Sequence[str | None] | None = None,
     groups: Sequence[str | None] | None = None,
+    spans: Sequence[tuple[Span, ...]] | None = None,
+    choices: Sequence[tuple[str, ...]] | None = None,
 ) -> list[Example]:
     """One example per row; ids that are missing, empty or not unique become ``<split>-<row>``, with rows from 0."""
     n = len(texts)
@@ -201,6 +203,10 @@ def examples(
         words or nothing,
         domains or nothing,
         groups or nothing,
+        [()] * n,
+        [()] * n,
+        spans or [()] * n,
+        choices or [()] * n,
     )
     for column in columns:
         if isinstance(column, Sequence) and len(column) != n:

@@ -48,6 +48,7 @@ def _roles(spec: TaskFile) -> dict[str, Column]:
     roles: dict[str, Column | None] = {
         "text": None if tokens and "text" not in spec.model_fields_set else spec.text,
         "pair": spec.pair,
+        **_choices(spec),
         "label": None if tokens or isinstance(spec.label, bool) else spec.label,
         "id": spec.id,
         "domain": spec.domain,
@@ -56,6 +57,13 @@ def _roles(spec: TaskFile) -> dict[str, Column]:
         "tags": spec.tags,
     }
     return {role: column for role, column in roles.items() if column is not None}
+
+
+def _choices(spec: TaskFile) -> dict[str, Column]:
+    """The columns of choices: "choice 1", "choice 2" …, or "choices" for a column of lists."""
+    if isinstance(spec.choices, list):
+        return {f"choice {i}": column for i, column in enumerate(spec.choices, start=1)}
+    return {} if spec.choices is None else {"choices": spec.choices}
 
 
 def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
@@ -87,6 +95,10 @@ def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles:
     read = read_tsv if kind is Format.TSV else read_csv
     if {"words", "tags"} & set(roles):
         raise DataError("words and tags are lists; store them in JSON lines, Parquet or a CoNLL file.", file=path)
+    if "choices" in roles:
+        raise DataError(
+            'choices are lists; name a column for each (choices = ["…", "…"]), or use JSON lines.', file=path
+        )
     if not spec.header:
         named_role = next((role for role, column in roles.items() if isinstance(column, str)), None)
         if named_role == "label" and "label" not in spec.model_fields_set:
@@ -129,7 +141,9 @@ def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
             continue
         columns[role] = [record.get(name) for _, record in records]
         line_without = next((line for line, record in records if name not in record), None)
-        if line_without is not None and role in ("text", "pair", "words", "id", "groups"):
+        if line_without is not None and (
+            role in ("text", "pair", "words", "id", "groups") or role.startswith("choice")
+        ):
             keys = ", ".join(map(repr, next(r for at, r in records if at == line_without)))
             raise DataError(f"the object has no {name!r} ({role}); it has {keys}.", file=path, line=line_without)
     return Rows(path, lines, columns, names=roles)

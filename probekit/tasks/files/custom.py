@@ -11,9 +11,12 @@ go above ``[splits]``:
 
 =========== ===================================================================================================
 name        the task's name; default: the TOML file's
-type        "classification", "regression" or "sequence-labelling"; default: sequence labelling if words and tags
-            are named or the files are CoNLL files, otherwise classification
+type        "classification", "regression", "sequence-labelling", "multiple-choice" or "question-answering" (JSON files
+            in SQuAD's format); default: sequence labelling if words and tags are named or the files are CoNLL files,
+            multiple choice if choices are named, otherwise classification
 text, pair  columns with the sentence (default "text") and with the second sentence of a pair
+choices     the columns of the texts to choose from, such as ["choice1", "choice2"], or one column with lists of texts;
+            label is then the number of the right one, from 0, or its name in ``labels``
 label       column with the label (default "label"); an empty cell, null or NaN is an unlabelled example, unless
             ``labels`` lists it; ``label = false`` says that there are no labels
 id, domain  columns with a unique name, and with the origin of the text (genre, site …)
@@ -61,6 +64,7 @@ from probekit.metrics import unfit
 from probekit.tasks.datasets.sources import examples, number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import TaskFile, read_task_file
+from probekit.tasks.files.squad import ANSWERS, read_squad
 from probekit.tasks.task import Label, Split, Task, TaskKind
 
 __all__ = ["custom_task"]
@@ -88,11 +92,16 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
     spec = read_task_file(path)
     if groups is not None:
         spec = spec.model_copy(update={"groups": groups if spec.header or not groups.isdigit() else int(groups)})
-    rows = _rows(path, spec, Path(data_dir) if data_dir is not None else path.parent)
+    base = Path(data_dir) if data_dir is not None else path.parent
+    if spec.type == TaskKind.QUESTION_ANSWERING:
+        return _questions(path, spec, base)
+    rows = _rows(path, spec, base)
     kind = _kind(path, spec, rows)
     if wrong := unfit(spec.metrics or (), kind):
         raise DataError(wrong, file=path)
     names = () if kind is TaskKind.REGRESSION else _class_names(spec, rows)
+    if kind is TaskKind.MULTIPLE_CHOICE and spec.labels is None:
+        names = tuple(map(str, range(max(_most_choices(part) for part in rows.values()))))
     if kind is TaskKind.CLASSIFICATION:
         _check_alike(path, spec, rows)
     return Task(
@@ -104,6 +113,26 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
         spec.source or spec.hub or str(path.name),
         spec.licence,
         _notes(spec, rows, names),
+    )
+
+
+def _questions(path: Path, spec: TaskFile, base: Path) -> Task:
+    """Questions with answers in a text, from files in SQuAD's format."""
+    known = {"name", "type", "splits", "metrics", "format", "source", "licence"}
+    if foreign := sorted(spec.model_fields_set - known):
+        raise DataError(
+            f'type = "question-answering" reads files in the format of SQuAD, without {foreign[0]}; leave it out.',
+            file=path,
+        )
+    splits = {name: Split(name, tuple(read_squad(base / file))) for name, file in spec.splits.items()}
+    complete = all(e.label != 1 for split in splits.values() for e in split)
+    metrics = spec.metrics or [f"{name}{'-1.1' * complete}" for name in ("answer-f1", "exact-match")]
+    if wrong := unfit(metrics, TaskKind.QUESTION_ANSWERING):
+        raise DataError(wrong, file=path)
+    source = spec.source or path.name
+    names = ANSWERS[:1] if complete else ANSWERS
+    return Task(
+        spec.name or path.stem, TaskKind.QUESTION_ANSWERING, splits, names, tuple(metrics), source, spec.licence
     )
 
 
@@ -142,6 +171,7 @@ def _splits(rows: Mapping[str, Rows], kind: TaskKind, names: Sequence[str]) -> d
         texts, pairs = (_texts(part, role, faults) for role in ("text", "pair"))
         words = [tuple(w) for w in _lists(part, "words", faults)] if "words" in part.columns else None
         labels = _labels(part, kind, names, words, faults)
+        choices = _choices(part, labels, faults) if kind is TaskKind.MULTIPLE_CHOICE else None
         if faults.found:
             continue
         found = examples(
@@ -153,10 +183,34 @@ def _splits(rows: Mapping[str, Rows], kind: TaskKind, names: Sequence[str]) -> d
             ids=ids,
             domains=_values(part, "domain"),
             groups=_values(part, "groups"),
+            choices=choices,
         )
         splits[split] = Split(split, tuple(found))
     faults.check()
     return splits
+
+
+def _choices(part: Rows, labels: Sequence[Label] | None, faults: Faults) -> list[tuple[str, ...]]:
+    """The texts to choose from, at least two, of which the label is one; empty cells at the end are left out."""
+    if "choices" in part.columns:
+        rows = _lists(part, "choices", faults)
+    else:
+        columns = [values for role, values in part.columns.items() if role.startswith("choice ")]
+        rows = [[v for v in row if not _missing(v)] for row in zip(*columns, strict=True)]
+    for i, row in enumerate(rows):
+        with faults:
+            label = labels[i] if labels else None
+            if len(row) < 2 or not all(isinstance(text, str) and text for text in row):
+                raise part.error(i, "choice", f"expected two or more texts to choose from, found {str(row)[:60]}.")
+            if isinstance(label, int) and label >= len(row):
+                raise part.error(i, "label", f"the right choice is number {label}, from 0, but there are {len(row)}.")
+    return [tuple(row) for row in rows]
+
+
+def _most_choices(part: Rows) -> int:
+    if "choices" in part.columns:
+        return max((len(v) for v in part.columns["choices"] if isinstance(v, list)), default=0)
+    return sum(role.startswith("choice ") for role in part.columns)
 
 
 def _values(part: Rows, role: str) -> list[str | None]:
@@ -166,6 +220,12 @@ def _values(part: Rows, role: str) -> list[str | None]:
 
 def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> TaskKind:
     tokens = any("words" in part.columns for part in rows.values())
+    choices = spec.choices is not None
+    if choices or spec.type == TaskKind.MULTIPLE_CHOICE:
+        if not choices or (spec.type or TaskKind.MULTIPLE_CHOICE) != TaskKind.MULTIPLE_CHOICE or tokens or spec.pair:
+            message = 'type = "multiple-choice" needs choices = ["…", "…"], without pair, words and tags.'
+            raise DataError(message, file=path)
+        return TaskKind.MULTIPLE_CHOICE
     if spec.type is not None:
         kind = TaskKind(spec.type)
         if (kind is TaskKind.SEQUENCE_LABELLING) != tokens:
@@ -349,4 +409,6 @@ def _default_metrics(kind: TaskKind, names: Sequence[str]) -> tuple[str, ...]:
     if kind is TaskKind.SEQUENCE_LABELLING:
         spans = any(name.startswith(("B-", "I-")) for name in names)
         return ("span-f1", "token-accuracy") if spans else ("token-accuracy",)
+    if kind is TaskKind.MULTIPLE_CHOICE:
+        return ("accuracy",)
     return ("accuracy", "macro-f1")

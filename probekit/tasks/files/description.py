@@ -52,6 +52,7 @@ class TaskFile(BaseModel):
     type: str | None = None
     text: Column = "text"
     pair: Column | None = None
+    choices: list[Column] | Column | None = None
     label: Column | bool = "label"
     id: Column | None = None
     domain: Column | None = None
@@ -91,6 +92,7 @@ _EXPECTED = (
         "splits": 'file names by split, such as train = "train.tsv" below [splits]',
         "header": "true or false",
         "comments": "true or false",
+        "choices": "the columns of the choices in a list, or the name of one column that holds lists",
         "labels": 'a list such as ["no", "yes"]',
         "metrics": 'a list such as ["accuracy"]',
         "label": "the column's name in quotation marks, its number (from 1), or false",
