@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from probekit.activations.certify import certify
     from probekit.adaptation.average import average
     from probekit.adaptation.evaluate import evaluate
+    from probekit.adaptation.methods.merge import merge
     from probekit.adaptation.pretraining.pretrain import pretrain
     from probekit.adaptation.pretraining.pretrain_encoder import pretrain_encoder
     from probekit.adaptation.search.search import search
@@ -88,6 +89,7 @@ __all__ = [
     "load_encoder",
     "load_task",
     "mdl",
+    "merge",
     "mi",
     "movement",
     "mutual_information",
@@ -124,6 +126,7 @@ _HOME = {
     "average": "probekit.adaptation.average",
     "ensemble": "probekit.analyses.ensemble",
     "evaluate": "probekit.adaptation.evaluate",
+    "merge": "probekit.adaptation.methods.merge",
     "guidelines": "probekit.analyses.guidelines",
     "search": "probekit.adaptation.search.search",
     "pretrain": "probekit.adaptation.pretraining.pretrain",

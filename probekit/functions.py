@@ -81,6 +81,7 @@ FUNCTIONS: dict[str, Function] = {
     "search": Function("probekit.adaptation.search.search:search", inside="rows.parquet"),
     "guidelines": Function("probekit.analyses.guidelines:guidelines"),
     "ensemble": Function("probekit.analyses.ensemble:ensemble"),
+    "merge": Function("probekit.adaptation.methods.merge:merge", rows="", always=("out",)),
     "average": Function("probekit.adaptation.average:average", inside="rows.parquet"),
     "table": Function("probekit.tables:table", ("out", "rows_out"), "rows_out"),
     "plot": Function("probekit.plots:plot", rows=""),

@@ -91,6 +91,7 @@ COMMANDS: dict[str, Command] = {
     "search": Command("probekit.cli.search:search", "Search hyperparameters on dev.", ADAPT),
     "ensemble": Command("probekit.cli.ensemble:ensemble", "Average the predictions of several runs.", ADAPT),
     "average": Command("probekit.cli.ensemble:average", "Average the weights of several runs into one.", ADAPT),
+    "merge": Command("probekit.cli.merge:merge", "Add the changed weights of a run to its base.", ADAPT),
     "guidelines": Command(
         "probekit.cli.guidelines:guidelines", "Compare fine-tuning and feature extraction runs.", ADAPT
     ),

@@ -332,3 +332,24 @@ def test_methods_without_such_weights_are_refused(tiny_model, tmp_path):
         train(praise(), tiny_model("llama"), tmp_path / "a", method="bitfit", **SHORT)
     with pytest.raises(UsageError, match="the model has 3 blocks"):
         train(praise(), tiny_model("bert"), tmp_path / "b", method="last", last=4, **SHORT)
+
+
+@pytest.mark.parametrize("method", quick("dora", "norms"))
+def test_a_merged_run_needs_no_base(run, tiny_model, tmp_path, call, method):
+    done = run("bert", method)
+    if method not in MERGEABLE:
+        with pytest.raises(UsageError, match="cannot be merged"):
+            probekit.merge(done.path, tmp_path / "whole")
+        return
+    assert call("merge", done.path, "--out", tmp_path / "whole", "--base", tiny_model("bert")).status == 0
+    assert adapted(tmp_path / "whole") is None
+    for a, b in zip(*map(hidden_states, map(load_model, (tmp_path / "whole", done.path))), strict=True):
+        assert torch.equal(a, b)
+    theirs = AutoModel.from_pretrained(tmp_path / "whole").eval()
+    torch.testing.assert_close(hidden_states(theirs)[-1], hidden_states(load_model(done.path))[-1])
+    found = probekit.evaluate(tmp_path / "whole", task=[praise()], split="dev").rows
+    assert found[found.headline.fillna(False).astype(bool)].value.item() == done.metrics["accuracy"]
+    with pytest.raises(UsageError, match="nothing to merge"):
+        probekit.merge(tmp_path / "whole", tmp_path / "again")
+    with pytest.raises(UsageError, match="exists"):
+        probekit.merge(done.path, tmp_path / "whole")

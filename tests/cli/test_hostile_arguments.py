@@ -39,6 +39,7 @@ BASES = {
     "train": ["--task", "grammar:sentiment", "--model", "m", "--regime", "fine-tune", "--out", "run2", "--epochs", "1"],
     "pretrain": ["--text", "x.txt", "--tokenizer", "train:300", "--out", "run3"],
     "pretrain-encoder": ["--model", "m", "--on", "grammar:sentiment", "--out", "run4", "--steps", "1"],
+    "merge": ["run", "--out", "merged"],
     "new-encoder": ["--config", "c.json", "--tokenizer", "m", "--out", "new"],
     "search": ["paper/fine-tune", "--task", "grammar:sentiment", "--model", "m", "--out", "found", "--trials", "1"],
     "guidelines": ["r.parquet", "r.parquet"],

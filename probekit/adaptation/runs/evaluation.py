@@ -48,8 +48,13 @@ def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
         raise ModelError(f"{folder}: the weights do not match the model in the card ({[*missing, *strange][:3]}).")
 
 
-def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
+def load_learner(folder: str | Path, *, encoder: Any = None) -> tuple[Learner, dict[str, Any]]:
     """The learner of a run or of one of its checkpoints, ready to predict, and the card.
+
+    Parameters
+    ----------
+    encoder : Any, optional
+        Its encoder, if it is already loaded.
 
     Raises
     ------
@@ -67,7 +72,7 @@ def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
     mix = ScalarMix(len(layers), layer_norm=head.layer_norm)
     learner: Learner
     if card["regime"] == Regime.FINE_TUNE:
-        learner = FineTuning(encoder_of(folder), built, mix if layers else None, layers)
+        learner = FineTuning(encoder_of(folder) if encoder is None else encoder, built, mix if layers else None, layers)
     else:
         learner = FeatureExtraction(mix, built, layers)
     restore(learner, folder, encoder=False)
