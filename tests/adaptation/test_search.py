@@ -474,7 +474,7 @@ def test_feature_extraction_caches_once(write, tmp_path, monkeypatch):
         ),
         ("", "lr = [1e-3]", "no option 'lr'; did you mean learning_rate. .* for example learning_rate = "),
         ("", "num_train_epochs = [1]", "did you mean epochs. .* a whole number, for example epochs = .2, 3, 4"),
-        ("", "banana = [1]", "Options that are often searched: learning_rate, .* probekit train --help shows all"),
+        ("", "qqqq = [1]", "Options that are often searched: learning_rate, .* probekit train --help shows all"),
         ("", "learning_rate = '1e-4'", "learning_rate takes a number, not '1e-4'; for example learning_rate = "),
         ("", "seed = [1, 2]", "seed is set for the whole search"),
         ("", "learning_rate = { low = 1e-3, high = 1e-4 }", "from 0.001 to 0.0001; low must be below high"),
