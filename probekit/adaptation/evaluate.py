@@ -19,6 +19,7 @@ from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.predictions import Evaluation
 from probekit.adaptation.runs.rows import columns_of
 from probekit.adaptation.runs.run import Run
+from probekit.adaptation.training.multi_task import card_for
 from probekit.errors import UsageError
 from probekit.public import public
 from probekit.recipe import Read
@@ -84,10 +85,11 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
             folder, data, split, model=options.model, caches=options.caches, batch_size=options.batch_size,
             device=options.device, progress=progress,
         )  # fmt: skip
-        about = columns_of(card) | {"task": name, "split": split, "step": card["step"]}
-        constant = card.get("constant")  # missing in runs of earlier versions
+        about = columns_of(card, name) | {"task": name, "split": split, "step": card["step"]}
+        of = card_for(card, name)
+        constant = of.get("constant")  # missing in runs of earlier versions
         if constant:
-            constant = merged_constant(constant, tuple(card["target"]["label_names"]), found.task.label_names)
+            constant = merged_constant(constant, tuple(of["target"]["label_names"]), found.task.label_names)
         parts = {name: found} | (_by_domain(found, data, name, split) if options.by_domain else {})
         for called, part in parts.items():
             records += _rows(part, about | {"task": called})
@@ -119,8 +121,10 @@ def _data(card: dict[str, Any], options: EvaluateOptions) -> Iterator[tuple[Task
     given: Any = options.task or (source["task"],)
     data_dir = options.data_dir if options.task else options.data_dir or source["data_dir"]
     given = [given] if isinstance(given, str | Path | Task) else given
+    also = {one["source"]["task"]: one["source"]["data_dir"] for one in card.get("also") or ()}
     for one in {one.name if isinstance(one, Task) else str(one): one for one in given}.values():
-        task = one if isinstance(one, Task) else load_task(str(one), data_dir=data_dir)
+        folder = data_dir or also.get(str(one))
+        task = one if isinstance(one, Task) else load_task(str(one), data_dir=folder)
         yield task, task.name, options.split
 
 

@@ -24,7 +24,7 @@ from probekit.adaptation.options import Regime, TrainOptions, check_names
 from probekit.adaptation.runs.constant import constant_answer, warn_of_constant
 from probekit.adaptation.runs.evaluation import restore
 from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, read_card, save_folder, write_card
-from probekit.adaptation.runs.predictions import predict
+from probekit.adaptation.runs.predictions import Evaluation, predict
 from probekit.adaptation.runs.rows import columns_of, training_rows
 from probekit.adaptation.runs.run import Run, open_run
 from probekit.adaptation.seeds import train_seeds
@@ -38,6 +38,7 @@ from probekit.adaptation.training.feature_extraction import (
 )
 from probekit.adaptation.training.fine_tuning import identity_of, prepare_fine_tuning
 from probekit.adaptation.training.learners import Learner
+from probekit.adaptation.training.multi_task import folder_of, further_tasks, with_further
 from probekit.adaptation.training.objective import Objective, Training, Watcher
 from probekit.adaptation.training.trainer import History, fit, own_randomness
 from probekit.errors import CacheMismatch, NonFiniteError, UsageError
@@ -125,8 +126,9 @@ def train(
             return train(task, model, folder, options=given, watcher=watcher, progress=progress)
 
         return train_seeds(one, Path(out), how, recipe, progress)
-    source = None if isinstance(task, Task) else _source(str(task), how.data_dir)
-    task = task if isinstance(task, Task) else load_task(str(task), data_dir=how.data_dir)
+    data_dir = how.data_dir if how.also is None else folder_of(how.data_dir, str(task))
+    source = None if isinstance(task, Task) else _source(str(task), data_dir)
+    task = task if isinstance(task, Task) else load_task(str(task), data_dir=data_dir)
     if how.regime is not Regime.FINE_TUNE:
         _check_frozen(task, how)
     read = in_context(task, how.context)
@@ -143,6 +145,7 @@ def train(
         if part is not None and not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; give a split with some.")
     signals = Signals(how, read, first, progress)
+    others = further_tasks(how, task.name)
     if how.regime is Regime.FINE_TUNE:
         identity = {
             "task": task.name, "data": [part.digest() for part in (first, second)], "max_length": how.max_length,
@@ -153,11 +156,14 @@ def train(
         old = _old_task(how)
         if old is not None:
             identity["fisher_data"] = old.split(how.fisher_split).digest()
+        if others:
+            identity["also_data"] = [[part.digest() for part in (one.train, one.dev)] for one in others]
 
         def prepare(how: TrainOptions) -> Training:
             examples, facts = signals.examples()
             training = regularised(prepare_fine_tuning(model, task, examples, second, how, test=third), old, progress)
-            return signals.added(replace(training, facts={**training.facts, **facts}), examples)
+            training = replace(training, facts={**training.facts, **facts})
+            return signals.added(with_further(training, others), examples)
 
         return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)
     with ExitStack() as stack:
@@ -213,7 +219,7 @@ def train_on_caches(
         check_apart(opened[0], opened[1])
         splits = dict(zip(("train", "dev", "test"), (cache.spec["split"] for cache in opened), strict=False))
         how = TrainOptions(**{"regime": Regime.FEATURE_EXTRACTION, **options, **splits})
-        if how.signals():
+        if how.signals() or how.also is not None:
             raise UsageError("caches hold no text, which other models could read; use train(task, model) instead.")
         spec = TaskSpec.of_cache(opened[0].spec)
         how = with_preset(how, spec.name, len(opened[0].ids), paired=spec.paired)
@@ -354,24 +360,21 @@ def _run(
 
 def _finish(training: Training, history: History, out: Path, card: dict[str, Any], recipe: Recipe | None) -> Run:
     """Evaluate a training, write its run and publish it."""
-    options, (objective,) = training.options, training.objectives
+    options, objective = training.options, training.objectives[0]
     restore(training.learner, kept(out))
-    found = {
-        role: predict(
-            training.learner, data, objective.task, module=objective.module, batch_size=options.batch_size,
-            device=options.device,
-        )
-        for role, data in (("dev", objective.dev), ("test", objective.test))
-        if data is not None
-    }  # fmt: skip
-    about = columns_of(card)
-    rows = training_rows(training, history, about, found, trained=card["parameters"]["trained"])
-    tables = [
-        one.table({**about, "split": getattr(options, role), "step": history.step}) for role, one in found.items()
-    ]
+    evaluations = {one: _evaluated(training, one) for one in training.objectives}
+    found = evaluations.pop(objective)
+    rows = training_rows(training, history, card, found, evaluations)
+    tables = {}
+    for one, of_roles in {objective: found, **evaluations}.items():
+        about = columns_of(card, one.task.name)
+        before = "" if one is objective else f"{slug(one.task.name)}."
+        for role, evaluation in of_roles.items():
+            split = getattr(options, role)
+            tables[f"{before}{slug(split)}"] = evaluation.table({**about, "split": split, "step": history.step})
     if not processes()[0]:
-        for table in tables:
-            table.write(out / f"{slug(table.split)}{EXAMPLES}")
+        for name, table in tables.items():
+            table.write(out / f"{name}{EXAMPLES}")
         reads, seconds = _reads(card), {"train": history.seconds}
         write_rows(
             rows, out / ROWS, {} if recipe is None else make_card(recipe, reads, seconds) | {"threads": card["threads"]}
@@ -382,7 +385,20 @@ def _finish(training: Training, history: History, out: Path, card: dict[str, Any
         "cost": None if history.cost is None else asdict(history.cost),
     }  # fmt: skip
     publish(out, card | outcome)
-    return Run(rows, tuple(tables), recipe, _reads(card), {"train": history.seconds}, read_card(out), out)
+    return Run(rows, tuple(tables.values()), recipe, _reads(card), {"train": history.seconds}, read_card(out), out)
+
+
+def _evaluated(training: Training, objective: Objective) -> dict[str, Evaluation]:
+    """The predictions for dev and, if there is one, test."""
+    options, parts = training.options, {"dev": objective.dev, "test": objective.test}
+    return {
+        role: predict(
+            training.learner, data, objective.task, module=objective.module, batch_size=options.batch_size,
+            device=options.device,
+        )
+        for role, data in parts.items()
+        if data is not None
+    }  # fmt: skip
 
 
 def _reads(card: Mapping[str, Any]) -> tuple[Read, ...]:

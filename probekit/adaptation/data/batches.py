@@ -195,7 +195,7 @@ class Rounds(Sampler[list[int]]):
     If the last round has fewer batches than processes, the others repeat its last batch, which must not count.
     """
 
-    def __init__(self, batches: Batches, rank: int, count: int) -> None:
+    def __init__(self, batches: Any, rank: int, count: int) -> None:
         self.batches, self.rank, self.count = batches, rank, count
         self.batch_size, self.drop_last = batches.size, False
 

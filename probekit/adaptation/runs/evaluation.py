@@ -21,6 +21,7 @@ from probekit.adaptation.runs.predictions import Evaluation, predict
 from probekit.adaptation.training.feature_extraction import MODEL, data_of
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.learners import FeatureExtraction, FineTuning, Learner
+from probekit.adaptation.training.multi_task import card_for
 from probekit.adaptation.training.objective import check_labelled
 from probekit.errors import CacheMismatch, ModelError, UsageError, reading
 from probekit.models.identity import CARD
@@ -69,10 +70,14 @@ def load_learner(folder: str | Path, *, encoder: Any = None) -> tuple[Learner, d
         head, layers, task = HeadSpec.of_card(card), tuple(card["layers"]), TaskSpec.of_card(card)
         with torch.random.fork_rng(devices=[]):  # new heads have random weights, which are then overwritten
             built = head.build(task)
+            others = {
+                one["module"]: HeadSpec.of_card(one).build(TaskSpec.of_card(one)) for one in card.get("also") or ()
+            }
     mix = ScalarMix(len(layers), layer_norm=head.layer_norm)
     learner: Learner
     if card["regime"] == Regime.FINE_TUNE:
-        learner = FineTuning(encoder_of(folder) if encoder is None else encoder, built, mix if layers else None, layers)
+        trained = encoder_of(folder) if encoder is None else encoder
+        learner = FineTuning(trained, built, mix if layers else None, layers, **others)
     else:
         learner = FeatureExtraction(mix, built, layers)
     restore(learner, folder, encoder=False)
@@ -95,7 +100,8 @@ def predict_run(
     Parameters
     ----------
     data : Task | ActivationCache | str | Path
-        A task, with its ``split``; for feature extraction also an activation cache, or its path, of the model on whose
+        A task, with its ``split``; a run of several tasks predicts it with the head of the task of this name, otherwise
+        with that of its first task. For feature extraction also an activation cache, or its path, of the model on whose
         layers the head was trained.
     model : str | Path, optional
         For feature extraction from text: path of the frozen model, if it has moved since training.
@@ -110,6 +116,7 @@ def predict_run(
         If the labels differ.
     """
     learner, card = load_learner(folder)
+    card = card_for(card, data.name if isinstance(data, Task) else card["task"])
     learned, device = TaskSpec.of_card(card), resolve_device(device)
     if isinstance(data, Task):  # before a cache is made
         _check_labels(folder, learned, TaskSpec.of_task(data, split))
@@ -132,7 +139,7 @@ def predict_run(
         check_labelled(learned, split, source)
         classes = merged_classes(learned.label_names, target.label_names)
         task = learned if classes is not None else replace(learned, metrics=target.metrics)
-        found = predict(learner, source, task, batch_size=batch_size, device=device)
+        found = predict(learner, source, task, module=card["module"], batch_size=batch_size, device=device)
         return found if classes is None else found.merged(target, classes)
 
 

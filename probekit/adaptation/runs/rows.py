@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.adaptation.runs.constant import constant_answer, constant_rows
 from probekit.adaptation.runs.predictions import Evaluation
-from probekit.adaptation.training.objective import Training
+from probekit.adaptation.training.multi_task import card_for, mixed_names
+from probekit.adaptation.training.objective import Objective, Training
 from probekit.adaptation.training.trainer import History
 from probekit.rows import make_rows
 
@@ -20,19 +21,21 @@ Entry = Mapping[str, Any]
 """An entry of the Trainer's log."""
 
 
-def columns_of(card: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that all rows of a run share, from its card."""
+def columns_of(card: Mapping[str, Any], task: str | None = None) -> dict[str, Any]:
+    """The columns that all rows of a run share, from its card; those of one of several tasks by its name."""
+    of = card_for(card, task or card["task"])
     return {
-        "task": card["task"], "trained_on": card["task"], "model": card["model"], "checkpoint": card["run"],
-        "regime": card["regime"], "head": card["head"]["head"], "variant": card.get("variant", ""),
-        "representation": card["head"]["pooling"] or "tokens", "estimator": "", "target": "gold",
+        "task": of["task"], "trained_on": mixed_names(card), "model": card["model"], "checkpoint": card["run"],
+        "regime": card["regime"], "head": of["head"]["head"], "variant": card.get("variant", ""),
+        "representation": of["head"]["pooling"] or "tokens", "estimator": "", "target": "gold",
         "seed": card["seeds"]["seed"],
     }  # fmt: skip
 
 
 def training_rows(
-    training: Training, history: History, about: Mapping[str, Any], found: Mapping[str, Evaluation], *, trained: int
-) -> pd.DataFrame:
+    training: Training, history: History, card: Mapping[str, Any], found: Mapping[str, Evaluation],
+    others: Mapping[Objective, Mapping[str, Evaluation]],
+) -> pd.DataFrame:  # fmt: skip
     """Rows of a training, from :func:`probekit.rows.make_rows`.
 
     Each evaluation gives the metrics and, if layers are mixed, ``mix-weight`` by layer and ``mix-gamma``. The loss on
@@ -48,13 +51,14 @@ def training_rows(
 
     Parameters
     ----------
-    about : Mapping[str, Any]
-        Columns of all rows.
+    card : Mapping[str, Any]
+        The card of the run.
     found : Mapping[str, Evaluation]
         Predictions of the kept weights for "dev" and, if there is one, "test".
-    trained : int
-        The number of trained weights.
+    others : Mapping[Objective, Mapping[str, Evaluation]]
+        The same for each further task.
     """
+    about = columns_of(card)
     objective = training.objectives[0]
     constant = constant_answer(objective.task, objective.train)
     records, main = [*_of_log(training, history, found["dev"])], objective.metric.name
@@ -65,12 +69,32 @@ def training_rows(
     for record in records:
         record["kept"] = record["step"] == history.step
         record["headline"] = (record.pop("role"), record["metric"], record["kept"]) == (last, main, True)
+    trained = card["parameters"]["trained"]
     shared = {**about, "analysis": "train", "layer": None, "trained_parameters": trained}
     rows = [{**shared, **record} for record in records]
     for role, evaluation in found.items():
         columns = {**about, "analysis": "train", "split": getattr(training.options, role)}
         rows += constant_rows(evaluation, constant, columns)
+    for other, evaluations in others.items():
+        for role, evaluation in evaluations.items():
+            split = getattr(training.options, role)
+            columns = {**shared, **columns_of(card, other.task.name), "split": split}
+            rows += [columns | record for record in _of_other(other, history, role, evaluation)]
+            rows += constant_rows(evaluation, constant_answer(other.task, other.train), columns)
     return make_rows(rows)
+
+
+def _of_other(other: Objective, history: History, role: str, found: Evaluation) -> Iterator[dict[str, Any]]:
+    """The metrics of the kept weights on a further task."""
+    data = getattr(other, role)
+    (epoch,) = {e["epoch"] for e in history.log if "eval_loss" in e and e["step"] == history.step}
+    shared = {
+        "step": history.step, "epoch": epoch, "kept": True, "headline": False, "n": len(data),
+        "examples": len(other.train), "unread_words": data.unread,
+    }  # fmt: skip
+    for name in other.task.metrics:
+        yield shared | {"metric": name, "value": found.metrics[name], **found.interval(name)}
+    yield shared | {"metric": other.task.loss, "value": found.metrics["loss"]}
 
 
 def _of_log(training: Training, history: History, dev: Evaluation) -> Iterator[dict[str, Any]]:
@@ -79,7 +103,9 @@ def _of_log(training: Training, history: History, dev: Evaluation) -> Iterator[d
     for entry in history.log:
         if "loss" in entry:
             added = sum(entry[f"loss_{term.name}"] for term in training.terms)
-            yield _row(training, "train", entry, loss, entry["loss"] - added)
+            if len({one.task.loss for one in training.objectives}) == 1:  # else they are added, but not alike
+                names = "+".join(one.task.name for one in training.objectives)
+                yield _row(training, "train", entry, loss, entry["loss"] - added) | {"task": names}
             for term in training.terms:
                 value = entry[f"loss_{term.name}"]
                 yield _row(training, "train", entry, "added-loss", value) | {"term": term.name}

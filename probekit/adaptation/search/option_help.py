@@ -34,6 +34,7 @@ CHOICES = {
     "teacher": '["runs/teacher"]', "unlabelled": '["texts.txt"]', "pseudo_labels": '["runs/teacher"]',
     "order": '["head,all", "gradual"]', "fisher_task": '["mnli"]', "fisher_split": '["train"]',
     "penalty_strength": "[0.01, 0.1]",
+    "also": '["rte", "rte,mrpc"]', "sampling": '["uniform", "proportional"]',
 }  # fmt: skip
 RANGES = {
     "learning_rate": "{ low = 1e-5, high = 1e-4, log = true }", "batch_size": "{ low = 8, high = 64, log = true }",

@@ -70,6 +70,18 @@ class SignalOptions:
         metavar="RUN",
     )
 
+    also: str | None = option(
+        None,
+        "Multi-task fine-tuning: further tasks, separated by commas, each with a head of its own on the same encoder; "
+        "--task chooses the epoch.",
+        metavar="TASKS",
+    )
+    sampling: str = option(
+        "power-0.75",
+        "Multi-task: how the task of a batch is drawn, from the numbers of training examples n: uniform, proportional, "
+        "power-0.75 (n to this power), annealed (the power falls from 1 to .2), or weights such as 2,1.",
+    )
+
     def __post_init__(self) -> None:
         if self.consistency is not None:
             try:
@@ -87,6 +99,7 @@ class SignalOptions:
         _within(self, "deletion", 0 < self.deletion < 1, "between 0 and 1")
         _belong(self, ("teacher",), "temperature", "distillation", "match_hidden")
         _belong(self, ("lm_loss",), "lm_anneal")
+        _belong(self, ("also",), "sampling")
         _belong(self, ("lm_loss", "consistency", "pseudo_labels"), "unlabelled")
         _belong(self, ("consistency",), "consistency_weight", "sharpening", "deletion")
         _belong(self, ("consistency", "pseudo_labels"), "confidence")

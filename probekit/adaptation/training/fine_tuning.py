@@ -34,7 +34,7 @@ from probekit.models.transformers.stock import load_model
 from probekit.tasks.context import Context
 from probekit.tasks.task import Split, Task
 
-__all__ = ["encoder_of", "identity_of", "prepare_fine_tuning"]
+__all__ = ["encoder_of", "identity_of", "pooling_of", "prepare_fine_tuning"]
 
 
 def prepare_fine_tuning(
@@ -63,7 +63,7 @@ def prepare_fine_tuning(
     depth = {} if options.keep_layers is None else drop_blocks(encoder, options.keep_layers)
     if options.reinit_top:
         reinitialise_top(encoder, options.reinit_top, options.seed)
-    pooling = _pooling(encoder, mixed=options.mix) if options.pooling == "auto" else options.pooling
+    pooling = pooling_of(encoder, options)
     _check(options, encoder, pooling)
     scale = rating_scale(spec, *(Task(task.name, task.kind, {s.name: s}).labels(s.name) for s in (train, dev)))
     width = int(encoder.config.hidden_size)
@@ -182,6 +182,11 @@ def _check(options: TrainOptions, encoder: Any, pooling: str) -> None:
         raise UsageError(
             f"{type(encoder).__name__} does not support gradient checkpointing; leave out --gradient-checkpointing."
         )
+
+
+def pooling_of(encoder: Any, options: TrainOptions) -> str:
+    """The pooling of the options, or the default for an encoder."""
+    return _pooling(encoder, mixed=options.mix) if options.pooling == "auto" else options.pooling
 
 
 def _pooling(encoder: Any, *, mixed: bool) -> str:

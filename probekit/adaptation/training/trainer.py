@@ -22,6 +22,7 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import EvalLoopOutput
 
 from probekit.adaptation.data.batches import Batches, Data, Decoding, Numbered, Rounds
+from probekit.adaptation.data.mixture import MixedBatches, MixedData
 from probekit.adaptation.heads.head import Head
 from probekit.adaptation.optimisation.compilation import compile_encoder
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions
@@ -91,8 +92,8 @@ def fit(
         If the loss is NaN or infinite; the message gives the step and its learning rate.
     """
     learner, options = training.learner, training.options
-    (objective,) = training.objectives  # with several, batches of a mixture would each name their ``module``
-    batches = len(Batches(objective.train, options.batch_size, window=options.window))
+    objective, data = training.objectives[0], _training_data(training)
+    batches = len(_batches(data, options.batch_size, options, shuffle=True))
     steps_per_epoch = ceil(ceil(batches / processes()[1]) / options.accumulation)
     groups = learner.groups()
     optimizer = _optimizer(groups, options)
@@ -105,7 +106,7 @@ def fit(
     _use_one_gpu(arguments, options.device)
     trainer = _Trainer(
         model=learner, args=arguments, training=training, batches_per_epoch=batches, updates_per_epoch=steps_per_epoch,
-        train_dataset=Numbered(objective.train) if training.terms else objective.train,
+        train_dataset=Numbered(data) if training.terms else data,
         eval_dataset=objective.dev, optimizers=(optimizer, scheduler),
         compute_metrics=_scoring(objective, learner),
         callbacks=[checkpoints, *([thaw] if thaw else []), *_reporters(options.report_to)],
@@ -136,6 +137,22 @@ def fit(
     return History(log, checkpoints.kept[0], step, checkpoints.kept[1], seconds, None if last else cost)
 
 
+def _training_data(training: Training) -> Data | MixedData:
+    """The examples of the objective, or of all."""
+    if len(training.objectives) == 1:
+        return training.objectives[0].train
+    return MixedData({objective.module: objective.train for objective in training.objectives})
+
+
+def _batches(data: Any, size: int, options: TrainOptions, *, shuffle: bool) -> Batches | MixedBatches:
+    mixed = data.data if isinstance(data, Numbered) else data
+    if isinstance(mixed, MixedData):
+        return MixedBatches(
+            mixed, size, sampling=options.sampling, epochs=options.epochs, seed=options.seed, group=options.group
+        )
+    return Batches(data, size, seed=options.seed, shuffle=shuffle, group=options.group, window=options.window)
+
+
 def _use_one_gpu(arguments: TrainingArguments, device: str) -> None:
     """Prevent the Trainer from splitting batches over all GPUs, which batches of cached layers do not allow."""
     if device.startswith("cuda") and processes()[1] == 1:
@@ -164,7 +181,7 @@ class _Trainer(Trainer):
 
     def _loader(self, data: Data, size: int, *, shuffle: bool) -> DataLoader:
         options = self.options
-        every = Batches(data, size, seed=options.seed, shuffle=shuffle, group=options.group, window=options.window)
+        every = _batches(data, size, options, shuffle=shuffle)
         batches = Rounds(every, *processes()) if shuffle and processes()[1] > 1 else every
         loader: DataLoader = DataLoader(
             data, batch_sampler=batches, collate_fn=_same, pin_memory=self.args.device.type == "cuda",  # type: ignore[arg-type]
@@ -187,8 +204,9 @@ class _Trainer(Trainer):
             self._shares = [None]
             return batches, None
         first = self.state.global_step % self.updates_per_epoch * self.args.gradient_accumulation_steps
-        head = cast("Head", self.accelerator.unwrap_model(self.model).get_submodule(self.objectives[0].module))
-        weights = torch.stack([head.weight(batch["labels"]) for batch in batches]).float()
+        learner = self.accelerator.unwrap_model(self.model)
+        heads = [cast("Head", learner.get_submodule(b.get("module", self.objectives[0].module))) for b in batches]
+        weights = torch.stack([head.weight(b["labels"]) for head, b in zip(heads, batches, strict=True)]).float()
         for i in range(len(batches)):  # a batch that fills the last round counts as nothing
             weights[i] *= (first + i) * count + rank < self.batches_per_epoch
         total = weights.sum()
@@ -208,7 +226,7 @@ class _Trainer(Trainer):
         not know texts.
         """
         rank, count = processes()
-        (objective,), data = self.objectives, self.eval_dataset
+        objective, data = self.objectives[0], self.eval_dataset
         if count == 1 and not isinstance(data, Decoding):
             return super().evaluation_loop(dataloader, *args, **kwargs)
         batches = [*Batches(data, self.args.per_device_eval_batch_size, shuffle=False)][rank::count]
@@ -341,7 +359,7 @@ def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path, *, first:
         remove_unused_columns=False,
         label_names=["labels"],
         dataloader_pin_memory=False,
-        ddp_find_unused_parameters=processes()[1] > 1 and order_of(options) != "all",
+        ddp_find_unused_parameters=processes()[1] > 1 and (order_of(options) != "all" or options.also is not None),
         report_to="none",  # _reporters
     )
 
