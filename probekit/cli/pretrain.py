@@ -22,7 +22,7 @@ def pretrain(
     out: Annotated[Path, Parameter(name="--out")],
     options: Annotated[PretrainOptions, Parameter(name="*")] = PretrainOptions(),
 ) -> None:
-    """Train a language model and its tokenizer from nothing, on plain text.
+    """Train a language model on plain text: a new one and its tokenizer, or --model further.
 
     --out becomes a folder with the model, its language-model head, its tokenizer, a card (probekit.json) and the losses
     during training (rows.parquet). Every command reads it as a model. Perplexity and bits per byte are those of
@@ -38,6 +38,8 @@ def pretrain(
         probekit pretrain --objective masked-lm --config bert-mini --text wiki.txt --out models/tiny-bert
 
         probekit pretrain --config gpt2-large/config.json --tokenizer gpt2 --context 512 --text wiki.txt --out models/mine
+
+        probekit pretrain --model gpt2 --text reviews.txt --out models/gpt2-reviews
 
     Parameters
     ----------
@@ -65,4 +67,6 @@ def _show(run: Run) -> None:
     if "bits-per-byte" in run.metrics:
         numbers.append(f"{run.metrics['bits-per-byte']:.4f} bits per byte")
     say(f"held-out text, {held:,} pieces: {', '.join(numbers)}")
+    if card.get("before"):
+        say(f"before the training: perplexity {card['before']['perplexity']:.2f}")
     say(f"Next: probekit cache-activations --model {run.path} --task TASK --split SPLIT --out CACHE.h5")

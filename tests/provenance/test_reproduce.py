@@ -250,7 +250,7 @@ READ = {
         "fisher_task", "fisher_split", "fisher_data_dir", "order", "layer_factor",
         "unlabelled", "pseudo_labels", "window_pooling", "also", "sampling",
     },
-    "pretrain": {"text", "dev", "config", "tokenizer", "save_at", "device", "run_name"},
+    "pretrain": {"model", "text", "dev", "config", "tokenizer", "save_at", "device", "run_name"},
     "pretrain_encoder": {"model", "on", "sampling", "scaling", "data_dir", "device", "run_name", "attention"},
     "search": {"space", "task", "model", "data_dir", "test", "device", "sampler"},
     "demo": set(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from importlib.resources import files
 from math import exp, inf, log
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Objective",
     "config_values",
+    "continued_language_model",
     "evaluate",
     "masked_head",
     "new_language_model",
@@ -36,6 +38,8 @@ __all__ = [
     "use_fast_kernels",
     "vocabulary_size",
 ]
+
+logger = logging.getLogger(__name__)
 
 IGNORED = -100
 LONGEST_EAGER = 512
@@ -86,6 +90,45 @@ def new_language_model(
             f"{config} does not describe a model that reads {context} pieces and is trained by {objective}: "
             f"{first_line(error)}"
         ) from error
+    return model
+
+
+def continued_language_model(folder: Path, objective: LanguageModelling, *, context: int, seed: int) -> PreTrainedModel:
+    """The language model in a folder, to train it further; it warns if its head is new, with random weights.
+
+    Raises
+    ------
+    UsageError
+        If it reads fewer pieces than ``context``.
+    ModelError
+        If transformers has no such model for the objective, or the folder is damaged.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    check_config(folder)
+    auto = AutoModelForCausalLM if objective is LanguageModelling.CAUSAL else AutoModelForMaskedLM
+    where: Any = {"trust_remote_code": False, "local_files_only": True}
+    try:
+        config = AutoConfig.from_pretrained(folder, **where)
+        longest = getattr(config, "max_position_embeddings", None)
+        if longest is not None and longest < context:
+            raise UsageError(f"context is {context}, but {folder} reads at most {longest} pieces.")
+        if config.model_type == "bert" and objective is LanguageModelling.CAUSAL:
+            raise UsageError(f"{folder} reads the words on both sides; give --objective masked-lm.")
+        torch.manual_seed(seed)  # of a new head
+        model, report = auto.from_pretrained(
+            folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **where
+        )
+    except UsageError:
+        raise
+    except Exception as error:  # transformers raises ValueError, KeyError, OSError, its own …
+        raise ModelError(f"{folder} cannot be trained by {objective}: {first_line(error)}") from error
+    if new := sorted(report["missing_keys"]):
+        logger.warning(
+            "%s has no head for %s; %s and %d other weights of it are new, so its perplexity before the training says "
+            "nothing of the model.",
+            *(folder, objective, new[0], len(new) - 1),
+        )
     return model
 
 

@@ -102,9 +102,10 @@ def optimise(
     began, device = monotonic(), next(model.parameters()).device
     bfloat16 = options.dtype is Dtype.BFLOAT16
     mean = torch.zeros((), device=device)
-    if not log and 0 in saved:
+    if not log and (0 in saved or options.model is not None):
         log.append({"step": 0, **check()})
-        save(0, log[-1])
+        if 0 in saved:
+            save(0, log[-1])
     for step in range(first, steps):
         rate = options.learning_rate * _share(step, steps, options.warmup)
         for group in optimizer.param_groups:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError, did_you_mean
 from probekit.metrics import Metric
@@ -18,6 +18,15 @@ __all__ = ["PRETRAIN", "EncoderOptions", "LanguageModelling", "PretrainOptions"]
 
 PRETRAIN = "pretrain"
 """The regime of these runs in cards and rows."""
+
+
+NEW_RATE, CONTINUED_RATE = 1e-3, 1e-4
+"""Default learning rates of a new model, and of one that is trained further."""
+
+if TYPE_CHECKING:  # None may be passed; an instance always holds a number
+    Rate = float
+else:
+    Rate = float | None
 
 
 class LanguageModelling(StrEnum):
@@ -44,6 +53,11 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 class PretrainOptions:
     """All options of ``probekit pretrain`` except the text and the folder."""
 
+    model: str | None = option(
+        None,
+        "Continue the training of this model, a folder or hub id, with its tokenizer and its language-model head "
+        "(default: a new model).",
+    )
     objective: LanguageModelling = option(
         LanguageModelling.CAUSAL, "causal-lm (each piece from those before it) or masked-lm (pieces that are hidden)."
     )
@@ -63,7 +77,9 @@ class PretrainOptions:
     context: int = option(256, "Pieces in a sequence.")
     batch_size: int = option(16, "Sequences in a batch.")
     epochs: float = option(1.0, "Passes over the text.")
-    learning_rate: float = option(1e-3, "Highest learning rate; it falls to a tenth as a cosine.")
+    learning_rate: Rate = option(
+        None, "Highest learning rate; it falls to a tenth as a cosine (default: 1e-3; 1e-4 with --model)."
+    )
     warmup: float = option(0.05, "Warm-up, as a share of all steps.")
     weight_decay: float = option(0.1, "Weight decay, not applied to biases and norms.")
     max_grad_norm: float = option(1.0, "Norm at which gradients are clipped; 0 for no clipping.")
@@ -88,9 +104,15 @@ class PretrainOptions:
             raise UsageError(f"dtype is {self.dtype!r}; expected float32 or bfloat16.") from None
         if self.dtype is Dtype.FLOAT16:
             raise UsageError("dtype is float16, whose range is too small here; choose bfloat16 or float32.")
+        if self.learning_rate is None:
+            object.__setattr__(self, "learning_rate", NEW_RATE if self.model is None else CONTINUED_RATE)
         for name, (valid, expected) in _RANGES.items():
             if not valid(value := getattr(self, name)):  # also for NaN
                 raise UsageError(f"{name} is {value}; expected {expected}.")
+        if self.model is not None:
+            for name in ("config", "tokenizer"):
+                if getattr(self, name) != getattr(PretrainOptions(), name):
+                    raise UsageError(f"{self.model} has its own {name}; leave out --{name}, or --model.")
 
     @property
     def config_name(self) -> str:
@@ -100,7 +122,7 @@ class PretrainOptions:
     def numbers(self) -> dict[str, Any]:
         """What determines the weights besides text, configuration and tokenizer."""
         names = {f.name for f in fields(self)} - {
-            "config", "tokenizer", "dev", "device", "run_name", "overwrite", "save_at"
+            "model", "config", "tokenizer", "dev", "device", "run_name", "overwrite", "save_at"
         }  # fmt: skip
         numbers = {name: value for name, value in asdict(self).items() if name in names}
         return numbers | ({} if self.dev is None else {"validation": None})

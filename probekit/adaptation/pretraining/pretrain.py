@@ -13,6 +13,7 @@ from probekit.adaptation.pretraining.card import new_card, row_keys
 from probekit.adaptation.pretraining.language_model import (
     Objective,
     config_values,
+    continued_language_model,
     evaluate,
     new_language_model,
     separable_head,
@@ -29,6 +30,7 @@ from probekit.errors import DataError, NonFiniteError, UsageError
 from probekit.files import beside
 from probekit.models.find import resolve_model
 from probekit.models.folder import tokenizer_digest
+from probekit.models.identity import identify
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
 from probekit.public import public
@@ -56,7 +58,7 @@ def pretrain(
     options: PretrainOptions,
     progress: Progress = no_progress,
 ) -> Run:
-    """Train a language model from nothing on plain text, with its tokenizer.
+    """Train a language model on plain text: a new one with its tokenizer, or ``model`` further.
 
     Texts are packed into sequences without padding. The folder ``out`` is a model folder that every command reads, with
     the head of the language model. The same call returns a finished run immediately, and resumes an interrupted one
@@ -100,9 +102,7 @@ def pretrain(
     identity = json.loads(
         json.dumps(
             {
-                "task": _name(train), "data": digests, "config": options.config_name,
-                "configuration": config_values(options.config_name), "tokenizer": options.tokenizer,
-                "tokenizer_digest": _tokenizer_digest(options), **options.numbers(),
+                "task": _name(train), "data": digests, **_beginning(options), **options.numbers(),
             }
         )
     )  # fmt: skip
@@ -114,9 +114,7 @@ def pretrain(
         tokenizer = _tokenizer(options, train)
         pieces, held = (to_pieces(tokenizer, texts, progress=progress) for texts in (train, dev))
         device = torch.device(resolve_device(options.device))
-        model = new_language_model(
-            options.config_name, tokenizer, options.objective, context=options.context, seed=options.seed
-        ).to(device)
+        model = _model(options, tokenizer).to(device)
         objective = _objective(options, tokenizer, model)
         stream = _stream(pieces, held, objective, options)
         model.train()
@@ -124,7 +122,7 @@ def pretrain(
         card = new_card(
             folder, options, identity, recipe, task=identity["task"], head=str(options.objective),
             parameters=model.num_parameters(), examples=[len(part.ids) for part in (pieces, held)],
-            bytes=[part.bytes for part in (pieces, held)],
+            bytes=[part.bytes for part in (pieces, held)], continued=options.model,
         )  # fmt: skip
         write_card(folder, card)
 
@@ -151,6 +149,7 @@ def pretrain(
         outcome = {
             "complete": True, "step": history.steps, "total_steps": history.steps,
             "metrics": {name: last[name] for name in METRICS if name in last}, "test": None,
+            "before": {name: history.log[0][name] for name in METRICS if name in last} if options.model else None,
             "seconds": round(history.seconds, 1),
         }  # fmt: skip
         write_rows(
@@ -180,6 +179,26 @@ def _name(texts: Sequence[Text]) -> str:
     return "+".join(names) if len(names) < 4 else f"{names[0]}+{len(names) - 1} texts"
 
 
+def _beginning(options: PretrainOptions) -> dict[str, Any]:
+    """The identity of the model that is trained."""
+    if options.model is not None:
+        found = identify(options.model)
+        return {"model": {name: found[name] for name in ("weights_digest", "tokenizer_digest")}}
+    return {
+        "config": options.config_name, "configuration": config_values(options.config_name),
+        "tokenizer": options.tokenizer, "tokenizer_digest": _tokenizer_digest(options),
+    }  # fmt: skip
+
+
+def _model(options: PretrainOptions, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+    if options.model is not None:
+        folder = resolve_model(options.model, None)
+        return continued_language_model(folder, options.objective, context=options.context, seed=options.seed)
+    return new_language_model(
+        options.config_name, tokenizer, options.objective, context=options.context, seed=options.seed
+    )
+
+
 def _tokenizer_digest(options: PretrainOptions) -> str:
     """Digest of the tokenizer of another model; "" for one that is trained."""
     if options.tokenizer.startswith(TRAIN):
@@ -189,14 +208,15 @@ def _tokenizer_digest(options: PretrainOptions) -> str:
 
 def _tokenizer(options: PretrainOptions, train: Sequence[Text]) -> PreTrainedTokenizerFast:
     masked = options.objective is LanguageModelling.MASKED
-    if options.tokenizer.startswith(TRAIN):
+    if options.model is None and options.tokenizer.startswith(TRAIN):
         size = options.tokenizer.removeprefix(TRAIN)
         if not (size.isascii() and size.isdigit() and len(size) < 10):
             raise UsageError(f"tokenizer is {options.tokenizer!r}; expected train:N with a number of pieces.")
         return train_tokenizer((line for text in train for line in text.lines()), int(size), masked=masked)
-    tokenizer: PreTrainedTokenizerFast = load_tokenizer(resolve_model(options.tokenizer, None))
+    source = options.model or options.tokenizer
+    tokenizer: PreTrainedTokenizerFast = load_tokenizer(resolve_model(source, None))
     if masked and tokenizer.mask_token_id is None:
-        raise UsageError(f"{options.tokenizer} has no piece for masks; choose another tokenizer, or causal-lm.")
+        raise UsageError(f"{source} has no piece for masks; choose another tokenizer, or causal-lm.")
     return tokenizer
 
 

@@ -78,8 +78,9 @@ def training_rows(
     for other, evaluations in others.items():
         for role, evaluation in evaluations.items():
             split = getattr(training.options, role)
-            columns = {**shared, **columns_of(card, other.task.name), "split": split}
-            rows += [columns | record for record in _of_other(other, history, role, evaluation)]
+            columns = {**columns_of(card, other.task.name), "analysis": "train", "layer": None, "split": split}
+            records = [*_of_other(other, history, role, evaluation)]
+            rows += [{**columns, "trained_parameters": trained, **record} for record in records]
             rows += constant_rows(evaluation, constant_answer(other.task, other.train), columns)
     return make_rows(rows)
 
