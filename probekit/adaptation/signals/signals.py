@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from probekit.adaptation.data.options import Long
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.options import Regime, TrainOptions
@@ -54,6 +55,13 @@ class Signals:
         for folder in (options.teacher, options.pseudo_labels):
             if folder is not None:
                 check_teacher(folder, options, spec)
+        several = not spec.kind.cacheable or spec.marked or options.long is not Long.TRUNCATE
+        for name in ("lm_loss", "consistency", "pseudo_labels", "also"):
+            if getattr(options, name) and several:
+                raise UsageError(
+                    f"{name} is for tasks whose examples are one text or pair, read as it is; {spec.name} is not read "
+                    f"so. Leave out --{name.replace('_', '-')}."
+                )
         if options.regime is not Regime.FINE_TUNE:
             for name in options.signals():
                 if name not in ON_FROZEN:

@@ -71,6 +71,9 @@ def further_tasks(options: TrainOptions, first: str) -> list[Further]:
             raise UsageError(f"{task.name} is given twice; each task of --task and --also has one head.")
         task = in_context(task, options.context)
         train, dev, _ = set_apart(task, options)
+        spec = TaskSpec.of_task(task, train.name)
+        if not spec.kind.cacheable or spec.marked:
+            raise UsageError(f"{task.name} cannot be a further task: its examples are not one text or pair.")
         test = task.splits.get(options.test or "")
         for part in (train, dev):
             if not len(part):
