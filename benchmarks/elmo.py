@@ -44,7 +44,7 @@ from probekit.models.elmo.lstm import ProjectedLSTM
 from probekit.models.elmo.model import ElmoConfig, ElmoModel
 from probekit.models.encoder import Batch, Tokens
 from probekit.models.transformers.onednn import onednn_available, prepack
-from probekit.tasks import Task, load_task
+from probekit.tasks import Split, Task, load_task
 
 SIDES = ("loop", "ours", "no table", "no sorting", "no oneDNN", "torch.nn.LSTM", "whole")
 
@@ -63,7 +63,8 @@ class Job:
     def task(self) -> tuple[Task, str]:
         name, split = ("grammar:acceptability", "train") if self.data is None else ("cola", "train")
         task = load_task(name, data_dir=self.data)
-        return Task(task.name, task.kind, {split: task.split(split).head(self.rows)}, task.label_names), split
+        some = Split(split, task.split(split).examples[: self.rows])
+        return Task(task.name, task.kind, {split: some}, task.label_names), split
 
 
 class Means:

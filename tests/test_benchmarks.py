@@ -89,6 +89,7 @@ def test_information_benchmarks_run(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["feature_extraction", "fine_tuning"])
 def test_training_benchmarks_run(name: str, tmp_path: Path) -> None:
     options = ["--quick", "--grammar", "--threads", "1", "--work", tmp_path, "--json", tmp_path / "out.json"]
+    options += ["--ways"] if name == "fine_tuning" else []
     done = subprocess.run(
         [sys.executable, CACHE.with_name(f"{name}.py"), *options, "--model", tiny_model("bert", tmp_path / "model")],
         capture_output=True, text=True, check=False, cwd=tmp_path,
@@ -103,7 +104,8 @@ def test_training_benchmarks_run(name: str, tmp_path: Path) -> None:
             assert curves[1] == pytest.approx(curves[0], abs=1e-4)
             assert curves[2] == pytest.approx(curves[0], abs=1e-4)
     else:
-        assert all(one["wall"] > 0 for rounds in out.values() for one in rounds)
+        assert set(out) == {"full", "gradient checkpointing", "lora", "adapter"}
+        assert all(one["wall"] > 0 for sides in out.values() for rounds in sides.values() for one in rounds)
 
 
 @pytest.mark.slow  # 40 s
