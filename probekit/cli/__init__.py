@@ -188,14 +188,19 @@ def _log(words: Sequence[str], *, verbose: bool) -> None:
 
 
 class _Shown(logging.Formatter):
-    """Messages name files and labels of others, and options as they are typed."""
+    """Messages name files and labels of others; ours name options as they are typed.
+
+    Other libraries may log while a command's module is being imported, whose options are then not known yet.
+    """
 
     def __init__(self, words: Sequence[str]) -> None:
         super().__init__("%(message)s")
         self.words = words
 
     def format(self, record: logging.LogRecord) -> str:
-        return shown(_as_typed(super().format(record), self.words))
+        message = super().format(record)
+        ours = record.name.partition(".")[0] == "probekit"
+        return shown(_as_typed(message, self.words) if ours else message)
 
 
 def _spelled(words: Sequence[str]) -> list[str]:

@@ -98,3 +98,17 @@ def test_places_in_the_options_of_a_section(option, call, tmp_path, tiny_bert, m
     done = call("study", "run", "s.toml", "--out", "out")
     assert done.status == 2
     assert not (tmp_path / "out").exists()
+
+
+def test_options_are_named_as_typed_in_our_messages_only(monkeypatch):
+    """A library that warns while the command's module is half imported does not make us look at its options."""
+    from probekit import functions
+    from probekit.cli import _Shown
+
+    def told(logger: str) -> str:
+        record = logging.LogRecord(logger, logging.WARNING, "x", 1, "learning_rate is high", (), None)
+        return _Shown(["train"]).format(record)
+
+    assert told("probekit.adaptation") == "--learning-rate is high"
+    monkeypatch.setattr(functions, "parameters", lambda _: 1 / 0)
+    assert told("bitsandbytes.backends") == "learning_rate is high"
