@@ -64,7 +64,7 @@ def make_side(name: str, small: bool) -> Callable[[int], float]:
     )
     torch.manual_seed(0)
     model: Any = AutoModelForCausalLM.from_config(config).train()
-    objective = Objective(LanguageModelling.CAUSAL, VOCABULARY, separable=True)
+    objective = Objective(LanguageModelling.CAUSAL_LM, VOCABULARY, separable=True)
     if kind == "ours":
         use_fast_kernels(model, Dtype.BFLOAT16 if bfloat16 else Dtype.FLOAT32, CONTEXT)
     optimizer = torch.optim.AdamW(groups(model, 0.1), lr=1e-3, betas=BETAS, fused=True if kind == "ours" else None)

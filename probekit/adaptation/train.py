@@ -38,7 +38,7 @@ from probekit.adaptation.training.feature_extraction import (
 )
 from probekit.adaptation.training.fine_tuning import identity_of, prepare_fine_tuning
 from probekit.adaptation.training.learners import Learner
-from probekit.adaptation.training.multi_task import folder_of, further_tasks, with_further
+from probekit.adaptation.training.multi_task import further_tasks, with_further
 from probekit.adaptation.training.objective import Objective, Training, Watcher
 from probekit.adaptation.training.trainer import History, fit, own_randomness
 from probekit.errors import CacheMismatch, NonFiniteError, UsageError
@@ -126,9 +126,8 @@ def train(
             return train(task, model, folder, options=given, watcher=watcher, progress=progress)
 
         return train_seeds(one, Path(out), how, recipe, progress)
-    data_dir = how.data_dir if how.also is None else folder_of(how.data_dir, str(task))
-    source = None if isinstance(task, Task) else _source(str(task), data_dir)
-    task = task if isinstance(task, Task) else load_task(str(task), data_dir=data_dir)
+    source = None if isinstance(task, Task) else _source(str(task), how.data_dir)
+    task = task if isinstance(task, Task) else load_task(str(task), data_dir=how.data_dir)
     if how.regime is not Regime.FINE_TUNE:
         _check_frozen(task, how)
     read = in_context(task, how.context)

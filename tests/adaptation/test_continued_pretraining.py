@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 
 import probekit
 from probekit.adaptation.train import train
+from probekit.cli import main
 from probekit.errors import ModelError, UsageError
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -106,3 +107,19 @@ def test_a_model_without_a_head_gets_a_new_one_and_says_so(place, tiny_bert, cap
     if objective == "masked-lm":
         probekit.pretrain(folder / "second.txt", tmp_path / "run", model=str(tiny_bert), objective=objective, **QUICK)
         assert any("has no head for masked-lm" in message for message in caplog.messages)
+
+
+def test_the_command_takes_the_names_of_objectives(place, capsys):
+    folder, objective = place
+    words = [
+        "pretrain",
+        "--model",
+        str(folder / "model"),
+        "--objective",
+        objective,
+        "--text",
+        str(folder / "second.txt"),
+    ]
+    more = ["--context", "16", "--epochs", "0.05", "--device", "cpu", "--out", str(folder / "command")]
+    assert main([*words, *more]) == 0
+    assert "before the training: perplexity" in capsys.readouterr().out

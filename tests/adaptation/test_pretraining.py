@@ -32,7 +32,7 @@ from probekit.cli import main
 from probekit.errors import DataError, ModelError, NonFiniteError, UsageError
 from probekit.runtime import Dtype, torch_threads
 
-CAUSAL, MASKED = LanguageModelling.CAUSAL, LanguageModelling.MASKED
+CAUSAL, MASKED = LanguageModelling.CAUSAL_LM, LanguageModelling.MASKED_LM
 GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 32}
 SIZES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,

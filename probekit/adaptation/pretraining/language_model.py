@@ -72,13 +72,13 @@ def new_language_model(
         raise ModelError(f"{config} has no model_type, such as gpt2 or bert.")
     ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     values |= {"vocab_size": vocabulary_size(tokenizer)} | {f"{name}_token_id": value for name, value in ids.items()}
-    values |= {"is_decoder": True} if kind == "bert" and objective is LanguageModelling.CAUSAL else {}
+    values |= {"is_decoder": True} if kind == "bert" and objective is LanguageModelling.CAUSAL_LM else {}
     try:
         described = AutoConfig.for_model(kind, **values)
         longest = getattr(described, "max_position_embeddings", None)
         if longest is not None and longest < context:
             raise UsageError(f"context is {context}, but {config} reads at most {longest} pieces.")
-        auto = AutoModelForCausalLM if objective is LanguageModelling.CAUSAL else AutoModelForMaskedLM
+        auto = AutoModelForCausalLM if objective is LanguageModelling.CAUSAL_LM else AutoModelForMaskedLM
         torch.manual_seed(seed)
         model: PreTrainedModel = auto.from_config(described, dtype=torch.float32)
         with torch.no_grad():
@@ -106,14 +106,14 @@ def continued_language_model(folder: Path, objective: LanguageModelling, *, cont
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
     check_config(folder)
-    auto = AutoModelForCausalLM if objective is LanguageModelling.CAUSAL else AutoModelForMaskedLM
+    auto = AutoModelForCausalLM if objective is LanguageModelling.CAUSAL_LM else AutoModelForMaskedLM
     where: Any = {"trust_remote_code": False, "local_files_only": True}
     try:
         config = AutoConfig.from_pretrained(folder, **where)
         longest = getattr(config, "max_position_embeddings", None)
         if longest is not None and longest < context:
             raise UsageError(f"context is {context}, but {folder} reads at most {longest} pieces.")
-        if config.model_type == "bert" and objective is LanguageModelling.CAUSAL:
+        if config.model_type == "bert" and objective is LanguageModelling.CAUSAL_LM:
             raise UsageError(f"{folder} reads the words on both sides; give --objective masked-lm.")
         torch.manual_seed(seed)  # of a new head
         model, report = auto.from_pretrained(
@@ -208,7 +208,7 @@ class Objective:
         seed : int
             Seed of the masks.
         """
-        if self.kind is LanguageModelling.CAUSAL:
+        if self.kind is LanguageModelling.CAUSAL_LM:
             return self.causal_loss(model, blocks)
         masked, labels = self.masked(blocks, seed)
         return self.masked_loss(model, masked, labels)
@@ -257,8 +257,8 @@ def separable_head(model: PreTrainedModel, kind: LanguageModelling) -> bool:
     try:
         ids = torch.arange(8, device=model.device)[None] % model.config.vocab_size
         states = model.base_model(input_ids=ids).last_hidden_state
-        head: Any = model.get_output_embeddings() if kind is LanguageModelling.CAUSAL else masked_head(model)
-        if kind is LanguageModelling.CAUSAL and not isinstance(head, nn.Linear):
+        head: Any = model.get_output_embeddings() if kind is LanguageModelling.CAUSAL_LM else masked_head(model)
+        if kind is LanguageModelling.CAUSAL_LM and not isinstance(head, nn.Linear):
             return False
         return torch.allclose(head(states), model(input_ids=ids).logits, rtol=1e-4, atol=1e-5)
     except (AttributeError, TypeError, ValueError, RuntimeError):
@@ -296,7 +296,7 @@ def evaluate(
     was, device = model.training, model.device
     model.eval()
     try:
-        if objective.kind is LanguageModelling.CAUSAL:
+        if objective.kind is LanguageModelling.CAUSAL_LM:
             ids = torch.from_numpy(text.ids).to(device)
             nats, count = _causal_nats(model, objective, ids, context, batch_size, progress)
         else:
@@ -305,7 +305,9 @@ def evaluate(
         model.train(was)
     loss = nats / max(count, 1)
     found = {"log-loss": loss, "perplexity": exp(loss) if loss < MOST else inf}
-    return found | ({"bits-per-byte": nats / log(2) / text.bytes} if objective.kind is LanguageModelling.CAUSAL else {})
+    return found | (
+        {"bits-per-byte": nats / log(2) / text.bytes} if objective.kind is LanguageModelling.CAUSAL_LM else {}
+    )
 
 
 def _causal_nats(

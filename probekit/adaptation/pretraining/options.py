@@ -32,8 +32,8 @@ else:
 class LanguageModelling(StrEnum):
     """What a language model predicts."""
 
-    CAUSAL = "causal-lm"
-    MASKED = "masked-lm"
+    CAUSAL_LM = "causal-lm"  # the command line reads the names
+    MASKED_LM = "masked-lm"
 
 
 _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -59,7 +59,8 @@ class PretrainOptions:
         "(default: a new model).",
     )
     objective: LanguageModelling = option(
-        LanguageModelling.CAUSAL, "causal-lm (each piece from those before it) or masked-lm (pieces that are hidden)."
+        LanguageModelling.CAUSAL_LM,
+        "causal-lm (each piece from those before it) or masked-lm (pieces that are hidden).",
     )
     config: str | None = option(
         None,
@@ -117,7 +118,7 @@ class PretrainOptions:
     @property
     def config_name(self) -> str:
         """The configuration, or the default for the objective."""
-        return self.config or ("gpt2-mini" if self.objective is LanguageModelling.CAUSAL else "bert-mini")
+        return self.config or ("gpt2-mini" if self.objective is LanguageModelling.CAUSAL_LM else "bert-mini")
 
     def numbers(self) -> dict[str, Any]:
         """What determines the weights besides text, configuration and tokenizer."""

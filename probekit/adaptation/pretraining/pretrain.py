@@ -207,7 +207,7 @@ def _tokenizer_digest(options: PretrainOptions) -> str:
 
 
 def _tokenizer(options: PretrainOptions, train: Sequence[Text]) -> PreTrainedTokenizerFast:
-    masked = options.objective is LanguageModelling.MASKED
+    masked = options.objective is LanguageModelling.MASKED_LM
     if options.model is None and options.tokenizer.startswith(TRAIN):
         size = options.tokenizer.removeprefix(TRAIN)
         if not (size.isascii() and size.isdigit() and len(size) < 10):
@@ -222,7 +222,7 @@ def _tokenizer(options: PretrainOptions, train: Sequence[Text]) -> PreTrainedTok
 
 def _objective(options: PretrainOptions, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> Objective:
     separable = separable_head(model, options.objective)
-    if options.objective is LanguageModelling.CAUSAL:
+    if options.objective is LanguageModelling.CAUSAL_LM:
         return Objective(options.objective, vocabulary_size(tokenizer), separable=separable)
     ends = tokenizer.cls_token_id, tokenizer.sep_token_id
     around = None if None in ends else ends
@@ -237,7 +237,7 @@ def _stream(pieces: Pieces, held: Pieces, objective: Objective, options: Pretrai
             f"the text has {len(pieces.ids):,} pieces, fewer than one sequence of {options.context}; give more text or "
             "a smaller --context."
         )
-    least = 2 if objective.kind is LanguageModelling.CAUSAL else options.context
+    least = 2 if objective.kind is LanguageModelling.CAUSAL_LM else options.context
     if len(held.ids) < least:
         raise DataError(
             f"the held-out text has {len(held.ids):,} pieces; {least} are needed. Give more of it (--dev, or a larger "

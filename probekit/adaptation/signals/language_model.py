@@ -118,7 +118,7 @@ class LanguageModelLoss:
     ) -> None:  # fmt: skip
         self.kind, self.weight, self.anneal, self.mask, self.seed, self.texts = kind, weight, anneal, mask, seed, texts
         self._last: list[Tensor] = []
-        if kind is LanguageModelling.CAUSAL and texts is None:
+        if kind is LanguageModelling.CAUSAL_LM and texts is None:
             learner.encoder.register_forward_hook(self._hold)  # type: ignore[union-attr]
 
     def _hold(self, encoder: nn.Module, _: Any, out: Any) -> None:
@@ -138,7 +138,7 @@ class LanguageModelLoss:
         draw = torch.Generator().manual_seed(int(seed))
         losses = []
         for i, inputs in enumerate(batch[name] for name in ("first", "second") if name in batch):
-            if self.kind is LanguageModelling.MASKED:
+            if self.kind is LanguageModelling.MASKED_LM:
                 losses.append(masked_loss(encoder, head, inputs, self.mask, draw))
             else:
                 read = {name: x for name, x in inputs.items() if name in READ}
@@ -166,8 +166,8 @@ def language_model_loss(
     kind_of_model = encoder.config.model_type
     if reads_apart(kind_of_model) or not isinstance(encoder.get_input_embeddings(), nn.Embedding):
         raise UsageError(f"{kind_of_model} has no embeddings of pieces to predict; --lm-loss needs a transformer.")
-    kind = LanguageModelling.MASKED if reads_ahead(encoder) else LanguageModelling.CAUSAL
-    mask = load_tokenizer(folder).mask_token_id if kind is LanguageModelling.MASKED else 0
+    kind = LanguageModelling.MASKED_LM if reads_ahead(encoder) else LanguageModelling.CAUSAL_LM
+    mask = load_tokenizer(folder).mask_token_id if kind is LanguageModelling.MASKED_LM else 0
     if mask is None:
         raise UsageError(f"{folder} has no piece for masks, which an encoder needs for --lm-loss; leave it out.")
     head = _own_head(folder, encoder, kind)
@@ -181,7 +181,7 @@ def _own_head(folder: Path, encoder: Any, kind: LanguageModelling) -> nn.Module 
     """The model's own head on this encoder; None if it has none that can be applied to single states."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-    causal = kind is LanguageModelling.CAUSAL
+    causal = kind is LanguageModelling.CAUSAL_LM
     ends = ("ForCausalLM", "LMHeadModel") if causal else ("ForMaskedLM", "ForPreTraining")
     if not any(str(name).endswith(ends) for name in encoder.config.architectures or ()):
         return None

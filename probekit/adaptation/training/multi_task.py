@@ -65,8 +65,8 @@ def further_tasks(options: TrainOptions, first: str) -> list[Further]:
         raise UsageError("a teacher knows the labels of one task; leave out --teacher or --also.")
     found = list[Further]()
     for name in (part.strip() for part in options.also.split(",")):
-        folder = folder_of(options.data_dir, name)
-        task = load_task(name, data_dir=folder)
+        task = load_task(name, data_dir=options.data_dir)
+        folder = None if options.data_dir is None else Path(options.data_dir).expanduser().resolve()
         if task.name in (first, *(one.task.name for one in found)):
             raise UsageError(f"{task.name} is given twice; each task of --task and --also has one head.")
         task = in_context(task, options.context)
@@ -80,12 +80,6 @@ def further_tasks(options: TrainOptions, first: str) -> list[Further]:
                 raise UsageError(f"{task.name} {part.name} has no examples; give a split with some.")
         found.append(Further(task, train, dev, test, {"task": name, "data_dir": folder}))
     return found
-
-
-def folder_of(data_dir: Path | None, name: str) -> Path | None:
-    """The folder of a task's files among those of several: a subfolder with its name, if there is one."""
-    inner = None if data_dir is None else Path(data_dir) / name.partition(":")[0]
-    return inner if inner is not None and inner.is_dir() else data_dir
 
 
 def with_further(training: Training, others: Sequence[Further]) -> Training:
