@@ -82,6 +82,25 @@ def test_a_sentence_is_read_in_the_middle_of_what_there_is_room_for(family, tiny
     assert not cut.special[1:-1].any()
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+def test_a_document_with_room_is_read_once_for_all_its_sentences(family, tiny_model, tmp_path):
+    """Peters, Ruder & Smith (2019, appendix A) add document context around a sentence: one pass gives all vectors."""
+    encoder = load_encoder(tiny_model(family), device="cpu")
+    split = in_context(load_task("conll2003", conll(tmp_path / "data")), "document").split("dev")
+    whole = encoder.tokenize([(tuple(w for e in split[3:5] for w in e.words),)])
+    states = encoder.own_hidden_states(Batch(whole.token_ids, whole.type_ids, whole.length))
+    done = 0
+    for e in split[3:5]:
+        tokens = encoder.tokenize([(e.before, e.words, e.after)])
+        hidden = encoder.own_hidden_states(Batch(tokens.token_ids, tokens.type_ids, tokens.length))
+        assert tokens.token_ids.tolist() == whole.token_ids.tolist()
+        for word in range(len(e.words)):  # the state of its first piece
+            mine, theirs = (np.argmax(index == i) for index, i in (
+                (tokens.word_index, word), (whole.word_index, done + word)))  # fmt: skip
+            assert np.allclose(hidden[2][mine], states[2][theirs], atol=1e-6)
+        done += len(e.words)
+
+
 def test_what_is_stored_is_the_sentence_s_own(tiny_bert, tmp_path):
     data = conll(tmp_path / "data")
     words = ["cache-activations", "--model", str(tiny_bert), "--task", "conll2003", "--data-dir", str(data)]
