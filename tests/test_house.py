@@ -168,3 +168,9 @@ def test_what_is_cheap_stays_cheap(code):
     code += f"\nimport sys; print('LOADED', [m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "LOADED []" in done.stdout
+
+
+def test_no_two_test_files_have_the_same_name():
+    """pytest imports them by name: of two with the same name, one is not run."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert not {name for name in names if names.count(name) > 1}

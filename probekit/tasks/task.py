@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from probekit.display import facts_html
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 
 __all__ = ["SEVERAL", "Example", "Examples", "Label", "Span", "Split", "Task", "TaskKind", "domains_of"]
 
@@ -224,6 +224,9 @@ class Task:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", MappingProxyType(dict(self.splits)))
+        if self.kind not in list(TaskKind):
+            raise UsageError(f"kind is {self.kind!r}; {did_you_mean(str(self.kind), list(TaskKind))}")
+        object.__setattr__(self, "kind", TaskKind(self.kind))
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}: {self.kind}, {self._sizes()}{f', {self._classes()}' if self.label_names else ''})"

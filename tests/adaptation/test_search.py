@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 import torch
 
+from probekit.adaptation.methods.options import _OF
 from probekit.adaptation.optimisation.options import OptimisationOptions
 from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.runs.folder import read_card
@@ -520,10 +521,20 @@ def test_the_lines_that_errors_show_are_right(name, as_range, write):
     if as_range and OPTIONS[name] not in (int, float):
         pytest.skip("it has no range")
     read = []
+    line = example_line(name, as_range=as_range)
+    if name in _OF:  # an option of some methods
+        line += f"\nmethod = '{_OF[name][0]}'"
     for regime in ("fine-tune", "feature-extraction"):
         with suppress(DataError):
-            read.append(read_space(write(example_line(name, as_range=as_range), f"regime = '{regime}'")))
+            read.append(read_space(write(line, f"regime = '{regime}'")))
     assert read
+
+
+def test_an_option_may_need_another_one(write):
+    """rank is for LoRA: it can be searched with method, not without."""
+    assert read_space(write('rank = [4, 16]\nmethod = "lora"', "regime = 'fine-tune'")).space["rank"] == [4, 16]
+    with pytest.raises(DataError, match="--rank is for --method lora"):
+        read_space(write("rank = [4, 16]", "regime = 'fine-tune'"))
 
 
 def test_names_and_what_they_lack(tmp_path):

@@ -47,4 +47,5 @@ def span_means(states: States) -> Tensor:
     place = torch.arange(states.hidden.shape[1], device=states.hidden.device)
     inside = (place >= states.spans[..., :1]) & (place < states.spans[..., 1:])  # (b, k, t)
     weight = inside.to(states.hidden.dtype)
-    return (weight @ states.hidden) / weight.sum(-1, keepdim=True).clamp_min(1)
+    hidden = states.hidden.masked_fill(~states.mask.unsqueeze(-1), 0)  # anything may be at padding
+    return (weight @ hidden) / weight.sum(-1, keepdim=True).clamp_min(1)

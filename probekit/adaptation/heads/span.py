@@ -37,7 +37,8 @@ class Span(Head):
 
     def forward(self, states: States) -> Tensor:
         """Logits (b, t, 2); the lowest number at pieces that are neither in the context nor the first."""
-        logits = self.output(self.dropout(states.hidden))
+        hidden = states.hidden.masked_fill(~states.mask.unsqueeze(-1), 0)  # anything may be at padding
+        logits = self.output(self.dropout(hidden))
         return logits.masked_fill(~_allowed(states).unsqueeze(-1), torch.finfo(logits.dtype).min)
 
     def of_examples(self, logits: Tensor, states: States) -> Tensor:

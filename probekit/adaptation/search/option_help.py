@@ -33,7 +33,7 @@ CHOICES = {
     "pooling": '["first", "mean"]', "pairs": '["joint", "separate"]',
     "teacher": '["runs/teacher"]', "unlabelled": '["texts.txt"]', "pseudo_labels": '["runs/teacher"]',
     "order": '["head,all", "gradual"]', "fisher_task": '["mnli"]', "fisher_split": '["train"]',
-    "penalty_strength": "[0.01, 0.1]",
+    "penalty_strength": "[0.01, 0.1]", "targets": '["q,v", "all"]',
     "also": '["rte", "rte,mrpc"]', "sampling": '["uniform", "proportional"]',
 }  # fmt: skip
 RANGES = {

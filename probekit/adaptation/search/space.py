@@ -162,9 +162,11 @@ def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Spa
         if not space.space:
             raise UsageError(f"[space] is empty; name an option, such as {example_line('learning_rate')}.")
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        others = {name: value[0] if isinstance(value, list) and value else value for name, value in space.space.items()
+                  if name in OPTIONS and not isinstance(value, dict)}  # fmt: skip
         for name, value in space.space.items():
             try:
-                _check(regime, name, value)
+                _check(regime, name, value, others)
             except UsageError as error:
                 raise DataError(str(error), file=path, line=line_of(text, name)) from error
     except DataError:
@@ -178,8 +180,8 @@ def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Spa
     return space
 
 
-def _check(regime: Regime, name: str, value: Any) -> None:
-    """Raise UsageError where an option cannot take what the space gives it."""
+def _check(regime: Regime, name: str, value: Any, others: Mapping[str, Any]) -> None:
+    """Raise UsageError where an option cannot take what the space gives it, alone or with the others' first choices."""
     if name in _NOT_SEARCHED:
         raise UsageError(f"{name} {_NOT_SEARCHED[name]}")
     if name not in OPTIONS:
@@ -194,7 +196,12 @@ def _check(regime: Regime, name: str, value: Any) -> None:
         values = [value]
     for choice in values:
         _check_type(name, choice)
-        Hyperparameters(regime=regime, **dict[str, Any]({name: choice}))
+        try:
+            Hyperparameters(regime=regime, **dict[str, Any]({name: choice}))
+        except UsageError:
+            if not others.keys() - {name}:
+                raise
+            Hyperparameters(regime=regime, **{**others, name: choice})
 
 
 def _bounds(name: str, value: dict[str, Any]) -> list[Any]:
