@@ -9,7 +9,6 @@ conclusion is limited to these two trained models, and no regime is preferred.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +21,19 @@ from probekit.analyses.finished_runs import (
     FinishedRun,
     check_together,
     check_weights,
-    common_split,
-    predictions_on,
     read_run,
 )
 from probekit.analyses.options import GuidelinesOptions
+from probekit.analyses.paired_runs import ALPHA, Difference, compared, difference
+from probekit.analyses.settings import read_runs
+from probekit.analyses.several_settings import CONFIDENCE, compare_settings, is_plain
+from probekit.analyses.several_settings import sentences as of_settings
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows
-from probekit.statistics.bootstrap import estimates, intervals, replicates
 from probekit.statistics.multiplicity import holm
-from probekit.statistics.predictions import Predictions, join
 from probekit.tasks.task import TaskKind
 
 if TYPE_CHECKING:
@@ -43,131 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["CANNOT_TELL", "EITHER", "Difference", "difference", "guidelines", "overview", "paired"]
 
 CANNOT_TELL, EITHER = "cannot tell", "either"
-ALPHA = 0.05
-CONFIDENCE = ((0.01, "high"), (ALPHA, "moderate"))
 FIRST, SECOND = Regime.FINE_TUNE, Regime.FEATURE_EXTRACTION
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Difference:
-    """A metric of some fits minus that of others, both means over training seeds.
-
-    Attributes
-    ----------
-    first, second : float
-        The two means.
-    ci : tuple[float, float]
-        95 % interval of their difference.
-    seeds : tuple[int, int]
-        Number of seeds of each.
-    n : int
-        Number of units drawn as a whole: examples (for word tags, sentences), or groups of them.
-    replicates : np.ndarray
-        The resampled differences, where defined.
-    examples : int
-        Number of examples, or of sentences.
-    """
-
-    metric: str
-    split: str
-    first: float
-    second: float
-    ci: tuple[float, float]
-    seeds: tuple[int, int]
-    n: int
-    replicates: np.ndarray
-    examples: int = 0
-
-    @property
-    def of_regimes(self) -> bool:
-        """Whether the difference is between regimes; with one seed of each it is between two trained models."""
-        return max(self.seeds) > 1
-
-    @property
-    def value(self) -> float:
-        """First minus second."""
-        return self.first - self.second
-
-    @property
-    def p(self) -> float:
-        """Two-sided p of no difference: 1 minus the level at which the interval just touches 0; or NaN."""
-        below, above = self._share(self.replicates <= 0), self._share(self.replicates >= 0)
-        return float(np.minimum(1, 2 * np.minimum(below, above)))
-
-    def p_equal(self, margin: float) -> float:
-        """p of a difference of ``margin`` or more: 1 minus the level at which the interval just fits into ± margin.
-
-        It is at least 2 (1 - margin)ⁿ: models that differ on a share ``margin`` of all examples agree on all n of a
-        sample with probability (1 - margin)ⁿ, which a bootstrap of that sample cannot reveal.
-        """
-        outside = np.maximum(self._share(self.replicates >= margin), self._share(self.replicates <= -margin))
-        return float(np.minimum(1, 2 * np.maximum(outside, (1 - margin) ** self.n)))
-
-    def _share(self, found: np.ndarray) -> float:
-        return float((1 + found.sum()) / (1 + len(found))) if len(found) else np.nan
-
-
-def difference(
-    table: Predictions, first: np.ndarray, metric: str, *, split: str = "", resamples: int = 5000, seed: int = 0
-) -> Difference:
-    """The mean of some fits of a table minus the mean of the others, over examples and training seeds.
-
-    Examples (groups) are resampled with replacement, the same for all fits. Two or three seeds are too few to resample;
-    instead, the error of the means over seeds is added as Student's t noise with Welch's degrees of freedom. That error
-    includes the interaction of seeds and examples, which is removed from the bootstrap over examples so that it does
-    not count twice. A side with one seed is assumed to vary as much as the other. With one seed on each side, the
-    interval holds only for these two models.
-
-    In simulations (accuracy on 100 and 500 examples, 400 runs each), 95 % intervals covered the true difference in 94.5
-    to 97.3 % of the cases with 3 or 5 seeds on both sides, in 92.5 to 96.3 % with 2 and 5, and in 98 to 99 % with 2 and
-    2. With one seed each, where accuracy varies by 3.5 points over seeds, they covered the difference of the regimes in
-    78 and 53 %.
-
-    Parameters
-    ----------
-    table : Predictions
-        F fits, one per training seed.
-    first : np.ndarray
-        Bool (F,), the fits of the first side.
-    """
-    one_each = estimates(metric=metric, **table.sample())
-    again = replicates(metric=metric, resamples=resamples, seed=seed, **table.sample())
-    again = again[:, np.isfinite(again).all(0)]
-    units = len(table.ids) if table.groups is None else len(np.unique(table.groups))
-    sides = (first, ~first)
-    ends, seeds = [float(one_each[side].mean()) for side in sides], (int(first.sum()), int((~first).sum()))
-    if 2 * again.shape[1] < resamples:
-        return Difference(metric, split, ends[0], ends[1], (np.nan, np.nan), seeds, units, np.empty(0))
-    value, drawn = ends[0] - ends[1], again[first].mean(0) - again[~first].mean(0)
-    drawn = _with_seeds(drawn, value, [(again[side], one_each[side]) for side in sides], seed)
-    least, most = metric_called(metric).range
-    low, high = np.clip(intervals(drawn[None], level=1 - ALPHA, units=units)[0], least - most, most - least)
-    return Difference(metric, split, ends[0], ends[1], (float(low), float(high)), seeds, units, drawn)
-
-
-def _with_seeds(
-    drawn: np.ndarray, value: float, sides: Sequence[tuple[np.ndarray, np.ndarray]], seed: int
-) -> np.ndarray:
-    """Add the variation over seeds to the replicates of a difference of means; with one seed each, change nothing.
-
-    sides: for each side, the replicates of its seeds, (S, R), and their metrics, (S,).
-    """
-    several = [
-        (one.var(ddof=1), (part - part.mean(0)).var(1).sum(), len(one) - 1) for part, one in sides if len(one) > 1
-    ]
-    if not several:
-        return drawn
-    variances = several if len(several) == 2 else several * 2  # a single seed is assumed to vary as the other side's
-    counts = [len(one) for _, one in sides]
-    if whole := drawn.var():
-        twice = sum(part / df / count for (_, part, df), count in zip(variances, counts, strict=True))
-        drawn = value + np.sqrt(max(0.0, 1 - twice / whole)) * (drawn - value)
-    errors = [(variance / count, df) for (variance, _, df), count in zip(variances, counts, strict=True)]
-    error = sum(variance for variance, _ in errors)
-    if not error:
-        return drawn
-    freedom = error**2 / sum(variance**2 / df for variance, df in errors) if len(several) == 2 else several[0][2]
-    return drawn + np.sqrt(error) * np.random.default_rng([seed, 1]).standard_t(freedom, len(drawn))
 
 
 def paired(
@@ -193,26 +68,31 @@ def paired(
     if not a or not b:
         raise UsageError("paired needs one or more runs on each side.")
     check_together(a, b)
-    return _paired(a, b, options or GuidelinesOptions())
+    return compared(a, b, options or GuidelinesOptions())
 
 
 @public(options=GuidelinesOptions)
 def guidelines(*runs: str | Path, options: GuidelinesOptions) -> Result:
-    """Compare fine-tuning with feature extraction: one row per task and model, in the order of the runs.
+    """Compare ways to adapt: fine-tuning with feature extraction, or several settings with a reference.
+
+    If the runs of each task and model have at most one setting of each regime, and one number of training examples, the
+    rows compare both regimes. Otherwise each setting, told apart by its variant or options, is compared with the
+    reference: full fine-tuning, or else the setting that trains the most weights.
 
     Parameters
     ----------
     *runs : path or Run
-        Finished runs on the same data: for each task both regimes, with one seed or several; those of one regime differ
-        only in their training seed.
+        Finished runs on the same data, with one seed or several; the folder of several seeds counts as its runs.
     options : GuidelinesOptions
-        ``metric``, ``split``, ``margin``, ``resamples`` and ``seed``; each may be given as a keyword.
+        ``metric``, ``split``, ``margin``, ``reference``, ``cost``, ``resamples`` and ``seed``; each may be given as a
+        keyword.
 
     Returns
     -------
     Result
-        Rows with the metric "difference(NAME)" and the estimator "fine-tune - feature-extraction": value, ci_low and
-        ci_high (95 %, pointwise), ``p`` of no difference, n examples. Additional columns:
+        Of both regimes, in the order of the tasks and models, rows with the metric "difference(NAME)" and
+        the estimator "fine-tune - feature-extraction": value, ci_low and ci_high (95 %, pointwise), ``p``
+        of no difference, n examples. Additional columns:
 
         fine_tune, feature_extraction, fine_tune_seeds, feature_extraction_seeds
             The means, and the numbers of seeds.
@@ -231,6 +111,14 @@ def guidelines(*runs: str | Path, options: GuidelinesOptions) -> Result:
         kind, margin
             "single sentences", "sentence pairs" or "word tags".
 
+        Of several settings, for each task, model, number of training ``examples`` and setting (``variant``) these rows:
+        the metric (mean over seeds, ``sd``, interval over examples and seeds); "failed-runs"; "difference(NAME)" from
+        the ``reference`` with ``p`` of no difference, ``p_worse`` of being worse by ``margin`` or more, ``p_adjusted``
+        (the smaller one, corrected for all comparisons; Holm 1979) and ``finding``: "better", "not worse", "worse" or
+        "cannot tell"; "trained-parameters", "cpu-seconds" (seconds) and "peak-memory" (bytes), medians over seeds. The
+        metric's row of the reference has ``prefer``: the setting of least ``cost`` that is found better or not worse,
+        the reference if all cheaper ones are worse, or "cannot tell"; with ``confidence``, ``why`` and ``caveat``.
+
     Raises
     ------
     UsageError
@@ -244,25 +132,33 @@ def guidelines(*runs: str | Path, options: GuidelinesOptions) -> Result:
     """
     if not runs:
         raise UsageError("no run was given; probekit guidelines needs the folders of finished runs.")
+    given = read_runs(runs)
+    reads = tuple(
+        Read(str(run.path), "run", str(run.card["encoder"].get("weights_digest") or ""), {"run": run.card["run"]})
+        for run in given
+        if run.card["complete"]
+    )
+    records = _regimes(given, options) if is_plain(given) else compare_settings(given, options)
+    return Result(make_rows(records), reads=reads)
+
+
+def _regimes(runs: Sequence[FinishedRun], options: GuidelinesOptions) -> list[dict[str, Any]]:
+    """The records of the comparison of both regimes."""
     groups: dict[tuple[str, str], list[FinishedRun]] = {}
-    for run in map(read_run, runs):
-        groups.setdefault((run.card["task"], run.card["model"]), []).append(run)
+    for run in runs:
+        if run.card["complete"]:
+            groups.setdefault((run.card["task"], run.card["model"]), []).append(run)
     records, found, heads = [], [], []
     for several in groups.values():
         check_weights(several)
         sides = [[run for run in several if run.card["regime"] == regime] for regime in (FIRST, SECOND)]
         check_together(*sides)
-        one = _paired(sides[0], sides[1], options) if all(sides) else None
+        one = compared(sides[0], sides[1], options) if all(sides) else None
         found.append(one)
         heads.append([side[0].card["head"]["head"] for side in sides if side])
         records.append(_about(several, one, options) | {"caveat": _caveat(one, several), "margin": options.margin})
     _judge(records, found, heads)
-    reads = tuple(
-        Read(str(run.path), "run", str(run.card["encoder"].get("weights_digest") or ""), {"run": run.card["run"]})
-        for several in groups.values()
-        for run in several
-    )
-    return Result(make_rows(records), reads=reads)
+    return records
 
 
 def _judge(records: list[dict[str, Any]], found: Sequence[Difference | None], heads: Sequence[Sequence[str]]) -> None:
@@ -285,38 +181,16 @@ def _judge(records: list[dict[str, Any]], found: Sequence[Difference | None], he
 def overview(rows: pd.DataFrame) -> list[str]:
     """Summarise the rows of :func:`guidelines` in one sentence per model and kind of task.
 
-    A sentence recommends a regime only if all tasks of that kind prefer it.
+    A sentence recommends a regime only if all tasks of that kind prefer it. For several settings: one for each task,
+    model and number of training examples, and for several sizes from which one on a setting is not worse.
     """
+    if "reference" in rows:
+        return of_settings(rows)
     sentences = []
     for model, part in rows.groupby("model", sort=False):
         kinds = [("any task", part), *part.groupby("kind", sort=False)]
         sentences += [f"{model}, {kind}: {_together(of)}." for kind, of in (kinds if len(kinds) > 2 else kinds[1:])]
     return sentences
-
-
-def _paired(a: Sequence[FinishedRun], b: Sequence[FinishedRun], options: GuidelinesOptions) -> Difference:
-    runs, metric = [*a, *b], options.metric
-    split = common_split(runs, options.split)
-    tables = [predictions_on(run, split) for run in runs]
-    for run, table in zip(runs, tables, strict=True):
-        metric = metric or table.metrics[0]
-        if metric not in table.metrics:
-            raise UsageError(f"{run.path} was not evaluated with {metric}, but with {', '.join(table.metrics)}.")
-    try:
-        table = join(*tables)
-    except UsageError as error:
-        raise UsageError(f"{', '.join(str(run.path) for run in runs)}: {error}") from None
-    if (table.gold != table.gold[:1]).any():
-        raise UsageError(
-            f"{runs[0].path} and the others were evaluated with different labels; evaluate them on the same."
-        )
-    first = np.arange(len(runs)) < len(a)
-    found = difference(
-        table, first, metric or table.metrics[0], split=split, resamples=options.resamples, seed=options.seed
-    )
-    tags = runs[0].card["target"]["kind"] == TaskKind.SEQUENCE_LABELLING
-    whole = table.ids if not tags else table.groups if table.sentences is None else table.sentences
-    return replace(found, examples=len(table.ids if whole is None else np.unique(whole)))
 
 
 def _better(d: Difference) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from probekit.errors import UsageError, did_you_mean
 from probekit.probes.transferability import MEASURES
@@ -12,6 +13,7 @@ from probekit.statistics.options import check_resamples
 
 __all__ = [
     "DISTANCES",
+    "CostKind",
     "GeometryOptions",
     "GuidelinesOptions",
     "MovementOptions",
@@ -50,6 +52,14 @@ class VectorOptions:
             object.__setattr__(self, "layers", layer_list(self.layers))
 
 
+class CostKind(StrEnum):
+    """A cost of training, also the metric of its rows."""
+
+    TRAINED_PARAMETERS = "trained-parameters"
+    CPU_SECONDS = "cpu-seconds"
+    PEAK_MEMORY = "peak-memory"
+
+
 @dataclass(frozen=True, slots=True)
 class GuidelinesOptions:
     """How the regimes are compared, and which differences are too small to matter."""
@@ -59,10 +69,24 @@ class GuidelinesOptions:
         None, "Split to compare on (default: the last on which all runs of a task were evaluated)."
     )
     margin: float = option(0.01, "Largest difference, on the metric's scale, that does not matter in practice.")
+    reference: str | None = option(
+        None,
+        "With several settings: the setting that the others are compared with, by its name in the table (default: full "
+        "fine-tuning, otherwise the setting that trains the most weights).",
+        metavar="SETTING",
+    )
+    cost: CostKind = option(
+        CostKind.TRAINED_PARAMETERS,
+        "With several settings: the cost by which the cheapest one is recommended: trained-parameters, cpu-seconds or "
+        "peak-memory.",
+    )
     resamples: int = option(5000, "Bootstrap resamples of the examples.")
     seed: int = option(0, "Seed of the resampling.")
 
     def __post_init__(self) -> None:
+        if self.cost not in list(CostKind):
+            raise UsageError(f"cost is {self.cost!r}; {did_you_mean(str(self.cost), list(CostKind))}")
+        object.__setattr__(self, "cost", CostKind(self.cost))
         if not 0 < self.margin < 1:
             raise UsageError(f"margin is {self.margin}; it must be between 0 and 1.")
         check_least(self, resamples=1000, seed=0)

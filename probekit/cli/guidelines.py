@@ -9,8 +9,9 @@ from cyclopts import Parameter
 
 from probekit.analyses.options import GuidelinesOptions
 from probekit.cli.show import saved, say
-from probekit.cli.terminal import show_table, tables_as
+from probekit.cli.terminal import show_paragraph, show_table, tables_as
 from probekit.display import shown_label
+from probekit.tables.adaptation import adaptation_table
 from probekit.tables.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
@@ -27,11 +28,14 @@ def guidelines(
     format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
-    """Recommend fine-tuning or feature extraction for each task and model, with the confidence of the recommendation.
+    """Recommend a way to adapt for each task and model, with the confidence of the recommendation.
 
     The two regimes are compared on the same examples, and across training seeds if there are several. "either" means
     that the difference lies within the margin, "cannot tell" that the runs do not settle it. p is corrected for the
     number of tasks (Holm).
+
+    With several settings (runs that differ in more than the seed), each is compared with a reference, full fine-tuning
+    by default, and the cheapest one that is shown not to be worse by the margin is recommended.
 
     Examples:
 
@@ -39,12 +43,14 @@ def guidelines(
 
         probekit guidelines runs/* --margin 0.02 --out guidelines.parquet
 
+        probekit guidelines runs/cola-full runs/cola-lora runs/cola-bitfit --cost cpu-seconds
+
     Parameters
     ----------
     run
         A finished run.
     runs
-        Further runs; both regimes are needed.
+        Further runs; both regimes, or several settings, are needed. A folder of several seeds counts as its runs.
     format_
         Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
@@ -55,10 +61,25 @@ def guidelines(
 
     result = probekit.guidelines(run, *runs, options=options, out=out)
     with tables_as(format_):
-        _show(result.rows)
+        if "reference" in result.rows:
+            _show_settings(result.rows)
+        else:
+            _show(result.rows)
         for sentence in overview(result.rows):
             say(sentence)
         saved(result)
+
+
+def _show_settings(rows: pd.DataFrame) -> None:
+    """A table for each task and model, and under it the caveats."""
+    *grids, legend = adaptation_table(rows)
+    for part in grids:
+        show_paragraph(part) if isinstance(part, str) else show_table(part)
+    say(str(legend).rstrip())
+    caveats = rows[rows["caveat"].notna() & (rows["caveat"] != "")]
+    for caveat, of in caveats.groupby("caveat", sort=False):
+        say(f"{', '.join(dict.fromkeys(of['task']))}: {caveat}")
+    say("")
 
 
 def _show(rows: pd.DataFrame) -> None:

@@ -47,6 +47,8 @@ def table(
 
     expected: the expected dev metric of the best of n trials of a search (Dodge et al. 2019).
 
+    adaptation: metric, difference from the reference and cost of each setting, from probekit guidelines.
+
     Examples:
 
         probekit table regimes 'runs/*/rows.parquet' guidelines.parquet --published peters-2019/2
@@ -62,7 +64,7 @@ def table(
     Parameters
     ----------
     kind
-        regimes, domains, glue, task-correlations, score-correlations, mixtures, diagnostic or expected.
+        regimes, domains, glue, task-correlations, score-correlations, mixtures, diagnostic, expected or adaptation.
     first
         Rows (.parquet, .csv), or a quoted pattern that matches several files; also the rows of a table (--rows-out).
     rows

@@ -57,6 +57,7 @@ def summaries(
             found = model_once(found[[c for c in SHOWN if c in found]])
             yield section.value, table(found.rename(columns={"layer": "best layer"}), CAPTIONS[section])
         elif section is Section.GUIDELINES:
+            rows = rows[rows["prefer"].notna()]  # of several settings, the row of the reference
             yield (
                 section.value,
                 table(rows[[c for c in GUIDED if c in rows]], "Fine-tuning or feature extraction?", whole=True),

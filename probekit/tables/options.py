@@ -9,7 +9,15 @@ from probekit.rows.selection import MODELS, VARIANTS
 __all__ = ["Kind", "TableOptions"]
 
 Kind = Literal[
-    "regimes", "domains", "glue", "task-correlations", "score-correlations", "mixtures", "diagnostic", "expected"
+    "regimes",
+    "domains",
+    "glue",
+    "task-correlations",
+    "score-correlations",
+    "mixtures",
+    "diagnostic",
+    "expected",
+    "adaptation",
 ]
 """The kinds of table."""
 

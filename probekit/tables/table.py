@@ -17,6 +17,7 @@ from probekit.recipe import Read, Recipe, current
 from probekit.rows import as_rows, write_rows
 from probekit.rows.card import make_card
 from probekit.rows.selection import select
+from probekit.tables.adaptation import adaptation_table
 from probekit.tables.diagnostic import diagnostic_table
 from probekit.tables.domains import domain_table
 from probekit.tables.expected import expected_table
@@ -41,6 +42,7 @@ STUDIES = {
     "mixtures": "probekit.analyses.encoders:mixture_scores",
     "diagnostic": "probekit.analyses.encoders:diagnostic_scores",
     "expected": "probekit.analyses.regimes:expected_performance",
+    "adaptation": "probekit.analyses.several_settings:compared_settings",
 }
 """The function that computes the rows of each kind. This package only renders: functions are looked up when used."""
 TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
@@ -52,6 +54,7 @@ TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
     "mixtures": mixture_table,
     "diagnostic": diagnostic_table,
     "expected": expected_table,
+    "adaptation": adaptation_table,
 }
 """The function that renders the rows of each kind."""
 SHOWN = {
@@ -63,6 +66,7 @@ SHOWN = {
     "mixtures": ["mixtures"],
     "diagnostic": ["diagnostic"],
     "expected": ["expected-performance"],
+    "adaptation": ["guidelines"],
 }
 """The analyses of the rows that each kind shows, which ``rows_out`` writes."""
 BESIDE = {
@@ -74,6 +78,7 @@ BESIDE = {
     "mixtures": ("bowman-2018/4", "bowman-2018/5"),
     "diagnostic": ("bowman-2018/6",),
     "expected": (),
+    "adaptation": (),
 }
 """The published numbers that each kind can show, by their beginning."""
 TABLE_FILE = FileKind("a table as probekit wrote it", is_sealed)
@@ -146,7 +151,7 @@ def table(
         "score-correlations": rank correlations between these results and scores of the encoders, such as those of
         probes, LogME, mutual information or similarity. "mixtures": results of mixtures in pretraining, by sampling and
         loss scaling. "diagnostic": results on a diagnostic set by category. "expected": the expected dev metric of the
-        best of n trials of a search.
+        best of n trials of a search. "adaptation": metric, difference from the reference and cost of each setting.
     *rows : DataFrame, Result or path
         Rows of trainings, evaluations, guidelines and domains; or only the rows that ``rows_out`` saved.
     out : path, optional

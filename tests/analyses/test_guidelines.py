@@ -374,7 +374,7 @@ def test_other_refusals(run):
     with pytest.raises(UsageError, match="is given twice"):
         rows_of([one, two, two])
     with pytest.raises(UsageError, match="epochs is 3 and 4"):
-        rows_of([one, two, run(FX, right(50, 0.8), seed=1, edit=put("identity", "epochs", value=4))])
+        paired([one], [two, run(FX, right(50, 0.8), seed=1, edit=put("identity", "epochs", value=4))])
     with pytest.raises(UsageError, match="was not evaluated with f1, but with accuracy"):
         rows_of([one, two], metric="f1")
     with pytest.raises(UsageError, match="the first and the second were evaluated on different examples"):

@@ -254,7 +254,7 @@ READ = {
     "pretrain_encoder": {"model", "on", "sampling", "scaling", "data_dir", "device", "run_name", "attention"},
     "search": {"space", "task", "model", "data_dir", "test", "device", "sampler"},
     "demo": set(),
-    "guidelines": {"runs", "metric", "split"},
+    "guidelines": {"runs", "metric", "split", "reference"},
     "ensemble": {"runs", "split"},
     "average": {"runs", "device"},
     "evaluate": {"run", "task", "split", "data_dir", "cache", "model", "device"},

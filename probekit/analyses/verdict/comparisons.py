@@ -121,7 +121,10 @@ def domains(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
 
 
 def guidelines(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    rows = rows[rows["prefer"].notna()]  # of several settings, the row of the reference
+    sizes = "examples" in rows and rows["examples"].nunique() > 1
     several = rows["model"].nunique() > 1
     for row in rows.to_dict("records"):
         name = f"{shown_model(row['model'])}: " if several else ""
+        name += f"{int(row['examples']):,} training examples: " if sizes else ""
         yield f"{name}{row['prefer']}. {str(row['why']).rstrip('.')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -194,8 +194,21 @@ def _evaluate(run: _Run, block: Evaluate, name: str, leaf: str) -> Step:
 
 
 def guidelines_steps(plan: Plan) -> Iterator[Step]:
-    """Paired comparisons of the regimes, for all tasks of a variant together, if both are trained."""
+    """Paired comparisons of the regimes, for all tasks of a variant together, if both are trained.
+
+    Several fine-tuned variants on the same tasks give one comparison of all settings on these tasks instead.
+    """
     both = [block for block in plan.study.train if set(block.regimes) == set(Regime)]
+    if shared := _compared(plan):
+        several = [block for block in plan.study.train if set(block.tasks) & shared]
+        runs = [
+            run_name(plan, block, task, model, regime, seed)
+            for block in several
+            for model, task, regime, seed in _settings(plan, block)
+            if task in shared
+        ]
+        yield _guidelines("guidelines", runs)
+        both = [block for block in both if not set(block.tasks) & shared]
     for variant in dict.fromkeys(block.name for block in both):
         runs = [
             run_name(plan, block, task, model, regime, seed)
@@ -203,7 +216,24 @@ def guidelines_steps(plan: Plan) -> Iterator[Step]:
             if block.name == variant
             for model, task, regime, seed in _settings(plan, block)
         ]
-        name = f"guidelines {variant}".strip()
-        leaf = f"rows/{slug(name)}.parquet"
-        arguments = {"runs": [Inside(f"runs/{run}") for run in runs], "out": Inside(leaf)}
-        yield Step(name, "guidelines", arguments, tuple(runs), (leaf,), seconds=20.0, partly=True)
+        yield _guidelines(f"guidelines {variant}".strip(), runs)
+
+
+def _compared(plan: Plan) -> set[str]:
+    """The tasks on which two or more named sections fine-tune, at least one of them with several seeds.
+
+    With one seed of each, guidelines would say nothing of the settings.
+    """
+    named = [block for block in plan.study.train if block.name and Regime.FINE_TUNE in block.regimes]
+    by_task = {task: [block for block in named if task in block.tasks] for block in named for task in block.tasks}
+    return {
+        task
+        for task, blocks in by_task.items()
+        if len({block.name for block in blocks}) > 1 and any(len(block.seeds) > 1 for block in blocks)
+    }
+
+
+def _guidelines(name: str, runs: Sequence[str]) -> Step:
+    leaf = f"rows/{slug(name)}.parquet"
+    arguments = {"runs": [Inside(f"runs/{run}") for run in runs], "out": Inside(leaf)}
+    return Step(name, "guidelines", arguments, tuple(runs), (leaf,), seconds=20.0, partly=True)
