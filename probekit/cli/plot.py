@@ -366,6 +366,31 @@ def gains() -> None:
 
 
 @figure
+def adaptation() -> None:
+    """Plot what each way to adapt does to a model and its layers: a column per training task, a colour per way.
+
+    From above: the metric of the kept weights against the number of trained weights; the probe of each layer on the
+    task, next to the pretrained layers (grey); the similarity of each layer to the pretrained one (linear CKA, or the
+    relative distance); and forgetting: probes of the other tasks, minus those of the pretrained layers. A way is the
+    --variant of the runs. Panels without rows are left out.
+
+    Examples:
+
+        probekit plot adaptation 'runs/*/rows.parquet' --out adaptation.pdf
+
+        probekit plot adaptation 'runs/*/rows.parquet' 'rows/*.parquet' --width text --out adaptation.pdf
+
+    Parameters
+    ----------
+    first
+        Rows of probekit train.
+    rows
+        Rows of probekit probe on caches of the pretrained model and the runs, and of probekit similarity PRETRAINED RUN
+        or movement PRETRAINED RUN.
+    """
+
+
+@figure
 def geometry() -> None:
     """Plot dimension and anisotropy by layer: one panel per measure, one curve per model.
 

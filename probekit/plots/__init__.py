@@ -1,9 +1,12 @@
 """Plots: rows in, Axes out. Nothing is shown, and nothing is saved except with :func:`save`.
 
-``curve_rows``, ``difference_rows``, ``expected_values``, ``mix_rows``, ``trajectory_grids``, ``domain_values``,
-``relation_rows``, ``score_rows``, ``similarity_values`` and ``transfer_values`` return the drawn values as tables.
+``adaptation_rows``, ``curve_rows``, ``difference_rows``, ``domain_values``, ``expected_values``, ``mix_rows``,
+``relation_rows``, ``score_rows``, ``similarity_values``, ``trajectory_grids`` and ``transfer_values`` return the drawn
+values as tables.
 """
 
+from probekit.plots.adaptation import adaptation_panels
+from probekit.plots.adapted import adaptation_rows
 from probekit.plots.differences import difference_panels, difference_rows, layer_differences
 from probekit.plots.domains import (
     divergence_by_size,
@@ -38,6 +41,8 @@ from probekit.plots.transfer import transfer_matrix, transfer_panels, transfer_r
 __all__ = [
     "WIDTHS",
     "PlotOptions",
+    "adaptation_panels",
+    "adaptation_rows",
     "curve_rows",
     "difference_panels",
     "difference_rows",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from probekit.display import shown_label
 from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.metrics import metric as metric_called
+from probekit.plots.adapted import CONSTANT, PRETRAINED, adaptation_rows
 from probekit.plots.curves import RANDOM, CurveStyles, of_analyses, plot_rows
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.expected import expected_values
@@ -345,6 +346,42 @@ def _gains(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str
     yield f"Filled: the probe differs from the reference's (p ≤ .05, corrected over layers{over})."
 
 
+def _adaptation(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
+    values = adaptation_rows(rows)
+    panels = {str(name): part for name, part in values.groupby("panel", sort=False)}
+    yield "Columns: training tasks."
+    if "result" in panels:
+        runs = panels["result"][panels["result"]["label"] != CONSTANT]
+        yield f"{_metrics(runs)} of the kept weights by the number of trained weights."
+        yield from _by_task(runs, look)
+        means = ", means over seeds; they do not cover the variation over seeds" * bool((runs["seeds"] > 1).any())
+        yield f"Bars: {look.interval}s over examples{means}."
+        if (panels["result"]["label"] == CONSTANT).any():
+            yield "Dotted lines: the constant prediction."
+    if "probe" in panels:
+        yield f"Probes of each layer on the training task ({_metrics(panels['probe'])})."
+        if (panels["probe"]["label"] == PRETRAINED).any():
+            yield f"Grey: the pretrained layers, with {look.interval}s of the probe over examples."
+    if "similarity" in panels:
+        yield f"{_metrics(panels['similarity'])} of each layer and the same pretrained layer on the training task."
+    if "forgetting" in panels:
+        gone = panels["forgetting"]
+        tasks = listed(
+            f"{look.task(str(task))}: {listed(look.task(other) for other in str(of['others'].iloc[0]).split(', '))}"
+            for task, of in gone.groupby("task", sort=False)
+        )
+        names = dict.fromkeys(name for names in gone["metric"] for name in str(names).split(", "))
+        yield (
+            f"Change of the probes of other tasks from the pretrained layers, means over tasks ({tasks}; "
+            f"{listed(metric_called(name).title for name in names)})."
+        )
+    layers = values[~values["panel"].isin(["result"]) & (values["label"] != PRETRAINED)]
+    if (layers["seeds"] > 1).any():
+        yield "Lines by layer: means over seeds; bands: from the smallest to the largest value of a seed."
+    counts = sorted(set(values.loc[~values["label"].isin([CONSTANT, PRETRAINED]), "seeds"]))
+    yield f"Seeds: {' to '.join(str(int(n)) for n in dict.fromkeys([counts[0], counts[-1]]))}."
+
+
 def _metrics(rows: pd.DataFrame) -> str:
     return listed(metric_called(str(m)).title.replace("\n", " ") for m in rows["metric"].unique())
 
@@ -392,4 +429,5 @@ DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] =
     "movement": _movement,
     "geometry": _geometry,
     "gains": _gains,
+    "adaptation": _adaptation,
 }

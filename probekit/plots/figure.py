@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import ProbekitError, UsageError, did_you_mean, naming
+from probekit.plots.adaptation import adaptation_panels
 from probekit.plots.caption import details, write_caption
 from probekit.plots.differences import difference_panels
 from probekit.plots.domains import domain_panels
@@ -54,6 +55,7 @@ HEADS = {
     "movement": "Distance of each layer from the reference model.",
     "geometry": "Dimension and anisotropy of each layer.",
     "gains": "Gain of each layer's probe against the layer's distance from the reference model.",
+    "adaptation": "What each way to adapt does to a model and its layers.",
 }
 """The first sentence of the suggested caption, by kind."""
 DOMAINS = ("domains", "relation", "transfer")
@@ -71,7 +73,7 @@ def plot(
     ----------
     kind : str
         "layers", "differences", "trajectory", "mix", "learning", "expected", "score-correlations", "domains",
-        "relation", "transfer", "similarity", "dendrogram", "movement", "geometry" or "gains".
+        "relation", "transfer", "similarity", "dendrogram", "movement", "geometry", "gains" or "adaptation".
     *rows : DataFrame, Result or path
         Rows of analyses that the kind does not draw are ignored.
     out : path or tuple of path, optional
@@ -174,4 +176,5 @@ FIGURES: dict[str, Callable[[Any, PlotOptions, Look], Figure]] = {
     "movement": lambda rows, o, look: movement_panels(rows, metric=o.metric, **_panels(o, 3, look)),
     "geometry": lambda rows, o, look: geometry_panels(rows, metric=o.metric, **_panels(o, 4, look)),
     "gains": lambda rows, o, look: gain_panels(rows, metric=o.metric, **_panels(o, 2, look)),
+    "adaptation": lambda rows, o, look: adaptation_panels(rows, **_panels(o, 4, look)),
 }

@@ -31,6 +31,7 @@ Kind = Literal[
     "movement",
     "geometry",
     "gains",
+    "adaptation",
 ]
 KINDS: dict[str, tuple[str, ...]] = {
     "layers": ("metric", "summary", "columns"),
@@ -48,6 +49,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "movement": ("metric", "columns"),
     "geometry": ("metric", "columns"),
     "gains": ("metric", "columns"),
+    "adaptation": ("models", "columns"),
 }
 """The kinds of figure, and the options each takes in addition to :data:`COMMON`."""
 METRIC = {
