@@ -26,7 +26,8 @@ import numpy as np
 from probekit.errors import UsageError, did_you_mean
 
 __all__ = [
-    "DERIVED", "METRICS", "Metric", "answer_f1", "derive", "exact_match", "metric", "normalised_answer", "task_metrics",
+    "DERIVED", "METRICS", "Metric", "answer_f1", "chrf", "derive", "distinct", "exact_match",
+    "metric", "normalised_answer", "task_metrics",
     "unfit",
 ]  # fmt: skip
 
@@ -49,7 +50,7 @@ class Metric:
         The better direction; "" if there is none.
     unit : str
         "bits", "nats" …; "" for a proportion or a coefficient.
-    needs : {"classes", "numbers", "tags", "answers", "probabilities", ""}
+    needs : {"classes", "numbers", "tags", "answers", "responses", "probabilities", ""}
         What it is computed from; "" if gold values and predictions do not determine it.
     function : callable or None
         ``function(y_true, y_pred) -> float``. Class indices or numbers, shape (n,); for ``span-f1`` lists of tag names,
@@ -137,10 +138,11 @@ def unfit(names: Iterable[str], kind: str) -> str:
     """A message about the first of these metrics that does not fit the labels of this kind of task; "" if all fit."""
     needs = {
         "classification": {"classes"}, "regression": {"numbers"}, "multiple-choice": {"classes"},
+        "response-generation": {"responses"},
         "question-answering": {"answers"},
     }.get(kind, {"classes", "tags"})  # fmt: skip
     for name in names:
-        if name in METRICS and METRICS[name].needs in {"classes", "numbers", "tags", "answers"} - needs:
+        if name in METRICS and METRICS[name].needs in {"classes", "numbers", "tags", "answers", "responses"} - needs:
             fit = [known.name for known in METRICS.values() if known.function and known.needs in needs]
             return f"{name} cannot be used for {kind}; choose {', '.join(fit[:-1])} or {fit[-1]}."
     return ""
@@ -358,6 +360,49 @@ def _mean_over_questions(one: Callable[..., float], version: str) -> Callable[[A
     return mean
 
 
+def chrf(reference: str, text: str) -> float:
+    """The chrF3 of one text (Popović 2015): F with β = 3 of the mean n-gram precision and recall of characters.
+
+    n is 1 to 6, without white space; an n for which both texts are too short is left out. ``nltk`` differs: it takes
+    the mean of the F of each n, where the paper takes the F of the means.
+
+    Examples
+    --------
+    >>> chrf("ab", "ab"), round(chrf("abc", "ab"), 4)
+    (1.0, 0.4058)
+    """
+    gold, said = ("".join(one.split()) for one in (reference, text))
+    precision, recall = [], []
+    for n in range(1, 1 + min(6, max(len(gold), len(said)))):
+        a, b = (Counter(one[i : i + n] for i in range(len(one) - n + 1)) for one in (gold, said))
+        same = (a & b).total()
+        precision.append(same / max(1, b.total()))
+        recall.append(same / max(1, a.total()))
+    p, r = (sum(values) / max(1, len(values)) for values in (precision, recall))
+    return 10 * p * r / (9 * p + r) if p + r else 0.0
+
+
+def distinct(texts: Sequence[str], n: int) -> float:
+    """Distinct n-grams of words over the number of words in all texts (Li et al. 2016, section 5.3); 0 without words.
+
+    Examples
+    --------
+    >>> distinct(["I do", "I do"], 1), distinct(["I do", "I do"], 2)
+    (0.5, 0.25)
+    """
+    words = [text.split() for text in texts]
+    found = {tuple(one[i : i + n]) for one in words for i in range(len(one) - n + 1)}
+    return len(found) / max(1, sum(map(len, words)))
+
+
+def _mean_chrf(y_true: Sequence[str], y_pred: Sequence[str]) -> float:
+    return float(np.mean([chrf(gold, said) for gold, said in zip(y_true, y_pred, strict=True)]))
+
+
+def _distinct(n: int) -> Callable[[Any, Any], float]:
+    return lambda y_true, y_pred: distinct(y_pred, n)
+
+
 PROPER = ("f1", "matthews", "pearson", "spearman")
 """Metrics whose title begins with a proper name, which keeps its capital within a sentence."""
 
@@ -382,6 +427,17 @@ METRICS: dict[str, Metric] = _table(
         Metric(f"{name}{suffix}", f"{title}{more}", SHARE, needs="answers", function=_mean_over_questions(one, version))
         for suffix, more, version in (("", "", "2.0"), ("-1.1", " (SQuAD 1.1)", "1.1"))
         for name, title, one in (("answer-f1", "Answer F1", answer_f1), ("exact-match", "Exact match", exact_match))
+    ),
+    Metric("chrf", "chrF3", SHARE, needs="responses", function=_mean_chrf),
+    *(
+        Metric(
+            f"distinct-{n}",
+            f"Distinct {n}-grams",
+            SHARE,
+            needs="responses",
+            function=_distinct(n),
+        )
+        for n in (1, 2)
     ),
     # probes and trained models
     Metric("log-loss", "Log loss", ABOVE_0, "lower", "nats", "probabilities"),

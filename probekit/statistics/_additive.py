@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from probekit.metrics import OUTSIDE, metric, span_closes, span_opens, span_part
+from probekit.metrics import OUTSIDE, chrf, metric, span_closes, span_opens, span_part
 
 __all__ = [
     "ABOVE_CHANCE", "ADDITIVE", "BY_CLASS", "COUNTED", "Additive", "by_class_planes", "correlation", "span_finder",
@@ -132,6 +132,11 @@ def _answer_planes(name: str, gold: np.ndarray, predicted: np.ndarray, classes: 
     yield np.array(values) if name.startswith("answer") else np.array(values) > 0
 
 
+def _chrf_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
+    rows = gold if len(gold) > 1 else np.repeat(gold, len(predicted), 0)
+    yield np.array([[chrf(a, b) for a, b in zip(*both, strict=True)] for both in zip(rows, predicted, strict=True)])
+
+
 def span_finder(
     names: Sequence[str], ends: np.ndarray
 ) -> tuple[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]], int]:
@@ -179,6 +184,7 @@ ADDITIVE: dict[str, Additive] = {
     "pearson": Additive(_pearson_planes, _pearson),
     "rmse": Additive(_rmse_planes, _rmse),
     "log-loss": Additive(_loss_planes, _mean),
+    "chrf": Additive(_chrf_planes, _mean),
     **{
         name: Additive(partial(_answer_planes, name), _mean)
         for name in ("exact-match", "exact-match-1.1", "answer-f1", "answer-f1-1.1")

@@ -363,9 +363,9 @@ def _ends(
         ci, enough = _studentised(one, units, resamples, level, seed, squared=metric == "rmse")
         why[~enough] = "all examples have the same error"
         return again, ci, why
-    if isinstance(one, Sums) and metric.startswith("answer-f1"):
+    if isinstance(one, Sums) and metric.startswith(("answer-f1", "chrf")):
         ci, enough = _studentised(one, units, resamples, level, seed, squared=False)
-        why[~enough] = "all questions have the same F1"
+        why[~enough] = "all examples have the same value"
         return again, np.minimum(ci, 1), why
     return again, intervals(again, level=level, units=units.count), why
 

@@ -6,7 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from probekit.errors import UsageError, did_you_mean
-from probekit.tasks.datasets import diagnostic, documents, glue, ner, senteval, sick, squad, superglue, trec, ud
+from probekit.tasks.datasets import (
+    diagnostic,
+    dialogues,
+    documents,
+    glue,
+    ner,
+    senteval,
+    sick,
+    squad,
+    superglue,
+    trec,
+    ud,
+)
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.files.description import SUFFIXES
 from probekit.tasks.folders import plain
@@ -16,7 +28,7 @@ __all__ = ["DATASETS", "GRAMMARS", "is_task", "load_task", "shown_task"]
 
 DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
     dataset.name: (dataset, load)
-    for source in (glue, diagnostic, superglue, sick, trec, documents, senteval, ner, ud, squad)
+    for source in (glue, diagnostic, superglue, sick, trec, documents, senteval, ner, ud, squad, dialogues)
     for dataset, load in source.LOADERS.items()
 }
 """The datasets by name: the description of each, and the function that loads it."""

@@ -15,9 +15,16 @@ import xxhash
 from probekit.display import facts_html
 from probekit.errors import UsageError, did_you_mean
 
-__all__ = ["SEVERAL", "Example", "Examples", "Label", "Span", "Split", "Task", "TaskKind", "domains_of"]
+__all__ = [
+    "RESPONSES", "RESPONSE_METRICS", "SEVERAL", "Example", "Examples", "Label", "Span", "Split", "Task", "TaskKind",
+    "domains_of",
+]  # fmt: skip
 
 Label = int | float | tuple[int, ...] | None
+
+RESPONSES = ("response",)
+"""The label names of a task of responses; an example with the label 0 has one, its ``pair``."""
+RESPONSE_METRICS = ("perplexity", "chrf", "distinct-1", "distinct-2")
 
 SEVERAL = "; "
 """Separates the domains of an example that has several."""
@@ -35,13 +42,14 @@ def domains_of(domain: str | None) -> tuple[str, ...]:
 
 
 class TaskKind(StrEnum):
-    """The prediction target: a class, a number, one class per word, an answer in a text, or one of several texts."""
+    """The prediction target: a class, a number, one class per word, an answer, one of several texts, or a new text."""
 
     CLASSIFICATION = "classification"
     REGRESSION = "regression"
     SEQUENCE_LABELLING = "sequence-labelling"
     QUESTION_ANSWERING = "question-answering"
     MULTIPLE_CHOICE = "multiple-choice"
+    RESPONSE_GENERATION = "response-generation"
 
     @property
     def cacheable(self) -> bool:

@@ -10,7 +10,7 @@ from probekit.statistics import bootstrap
 from probekit.statistics.bootstrap import METRICS, band, bounds, estimates, intervals, replicates, statistics
 
 NUMBERS = ("pearson", "spearman", "rmse")
-NAMED = [name for name in METRICS if name != "log-loss" and metric(name).needs != "answers"]
+NAMED = [name for name in METRICS if name != "log-loss" and metric(name).needs not in ("answers", "responses")]
 
 
 def draw(name, n=60):

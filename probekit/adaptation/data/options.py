@@ -8,7 +8,17 @@ from enum import StrEnum
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["Long", "ReadingOptions"]
+__all__ = ["TOKENS", "DecodingKind", "Long", "ReadingOptions"]
+
+TOKENS = 40
+"""Pieces of a generated response, if no other number is given."""
+
+
+class DecodingKind(StrEnum):
+    """How responses are generated."""
+
+    GREEDY = "greedy"  # the most likely piece at each step
+    SAMPLE = "sample"  # drawn from the softmax
 
 
 class Long(StrEnum):
@@ -36,7 +46,19 @@ class ReadingOptions:
     window_pooling: str = option("mean", "--long hierarchical: mean or max of the windows' vectors.")
     answer_length: int | None = option(None, "Questions: the most pieces of an answer (default: 30).")
 
+    decoding: DecodingKind | None = option(
+        None, "Responses: greedy (the most likely piece) or sample (drawn with --seed; default: greedy)."
+    )
+    max_new_tokens: int | None = option(None, "Responses: the most pieces of a generated one (default: 40).")
+
     def __post_init__(self) -> None:
+        if self.decoding is not None:
+            try:
+                object.__setattr__(self, "decoding", DecodingKind(self.decoding))
+            except ValueError:
+                raise UsageError(f"decoding is {self.decoding!r}; it must be greedy or sample.") from None
+        if self.max_new_tokens is not None and self.max_new_tokens < 1:
+            raise UsageError(f"max_new_tokens is {self.max_new_tokens}; it must be 1 or more.")
         try:
             object.__setattr__(self, "long", Long(self.long))
         except ValueError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.adaptation.data.answers import AnswerData
 from probekit.adaptation.data.batches import Data
 from probekit.adaptation.data.options import Long, ReadingOptions
+from probekit.adaptation.data.responses import ResponseData
 from probekit.adaptation.data.sequences import ChoiceData, HeadAndTail, WindowData
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import MarkedData, TextData, windows_reader
@@ -17,30 +18,41 @@ from probekit.models.loading import TextReader
 from probekit.tasks.task import Split, Task, TaskKind
 
 if TYPE_CHECKING:
+    from probekit.adaptation.heads.spec import HeadSpec
     from probekit.adaptation.options import Hyperparameters
+
+READING = ("long", "overlap", "decoding", "max_new_tokens")
 
 __all__ = ["check_reading", "data_as_in", "data_for", "reading_of"]
 
 
-def data_for(task: Task, split: Split, reader: TextReader, options: ReadingOptions, head: str, apart: bool) -> Data:
-    """A split as training data for a head; apart : encode the sentences of pairs separately."""
+def data_for(
+    task: Task, split: Split, reader: TextReader, options: ReadingOptions, head: HeadSpec, *, seed: int = 0
+) -> Data:
+    """A split as training data for a head; seed : of sampled responses."""
+    if head.end is not None:
+        return ResponseData(
+            task, split, reader, end=head.end, decoding=options.decoding, most=options.max_new_tokens, seed=seed
+        )
     if task.kind is TaskKind.QUESTION_ANSWERING:
         return AnswerData(task, split, reader, overlap=options.overlap)
     if task.kind is TaskKind.MULTIPLE_CHOICE:
         return ChoiceData(task, split, reader)
-    if head == "marked":
-        return MarkedData(task, split, reader, apart=apart)
+    if head.head == "marked":
+        return MarkedData(task, split, reader, apart=head.pairs_apart)
     if options.long in (Long.WINDOWS, Long.HIERARCHICAL):
         return WindowData(task, split, reader, overlap=options.overlap)
     if options.long is Long.HEAD_TAIL:
         reader = HeadAndTail(windows_reader(reader, "--long head-tail"))
-    return TextData(task, split, reader, apart=apart)
+    return TextData(task, split, reader, apart=head.pairs_apart)
 
 
 def data_as_in(card: Mapping[str, Any], task: Task, split: Split, reader: TextReader) -> Data:
     """A split as the run with this card reads it."""
-    options = ReadingOptions(**{k: v for k, v in card["encoder"].items() if k in ("long", "overlap")})
-    return data_for(task, split, reader, options, card["head"]["head"], card["head"]["pairs_apart"])
+    from probekit.adaptation.heads.spec import HeadSpec  # which imports the data of tasks
+
+    options = ReadingOptions(**{k: v for k, v in card["encoder"].items() if k in READING})
+    return data_for(task, split, reader, options, HeadSpec.of_card(card), seed=card["seeds"]["seed"])
 
 
 def check_reading(options: Hyperparameters, task: TaskSpec, model_type: str) -> None:
@@ -50,6 +62,8 @@ def check_reading(options: Hyperparameters, task: TaskSpec, model_type: str) -> 
         raise UsageError(f"--long {options.long} is for the classification of single texts, which {task.name} is not.")
     if options.overlap is not None and not task.answers and options.long not in (Long.WINDOWS, Long.HIERARCHICAL):
         raise UsageError("overlap is for questions, --long windows and --long hierarchical; leave it out.")
+    if (options.decoding or options.max_new_tokens) and not task.responses:
+        raise UsageError("decoding and max_new_tokens are for tasks of responses; leave them out.")
     several = options.long in (Long.WINDOWS, Long.HIERARCHICAL) or not task.kind.cacheable
     if options.teacher is not None and task.answers:
         raise UsageError("--teacher teaches classes, tags and numbers; leave it out for questions.")
@@ -61,5 +75,5 @@ def check_reading(options: Hyperparameters, task: TaskSpec, model_type: str) -> 
 
 def reading_of(options: ReadingOptions) -> dict[str, Any]:
     """The options for a card, by which other texts are read in the same way; only those that are not defaults."""
-    given = {"long": str(options.long), "overlap": options.overlap}
+    given = {name: getattr(options, name) for name in READING}
     return {name: value for name, value in given.items() if value != getattr(ReadingOptions(), name)}

@@ -76,6 +76,11 @@ class TaskSpec:
         return self.kind is TaskKind.QUESTION_ANSWERING
 
     @property
+    def responses(self) -> bool:
+        """Whether responses to prompts are generated."""
+        return self.kind is TaskKind.RESPONSE_GENERATION
+
+    @property
     def spans(self) -> bool:
         """Whether the tags mark spans (B-…, I-…)."""
         return self.tags and any(name.startswith("B-") for name in self.label_names)
@@ -93,7 +98,7 @@ class TaskSpec:
         return "mean-squared-error" if self.kind is TaskKind.REGRESSION else "log-loss"
 
     def score(self, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        """The task's metrics, by name, from arrays of predictions and labels as heads use them."""
+        """The task's metrics but perplexity, by name, from arrays of predictions and labels as heads use them."""
         gold: Any = labels
         guess: Any = predictions
         if self.tags:
@@ -102,7 +107,7 @@ class TaskSpec:
             guess = [names[row[k]].tolist() for row, k in zip(predictions, kept, strict=True)]
         if self.answers:
             gold, guess = [json.loads(answers) for answers in labels], predictions.tolist()
-        return {name: metric(name)(gold, guess) for name in self.metrics}
+        return {name: metric(name)(gold, guess) for name in self.metrics if metric(name).function is not None}
 
 
 def merged_classes(learned: Sequence[str], target: Sequence[str]) -> np.ndarray | None:

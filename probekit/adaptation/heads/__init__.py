@@ -16,6 +16,7 @@ from probekit.adaptation.heads.linear import Linear
 from probekit.adaptation.heads.marked import Marked
 from probekit.adaptation.heads.max_mlp import AttentionMaxMLP, MaxMLP
 from probekit.adaptation.heads.pair import Pair, Rating
+from probekit.adaptation.heads.response import Response
 from probekit.adaptation.heads.span import Span
 from probekit.adaptation.heads.tagger import TagCRF, TagSoftmax
 from probekit.errors import UsageError
@@ -39,6 +40,7 @@ HEADS: dict[str, type[Head]] = {
     "marked": Marked,
     "span": Span,
     "choice": Choice,
+    "response": Response,
 }
 """The task models by name."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,9 @@ class Head(nn.Module):
 
     kinds: ClassVar[frozenset[TaskKind]] = frozenset()
     pairs: ClassVar[frozenset[str | None]] = frozenset({None, "joint"})
+
+    def attach(self, encoder: Any) -> None:
+        """Share weights with the encoder that it is trained with."""
 
     def forward(self, states: States) -> Tensor:
         """Logits: (b, k); (b, 1) for a number; (b, w, k) for word tags."""

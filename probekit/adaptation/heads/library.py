@@ -88,6 +88,7 @@ def library_layout(encoder: Any, head: HeadSpec, task: TaskSpec, *, mixed: bool)
         Whether the head reads a mix of the layers.
     """
     from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
         MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
         MODEL_FOR_QUESTION_ANSWERING_MAPPING,
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
@@ -97,6 +98,10 @@ def library_layout(encoder: Any, head: HeadSpec, task: TaskSpec, *, mixed: bool)
     kind = encoder.config.model_type
     if mixed:
         return None
+    if head.head == "response":
+        made = MODEL_FOR_CAUSAL_LM_MAPPING[type(encoder.config)]
+        names = _output_names(made, encoder.config) if not head.tied else {}
+        return Layout(f"{made.base_model_prefix}.", names, config={"architectures": [made.__name__]})
     if head.head == "softmax" and kind in TAGGERS:
         known, modules = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, {TAGGERS[kind]: OUTPUT}
     elif head.head == "linear" and head.pooling == "pooler" and not head.pairs_apart and kind in CLASSIFIERS:
@@ -127,6 +132,15 @@ def bare_layout(encoder: Any, task: TaskSpec, prefix: str = "") -> Layout:
     made = MODEL_MAPPING.get(type(encoder.config), None)
     bare = {} if made is None or isinstance(made, tuple) else {"architectures": [made.__name__]}
     return Layout(prefix, config=_described(task) | bare)
+
+
+def _output_names(made: type[nn.Module], config: Any) -> dict[str, str]:
+    """The head's names of the output weights of a causal language model, by the library's names."""
+    with torch.device("meta"):
+        model: Any = made(deepcopy(config))
+    output = model.get_output_embeddings()
+    place = next(name for name, module in model.named_modules() if module is output)
+    return {f"{place}.{name}": f"{OUTPUT}.{name}" for name, _ in output.named_parameters()}
 
 
 def _weights_of(made: type[nn.Module], config: Any, outputs: int) -> set[str]:

@@ -17,8 +17,14 @@ from probekit.tasks.task import TaskKind
 
 __all__ = ["HeadSpec", "choose_head", "head_spec", "reads_apart"]
 
-ONLY = {TaskKind.QUESTION_ANSWERING: "span", TaskKind.MULTIPLE_CHOICE: "choice"}
+ONLY = {
+    TaskKind.QUESTION_ANSWERING: "span",
+    TaskKind.MULTIPLE_CHOICE: "choice",
+    TaskKind.RESPONSE_GENERATION: "response",
+}
 """Kinds of tasks for which there is one head."""
+LATER = ("windows", "longest", "vocabulary", "end", "tied", "bias")
+"""Values that cards of older runs lack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,10 @@ class HeadSpec:
         How the head linear joins the vectors of a document's windows: "mean" or "max".
     longest : int, optional
         Most pieces of an answer, for the head span.
+    vocabulary, end : int, optional
+        Number of pieces and the end of text, for the head response.
+    tied, bias : bool, optional
+        Whether its weights are the input embeddings, and whether it has a bias.
     """
 
     head: str
@@ -57,6 +67,10 @@ class HeadSpec:
     layer_norm: bool = False
     windows: str | None = None
     longest: int | None = None
+    vocabulary: int | None = None
+    end: int | None = None
+    tied: bool | None = None
+    bias: bool | None = None
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any]) -> HeadSpec:
@@ -66,19 +80,19 @@ class HeadSpec:
     def on_card(self) -> dict[str, Any]:
         """The JSON values for a card."""
         values = asdict(self) | {"scale": None if self.scale is None else list(self.scale)}
-        return {k: v for k, v in values.items() if v is not None or k not in ("windows", "longest")}
+        return {k: v for k, v in values.items() if v is not None or k not in LATER}
 
     def build(self, task: TaskSpec) -> Head:
         """A new head for this task; raises UsageError if the two do not match."""
         given: dict[str, Any] = {"hidden_size": self.hidden_size, "dropout": self.dropout}
-        given |= {"windows": self.windows, "longest": self.longest}
+        given |= {"windows": self.windows, "longest": self.longest, "tied": self.tied, "bias": self.bias}
         given["marked"] = task.marked if self.head == "marked" else None
         if pools(self.head):
             given["pooling"] = self.pooling
         if self.scale is not None:
             given |= dict(zip(("low", "high"), self.scale, strict=True))
         return make_head(
-            self.head, self.width, task.outputs, kind=task.kind, label_names=task.label_names,
+            self.head, self.width, self.vocabulary or task.outputs, kind=task.kind, label_names=task.label_names,
             pairs=("separate" if self.pairs_apart else "joint") if task.paired else None,
             **{name: value for name, value in given.items() if value is not None},
         )  # fmt: skip

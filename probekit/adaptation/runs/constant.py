@@ -43,6 +43,8 @@ def constant_answer(task: TaskSpec, train: Data) -> dict[str, Any]:
     For questions it is "no answer"; empty if each question has one.
     """
     labels = np.asarray(train.labels)
+    if task.responses:
+        return {}
     if task.answers:
         return {"answer": ""} if ANSWERS[1] in task.label_names else {}
     if not task.label_names:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 
 from probekit.adaptation.data.batches import Batches, Data, Decoding
+from probekit.adaptation.data.responses import ResponseData
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.training.learners import Learner
 from probekit.rows import make_fits
-from probekit.statistics.bootstrap import bounds
+from probekit.statistics.bootstrap import FEWEST, bounds
 from probekit.statistics.predictions import Predictions
+
+if TYPE_CHECKING:
+    from probekit.adaptation.heads.response import Response
 
 __all__ = ["Evaluation", "gathered", "on_device", "predict", "predict_batches"]
 
@@ -39,6 +43,8 @@ class Evaluation:
         One array per example, (classes,) or (words, classes); None if the head has none.
     groups : np.ndarray, optional
         (n,), groups of examples that intervals resample as a whole; None if all are independent.
+    losses : np.ndarray, optional
+        float64 (n, 2), nats and pieces of the given responses; None for other tasks.
     """
 
     task: TaskSpec
@@ -48,6 +54,7 @@ class Evaluation:
     metrics: dict[str, float]
     probabilities: list[np.ndarray] | None = None
     groups: np.ndarray | None = None
+    losses: np.ndarray | None = None
 
     def table(self, about: Mapping[str, Any]) -> Predictions:
         """The predictions as a table of evaluated examples, words one after another; ``about`` are columns of all."""
@@ -64,7 +71,8 @@ class Evaluation:
             more = {"log_loss": -np.log(of_gold)[None], "probabilities": shares[None]}
         return Predictions(
             make_fits([{**about, "target": "gold"}]), ids, gold, np.concatenate(self.predictions)[None],
-            self.task.metrics, groups, label_names=self.task.label_names, sentences=sentences, **more,
+            ("chrf",) if self.task.responses else self.task.metrics, groups,
+            label_names=self.task.label_names, sentences=sentences, **more,
         )  # fmt: skip
 
     def joined(self, what: str) -> np.ndarray:
@@ -83,8 +91,17 @@ class Evaluation:
             self, ids=self.ids[rows], predictions=[self.predictions[i] for i in rows],
             labels=[self.labels[i] for i in rows], groups=None if self.groups is None else self.groups[rows],
             probabilities=None if self.probabilities is None else [self.probabilities[i] for i in rows],
+            losses=None if self.losses is None else self.losses[rows],
         )  # fmt: skip
-        return replace(part, metrics=self.task.score(part.joined("predictions"), part.joined("labels")))
+        scores = self.task.score(part.joined("predictions"), part.joined("labels"))
+        return replace(part, metrics=scores | part.of_responses())
+
+    def of_responses(self) -> dict[str, float]:
+        """Perplexity and loss (nats) per piece of the given responses; {} for other tasks."""
+        if self.losses is None:
+            return {}
+        nats, pieces = self.losses.sum(0)
+        return {"perplexity": float(np.exp(nats / pieces)), "loss": float(nats / pieces)}
 
     def merged(self, task: TaskSpec, classes: np.ndarray) -> Evaluation:
         """The same for a task whose classes each include several: ``classes`` has the new class of each one.
@@ -106,10 +123,27 @@ class Evaluation:
 
         Whole groups are resampled, and whole sentences if words are tagged.
         """
+        if self.losses is not None and name != "chrf":
+            return _of_perplexity(self.losses, self.groups, seed) if name == "perplexity" else dict(NONE)
         table = self.table({"step": 0, "seed": 0})
         found = bounds(**table.sample(), metric=name, resamples=RESAMPLES, seed=seed)
         ends = {"ci_low": float(found.ci[0, 0]), "ci_high": float(found.ci[0, 1])}
         return ends | ({"why": found.why[0]} if found.why[0] else {})
+
+
+NONE = {"ci_low": np.nan, "ci_high": np.nan, "why": "a resample repeats texts, which lowers it"}
+
+
+def _of_perplexity(losses: np.ndarray, groups: np.ndarray | None, seed: int) -> dict[str, Any]:
+    """The percentile interval of perplexity over resampled groups (Efron & Tibshirani 1993, chapter 13)."""
+    of = np.arange(len(losses)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    sums = np.stack([np.bincount(of, column) for column in losses.T])
+    n = sums.shape[1]
+    if n < FEWEST:
+        return {"ci_low": np.nan, "ci_high": np.nan, "why": f"{n} groups; intervals need at least {FEWEST}"}
+    nats, pieces = sums @ np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), RESAMPLES).T
+    low, high = np.exp(np.quantile(nats / pieces, [0.025, 0.975]))
+    return {"ci_low": float(low), "ci_high": float(high)}
 
 
 def predict(
@@ -120,13 +154,15 @@ def predict(
     predicted, losses = predict_batches(learner.to(device), data, batches, module=module, device=device)
     found = gathered(task, data, predicted)
     metrics = task.score(found.joined("predictions"), found.joined("labels"))
-    return replace(found, metrics={**metrics, "loss": losses / len(data)})
+    return replace(found, metrics={**metrics, "loss": losses / len(data), **found.of_responses()})
 
 
 def gathered(task: TaskSpec, data: Data, predicted: Mapping[int, Prediction]) -> Evaluation:
     """The results of :func:`predict_batches` in the order of the data, without metrics."""
     predictions, labels = [predicted[i][0] for i in range(len(data))], [predicted[i][1] for i in range(len(data))]
     shares = [share for i in range(len(data)) if (share := predicted[i][2]) is not None]
+    if task.responses:
+        return Evaluation(task, data.ids, predictions, labels, {}, None, data.groups, np.concatenate(shares))
     return Evaluation(task, data.ids, predictions, labels, {}, shares or None, data.groups)
 
 
@@ -140,6 +176,10 @@ def predict_batches(
     with torch.inference_mode():
         for rows in batches:
             batch = on_device(device, data.__getitems__(rows))
+            if isinstance(data, ResponseData):
+                head = cast("Response", learner.get_submodule(module))
+                predicted |= zip(rows, data.evaluated(learner, rows, batch, head), strict=True)
+                continue
             out = learner(**batch, module=module, probabilities=True)
             losses += float(out["loss"]) * len(rows)
             if isinstance(data, Decoding):

@@ -23,7 +23,7 @@ from probekit.models.conversion import reads_apart
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
 
-__all__ = ["LanguageModelLoss", "causal_loss", "language_model_loss", "masked_loss"]
+__all__ = ["LanguageModelLoss", "causal_loss", "language_model_loss", "masked_loss", "own_head"]
 
 log = logging.getLogger(__name__)
 
@@ -170,14 +170,14 @@ def language_model_loss(
     mask = load_tokenizer(folder).mask_token_id if kind is LanguageModelling.MASKED_LM else 0
     if mask is None:
         raise UsageError(f"{folder} has no piece for masks, which an encoder needs for --lm-loss; leave it out.")
-    head = _own_head(folder, encoder, kind)
+    head = own_head(folder, encoder, kind)
     learner.auxiliary[HEAD] = head or TiedHead(int(encoder.config.hidden_size), encoder.get_input_embeddings())
     return LanguageModelLoss(
         learner, kind, weight=weight, anneal=anneal, mask=int(mask or 0), seed=seed, texts=texts
     )  # fmt: skip
 
 
-def _own_head(folder: Path, encoder: Any, kind: LanguageModelling) -> nn.Module | None:
+def own_head(folder: Path, encoder: Any, kind: LanguageModelling) -> nn.Module | None:
     """The model's own head on this encoder; None if it has none that can be applied to single states."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from safetensors.torch import load_file
 
 from probekit.adaptation.data.reading import check_reading, data_for, reading_of
 from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.heads.language_model_head import reads_ahead
 from probekit.adaptation.heads.library import POOLER, bare_layout, library_layout
 from probekit.adaptation.heads.spec import choose_head, head_spec, reads_apart
 from probekit.adaptation.methods.adapt import adapt, changed_layout
 from probekit.adaptation.methods.architecture import reinitialise_top
 from probekit.adaptation.methods.options import Method
 from probekit.adaptation.options import Regime, TrainOptions
+from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.runs.folder import HEAD
+from probekit.adaptation.signals.language_model import own_head
 from probekit.adaptation.training.groups import layer_names
 from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.objective import Objective, Training, rating_scale
@@ -31,6 +34,7 @@ from probekit.models.identity import identify
 from probekit.models.loading import text_reader
 from probekit.models.scalar_mix import ScalarMix
 from probekit.models.transformers.stock import load_model
+from probekit.models.transformers.tokens import load_tokenizer
 from probekit.tasks.context import Context
 from probekit.tasks.task import Split, Task
 
@@ -68,7 +72,12 @@ def prepare_fine_tuning(
     scale = rating_scale(spec, *(Task(task.name, task.kind, {s.name: s}).labels(s.name) for s in (train, dev)))
     width = int(encoder.config.hidden_size)
     head = head_spec(options, name, width=width, apart=apart, pooling=pooling, scale=scale)
+    own = _response_head(options, encoder, folder) if name == "response" else None
+    if own is not None:
+        head = replace(head, **own[0])
     built = head.build(spec)
+    if own is not None and options.random_weights is None:
+        built.output.load_state_dict(own[1].state_dict())  # type: ignore[union-attr]
     method = adapt(encoder, options, folder)
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler.requires_grad_(requires_grad=head.pooling == "pooler")  # otherwise it is not used
@@ -77,7 +86,8 @@ def prepare_fine_tuning(
         (newer or encoder.gradient_checkpointing_enable)()
     reader = text_reader(folder, encoder.config, options.max_length)
     data = [
-        None if split is None else data_for(task, split, reader, options, name, apart) for split in (train, dev, test)
+        None if split is None else data_for(task, split, reader, options, head, seed=options.seed)
+        for split in (train, dev, test)
     ]
     assert data[0] is not None
     assert data[1] is not None
@@ -104,6 +114,33 @@ def prepare_fine_tuning(
         layout=layout,
         facts=about,
     )
+
+
+def _response_head(options: TrainOptions, encoder: Any, folder: Path) -> tuple[dict[str, Any], Any]:
+    """What a :class:`HeadSpec` says of a causal language model's own head, and that head."""
+    if options.method is not Method.FULL or options.mix or options.signals() or options.penalty or options.mixout:
+        raise UsageError(
+            "responses are learned by fine-tuning the whole language model; leave out --method, --mix, --penalty, "
+            "--mixout and further signals."
+        )
+    head = own_head(folder, encoder, LanguageModelling.CAUSAL) if _causal_model(encoder) else None
+    end = load_tokenizer(folder).eos_token_id
+    if head is None or end is None:
+        lacks = "head of a causal language model" if head is None else "piece for the end of text"
+        raise UsageError(
+            f"{folder} has no {lacks}, which responses need; give a model such as gpt2, or one from probekit pretrain."
+        )
+    tied = head.weight is encoder.get_input_embeddings().weight
+    return {
+        "vocabulary": int(cast("Any", head).out_features),
+        "end": int(end),
+        "tied": tied,
+        "bias": head.bias is not None,
+    }, head
+
+
+def _causal_model(encoder: Any) -> bool:
+    return not conversion.reads_apart(encoder.config.model_type) and not reads_ahead(encoder)
 
 
 def identity_of(model: str | Path, options: TrainOptions) -> dict[str, Any]:

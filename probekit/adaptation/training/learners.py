@@ -120,6 +120,7 @@ class FineTuning(Learner):
     ) -> None:
         super().__init__(head, mix, layers, **others)
         self.encoder = encoder
+        head.attach(encoder)
         self.changed: frozenset[str] = frozenset()
         names = layer_names(encoder) if layers else ()
         self.mixed = [names.index(layer) for layer in layers]
@@ -127,6 +128,8 @@ class FineTuning(Learner):
     def saved_state(self) -> dict[str, Tensor]:
         """The weights of a saved run, by name: of the encoder only those in ``changed``, if there are any."""
         state = super().saved_state()
+        if getattr(self.head, "tied", False):
+            del state["head.output.weight"]  # the encoder's
         return {n: w for n, w in state.items() if not self.changed or n in self.changed or not n.startswith("encoder.")}
 
     def groups(self) -> list[LayerGroup]:

@@ -23,6 +23,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from probekit.adaptation.data.batches import Batches, Data, Decoding, Numbered, Rounds
 from probekit.adaptation.data.mixture import MixedBatches, MixedData
+from probekit.adaptation.data.responses import ResponseData
 from probekit.adaptation.heads.head import Head
 from probekit.adaptation.optimisation.compilation import compile_encoder
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions
@@ -227,7 +228,7 @@ class _Trainer(Trainer):
         """
         rank, count = processes()
         objective, data = self.objectives[0], self.eval_dataset
-        if count == 1 and not isinstance(data, Decoding):
+        if count == 1 and not isinstance(data, Decoding | ResponseData):
             return super().evaluation_loop(dataloader, *args, **kwargs)
         batches = [*Batches(data, self.args.per_device_eval_batch_size, shuffle=False)][rank::count]
         with self.compute_loss_context_manager():
@@ -239,7 +240,7 @@ class _Trainer(Trainer):
         evaluation = gathered(objective.task, data, {i: one for part, _ in every for i, one in part.items()})
         found, gold = evaluation.joined("predictions"), evaluation.joined("labels")
         metrics = self.compute_metrics(EvalPrediction(predictions=found, label_ids=gold))
-        metrics |= {"loss": sum(losses for _, losses in every) / len(data)}
+        metrics |= {"loss": sum(losses for _, losses in every) / len(data), **evaluation.of_responses()}
         prefixed = {f"eval_{name}": float(value) for name, value in metrics.items()}
         return EvalLoopOutput(predictions=found, label_ids=gold, metrics=prefixed, num_samples=len(data))
 

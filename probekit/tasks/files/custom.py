@@ -11,8 +11,10 @@ go above ``[splits]``:
 
 =========== ===================================================================================================
 name        the task's name; default: the TOML file's
-type        "classification", "regression", "sequence-labelling", "multiple-choice" or "question-answering" (JSON files
-            in SQuAD's format); default: sequence labelling if words and tags are named or the files are CoNLL files,
+type        "classification", "regression", "sequence-labelling", "multiple-choice", "question-answering" (JSON files
+            in SQuAD's format) or "response-generation" (``text`` is the
+            prompt, ``pair`` the response); default: sequence labelling if words and tags are
+            named or the files are CoNLL files,
             multiple choice if choices are named, otherwise classification
 text, pair  columns with the sentence (default "text") and with the second sentence of a pair
 choices     the columns of the texts to choose from, such as ["choice1", "choice2"], or one column with lists of texts;
@@ -65,7 +67,7 @@ from probekit.tasks.datasets.sources import examples, number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import TaskFile, read_task_file
 from probekit.tasks.files.squad import ANSWERS, read_squad
-from probekit.tasks.task import Label, Split, Task, TaskKind
+from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, Label, Split, Task, TaskKind
 
 __all__ = ["custom_task"]
 
@@ -95,6 +97,8 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
     base = Path(data_dir) if data_dir is not None else path.parent
     if spec.type == TaskKind.QUESTION_ANSWERING:
         return _questions(path, spec, base)
+    if spec.type == TaskKind.RESPONSE_GENERATION:
+        return _responses(path, spec, base)
     rows = _rows(path, spec, base)
     kind = _kind(path, spec, rows)
     if wrong := unfit(spec.metrics or (), kind):
@@ -134,6 +138,23 @@ def _questions(path: Path, spec: TaskFile, base: Path) -> Task:
     return Task(
         spec.name or path.stem, TaskKind.QUESTION_ANSWERING, splits, names, tuple(metrics), source, spec.licence
     )
+
+
+def _responses(path: Path, spec: TaskFile, base: Path) -> Task:
+    """Prompts (``text``) with responses (``pair``)."""
+    if spec.pair is None or {"label", "labels", "metrics", "words", "tags", "choices"} & spec.model_fields_set:
+        raise DataError('type = "response-generation" needs text and pair, without labels and metrics.', file=path)
+    splits, faults = {}, Faults()
+    for split, part in _rows(path, spec.model_copy(update={"label": False}), base).items():
+        ids = _ids(part, faults)
+        texts, pairs = (_texts(part, role, faults) for role in ("text", "pair"))
+        faults.check()
+        domains, groups = _values(part, "domain"), _values(part, "groups")
+        rows = examples(split, texts, [0] * len(texts), pairs=pairs, ids=ids, domains=domains, groups=groups)
+        splits[split] = Split(split, tuple(rows))
+    source = spec.source or spec.hub or path.name
+    kind = TaskKind.RESPONSE_GENERATION
+    return Task(spec.name or path.stem, kind, splits, RESPONSES, RESPONSE_METRICS, source, spec.licence)
 
 
 def _rows(path: Path, spec: TaskFile, base: Path) -> dict[str, Rows]:
