@@ -123,7 +123,7 @@ def _response_head(options: TrainOptions, encoder: Any, folder: Path) -> tuple[d
             "responses are learned by fine-tuning the whole language model; leave out --method, --mix, --penalty, "
             "--mixout and further signals."
         )
-    head = own_head(folder, encoder, LanguageModelling.CAUSAL) if _causal_model(encoder) else None
+    head = own_head(folder, encoder, LanguageModelling.CAUSAL_LM) if _causal_model(encoder) else None
     end = load_tokenizer(folder).eos_token_id
     if head is None or end is None:
         lacks = "head of a causal language model" if head is None else "piece for the end of text"
