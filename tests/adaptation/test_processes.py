@@ -28,9 +28,9 @@ train(praise(17), {model!r}, {out!r}, test="test", **{options!r})
 PATHS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 
-def in_two_processes(model, out, options=OPTIONS, **environment):
-    """Run the training in two processes, as torchrun starts them."""
-    code = SCRIPT.format(paths=PATHS, model=str(model), out=str(out), options=options)
+def in_two_processes(model, out, options=OPTIONS, before="", **environment):
+    """Run the training in two processes, as torchrun starts them; before : lines that run first in each."""
+    code = before + SCRIPT.format(paths=PATHS, model=str(model), out=str(out), options=options)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -49,9 +49,9 @@ def in_two_processes(model, out, options=OPTIONS, **environment):
     assert [one.returncode for one in started] == [0, 0], "\n".join(said)
 
 
-def close_runs(one, two, atol=2e-6):
+def close_runs(one, two, atol=2e-6, names=("", "step-0", "step-3", "step-6")):
     """Weights of both runs and of their checkpoints, and the metrics."""
-    for name in ("", "step-0", "step-3", "step-6"):
+    for name in names:
         a, b = weights(one / name), weights(two / name)
         assert a.keys() == b.keys()
         for key, weight in a.items():

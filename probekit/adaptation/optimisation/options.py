@@ -68,6 +68,11 @@ class OptimisationOptions:
 
     compile: bool = option(False, "Fine-tuning: compile the encoder with torch.compile (needs a C++ compiler).")
 
+    shard: bool = option(
+        False,
+        "Fine-tuning in several processes: spread weights, gradients and moments of the optimiser (FSDP2).",
+    )
+
     def __post_init__(self) -> None:
         for name, kind in (("penalty", Penalty), ("fisher_labels", FisherLabels)):
             if (value := getattr(self, name)) is not None:
@@ -76,8 +81,10 @@ class OptimisationOptions:
         check_order(self.order or "all")
         if not 0 <= self.mixout < 1:
             raise UsageError(f"mixout is {self.mixout}; it must be from 0 to below 1.")
-        if getattr(self, "regime", "fine-tune") != "fine-tune" and (self.order or self.mixout or self.compile):
-            raise UsageError("order, mixout and compile are for fine-tuning; a frozen encoder is not trained.")
+        if getattr(self, "regime", "fine-tune") != "fine-tune" and (
+            self.order or self.mixout or self.compile or self.shard
+        ):
+            raise UsageError("order, mixout, compile and shard are for fine-tuning; a frozen encoder is not trained.")
         if self.compile and self.mixout:
             raise UsageError("mixout replaces weights in each step, which a compiled encoder does not see; give one.")
         if self.penalty is not None and getattr(self, "regime", "fine-tune") != "fine-tune":

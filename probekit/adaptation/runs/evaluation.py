@@ -23,6 +23,7 @@ from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.learners import FeatureExtraction, FineTuning, Learner
 from probekit.adaptation.training.multi_task import card_for
 from probekit.adaptation.training.objective import check_labelled
+from probekit.adaptation.training.sharding import load_whole
 from probekit.errors import CacheMismatch, ModelError, UsageError, reading
 from probekit.models.identity import CARD
 from probekit.models.loading import text_reader
@@ -42,7 +43,7 @@ def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
     encoder : bool, default True
         Whether to load the encoder's weights; load_learner already has them.
     """
-    missing, strange = learner.load_state_dict(load_weights(folder, encoder=encoder), strict=False)
+    missing, strange = load_whole(learner, load_weights(folder, encoder=encoder))
     elsewhere = ("auxiliary.",) if encoder else ("auxiliary.", "encoder.")
     missing = [name for name in missing if name in learner.saved_state() and not name.startswith(elsewhere)]
     if strange or missing:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from probekit.adaptation.heads.head import Head, States
 from probekit.adaptation.training.groups import LayerGroup, layer_groups, layer_names
+from probekit.adaptation.training.sharding import whole
 from probekit.models.scalar_mix import ScalarMix
 
 __all__ = ["FeatureExtraction", "FineTuning", "Learner"]
@@ -54,7 +55,8 @@ class Learner(nn.Module):
 
     def saved_state(self) -> dict[str, Tensor]:
         """The weights of a saved run, by name: all but the auxiliary ones."""
-        return {name: weight for name, weight in self.state_dict().items() if not name.startswith("auxiliary.")}
+        state = {name: weight for name, weight in self.state_dict().items() if not name.startswith("auxiliary.")}
+        return cast("dict[str, Tensor]", whole(state))
 
     def states(self, inputs: Inputs) -> States:
         """Hidden states of one batch of sequences."""

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, cast
@@ -14,10 +15,12 @@ import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader  # type: ignore[import-untyped]
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, load_model, save_file, save_model
+from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -37,6 +40,14 @@ from probekit.adaptation.training.learners import FineTuning, Learner
 from probekit.adaptation.training.objective import Objective, Save, Training, Watcher
 from probekit.adaptation.training.optimiser import BertAdamW
 from probekit.adaptation.training.schedules import build
+from probekit.adaptation.training.sharding import (
+    check_shard,
+    load_optimiser,
+    load_whole,
+    shard,
+    whole,
+    whole_optimiser,
+)
 from probekit.adaptation.training.unfreezing import order_of
 from probekit.errors import UsageError
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
@@ -93,9 +104,14 @@ def fit(
         If the loss is NaN or infinite; the message gives the step and its learning rate.
     """
     learner, options = training.learner, training.options
+    if options.shard:
+        check_shard(training)
     objective, data = training.objectives[0], _training_data(training)
     batches = len(_batches(data, options.batch_size, options, shuffle=True))
     steps_per_epoch = ceil(ceil(batches / processes()[1]) / options.accumulation)
+    arguments = _arguments(options, steps_per_epoch, out)
+    if options.shard:  # before the optimiser is made, whose moments are then shards, too
+        shard(learner, options, arguments.device)
     groups = learner.groups()
     optimizer = _optimizer(groups, options)
     scheduler, thaw = build(optimizer, groups, options, steps_per_epoch, rising=objective.metric.sign > 0)
@@ -103,9 +119,9 @@ def fit(
         training, out, save, scheduler=scheduler, steps_per_epoch=steps_per_epoch, watcher=watcher, progress=progress
     )
     log, last = _unfinished(out, checkpoints)
-    arguments = _arguments(options, steps_per_epoch, out, first=last is None and 0 in checkpoints.saved)
+    arguments.eval_on_start = last is None and 0 in checkpoints.saved
     _use_one_gpu(arguments, options.device)
-    trainer = _Trainer(
+    trainer = (_ShardedTrainer if options.shard else _Trainer)(
         model=learner, args=arguments, training=training, batches_per_epoch=batches, updates_per_epoch=steps_per_epoch,
         train_dataset=Numbered(data) if training.terms else data,
         eval_dataset=objective.dev, optimizers=(optimizer, scheduler),
@@ -116,17 +132,20 @@ def fit(
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         raise UsageError(
             "each process must hold the whole model, but accelerate's configuration spreads its weights (FSDP or "
-            "DeepSpeed). Use distributed_type: MULTI_GPU, or torchrun."
+            "DeepSpeed). Use distributed_type: MULTI_GPU, or torchrun, and --shard to spread the weights."
         )
     if processes()[0]:
         torch.manual_seed(options.seed + processes()[0])  # each process draws its own dropout
     if options.compile:
         compile_encoder(cast("FineTuning", learner).encoder, options.device)
-    elif options.device == "cpu" and onednn_available(torch.float32):
+    elif options.device == "cpu" and not options.shard and onednn_available(torch.float32):
         train_with_onednn(learner)
     checkpoints.recall(log)
     if last is not None and checkpoints.out_of_patience:  # it was interrupted after its last evaluation
-        load_model(learner, Path(last) / "model.safetensors")
+        if options.shard:
+            load_whole(learner, load_file(Path(last) / "model.safetensors"))
+        else:
+            load_model(learner, Path(last) / "model.safetensors")
         step, seconds = int(log[-1]["step"]), 0.0
     else:
         with quiet_transformers(), measured(options.device) as cost:
@@ -230,10 +249,13 @@ class _Trainer(Trainer):
         objective, data = self.objectives[0], self.eval_dataset
         if count == 1 and not isinstance(data, Decoding | ResponseData):
             return super().evaluation_loop(dataloader, *args, **kwargs)
-        batches = [*Batches(data, self.args.per_device_eval_batch_size, shuffle=False)][rank::count]
+        every_batch = [*Batches(data, self.args.per_device_eval_batch_size, shuffle=False)]
+        batches, first, number = every_batch[rank::count], every_batch[:1], len(every_batch)
         with self.compute_loss_context_manager():
             learner = self.accelerator.unwrap_model(self.model)
             mine = predict_batches(learner, data, batches, module=objective.module, device=self.args.device)
+            if self.options.shard and len(batches) < ceil(number / count):  # the others gather weights once more
+                predict_batches(learner, data, first, module=objective.module, device=self.args.device)
         every: list[Any] = [mine] * count
         if count > 1:
             torch.distributed.all_gather_object(every, mine)
@@ -300,6 +322,43 @@ class _Trainer(Trainer):
         save_model(self.accelerator.unwrap_model(self.model), str(folder / "model.safetensors"))
 
 
+class _ShardedTrainer(_Trainer):
+    """A Trainer of a learner that :func:`shard` has spread over processes.
+
+    Its checkpoints for resuming hold whole tensors, which any number of processes can read.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        prepare = self.accelerator.prepare_model
+        self.accelerator.prepare_model = partial(prepare, evaluation_mode=True)  # FSDP reduces gradients, not DDP
+
+    def _clip_grad_norm(self, model: Any) -> torch.Tensor:
+        norm = super()._clip_grad_norm(model)
+        return cast("torch.Tensor", norm.full_tensor() if isinstance(norm, DTensor) else norm)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        state = whole(dict(self.model.state_dict()))
+        if self.args.should_save:
+            folder = Path(output_dir or str(self.args.output_dir))
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(state, folder / "model.safetensors")
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        state = whole_optimiser(self.optimizer)
+        if self.args.should_save:
+            torch.save(state, Path(output_dir) / OPTIMIZER_NAME)
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER_NAME)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        load_whole(self.model, load_file(Path(resume_from_checkpoint) / "model.safetensors"))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            load_optimiser(self.optimizer, torch.load(Path(checkpoint) / OPTIMIZER_NAME, weights_only=True))
+            self.lr_scheduler.load_state_dict(torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True))
+
+
 def _unfinished(out: Path, checkpoints: Checkpointing) -> tuple[list[dict[str, Any]], str | None]:
     """The log and the folder of the last complete checkpoint of an interrupted run, if there is one."""
 
@@ -337,8 +396,8 @@ def _optimizer(groups: list[LayerGroup], options: TrainOptions) -> torch.optim.O
     return torch.optim.AdamW(made, fused=True)
 
 
-def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path, *, first: bool) -> TrainingArguments:
-    """The arguments of transformers' Trainer; first : evaluate before the first step."""
+def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path) -> TrainingArguments:
+    """The arguments of transformers' Trainer."""
     return TrainingArguments(
         output_dir=str(out / RESUME),
         num_train_epochs=options.epochs,
@@ -351,7 +410,6 @@ def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path, *, first:
         use_cpu=options.device == "cpu",
         seed=options.seed,
         eval_strategy="no",  # Checkpointing says when
-        eval_on_start=first,
         save_strategy="no",  # as well
         save_total_limit=2,  # the previous one, in case the last is damaged
         logging_steps=max(1, steps_per_epoch // 10),

@@ -1,0 +1,104 @@
+"""A learner whose weights, gradients and moments are spread over processes (FSDP2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from probekit.adaptation.options import TrainOptions
+from probekit.adaptation.training.unfreezing import order_of
+from probekit.errors import UsageError
+from probekit.models.transformers.stock import find_blocks
+from probekit.runtime import processes
+
+if TYPE_CHECKING:
+    from probekit.adaptation.training.objective import Training
+
+__all__ = ["check_shard", "load_optimiser", "load_whole", "shard", "whole", "whole_optimiser"]
+
+
+def check_shard(training: Training) -> None:
+    """Raise UsageError for a training whose weights cannot be spread over processes."""
+    options = training.options
+    if processes()[1] == 1:
+        raise UsageError("--shard spreads the weights over processes, but there is one; start several with torchrun.")
+    for what, given in (("--compile", options.compile), ("--mixout", options.mixout), ("--mix", options.mix)):
+        if given:
+            raise UsageError(f"{what} needs whole weights in each process; leave it out, or --shard.")
+    if training.terms:
+        names = ", ".join(term.name for term in training.terms)
+        raise UsageError(f"what is added to the loss ({names}) needs whole weights in each process; leave out --shard.")
+    if order_of(options) != "all":
+        raise UsageError(
+            f"--shard trains all layers from the start; the order is {order_of(options)!r}; leave out one."
+        )
+    if len(training.objectives) > 1:
+        raise UsageError("--shard trains on one task; leave out --also, or --shard.")
+    if options.gradient_checkpointing:
+        raise UsageError("--gradient-checkpointing with --shard is not supported; leave out one.")
+
+
+def shard(learner: nn.Module, options: TrainOptions, device: torch.device) -> None:
+    """Spread the parameters of a learner over all processes, in place: each block by itself, and all others together.
+
+    Each becomes a DTensor of which this process holds its share of rows. A block's parameters are gathered while it
+    computes (Zhao et al. 2023). Blocks that a forward pass runs several times (ALBERT's) stay with the others.
+    """
+    learner.to(device)
+    mesh = init_device_mesh(device.type, (processes()[1],))
+    encoder = cast("Any", learner).encoder
+    blocks = find_blocks(encoder)
+    for block in blocks if len(blocks) == encoder.config.num_hidden_layers else []:
+        fully_shard(block, mesh=mesh)
+    fully_shard(learner, mesh=mesh)
+
+
+def whole(value: Any) -> Any:
+    """A tensor gathered from all processes, on the CPU; nested values likewise, and others as they are.
+
+    All processes must call it. Only the first one gets the numbers; the others get empty tensors.
+    """
+    if isinstance(value, DTensor):
+        full = value.full_tensor().detach()
+        return full.cpu() if not processes()[0] else full.new_empty(0, device="cpu")
+    if isinstance(value, dict):
+        return {key: whole(one) for key, one in value.items()}
+    return [whole(one) for one in value] if isinstance(value, list) else value
+
+
+def load_whole(module: nn.Module, state: Mapping[str, Tensor]) -> tuple[list[str], list[str]]:
+    """Load whole tensors, of which sharded ones keep this process's part; the missing and the unexpected names.
+
+    All processes must call it, with the same tensors.
+    """
+    own = module.state_dict()
+    found = module.load_state_dict({name: _like(own.get(name), one) for name, one in state.items()}, strict=False)
+    return found.missing_keys, found.unexpected_keys
+
+
+def whole_optimiser(optimizer: Any) -> dict[str, Any]:
+    """The state of an optimiser with whole tensors, as :func:`whole`: that of a training that is not sharded."""
+    return cast("dict[str, Any]", whole(optimizer.state_dict()))
+
+
+def load_optimiser(optimizer: Any, state: Mapping[str, Any]) -> None:
+    """Load what :func:`whole_optimiser` gave; all processes must call it, with the same tensors."""
+    optimizer.load_state_dict(state)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            for name, value in optimizer.state[parameter].items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    optimizer.state[parameter][name] = _like(parameter, value)
+
+
+def _like(own: Any, tensor: Tensor) -> Tensor:
+    """This process's part of a tensor if its own one is sharded."""
+    if not isinstance(own, DTensor) or isinstance(tensor, DTensor):
+        return tensor
+    return distribute_tensor(tensor.to(own.device), own.device_mesh, own.placements)
