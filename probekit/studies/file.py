@@ -27,7 +27,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from probekit.adaptation.options import check_names
+from probekit.adaptation.options import Regime, check_names
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.functions import takes_commas
 from probekit.recipe import check_arguments
@@ -110,14 +110,34 @@ def _check_training(study: Study, path: Path) -> None:
             if strange := [name for name in block.models if name not in known]:
                 message = f"{section}: unknown model {strange[0]!r}; the models are {', '.join(known)}."
                 raise DataError(message, file=path)
+    _check_variants(study, path)
     for i, block in enumerate(study.train):
         for regime in block.regimes:
             options = arguments_of("train", block.of_regime(regime))
             try:
                 check_names(set(options) - {"layers", "max_length"})
-                check_arguments("train", {**options, "regime": regime})
+                check_arguments("train", {**options, **({"teacher": "run"} if block.teacher else {}), "regime": regime})
             except UsageError as error:
                 raise DataError(f"train.{i}: {error}", file=path) from error
+
+
+def _check_variants(study: Study, path: Path) -> None:
+    """Raise DataError for names that no section [[train]] has."""
+    names = [block.name for block in study.train]
+    for section in ("probe", "mi", "transferability", "similarity", "movement", "train"):
+        for i, block in enumerate(getattr(study, section)):
+            key, asked = ("teacher", [block.teacher]) if section == "train" else ("variants", block.variants)
+            for name in asked:
+                if name and name not in names:
+                    raise DataError(
+                        f"{section}.{i}.{key}: no section [[train]] is called {name!r}; {did_you_mean(name, names)}",
+                        file=path,
+                    )
+    for i, block in enumerate(study.train):
+        if block.teacher and (block.regimes != [Regime.FINE_TUNE] or block.teacher == block.name):
+            raise DataError(
+                f'train.{i}.teacher needs regimes = ["fine-tune"] and the name of another section [[train]].', file=path
+            )
 
 
 FUNCTION = {

@@ -21,6 +21,7 @@ __all__ = [
     "Movement",
     "Pretrain",
     "Probe",
+    "Runs",
     "Section",
     "Similarity",
     "Study",
@@ -89,6 +90,9 @@ class Train(Section):
         Some of the study's models and pretrained encoders (default: all).
     limit, validation, data_seed : int, float or None, int
         As in ``probekit train``: train on this many examples, choose by a share of train, draw with this seed.
+    teacher : str, default ''
+        Name of another section: each run is distilled from its fine-tuning run on the same model and task with the same
+        seed.
     transfer : bool, default False
         Also evaluate each run on the dev splits of the other tasks, which must have the same labels.
     options : Options, default {}
@@ -106,6 +110,7 @@ class Train(Section):
     limit: Count | None = None
     validation: Annotated[float, Field(gt=0, lt=1)] | None = None
     data_seed: Seed = 0
+    teacher: str = ""
     transfer: bool = False
     options: Options = {}
     fine_tune: Options = Field({}, alias="fine-tune")
@@ -128,7 +133,20 @@ class Evaluate(Section):
     options: Given = {}
 
 
-class _Layers(Section):
+class Runs(Section):
+    """A selection of fine-tuning runs.
+
+    variants : names of sections [[train]] (default: all)
+    run_seeds : their seeds (default: all)
+    trained_on : "own" (the task of the analysis), "others" (the other tasks of [[train]]) or "all" (both)
+    """
+
+    variants: list[str] = []
+    run_seeds: list[Seed] = []
+    trained_on: Literal["own", "others", "all"] = "own"
+
+
+class _Layers(Runs):
     """An analysis of each layer of pretrained models, of the fine-tuning runs of the task, or of random weights.
 
     models : some of the study's models and pretrained encoders (default: all); of an encoder, its first seed
@@ -196,10 +214,11 @@ class Compare(Section):
     options: Given = {}
 
 
-class Movement(Section):
+class Movement(Runs):
     """Movement of layers, the first kind of weights with each of the others, on the caches of [[probe]].
 
     tasks, models : default: all that a section [[probe]] analyses with all of these weights
+    variants, run_seeds, trained_on : of the runs that the section [[probe]] analyses
     """
 
     of: list[Of] = Field(["pretrained", "fine-tuned"], min_length=1)
@@ -247,10 +266,12 @@ class Figure(Section):
     """A figure from ``probekit plot KIND``, of the rows of the sections named in ``rows``, one name or several.
 
     tasks : of the rows of analyses only those on these tasks (default: all)
+    sections : of the rows of analyses only those of the sections with these names (default: all)
     """
 
     kind: str
     tasks: list[str] = []
+    sections: list[str] = []
     name: str = ""
     rows: RowsOf | Annotated[list[RowsOf], Field(min_length=1)] = "probe"
     options: Given = {}

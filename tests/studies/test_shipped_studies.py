@@ -34,6 +34,8 @@ def data(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
     write(root / "CoLA/train.tsv", *[f"a\t{i % 2}\t\tthe cat {i}" for i in range(6)])
     write(root / "CoLA/dev.tsv", *[f"a\t{i % 2}\t\tthe dog {i}" for i in range(6)])
+    for split in ("train_5500", "TREC_10"):
+        write(root / f"trec/{split}.label", *[f"{kind}:x what is {split} ?" for kind in ("HUM", "NUM") * 6])
     for split in SPLITS:
         known = split != "test"
         write(root / f"SST-2/{split}.tsv", "sentence\tlabel" if known else "index\tsentence",

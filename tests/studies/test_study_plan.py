@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from probekit.cli import main
-from probekit.errors import UsageError
+from probekit.errors import ProbekitError, UsageError
 from probekit.rows import read_card
 from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps
@@ -188,4 +188,90 @@ def test_layers_of_checkpoints_are_compared_with_the_pretrained_ones(written):
 )
 def test_layers_that_cannot_be_compared(written, sections, message):
     with pytest.raises(UsageError, match=message):
+        steps(written(sections))
+
+
+WAYS = """
+[[train]]
+name = "full"
+tasks = ["grammar:sentiment", "grammar:agreement"]
+regimes = ["fine-tune"]
+seeds = [0, 1]
+[[train]]
+name = "small"
+tasks = ["grammar:sentiment"]
+regimes = ["fine-tune"]
+seeds = [1]
+teacher = "full"
+options = { keep_layers = 1 }
+"""
+ON = TEXTS + 'of = ["pretrained", "fine-tuned"]\n'
+
+
+def read_by(found, name):
+    """The runs whose caches a step reads, with the texts, dev only."""
+    arguments = found[name]
+    caches = arguments["caches"] if "caches" in arguments else [arguments["dev"], *arguments["more"]]
+    return [Path(one).name.removesuffix(".dev.h5") for one in caches if ".dev." in one]
+
+
+def test_a_run_of_the_study_is_the_teacher_of_another(written):
+    planned = {step.name: step for step in study_steps(read_study(written(WAYS)))}
+    step = planned["grammar-sentiment.small.fine-tune.1"]
+    assert step.recipe(Path("out")).arguments["teacher"] == "out/runs/grammar-sentiment.full.fine-tune.1"
+    assert step.needs == ("grammar-sentiment.full.fine-tune.1",)
+    assert "teacher" not in planned["grammar-sentiment.full.fine-tune.1"].arguments
+    lacking = {s.name: s for s in study_steps(read_study(written(WAYS), changes=["train.1.seeds=[2]"]))}
+    error = lacking["grammar-sentiment.small.fine-tune.2"].error
+    assert "the teacher full has no fine-tuning run of tiny on grammar:sentiment with seed 2" in error
+
+
+def test_runs_are_probed_on_the_tasks_of_others(written):
+    names = {"own": [f"sentiment.{run}" for run in ("full.fine-tune.0", "full.fine-tune.1", "small.fine-tune.1")],
+             "others": [f"agreement.full.fine-tune.{seed}.on-grammar-sentiment" for seed in (0, 1)]}  # fmt: skip
+    names["all"] = names["own"][:1] + names["own"][1:2] + names["others"] + names["own"][2:]
+    for which, runs in names.items():
+        found = steps(written(WAYS, ON + f'trained_on = "{which}"'))
+        assert read_by(found, "probe grammar-sentiment.tiny.fine-tuned.mean") == [f"grammar-{run}" for run in runs]
+    told = found["cache grammar-agreement.full.fine-tune.0.on-grammar-sentiment.dev"]
+    assert (told["task"], told["model"]) == ("grammar:sentiment", "out/runs/grammar-agreement.full.fine-tune.0")
+
+
+def test_variants_and_seeds_of_runs_are_chosen(written):
+    more = ON + 'trained_on = "all"\nrun_seeds = [1]'
+    found = steps(written(WAYS, more, '[[movement]]\nvariants = ["full"]', '[[similarity]]\ntrained_on = "others"'))
+    small, full = (f"grammar-sentiment.{name}.fine-tune.1" for name in ("small", "full"))
+    other = "grammar-agreement.full.fine-tune.1.on-grammar-sentiment"
+    assert read_by(found, "probe grammar-sentiment.tiny.fine-tuned.mean") == [full, other, small]
+    kinds = "grammar-sentiment.tiny.pretrained-fine-tuned.mean"
+    assert read_by(found, f"movement {kinds}") == ["grammar-sentiment.tiny", full]
+    assert read_by(found, f"similarity {kinds}") == ["grammar-sentiment.tiny", other]
+
+
+def test_a_figure_shows_the_sections_that_it_names(written):
+    two = ON + 'name = "mine"\n', ON + 'name = "theirs"\ntrained_on = "others"\n'
+    told = steps(written(WAYS, *two, '[[figure]]\nkind = "layers"\nsections = ["theirs"]'))
+    shown = [f"out/rows/probe-grammar-sentiment.tiny.{of}.theirs.mean.parquet" for of in ("pretrained", "fine-tuned")]
+    assert told["figure layers"]["rows"] == shown
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            WAYS.replace('teacher = "full"', 'teacher = "ful"'),
+            "train.1.teacher: no section .* is called 'ful'; did you",
+        ),
+        (WAYS.replace('teacher = "full"', 'teacher = "small"'), "train.1.teacher needs .* another section"),
+        (
+            WAYS + ON + 'variants = ["smal"]',
+            r"probe.0.variants: no section \[\[train\]\] is called 'smal'; did you mean",
+        ),
+        (WAYS + ON + "run_seeds = [7]", "no fine-tuning run on grammar:sentiment with seed 7"),
+        (WAYS + ON + '[[movement]]\ntrained_on = "others"', "selects no run on grammar:sentiment"),
+        (WAYS + ON + '[[figure]]\nkind = "layers"\nsections = ["x"]', "needs rows of probe in x"),
+    ],
+)
+def test_runs_that_cannot_be_chosen(written, sections, message):
+    with pytest.raises(ProbekitError, match=message):
         steps(written(sections))

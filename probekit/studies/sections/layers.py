@@ -12,7 +12,7 @@ from probekit.adaptation.options import Regime
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.studies.file import arguments_of
-from probekit.studies.schema import Information, Probe, Train
+from probekit.studies.schema import Information, Probe, Runs, Train
 from probekit.studies.sections.names import Plan, guarded, run_name, task_name
 from probekit.studies.steps import Inside, Step
 
@@ -28,6 +28,7 @@ class _Weights:
     run: str = ""
     step: int | None = None
     seed: int | None = None
+    learned: str = ""  # the task of the run
 
     @property
     def folder(self) -> str:
@@ -36,7 +37,8 @@ class _Weights:
     def name(self, task: str, model: str) -> str:
         """In names of caches."""
         if self.run:
-            return self.run + ("" if self.step is None else f".step-{self.step}")
+            elsewhere = "" if self.learned == task else f".on-{task_name(task)}"
+            return self.run + ("" if self.step is None else f".step-{self.step}") + elsewhere
         return f"{task_name(task)}.{slug(model)}" + ("" if self.seed is None else f".random-{self.seed}")
 
 
@@ -54,9 +56,16 @@ def layer_steps(plan: Plan, block: Block) -> Iterator[Step]:
 
 
 def cache_steps(
-    plan: Plan, block: Block, task: str, model: str, of: str, pooling: str, splits: Iterable[str]
+    plan: Plan,
+    block: Block,
+    task: str,
+    model: str,
+    of: str,
+    pooling: str,
+    splits: Iterable[str],
+    runs: Runs | None = None,
 ) -> list[Step]:
-    """The caches of one kind of weights that a section reads."""
+    """The caches of one kind of weights that a section reads; of runs only those that ``runs`` selects, too."""
     words = plan.sources.labels_words(task)
     if words and pooling not in (Pooling.FIRST, Pooling.MEAN):
         raise UsageError(f"{task} labels words; the pooling of their pieces must be first or mean, not {pooling}.")
@@ -64,6 +73,7 @@ def cache_steps(
     return [
         _cache(plan, block, task, split, model, weights, level)
         for weights in _weights(plan, block, task, model, of)
+        if runs is None or weights in {*_weights(plan, block, task, model, of, runs)}
         for split in splits
     ]
 
@@ -90,25 +100,39 @@ def _analysis(block: Block, name: str, caches: list[Step], pooling: str) -> Step
     return Step(name, function, {**arguments, "out": Inside(rows)}, needs, leaves, seconds=seconds)
 
 
-def _weights(plan: Plan, block: Block, task: str, model: str, of: str) -> Iterator[_Weights]:
+def _weights(plan: Plan, block: Block, task: str, model: str, of: str, runs: Runs | None = None) -> Iterator[_Weights]:
     """The weights of one kind: a run per seed, its checkpoints, random weights per seed, or the pretrained ones."""
     if of == "pretrained":
         yield _Weights()
     elif of == "random":
         yield from (_Weights(seed=seed) for seed in block.seeds)
     else:
+        chosen, tasks = runs or block, dict.fromkeys(other for train in plan.study.train for other in train.tasks)
+        others = [other for other in tasks if other != task]
+        learned = {"own": [task], "others": others, "all": [task, *others]}[chosen.trained_on]
         found = [
-            _Weights(run_name(plan, train, task, model, Regime.FINE_TUNE, seed), step)
+            _Weights(run_name(plan, train, trained, model, Regime.FINE_TUNE, seed), step, learned=trained)
             for train in plan.study.train
-            if task in train.tasks and Regime.FINE_TUNE in train.regimes and model in plan.models(train)
+            if not chosen.variants or train.name in chosen.variants
+            for trained in learned
+            if trained in train.tasks and Regime.FINE_TUNE in train.regimes and model in plan.models(train)
             for seed in plan.seeds(train, model)
+            if not chosen.run_seeds or seed in chosen.run_seeds
             for step in (_saved(train) if of == "checkpoints" else (None,))
         ]
         if not found:
             raise UsageError(
-                f"the study has no fine-tuning run on {task}, whose layers a section needs; add it to [[train]]."
+                f"the study has no fine-tuning run on {' or '.join(learned) or 'another task'}"
+                f"{_which(chosen)}, whose layers a section needs; add it to [[train]]."
             )
         yield from found
+
+
+def _which(runs: Runs) -> str:
+    """The variants and seeds that a section asks for, in words."""
+    seeds = f"seed {' or '.join(map(str, runs.run_seeds))}" if runs.run_seeds else ""
+    kinds = [f"variant {' or '.join(runs.variants)}" if runs.variants else "", seeds]
+    return f" with {' and '.join(filter(None, kinds))}" if any(kinds) else ""
 
 
 def _saved(train: Train) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 
@@ -37,13 +38,16 @@ def similarity_steps(plan: Plan, block: Movement, function: Literal["similarity"
     caches: dict[tuple[Any, ...], list[Step]] = {}  # by what is compared, on which examples
     for task, model, probe in read:
         for pooling in poolings_of(plan, probe, task):
-            found = [s for of in block.of for s in cache_steps(plan, probe, task, model, of, pooling, [probe.dev])]
+            of_kind = partial(cache_steps, plan, probe, task, model, pooling=pooling, splits=[probe.dev], runs=block)
+            found = [step for of in block.of for step in of_kind(of)]
             examples = probe.dev, probe.limit_dev, probe.data_seed if probe.limit_dev else None
             steps = caches.setdefault((task, "" if across else model, pooling, *examples), [])
             steps += [step for step in found if step not in steps]
     for (task, model, pooling, *_), steps in caches.items():
         if len(steps) < 2 and across:
             raise UsageError(f'[[similarity]] with across = "models" needs two or more models, but {task} has one.')
+        if len(steps) < 2:
+            raise UsageError(f"[[{function}]] selects no run on {task} that a section [[probe]] analyses.")
         yield _step(plan, block, function, (task, model, pooling), steps)
 
 

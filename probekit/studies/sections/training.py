@@ -84,11 +84,28 @@ def _train(run: _Run) -> Step:
         "regime": run.regime, "seed": run.seed, "variant": block.name, "out": Inside(f"runs/{run.name}"),
     }  # fmt: skip
     needs, scratch = run.plan.needs(run.model, run.seed), ""
+    if block.teacher:
+        teacher = _teacher(run)
+        arguments["teacher"] = Inside(f"runs/{teacher}")
+        needs += (teacher,)
     if run.regime is Regime.FEATURE_EXTRACTION:
         scratch = f"caches/{run.name}" if needs else ""  # no other step reads the caches of an encoder's run
         arguments["caches"] = Inside(scratch or "caches")
     work, space = _cost(run)
     return Step(run.name, "train", arguments, needs, run.leaves, work, space=space, scratch=scratch)
+
+
+def _teacher(run: _Run) -> str:
+    """The name of the run from which a run is distilled."""
+    for block in run.plan.study.train:
+        if block.name == run.block.teacher and (run.model, run.task, Regime.FINE_TUNE, run.seed) in _settings(
+            run.plan, block
+        ):
+            return run_name(run.plan, block, run.task, run.model, Regime.FINE_TUNE, run.seed)
+    raise UsageError(
+        f"the teacher {run.block.teacher} has no fine-tuning run of {run.model} on {run.task} with seed {run.seed}; "
+        "add it to [[train]]."
+    )
 
 
 def _check_unseen(run: _Run) -> None:
@@ -127,7 +144,9 @@ def _cost(run: _Run) -> tuple[float, float]:
     epochs = options.get("epochs") or regime_defaults(run.regime, options.get("head", "auto"))["epochs"]
     size = run.plan.size(run.model)
     if run.regime is Regime.FINE_TUNE:
-        return size.weights * (6 * train * epochs + 2 * dev * (epochs + 1)), 0.0
+        taught = 2 * size.weights * train if block.teacher else 0.0
+        kept = min(1.0, (options.get("keep_layers") or size.layers) / (size.layers - 1))
+        return taught + kept * size.weights * (6 * train * epochs + 2 * dev * (epochs + 1)), 0.0
     hidden, light = options.get("hidden_size") or 300, options.get("head") in PLAIN
     if options.get("head") == "max-mlp":
         head = 2 * size.width * hidden
