@@ -266,12 +266,10 @@ class Figure(Section):
     """A figure from ``probekit plot KIND``, of the rows of the sections named in ``rows``, one name or several.
 
     tasks : of the rows of analyses only those on these tasks (default: all)
-    sections : of the rows of analyses only those of the sections with these names (default: all)
     """
 
     kind: str
     tasks: list[str] = []
-    sections: list[str] = []
     name: str = ""
     rows: RowsOf | Annotated[list[RowsOf], Field(min_length=1)] = "probe"
     options: Given = {}

@@ -248,13 +248,6 @@ def test_variants_and_seeds_of_runs_are_chosen(written):
     assert read_by(found, f"similarity {kinds}") == ["grammar-sentiment.tiny", other]
 
 
-def test_a_figure_shows_the_sections_that_it_names(written):
-    two = ON + 'name = "mine"\n', ON + 'name = "theirs"\ntrained_on = "others"\n'
-    told = steps(written(WAYS, *two, '[[figure]]\nkind = "layers"\nsections = ["theirs"]'))
-    shown = [f"out/rows/probe-grammar-sentiment.tiny.{of}.theirs.mean.parquet" for of in ("pretrained", "fine-tuned")]
-    assert told["figure layers"]["rows"] == shown
-
-
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
@@ -269,7 +262,6 @@ def test_a_figure_shows_the_sections_that_it_names(written):
         ),
         (WAYS + ON + "run_seeds = [7]", "no fine-tuning run on grammar:sentiment with seed 7"),
         (WAYS + ON + '[[movement]]\ntrained_on = "others"', "selects no run on grammar:sentiment"),
-        (WAYS + ON + '[[figure]]\nkind = "layers"\nsections = ["x"]', "needs rows of probe in x"),
     ],
 )
 def test_runs_that_cannot_be_chosen(written, sections, message):

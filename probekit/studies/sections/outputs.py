@@ -63,12 +63,8 @@ def figure_step(figure: Figure, steps: Sequence[Step]) -> Step:
         start = {"train": "runs/"}.get(section, f"rows/{section}")
         starts = tuple(f"{start}-{task_name(task)}." for task in figure.tasks) or (start,)
         of_section = [(step, path) for step in steps for path in rows_of(step) if path.startswith(starts)]
-        if figure.sections:
-            named = tuple(f".{slug(one)}." for one in figure.sections)
-            of_section = [(step, path) for step, path in of_section if any(name in path for name in named)]
         if not of_section:
             on = f" on {', '.join(figure.tasks)}" if figure.tasks else ""
-            on += f" in {', '.join(figure.sections)}" if figure.sections else ""
             raise UsageError(
                 f"the figure {name} needs rows of {section}{on}, but the study has none; add a section {section}."
             )
