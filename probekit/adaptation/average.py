@@ -205,7 +205,7 @@ def _data(card: Mapping[str, Any]) -> Task:
 def _card(first: Mapping[str, Any], identity: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """The card of the average, without its metrics."""
     recipe = current() or Recipe.of("average", {"runs": [one["run"] for one in identity["averaged"]], "out": out})
-    dropped = ("constant", "caches", "seconds", "total_steps", "diverged")
+    dropped = ("constant", "caches", "seconds", "total_steps", "diverged", "cost", "also")
     return {
         **{key: value for key, value in first.items() if key not in dropped},
         "run": out.resolve().name, "step": first["step"], "complete": True, "variant": "average",

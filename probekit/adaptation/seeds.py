@@ -70,15 +70,17 @@ def train_seeds(
         seconds = {"train": sum(run.card["seconds"] for run in runs)}
         if not processes()[0]:
             write_rows(rows, out / ROWS, make_card(recipe, runs[0].reads, seconds) | {"threads": card["threads"]})
-    card = card | _shared(rows, card["splits"], out) | {"seconds": seconds["train"], "command": str(recipe)}
+    card = (
+        card | _shared(rows, card["task"], card["splits"], out) | {"seconds": seconds["train"], "command": str(recipe)}
+    )
     card |= {"seeds": {"seed": ", ".join(map(str, seeds))}, "diverged": diverged}
     predictions = tuple(table for run in runs for table in run.predictions)
     return Run(rows, predictions, recipe, runs[0].reads, seconds, card, out, tuple(runs))
 
 
-def _shared(rows: pd.DataFrame, splits: Sequence[str], out: Path) -> dict[str, Any]:
+def _shared(rows: pd.DataFrame, task: str, splits: Sequence[str], out: Path) -> dict[str, Any]:
     """Entries of the card that are not those of a single run: its name and the mean metrics of dev and test."""
-    means = rows[rows["seed"].isna() & rows["runs"].notna() & (rows["metric"] != FAILED)]
+    means = rows[rows["seed"].isna() & rows["runs"].notna() & (rows["metric"] != FAILED) & (rows["task"] == task)]
     found = {
         str(split): dict(zip(part["metric"], part["value"].astype(float), strict=True))
         for split, part in means.groupby("split", sort=False)

@@ -133,7 +133,8 @@ def evaluate(
             if row["ci_low"] == row["ci_low"]:
                 say(f"{row['metric']}: 95 % interval {row['ci_low']:.4f} to {row['ci_high']:.4f}")
             else:
-                say(f"{row['metric']}: no interval, {row['why']}")
+                why = row.get("why")
+                say(f"{row['metric']}: no interval{f', {why}' if isinstance(why, str) and why else ''}")
         _constant(everything)
     saved(result)
 

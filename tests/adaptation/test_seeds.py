@@ -94,3 +94,17 @@ def test_a_fraction_of_the_examples(tiny_bert, tmp_path):
     assert same_weights(some.path, same.path)
     with pytest.raises(UsageError, match="give one of them"):
         TrainOptions(fraction=0.5, limit=3)
+
+
+def test_each_task_of_several_has_its_own_means_and_failures(tiny_bert, tmp_path):
+    also = "grammar:acceptability"
+    found = train("grammar:sentiment", tiny_bert, tmp_path / "runs", also=also, seeds=2, limit=24, **ONE)
+    rows = found.rows[found.rows["estimator"] == ""]
+    means = rows[rows["seed"].isna() & (rows["metric"] != FAILED)]
+    assert set(means["task"]) == {"grammar:sentiment", also}
+    for row in means.to_dict("records"):
+        same = rows[(rows["task"] == row["task"]) & (rows["metric"] == row["metric"]) & rows["seed"].notna()]
+        assert (row["runs"], len(same)) == (2, 2)
+        assert row["value"] == pytest.approx(same["value"].astype(float).mean())
+    assert rows[rows["metric"] == FAILED].groupby("task")["runs"].first().tolist() == [2, 2]
+    assert found.metrics["accuracy"] == pytest.approx(np.mean([run.metrics["accuracy"] for run in found.runs]))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from probekit.adaptation.runs.constant import constants_of
 from probekit.adaptation.runs.run import Run
-from probekit.metrics import metric
+from probekit.metrics import metric, task_metrics
 from probekit.models.identity import CARD
 from probekit.rows import make_rows
 
@@ -29,7 +29,7 @@ def over_seeds(rows: pd.DataFrame, metrics: Sequence[str], *, analysis: str, div
     rows : pd.DataFrame
         Rows of the runs.
     metrics : sequence of str
-        The task's metrics, the main one first.
+        The metrics of the first task; further tasks have metrics of their own.
     analysis : str
         The analysis of the rows of means and shares.
     diverged : sequence of int, default ()
@@ -43,13 +43,15 @@ def over_seeds(rows: pd.DataFrame, metrics: Sequence[str], *, analysis: str, div
         predictions. The interval of a mean is the mean of the runs' intervals: it covers the sampling of examples, not
         the variation over seeds. That of ``failed-runs`` is exact (Clopper & Pearson 1934), over runs.
     """
-    kept = rows[rows["kept"].eq(other=True) & rows["metric"].isin(metrics)]
-    constant = constants_of(rows).drop_duplicates(["split", "metric"])
+    kept = rows[rows["kept"].eq(other=True) & rows["metric"].isin({*metrics, *task_metrics()})]
+    constant = constants_of(rows).drop_duplicates(["task", "split", "metric"])
     made: list[dict[str, Any]] = []
-    for (_, name), part in kept.groupby(["split", "metric"], sort=False):
-        made.append(_mean(part, analysis))
-        if name == metrics[0]:
-            made.append(_failures(part, constant, len(diverged)) | {"analysis": analysis})
+    for (task, _), of_split in kept.groupby(["task", "split"], sort=False):
+        for i, (_, part) in enumerate(of_split.groupby("metric", sort=False)):
+            made.append(_mean(part, analysis))
+            if i == 0:  # the main metric of the task
+                same = constant[constant["task"] == task]
+                made.append(_failures(part, same, len(diverged)) | {"analysis": analysis})
     parts = [part.astype(object) for part in (kept, pd.DataFrame(made), constant)]
     return make_rows(pd.concat(parts, ignore_index=True))
 
@@ -99,19 +101,20 @@ def members(run: str | Path | Run) -> list[Path]:
     folder = Path(run.path or "") if isinstance(run, Run) else Path(run)
     if (folder / CARD).is_file():
         return [folder]
-    found = [card.parent for card in folder.glob(f"seed-*/{CARD}")]
+    found = [card.parent for card in folder.glob(f"seed-*/{CARD}") if card.parent.name[5:].isdecimal()]
     return sorted(found, key=lambda one: int(one.name.removeprefix("seed-"))) or [folder]
 
 
 def described(rows: pd.DataFrame) -> Iterator[str]:
     """A sentence for each split: mean and standard deviation of the metrics, and the failed runs."""
     means = rows[rows["seed"].isna() & rows["runs"].notna()]
-    for split, part in means.groupby("split", sort=False):
+    several = means["task"].nunique() > 1
+    for (task, split), part in means.groupby(["task", "split"], sort=False):
         values = part[part["metric"] != FAILED]
         said = ", ".join(f"{r['metric']} {r['value']:.4f} (sd {r['sd']:.4f})" for r in values.to_dict("records"))
         (share,) = part[part["metric"] == FAILED].to_dict("records")
         runs = int(share["runs"])
         yield (
-            f"{split}: {said} over {runs} seeds; {round(share['value'] * runs)} of {runs} runs failed "
-            f"(95 % interval of the rate [{share['ci_low']:.2f}, {share['ci_high']:.2f}])"
+            f"{f'{task} ' if several else ''}{split}: {said} over {runs} seeds; "
+            f"{round(share['value'] * runs)} of {runs} runs failed (95 % interval of the rate [{share['ci_low']:.2f}, {share['ci_high']:.2f}])"
         )
