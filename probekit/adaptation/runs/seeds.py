@@ -116,5 +116,6 @@ def described(rows: pd.DataFrame) -> Iterator[str]:
         runs = int(share["runs"])
         yield (
             f"{f'{task} ' if several else ''}{split}: {said} over {runs} seeds; "
-            f"{round(share['value'] * runs)} of {runs} runs failed (95 % interval of the rate [{share['ci_low']:.2f}, {share['ci_high']:.2f}])"
+            f"{round(share['value'] * runs)} of {runs} runs failed "
+            f"(95 % interval of the rate [{share['ci_low']:.2f}, {share['ci_high']:.2f}])"
         )
