@@ -143,7 +143,7 @@ def train(
     for part in (first, second, third):
         if part is not None and not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; give a split with some.")
-    signals = Signals(how, read, first, progress)
+    signals = Signals(how, read, first, progress, tuple(part for part in (second, third) if part is not None))
     others = further_tasks(how, task.name)
     if how.regime is Regime.FINE_TUNE:
         identity = {

@@ -9,7 +9,9 @@ import torch
 from lessons import SHORT, count, pairs, praise, same_weights, tags
 
 from probekit.adaptation.data.text import TextData
+from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.signals.consistency import disagreement
+from probekit.adaptation.signals.signals import Signals
 from probekit.adaptation.signals.unlabelled import Unlabelled
 from probekit.adaptation.train import train
 from probekit.errors import DataError, UsageError
@@ -170,3 +172,16 @@ def test_pseudo_labels_are_for_classes(teacher, tiny_bert, tmp_path):
         train(count(), tiny_bert, tmp_path / "run", pseudo_labels=str(numbers.path), unlabelled="count:test")
     with pytest.raises(UsageError, match="but pairs has the classes no, yes"):
         train(pairs(), tiny_bert, tmp_path / "run", pseudo_labels=str(teacher.path), unlabelled="pairs:test")
+
+
+def test_unlabelled_text_leaves_out_what_is_labelled_or_evaluated(tiny_bert):
+    """Labels guessed for the examples that choose the epoch would make their metrics look too good."""
+    task = praise()
+    options = TrainOptions(unlabelled="praise:train", consistency="dropout")
+    labelled, held = Split("train", task.split("train").examples[:20]), Split("v", task.split("train").examples[20:28])
+    found = Signals(options, task, labelled, evaluated=(held,)).texts
+    seen = {e.text for part in (labelled, held) for e in part}
+    assert found is not None
+    assert {e.text for e in found} == {e.text for e in task.split("train")} - seen
+    with pytest.raises(DataError, match="every text"):
+        _ = Signals(options, task, task.split("train")).texts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,8 @@ from probekit.tasks.task import Split, Task, TaskKind
 
 __all__ = ["Signals"]
 
+log = logging.getLogger(__name__)
+
 ON_FROZEN = ("teacher",)
 """Signals that need no text, or none but the teacher's."""
 
@@ -42,12 +45,15 @@ class Signals:
         The labelled training examples.
     progress : Progress
         Receives the progress of the work.
+    evaluated : tuple[Split, ...], default ()
+        The examples that the run is evaluated on.
     """
 
     options: TrainOptions
     task: Task
     train: Split
     progress: Progress = field(default=no_progress)
+    evaluated: tuple[Split, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise UsageError, before anything is loaded, if the task and the regime do not allow a requested signal."""
@@ -82,8 +88,17 @@ class Signals:
 
     @cached_property
     def texts(self) -> Split | None:
-        """The unlabelled examples."""
-        return None if self.options.unlabelled is None else read_unlabelled(self.options, self.task, self.train)
+        """The unlabelled examples, without the texts of the labelled and the evaluated ones."""
+        if self.options.unlabelled is None:
+            return None
+        found = read_unlabelled(self.options, self.task, self.train)
+        known = {(e.text, e.pair) for part in (self.train, *self.evaluated) for e in part}
+        new = tuple(e for e in found if (e.text, e.pair) not in known)
+        if not new:
+            raise DataError(f"every text of {self.options.unlabelled} is one that the run trains or is evaluated on.")
+        if len(new) < len(found):
+            log.info("%d unlabelled texts are left out: they are labelled or evaluated.", len(found) - len(new))
+        return Split(found.name, new)
 
     @property
     def identity(self) -> dict[str, Any]:
