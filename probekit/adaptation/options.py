@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from probekit.adaptation.data.options import Long, ReadingOptions
+from probekit.adaptation.data.options import DecodingKind, Long, ReadingOptions
 from probekit.adaptation.methods.options import METHOD_DEFAULTS, Method, MethodOptions, Placement
 from probekit.adaptation.optimisation.options import OptimisationOptions
 from probekit.adaptation.signals.options import Consistency, SignalOptions
@@ -24,6 +24,7 @@ __all__ = [
     "PLAIN",
     "REGIME_DEFAULTS",
     "Consistency",
+    "DecodingKind",
     "HeadOptions",
     "Hyperparameters",
     "Keep",
