@@ -1,7 +1,5 @@
 """Options of how texts longer than the model are read, and of answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 
