@@ -64,8 +64,11 @@ def batch(name, kind, *, apart=False):
     return made, states, labels
 
 
-OTHERS = ("span", "choice")
-"""Heads whose examples are several sequences: see test_answered_questions.py and test_choices.py."""
+OTHERS = ("span", "choice", "response")
+"""Heads whose examples are several sequences, or whose labels are pieces.
+
+See test_answered_questions.py, test_choices.py and test_responses.py.
+"""
 CASES = [(name, kind) for name, head in HEADS.items() if name not in OTHERS for kind in sorted(head.kinds)]
 
 

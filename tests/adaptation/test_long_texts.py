@@ -5,8 +5,7 @@ import pytest
 import torch
 from lessons import same_weights, sentence, tags
 
-from probekit.adaptation.data.options import Long, ReadingOptions
-from probekit.adaptation.data.reading import data_for
+from probekit.adaptation.data.reading import data_as_in
 from probekit.adaptation.data.sequences import HeadAndTail, WindowData
 from probekit.adaptation.evaluate import evaluate
 from probekit.adaptation.runs.evaluation import load_learner
@@ -71,8 +70,7 @@ def test_logits_of_documents(way, tiny_bert, tmp_path):
     task = reviews()
     run = train(task, tiny_bert, tmp_path / "run", overlap=10, **how, **ONCE)
     learner, card = load_learner(run.path)
-    options = ReadingOptions(long=Long(how["long"]), overlap=10)
-    data = data_for(task, task.split("dev"), load_encoder(tiny_bert).tokenizer, options, "linear", apart=False)
+    data = data_as_in(card, task, task.split("dev"), load_encoder(tiny_bert).tokenizer)
     assert data.count.tolist() == [1, 2, 2, 1, 2, 2]
     with torch.no_grad():
         found = learner(**data.__getitems__(range(6)), probabilities=True)["probabilities"]

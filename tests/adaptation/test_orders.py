@@ -80,7 +80,7 @@ def test_what_is_no_order(order):
 def test_an_order_and_unfreezing_exclude_each_other():
     with pytest.raises(UsageError, match="order and unfreezing both say"):
         Hyperparameters(order="head,all", unfreezing="gradual")
-    with pytest.raises(UsageError, match="order, mixout and compile are for fine-tuning"):
+    with pytest.raises(UsageError, match="order, mixout, compile and shard are for fine-tuning"):
         Hyperparameters(order="head,all", regime="feature-extraction")
 
 

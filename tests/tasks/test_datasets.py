@@ -340,7 +340,7 @@ def test_ud_tags_are_checked(folder: Callable) -> None:
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_missing_files_are_named(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"has no file of .*; expected \S+, "):
+    with pytest.raises(DataError, match=r"has no file of .*; expected \S+[,.]"):
         load_task(name, tmp_path)
     with pytest.raises(DataError, match=r"does not exist. Give the folder with the files of"):
         load_task(name, tmp_path / "nowhere")
