@@ -25,7 +25,7 @@ class Size:
 
     name = "size"
 
-    def __call__(self, learner, batch, out, step, total):
+    def __call__(self, learner, batch, out, step, total, part=0):
         return 0.3 * sum((p**2).sum() for p in learner.head.parameters()) / 2
 
 

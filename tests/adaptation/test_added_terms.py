@@ -21,15 +21,15 @@ class Shrink:
         self.strength = strength
         self.steps: list[tuple[int, int]] = []
 
-    def __call__(self, learner, batch, out, step, total):
+    def __call__(self, learner, batch, out, step, total, part=0):
         assert {"loss", "logits"} <= set(out)
         assert "labels" in batch
         self.steps.append((step, total))
         return self.strength * sum((p**2).sum() for p in learner.head.parameters()) / 2
 
 
-def trained(model, out, *terms, auxiliary=()):
-    options = TrainOptions(**SHORT)
+def trained(model, out, *terms, auxiliary=(), **more):
+    options = TrainOptions(**SHORT | more)
     with own_randomness(0):
         task = praise()
         training = prepare_fine_tuning(model, task, task.split("train"), task.split("dev"), options)
@@ -37,6 +37,19 @@ def trained(model, out, *terms, auxiliary=()):
         training.learner.auxiliary.update({name: nn.Linear(2, 2) for name in auxiliary})
         history = fit(training, out, lambda *_: None)
     return training, history
+
+
+def test_each_batch_of_an_update_has_a_number(tiny_bert, tmp_path):
+    """What a term draws differs between them; 40 examples are 5 batches, the last update has 2."""
+    seen = []
+
+    class Noting(Shrink):
+        def __call__(self, learner, batch, out, step, total, part=0):
+            seen.append((step, part))
+            return super().__call__(learner, batch, out, step, total)
+
+    trained(tiny_bert, tmp_path / "run", Noting(0.1), accumulation=3, epochs=1)
+    assert seen == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 
 
 def size(training: Training) -> float:

@@ -75,6 +75,7 @@ def test_an_encoder_predicts_masked_pieces_with_its_own_head(with_head):
     logits = own(**{k: v for k, v in read.items() if k != "special"}).logits
     assert first == again  # the same masks
     assert first != later
+    assert first != float(term(learner, batch, out, 0, 2, 1).detach())  # another batch of the same update
     # of the chosen pieces, those that differ from the text have these losses; a tenth is left as it is
     each = functional.cross_entropy(logits[changed], ids[changed], reduction="none")
     assert abs(first - float(each.mean().detach())) < 0.3

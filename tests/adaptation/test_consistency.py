@@ -12,7 +12,7 @@ from probekit.adaptation.data.text import TextData
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.signals.consistency import disagreement
 from probekit.adaptation.signals.signals import Signals
-from probekit.adaptation.signals.unlabelled import Unlabelled
+from probekit.adaptation.signals.unlabelled import OF_TEXTS, Unlabelled
 from probekit.adaptation.train import train
 from probekit.errors import DataError, UsageError
 from probekit.models.loading import text_reader
@@ -57,6 +57,9 @@ def test_batches_depend_on_seed_and_step(texts):
     drawn = [texts.rows(texts.draw(step)) for step in (0, 1, 0)]
     assert drawn[0] == drawn[2] != drawn[1]
     assert len(set(drawn[0])) == 8
+    parts = [texts.rows(texts.draw(0, part)) for part in (0, 1, 2)]  # of an update with several batches
+    assert parts[0] == drawn[0] != parts[1] != parts[2]
+    assert parts[0] == texts.rows(np.random.default_rng((0, OF_TEXTS, 0)))
     lengths = [
         int(texts.without_words([0] * 8, texts.draw(0), share, "cpu")["first"]["attention_mask"].sum())
         for share in (0.01, 0.5, 0.99)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lessons import praise, weights
+from tiny import WORDS
 
 from probekit.adaptation.train import train
 
@@ -66,4 +67,14 @@ def test_two_processes_are_one_with_twice_the_accumulation(tiny_bert, tmp_path):
     """17 examples are 5 batches of 4, the last one short: in the last round, one process has no batch."""
     one = train(praise(17), tiny_bert, tmp_path / "one", test="test", accumulation=2, **OPTIONS)
     in_two_processes(tiny_bert, tmp_path / "two")
+    close_runs(one.path, tmp_path / "two")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [{"lm_loss": 0.5}, {"consistency": "word-deletion", "confidence": 0.0}], ids=str)
+def test_each_process_draws_its_own_texts(more, tiny_bert, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"the cat saw {w}\n" for w in WORDS if w.isalpha()))
+    options = OPTIONS | more | {"unlabelled": str(tmp_path / "texts.txt")}
+    one = train(praise(17), tiny_bert, tmp_path / "one", test="test", accumulation=2, **options)
+    in_two_processes(tiny_bert, tmp_path / "two", options)
     close_runs(one.path, tmp_path / "two")

@@ -84,8 +84,9 @@ class DistancePenalty:
         self.importance = importance
 
     def __call__(
-        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int
-    ) -> Tensor:
+        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int,
+        part: int = 0,
+    ) -> Tensor:  # fmt: skip
         """The weighted value, a scalar with a gradient; the arguments are those of any term."""
         weights = {name: weight for name, weight in learner.named_parameters() if name in self.start}
         self._move(next(iter(weights.values())).device)

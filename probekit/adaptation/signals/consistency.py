@@ -73,9 +73,10 @@ class ConsistencyTerm:
         self.confidence, self.sharpening, self.deletion = confidence, sharpening, deletion
 
     def __call__(
-        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int
-    ) -> Tensor:
-        draw, device = self.texts.draw(step), out["logits"].device
+        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int,
+        part: int = 0,
+    ) -> Tensor:  # fmt: skip
+        draw, device = self.texts.draw(step, part), out["logits"].device
         rows = self.texts.rows(draw)
         clean = self.texts.batch(rows, device)
         with torch.no_grad():

@@ -61,8 +61,9 @@ class Distillation:
         self.lesson, self.temperature, self.share = lesson, temperature, share
 
     def __call__(
-        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int
-    ) -> Tensor:
+        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int,
+        part: int = 0,
+    ) -> Tensor:  # fmt: skip
         logits, first = out["logits"].float(), batch["first"]
         if "words" in first:
             logits = logits[first["words"] >= 0]
@@ -124,8 +125,9 @@ class HiddenStates:
             learner.auxiliary[PROJECTION] = nn.Linear(width, wanted, bias=False)
 
     def __call__(
-        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int
-    ) -> Tensor:
+        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int,
+        part: int = 0,
+    ) -> Tensor:  # fmt: skip
         mine = self.states.pooled(batch["first"])
         if PROJECTION in learner.auxiliary:
             mine = learner.auxiliary[PROJECTION](mine)

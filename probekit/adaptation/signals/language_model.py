@@ -126,15 +126,16 @@ class LanguageModelLoss:
             self._last.append(out.last_hidden_state)
 
     def __call__(
-        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int
-    ) -> Tensor:
+        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int,
+        part: int = 0,
+    ) -> Tensor:  # fmt: skip
         states, self._last = self._last, []
         weight = self.weight * (1 - step / total) if self.anneal else self.weight
         if self.texts is not None:
-            batch = self.texts.batch(self.texts.rows(self.texts.draw(step)), out["logits"].device)
+            batch = self.texts.batch(self.texts.rows(self.texts.draw(step, part)), out["logits"].device)
         encoder: Any = learner.encoder
         head = learner.auxiliary[HEAD]
-        seed = np.random.SeedSequence((self.seed, OF_MASKS, step)).generate_state(1)[0]
+        seed = np.random.SeedSequence((self.seed, OF_MASKS, step, part)).generate_state(1)[0]
         draw = torch.Generator().manual_seed(int(seed))
         losses = []
         for i, inputs in enumerate(batch[name] for name in ("first", "second") if name in batch):

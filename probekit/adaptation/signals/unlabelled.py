@@ -1,4 +1,4 @@
-"""Text without labels, read as the examples of a task, in batches that seed and step determine."""
+"""Text without labels, read as the examples of a task, in batches that seed, step and part determine."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ class Unlabelled:
         self.data = TextData(self.task, split, self.reader, apart=self.apart)
         self.size, self.seed = min(size, len(split)), seed
 
-    def draw(self, step: int) -> np.random.Generator:
-        """The generator of a step."""
-        return np.random.default_rng((self.seed, OF_TEXTS, step))
+    def draw(self, step: int, part: int = 0) -> np.random.Generator:
+        """The generator of a step and, if an update has several batches, of the one with this number."""
+        return np.random.default_rng((self.seed, OF_TEXTS, step, part))
 
     def rows(self, draw: np.random.Generator) -> list[int]:
         """The numbers of the examples of a batch, which are all different."""

@@ -33,8 +33,8 @@ training."""
 class Term(Protocol):
     """What is added to the loss of a batch in training: a penalty on the weights, or another signal.
 
-    It has no state: what it draws depends on its seed and ``step``, so that an interrupted run resumes to the same
-    bytes.
+    It has no state: what it draws depends on its seed, ``step`` and ``part``, so that an interrupted run resumes to the
+    same bytes.
 
     Attributes
     ----------
@@ -45,8 +45,9 @@ class Term(Protocol):
     name: str
 
     def __call__(
-        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int
-    ) -> Tensor:
+        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int,
+        part: int = 0,
+    ) -> Tensor:  # fmt: skip
         """The weighted value, a scalar with a gradient.
 
         Parameters
@@ -60,6 +61,8 @@ class Term(Protocol):
             What it returned: ``loss`` and ``logits``.
         step, total : int
             Updates done, and updates of the whole training.
+        part : int, default 0
+            Number of the batch among those of the update, over all accumulated batches and processes.
         """
 
 

@@ -195,6 +195,7 @@ class _Trainer(Trainer):
         self.batches_per_epoch, self.updates_per_epoch = batches_per_epoch, updates_per_epoch
         self.options, self.objectives, self.terms = training.options, training.objectives, training.terms
         self._shares: list[torch.Tensor | None] = []  # of the batches of the update that are still to come
+        self._parts = range(0)  # the numbers of these batches in the update, over all processes
         self._added: dict[str, list[torch.Tensor]] = {term.name: [] for term in self.terms}  # since the last log
         self._updates = 0  # since the last log
         self._bad = torch.tensor(torch.inf, device=self.args.device)  # the first step with a loss that was not finite
@@ -220,6 +221,7 @@ class _Trainer(Trainer):
         batches, _ = super().get_batch_samples(*args, **kwargs)
         rank, count = processes()
         self._updates += 1
+        self._parts = range(rank, len(batches) * count, count)
         if len(batches) * count == 1:
             self._shares = [None]
             return batches, None
@@ -277,9 +279,10 @@ class _Trainer(Trainer):
         """The learner's loss and, in training, what the terms add to it."""
         loss, out = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
         if model.training:
+            part = self._parts[-len(self._shares)]
             learner, share = self.accelerator.unwrap_model(model), self._shares.pop(0)
             for term in self.terms:
-                value = term(learner, inputs, out, self.state.global_step, self.state.max_steps)
+                value = term(learner, inputs, out, self.state.global_step, self.state.max_steps, part)
                 self._added[term.name].append(value.detach() if share is None else value.detach() * share)
                 loss = loss + value
             loss = loss if share is None else loss * share
