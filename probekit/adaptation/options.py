@@ -349,6 +349,8 @@ class TrainOptions(Hyperparameters):
         Hyperparameters.__post_init__(self)
         if self.fisher_data_dir is not None and self.fisher_task is None:
             raise UsageError("fisher_data_dir is for EWC; add --penalty ewc and --fisher-task, or leave it out.")
+        if self.quantise is not None and self.random_weights is not None:
+            raise UsageError("random weights are drawn in full precision; leave out --quantise or --random-weights.")
         _check(self.limit is None or self.limit >= 1, "limit", self.limit, "1 or more")
         _check(1 <= self.seeds <= 10_000, "seeds", self.seeds, "1 to 10,000")
         _check(self.fraction is None or 0 < self.fraction <= 1, "fraction", self.fraction, "above 0, at most 1")

@@ -45,6 +45,7 @@ from probekit.errors import CacheMismatch, NonFiniteError, UsageError
 from probekit.files import slug
 from probekit.models.find import resolve_model
 from probekit.models.identity import RUN_FORMAT, identify
+from probekit.models.transformers.quantised import number_of_weights
 from probekit.public import public
 from probekit.recipe import Read, Recipe
 from probekit.rows import write_rows
@@ -439,7 +440,10 @@ def _called(encoder: Mapping[str, Any]) -> str:
 def _parameters(learner: Learner) -> dict[str, int]:
     """The number of trained weights, and of all."""
     every = [p for name, p in learner.named_parameters() if not name.startswith("auxiliary.")]
-    return {"trained": sum(p.numel() for p in every if p.requires_grad), "all": sum(p.numel() for p in every)}
+    return {
+        "trained": sum(p.numel() for p in every if p.requires_grad),
+        "all": sum(number_of_weights(p) for p in every),
+    }
 
 
 def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def check_config(folder: Path) -> None:
     Raises
     ------
     ModelError
-        If it is not a JSON object, or declares more layers, labels or rows than probekit reads.
+        If it is not a JSON object, declares more layers, labels or rows than probekit reads, or quantised weights.
     """
     path = folder / "config.json"
     try:
@@ -58,6 +58,11 @@ def check_config(folder: Path) -> None:
     if not isinstance(config, dict):
         raise ModelError(
             f"{path} holds a {type(config).__name__}; expected the configuration of a model, a JSON object."
+        )
+    if "quantization_config" in config:
+        raise ModelError(
+            f"{folder} holds quantised weights; probekit reads full precision. Give the original model; "
+            "probekit train --quantise 4bit quantises it."
         )
     parts: list[Any] = [config]
     while parts:

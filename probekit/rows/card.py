@@ -39,7 +39,7 @@ CACHE = (
     *("device", "allow_nonfinite"),
 )
 """The keys of a cache's spec that a card stores: those that determine its numbers."""
-PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "torch", "transformers")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "torch", "transformers", "bitsandbytes")
 
 
 def make_card(recipe: Recipe, reads: Iterable[Read], seconds: Mapping[str, float]) -> dict[str, Any]:

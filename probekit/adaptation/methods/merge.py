@@ -13,7 +13,7 @@ from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.runs.folder import ROWS, save_folder
 from probekit.errors import UsageError
 from probekit.files import read_json
-from probekit.models.adapted.loading import base_folder, load_adapted
+from probekit.models.adapted.loading import load_adapted
 from probekit.models.adapted.record import MERGEABLE, adapted
 from probekit.public import public
 from probekit.rows.examples import EXAMPLES
@@ -61,10 +61,10 @@ def merge(run: str | Path, /, out: str | Path, *, base: str | Path | None = None
         )
     if place.exists():
         raise UsageError(f"{place} exists; give another --out.")
-    if "quantization_config" in read_json(base_folder(changes, base) / "config.json"):
+    if changes.quantise is not None:
         raise UsageError(
-            f"the base of {folder} is quantised, and merging would round its weights again; train on the base in "
-            "full precision, or use the run as it is."
+            f"the base of {folder} has {changes.quantise} weights, and merging would round its changes; train without "
+            "--quantise, or use the run as it is."
         )
     encoder = load_adapted(changes, base=base).requires_grad_(requires_grad=True)
     learner, card = load_learner(folder, encoder=encoder)

@@ -5,6 +5,7 @@ Its annotations are types, not strings: the command line reads them in a class o
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from probekit.adaptation.optimisation.order import check_order
 from probekit.errors import UsageError
@@ -25,6 +26,12 @@ class FisherLabels(StrEnum):
 
     GOLD = "gold"
     PREDICTED = "predicted"
+
+
+QUANTISED = ("8bit", "4bit")
+"""Integers with a scale for each output (Dettmers et al. 2022); NormalFloat as in QLoRA (Dettmers et al. 2023)."""
+FROZEN = ("lora", "dora", "ia3", "prefix", "prompt", "adapter")
+"""Methods that train no weight of the base."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +75,13 @@ class OptimisationOptions:
 
     compile: bool = option(False, "Fine-tuning: compile the encoder with torch.compile (needs a C++ compiler).")
 
+    quantise: str | None = option(
+        None,
+        "Fine-tuning with --method lora, dora, ia3, prefix, prompt or adapter: quantise the linear layers of the base, "
+        "8bit or 4bit (needs bitsandbytes).",
+        metavar="8bit|4bit",
+    )
+
     shard: bool = option(
         False,
         "Fine-tuning in several processes: spread weights, gradients and moments of the optimiser (FSDP2).",
@@ -85,6 +99,8 @@ class OptimisationOptions:
             self.order or self.mixout or self.compile or self.shard
         ):
             raise UsageError("order, mixout, compile and shard are for fine-tuning; a frozen encoder is not trained.")
+        if self.quantise is not None:
+            self._check_quantised()
         if self.compile and self.mixout:
             raise UsageError("mixout replaces weights in each step, which a compiled encoder does not see; give one.")
         if self.penalty is not None and getattr(self, "regime", "fine-tune") != "fine-tune":
@@ -108,6 +124,19 @@ class OptimisationOptions:
                 "EWC needs old data: give --fisher-task, the task that the model was fine-tuned on before. Without old "
                 "data, use --penalty l2-sp."
             )
+
+    def _check_quantised(self) -> None:
+        how: Any = self
+        if self.quantise not in QUANTISED:
+            raise UsageError(f"quantise is {self.quantise!r}; it must be one of {', '.join(QUANTISED)}.")
+        if how.method not in FROZEN:
+            raise UsageError(
+                f"--quantise {self.quantise} freezes the base's weights, which --method {how.method} trains; choose "
+                f"one of {', '.join(FROZEN)}, or leave out --quantise."
+            )
+        for name in ("shard", "compile"):
+            if getattr(self, name):
+                raise UsageError(f"--{name} does not work with quantised weights; leave out --{name} or --quantise.")
 
 
 def _choice(kind: type[StrEnum], value: str, name: str) -> StrEnum:

@@ -26,13 +26,14 @@ from probekit.adaptation.training.objective import Objective, Training, rating_s
 from probekit.errors import UsageError, did_you_mean, reading
 from probekit.models import conversion
 from probekit.models.adapted.depth import drop_blocks
-from probekit.models.adapted.record import MERGEABLE, adapted
+from probekit.models.adapted.record import adapted
 from probekit.models.conversion import BILSTM, ELMO, SKIP_THOUGHTS
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
 from probekit.models.identity import identify
 from probekit.models.loading import text_reader
 from probekit.models.scalar_mix import ScalarMix
+from probekit.models.transformers.quantised import check_available
 from probekit.models.transformers.stock import load_model
 from probekit.models.transformers.tokens import load_tokenizer
 from probekit.tasks.context import Context
@@ -61,7 +62,7 @@ def prepare_fine_tuning(
         raise UsageError(f"{model_type(folder)} reads one sentence at a time; leave out --context.")
     _check_method(options, folder)
     check_reading(options, spec, model_type(folder))
-    encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout)
+    encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout, quantise=options.quantise)
     if options.random_weights is None:
         _read_pooler(encoder, folder)
     depth = {} if options.keep_layers is None else drop_blocks(encoder, options.keep_layers)
@@ -145,15 +146,19 @@ def _causal_model(encoder: Any) -> bool:
 
 def identity_of(model: str | Path, options: TrainOptions) -> dict[str, Any]:
     """The identity of the pretrained model of a training."""
-    return identify(
-        model, revision=options.revision, random_weights=options.random_weights, name=options.model_name
-    )  # fmt: skip
+    about = identify(model, revision=options.revision, random_weights=options.random_weights, name=options.model_name)
+    return about if options.quantise is None else about | {"quantise": options.quantise}
 
 
-def encoder_of(folder: Path, random_weights: int | None = None, *, dropout: float | None = None) -> Any:
-    """The transformers model in a folder, in float32 and ready for training; for encoder-decoders the encoder."""
-    encoder = load_model(folder, random_weights=random_weights, dropout=dropout)
-    encoder.requires_grad_(requires_grad=True)
+def encoder_of(
+    folder: Path, random_weights: int | None = None, *, dropout: float | None = None, quantise: str | None = None
+) -> Any:
+    """The transformers model in a folder, in float32 and ready for training; for encoder-decoders the encoder.
+
+    A model with quantised layers is frozen.
+    """
+    encoder = load_model(folder, random_weights=random_weights, dropout=dropout, quantise=quantise)
+    encoder.requires_grad_(requires_grad=not getattr(encoder, "is_quantized", False))
     return encoder
 
 
@@ -165,10 +170,20 @@ def _check_method(options: TrainOptions, folder: Path) -> None:
     changed += ["--reinit-top"] if options.reinit_top else []
     if changed and conversion.reads_apart(kind):
         raise UsageError(f"{changed[0]} is for transformers; {folder} is of type {kind!r}.")
-    if run is not None and run.method not in MERGEABLE and options.random_weights is None:
+    if options.quantise is not None:
+        check_available(options.quantise)
+    if run is None or options.random_weights is not None:
+        return
+    if not run.mergeable:
+        base = "base" if run.quantise is None else f"{run.quantise} base"
         raise UsageError(
-            f"{folder} holds {run.method} weights, which cannot be merged with their base, so it is not trained "
+            f"{folder} holds {run.method} weights, which cannot be merged with their {base}, so it is not trained "
             f"further. Fine-tune its base, {run.base}, or train its frozen layers: --regime feature-extraction."
+        )
+    if options.quantise is not None:
+        raise UsageError(
+            f"{folder} holds changed weights, which are not quantised. Merge it first: probekit merge {folder} --out "
+            "FOLDER; then give that folder as --model."
         )
 
 
@@ -177,7 +192,8 @@ def _base(model: str | Path, options: TrainOptions) -> dict[str, Any]:
     place = Path(model).expanduser()
     about = identity_of(model, options)
     where = str(place.resolve()) if place.exists() else str(model)
-    return {"model": where} | {key: about[key] for key in ("revision", "random_weights", "weights_digest")}
+    quantise = {} if options.quantise is None else {"quantise": options.quantise}
+    return {"model": where} | {key: about[key] for key in ("revision", "random_weights", "weights_digest")} | quantise
 
 
 def _pooler_names(encoder: Any, pooling: str | None, folder: Path) -> frozenset[str]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader  # type: ignore[import-untyped]
 from safetensors import SafetensorError
-from safetensors.torch import load_file, load_model, save_file, save_model
+from safetensors.torch import load_file, save_file, save_model
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
@@ -142,10 +142,7 @@ def fit(
         train_with_onednn(learner)
     checkpoints.recall(log)
     if last is not None and checkpoints.out_of_patience:  # it was interrupted after its last evaluation
-        if options.shard:
-            load_whole(learner, load_file(Path(last) / "model.safetensors"))
-        else:
-            load_model(learner, Path(last) / "model.safetensors")
+        load_whole(learner, load_file(Path(last) / "model.safetensors"))
         step, seconds = int(log[-1]["step"]), 0.0
     else:
         with quiet_transformers(), measured(options.device) as cost:

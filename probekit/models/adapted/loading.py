@@ -13,7 +13,7 @@ from probekit.files import digest_of_content, read_json
 from probekit.models.adapted.bottleneck import add_adapters
 from probekit.models.adapted.depth import drop_blocks
 from probekit.models.adapted.library import add_tuner, name_in_model
-from probekit.models.adapted.record import LIBRARY, MERGEABLE, Adapted
+from probekit.models.adapted.record import LIBRARY, Adapted
 from probekit.models.card import CARD
 from probekit.models.find import resolve_model
 from probekit.models.folder import config_digest, weights_digest
@@ -56,7 +56,7 @@ def load_adapted(
     Parameters
     ----------
     merge : bool, default True
-        Add the changes to the base's weights, if the method allows it: the model then has its usual modules.
+        Add the changes to the base's weights, if method and base allow it: the model then has its usual modules.
     base : str | Path, optional
         Where the base is now.
     attention, dropout
@@ -68,7 +68,9 @@ def load_adapted(
         If the base is missing or has changed, or the weights are damaged or do not fit it.
     """
     folder = base_folder(run, base)
-    net = load_model(folder, random_weights=run.random_weights, attention=attention, dropout=dropout)
+    net = load_model(
+        folder, random_weights=run.random_weights, attention=attention, dropout=dropout, quantise=run.quantise
+    )  # fmt: skip
     depth = AutoConfig.from_pretrained(run.folder, trust_remote_code=False, local_files_only=True).num_hidden_layers
     if depth != net.config.num_hidden_layers:
         drop_blocks(net, depth)
@@ -90,6 +92,6 @@ def load_adapted(
         raise ModelError(f"{run.folder}: its weights do not fit the model in {folder} ({error}).") from error
     if strange or set(names) != set(changed):
         raise ModelError(f"{run.folder}: its weights do not fit {folder} ({sorted(set(names) ^ set(changed))[:3]}).")
-    if merge and run.method in MERGEABLE and tuner is not None:
+    if merge and run.mergeable and tuner is not None:
         net = tuner.merge_and_unload()
     return net.eval().requires_grad_(requires_grad=False)

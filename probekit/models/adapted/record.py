@@ -21,7 +21,7 @@ CHANGED_WEIGHTS = "changed.safetensors"
 LIBRARY = frozenset({"lora", "dora", "ia3", "prefix", "prompt"})
 """Methods of the library peft."""
 MERGEABLE = frozenset({"lora", "dora", "ia3", "bitfit", "norms", "last"})
-"""Methods whose weights can be added to the base, so that the model has its usual modules again."""
+"""Methods whose weights can be added to a base in full precision, so that the model has its usual modules again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Adapted:
         The seed, if its weights were drawn at random.
     base_digest : str
         The digest that its weights must have.
+    quantise : str, optional
+        "8bit" or "4bit" if the base was quantised in training.
     """
 
     folder: Path
@@ -54,6 +56,12 @@ class Adapted:
     revision: str | None
     random_weights: int | None
     base_digest: str
+    quantise: str | None = None
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether the weights can be added to the base."""
+        return self.method in MERGEABLE and self.quantise is None
 
     @property
     def weights(self) -> Path:
@@ -80,7 +88,8 @@ class Adapted:
         drop = ("base_model_name_or_path", "revision")
         how = {key: value for key, value in self.configuration().items() if key not in drop}
         own = digest([self.folder / "config.json", self.weights])
-        text = json.dumps([self.method, how, self.base_digest, own], sort_keys=True)
+        base = self.base_digest if self.quantise is None else [self.base_digest, self.quantise]
+        text = json.dumps([self.method, how, base, own], sort_keys=True)
         return xxhash.xxh3_128_hexdigest(text.encode())
 
 
@@ -103,7 +112,7 @@ def adapted(folder: Path) -> Adapted | None:
         seed = base["random_weights"]
         return Adapted(
             folder, how["method"], dict(how["settings"]), str(base["model"]), base["revision"], seed,
-            str(base["weights_digest"]),
+            str(base["weights_digest"]), base.get("quantise"),
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path} cannot be read as the card of an adapted model ({error!r}).") from error

@@ -217,7 +217,7 @@ def onednn_available(dtype: torch.dtype) -> bool:
 def prepack(model: nn.Module) -> str:
     """Replace every linear layer (and GPT-2's Conv1D) of ``model`` with a prepacked one.
 
-    Convolutions (as in DeBERTa-v2) then run one sequence at a time.
+    Convolutions (as in DeBERTa-v2) then run one sequence at a time. Quantised layers prepack their weight in each pass.
 
     Returns
     -------
@@ -229,13 +229,19 @@ def prepack(model: nn.Module) -> str:
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) in (nn.Linear, Conv1D, nn.Conv1d)
+        if type(child) in (nn.Linear, Conv1D, nn.Conv1d) or hasattr(child, "full_weight")
     ]
     method = "onednn" if found else ""
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     while found:  # popped, so that each old weight is freed before the next is prepacked
         parent, name, child = found.pop()
         if isinstance(child, nn.Conv1d):
             setattr(parent, name, OneByOne(child))
+            continue
+        if hasattr(child, "full_weight"):
+            child.prepacked = True
+            equal_rows = _depends_on_rows(child.in_features, child.out_features, dtype)
+            method = f"onednn-{EQUAL_ROWS}" if equal_rows else method
             continue
         weight = child.weight.T if isinstance(child, Conv1D) else child.weight
         setattr(parent, name, prepacked := PrepackedLinear(weight, child.bias))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from probekit.models.identity import identify
 from probekit.runtime import Dtype, resolve_device
 
 __all__ = ["find_blocks", "load_described", "load_model", "quiet_transformers"]
+
+logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)  # it warns of a kernel that is not used here
 
 CUSTOM_TYPES = {
     "elmo": "probekit.models.elmo.model",
@@ -62,10 +65,12 @@ def load_model(
     random_weights: int | None = None,
     attention: str | None = None,
     dropout: float | None = None,
+    quantise: str | None = None,
 ) -> Any:
     """The model in inference mode; of an encoder-decoder only the encoder.
 
-    A run that holds only changed weights is loaded with its base, and merged with it if its method allows that.
+    A run that holds only changed weights is loaded with its base, quantised as in training, and merged with a base in
+    full precision if its method allows that.
 
     Parameters
     ----------
@@ -75,11 +80,14 @@ def load_model(
         "eager", "sdpa" … as transformers names them; None takes the library's choice.
     dropout : float, optional
         Dropout of layers and attention in training, instead of the value in config.json.
+    quantise : str, optional
+        Bits of the weights of the blocks' linear layers: "8bit" or "4bit".
 
     Raises
     ------
     ModelError
-        If the folder is damaged, needs custom code, or lacks weights on which a hidden state depends.
+        If the folder is damaged, needs custom code, lacks weights on which a hidden state depends, or holds quantised
+        weights, or if bitsandbytes is needed and not installed.
     """
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     check_config(folder)
@@ -87,10 +95,14 @@ def load_model(
         from probekit.models.adapted.loading import load_adapted
 
         model = load_adapted(run, attention=attention, dropout=dropout)
-        return model.to(device=device, dtype=getattr(torch, dtype))
+        return _placed(model, device, dtype)
     files = weight_files(folder) if random_weights is None else []
     if (kind := model_type(folder)) in CUSTOM_TYPES:
         import_module(CUSTOM_TYPES[kind])
+    if quantise is not None:
+        from probekit.models.transformers.quantised import check_available, quantised, reading_options
+
+        check_available(quantise)
     try:
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -98,6 +110,8 @@ def load_model(
             if dropout is not None:
                 _set_dropout(config, dropout)
             if random_weights is None:
+                if quantise is not None:
+                    options |= reading_options(config, quantise)
                 model, missing = _read(folder, config, dtype, options)
             else:
                 torch.default_generator.manual_seed(random_weights)  # not the generators of other devices
@@ -121,7 +135,18 @@ def load_model(
             "config.json belong together?"
         )
     model.config.use_cache = False
-    return model.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(requires_grad=False)
+    model = model if quantise is None else quantised(model, quantise)
+    return _placed(model, device, dtype).eval().requires_grad_(requires_grad=False)
+
+
+def _placed(model: Any, device: torch.device | str, dtype: Dtype) -> Any:
+    """A model on a device, its weights in a precision except for quantised ones."""
+    if not getattr(model, "is_quantized", False):
+        return model.to(device=device, dtype=getattr(torch, dtype))
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(getattr(torch, dtype))
+    return model.to(device=device)
 
 
 DROPOUTS = (
