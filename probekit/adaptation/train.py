@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.options import Long
 from probekit.adaptation.data.task_spec import TaskSpec
-from probekit.adaptation.data.validation import VALIDATION, set_apart, validation_share
+from probekit.adaptation.data.validation import VALIDATION, drawn, set_apart, validation_share
 from probekit.adaptation.optimisation.regularise import regularised
 from probekit.adaptation.options import Regime, TrainOptions, check_names
 from probekit.adaptation.runs.constant import constant_answer, warn_of_constant
@@ -37,10 +38,11 @@ from probekit.adaptation.training.feature_extraction import (
     prepare_feature_extraction,
 )
 from probekit.adaptation.training.fine_tuning import identity_of, prepare_fine_tuning
-from probekit.adaptation.training.learners import Learner
+from probekit.adaptation.training.groups import LayerGroup
 from probekit.adaptation.training.multi_task import further_tasks, with_further
 from probekit.adaptation.training.objective import Objective, Training, Watcher
 from probekit.adaptation.training.trainer import History, fit, own_randomness
+from probekit.adaptation.training.unfreezing import ever_trained
 from probekit.errors import CacheMismatch, NonFiniteError, UsageError
 from probekit.files import slug
 from probekit.models.find import resolve_model
@@ -132,8 +134,6 @@ def train(
     if how.regime is not Regime.FINE_TUNE:
         _check_frozen(task, how)
     read = in_context(task, how.context)
-    if how.fraction is not None:
-        how = replace(how, fraction=None, limit=max(1, round(how.fraction * len(read.split(how.train)))))
     share = validation_share(task, how.dev, how.validation)
     if share is not None and how.validation is None:
         log.warning("%s has no dev split; a share of %g of train is held out to choose the epoch.", task.name, share)
@@ -170,10 +170,11 @@ def train(
         found = _given(task, model, how) if how.cache else _caches(task, model, how, progress)
         opened = [stack.enter_context(cache) for cache in found]
         source = source and source | {"model": _place(model)}
-        drawn = read.split(how.train).sample(how.limit, how.data_seed)
-        if held is not None and opened[0].ids.tolist() != [e.id for e in drawn]:
+        whole = read.split(how.train)
+        chosen = whole.sample(drawn(whole, how), how.data_seed)
+        if held is not None and opened[0].ids.tolist() != [e.id for e in chosen]:
             raise CacheMismatch(
-                f"{opened[0].path} must hold the {len(drawn)} examples of which a part is held out; it holds others."
+                f"{opened[0].path} must hold the {len(chosen)} examples of which a part is held out; it holds others."
             )
         return _run_on_caches(
             opened, Path(out), how, recipe, held, signals, source=source, watcher=watcher, progress=progress
@@ -242,8 +243,8 @@ def _caches(task: Task, model: str | Path, options: TrainOptions, progress: Prog
     dev = options.dev if options.validation is None else None
     for split in filter(None, (options.train, dev, options.test)):
         yield cache_activations(
-            model, task, split, limit=options.limit if split == options.train else None, device=options.device,
-            data_seed=options.data_seed, progress=progress,
+            model, task, split, limit=drawn(task.split(split), options) if split == options.train else None,
+            device=options.device, data_seed=options.data_seed, progress=progress,
             out=None if options.caches is None else f"{options.caches}/",
             revision=options.revision, random_weights=options.random_weights, max_length=options.max_length,
             model_name=options.model_name, **needed,
@@ -340,6 +341,7 @@ def _run(
         for objective in training.objectives:
             objective.check_labels()
             _warn(objective, options)
+        sizes = _sizes(training.learner.groups())
         card = _card(training, out, recipe) | {**training.facts} | {"source": source, "identity": identity}
         write_card(out, card)
 
@@ -352,6 +354,8 @@ def _run(
         except NonFiniteError as error:
             write_card(out, card | {"failed": str(error)})  # marks it as replaceable by other options
             raise
+        passes = ceil(history.log[-1]["epoch"])  # perhaps fewer than planned, and not all layers were trained
+        card["parameters"] = card["parameters"] | {"trained": _trained(sizes, options, passes)}
         run = _finish(training, history, out, card, recipe)
     if watcher is None and not processes()[0]:  # a search warns only about its best setting
         warn_of_constant(run.rows)
@@ -437,13 +441,18 @@ def _called(encoder: Mapping[str, Any]) -> str:
     return f"{name}@step-{encoder['step']}" if run == name else f"{name}@{run}-step-{encoder['step']}"
 
 
-def _parameters(learner: Learner) -> dict[str, int]:
-    """The number of trained weights, and of all."""
-    every = [p for name, p in learner.named_parameters() if not name.startswith("auxiliary.")]
+def _sizes(groups: Sequence[LayerGroup]) -> dict[str, int]:
+    """The number of weights of each layer that can be trained, without the auxiliary ones."""
     return {
-        "trained": sum(p.numel() for p in every if p.requires_grad),
-        "all": sum(number_of_weights(p) for p in every),
+        layer: sum(weight.numel() for name, weight in members if not name.startswith("auxiliary."))
+        for layer, members in groups
     }
+
+
+def _trained(sizes: Mapping[str, int], options: TrainOptions, epochs: int) -> int:
+    """The number of weights that are trained in any of the first ``epochs`` epochs."""
+    layers = [*sizes]
+    return sum(sizes[layers[i]] for i in ever_trained(layers, options, epochs))
 
 
 def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any]:
@@ -464,7 +473,12 @@ def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any
         "target": objective.task.on_card(),
         "head": objective.head.on_card(),
         "layers": list(training.learner.layers),
-        "parameters": _parameters(training.learner),
+        "parameters": {
+            "trained": _trained(_sizes(training.learner.groups()), options, options.epochs),
+            "all": sum(
+                number_of_weights(p) for n, p in training.learner.named_parameters() if not n.startswith("auxiliary.")
+            ),
+        },
         "constant": constant_answer(objective.task, objective.train),
         "caches": [str(one.cache.path) for one in data if isinstance(one, (PooledData, TokenData))],
         "encoder": training.encoder,

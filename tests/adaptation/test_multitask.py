@@ -130,6 +130,12 @@ def test_both_tasks_are_learned(second, tiny_bert, tmp_path):
     }  # fmt: skip
 
 
+def test_a_fraction_is_that_of_each_task(second, tiny_bert, tmp_path):
+    run = train(praise(), tiny_bert, tmp_path / "run", also=second, fraction=0.4, **SHORT | {"epochs": 1})
+    assert run.card["examples"] == [16, 21]
+    assert run.card["also"][0]["examples"] == [6, 6]
+
+
 def test_a_decoder_with_accumulation_and_a_language_model_loss(second, tiny_gpt2, tmp_path):
     run = train(pairs(), tiny_gpt2, tmp_path / "run", also=second, accumulation=2, lm_loss=0.1, **SHORT)
     assert np.isfinite(run.rows["value"].astype(float)).all()

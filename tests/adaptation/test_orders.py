@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from lessons import SHORT, pairs, same_weights
+from lessons import SHORT, pairs, same_weights, weights
 from safetensors.torch import load_file
 
 from probekit.adaptation.optimisation.order import ORDERS, plan, shown_plan
@@ -114,3 +114,65 @@ def test_a_layer_factor_that_is_unknown():
 
 def test_every_kind_of_unfreezing_is_an_order():
     assert ORDERS.keys() == {str(one) for one in Unfreezing}
+
+
+def numbers(run):
+    """The trained weights that the card and the rows state."""
+    (of_rows,) = set(run.rows["trained_parameters"].dropna())
+    assert of_rows == run.card["parameters"]["trained"]
+    return run.card["parameters"]["trained"], run.card["parameters"]["all"]
+
+
+def test_the_card_counts_the_weights_that_are_trained_at_any_time(tiny_bert, tmp_path):
+    how = SHORT | {"pooling": "mean", "epochs": 2}
+    top = train(TASK, tiny_bert, tmp_path / "top", unfreezing="top", **how)
+    whole = train(TASK, tiny_bert, tmp_path / "whole", **how)
+    before, after = weights(top.path), weights(whole.path)
+    head = sum(w.size for name, w in before.items() if "classifier" in name or name.startswith("head."))
+    assert numbers(top)[0] == head < numbers(whole)[0]
+    moved = sum(w.size for name, w in after.items() if "pooler" not in name)
+    assert numbers(whole)[0] == moved
+    body = sum(w.size for name, w in after.items() if "embeddings" in name)
+    some = train(TASK, tiny_bert, tmp_path / "some", order="head,body,all", **how)  # all would be the third epoch
+    assert numbers(some)[0] == moved - body
+    early = train(
+        TASK, tiny_bert, tmp_path / "early", order="head=2,all", patience=1, learning_rate=1e-9, **how | {"epochs": 4}
+    )
+    assert early.card["total_steps"] == 4
+    assert numbers(early)[0] == head
+
+
+NOTHING = {"pooling": "mean", "unfreezing": "top"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (NOTHING | {"mixout": 0.5}, "mixout holds the weights of the encoder's linear layers"),
+        ({"pooling": "mean", "method": "bitfit", "mixout": 0.5}, "mixout holds the weights of the encoder's linear"),
+        ({"pooling": "mean", "method": "norms", "mixout": 0.5}, "mixout holds the weights of the encoder's linear"),
+        (NOTHING | {"penalty": "l2-sp", "penalty_strength": 0.1}, "the penalty l2-sp holds the encoder's weights"),
+        ({"unfreezing": "top", "lm_loss": 0.5}, "--lm-loss trains the encoder's layers, and this run trains none"),
+        ({"pooling": "mean", "order": "head=2,all", "mixout": 0.5}, "mixout holds"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(options, words, tiny_bert, tmp_path):
+    with pytest.raises(UsageError, match=words):
+        train(TASK, tiny_bert, tmp_path / "run", **SHORT | options)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"unfreezing": "top", "mixout": 0.5},  # on the pooler, which the head reads
+        {"method": "bitfit", "lm_loss": 0.5, "pooling": "mean"},
+        NOTHING | {"penalty": "l2-sp", "penalty_strength": 0, "head_penalty": 10.0},
+    ],
+)
+def test_what_has_an_effect_is_not(options, tiny_bert, tmp_path):
+    how = SHORT | {"learning_rate": 1e-3, "dropout": 0.0, "encoder_dropout": 0.0}
+    run = train(TASK, tiny_bert, tmp_path / "run", **how | options)
+    kept = ("unfreezing", "method", "pooling")
+    plain = train(TASK, tiny_bert, tmp_path / "plain", **how | {k: v for k, v in options.items() if k in kept})
+    assert not same_weights(run.path, plain.path)

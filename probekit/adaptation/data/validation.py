@@ -14,7 +14,7 @@ from probekit.tasks.task import Example, Split, Task, TaskKind
 if TYPE_CHECKING:
     from probekit.adaptation.options import TrainOptions
 
-__all__ = ["DEFAULT_SHARE", "VALIDATION", "divided", "set_apart", "validation_rows", "validation_share"]
+__all__ = ["DEFAULT_SHARE", "VALIDATION", "divided", "drawn", "set_apart", "validation_rows", "validation_share"]
 
 VALIDATION = "validation"
 """The name of the held-out part in rows and files."""
@@ -62,6 +62,11 @@ def validation_rows(kind: TaskKind, split: Split, share: float, seed: int) -> np
     return held
 
 
+def drawn(split: Split, options: TrainOptions) -> int | None:
+    """The number of examples of a training split that ``limit`` or ``fraction`` allow; None for all."""
+    return options.limit if options.fraction is None else max(1, round(options.fraction * len(split)))
+
+
 def set_apart(task: Task, options: TrainOptions) -> tuple[Split, Split, np.ndarray | None]:
     """The training part, the validation part, and which drawn train examples are in the latter, bool (n,) or None.
 
@@ -70,7 +75,8 @@ def set_apart(task: Task, options: TrainOptions) -> tuple[Split, Split, np.ndarr
     UsageError
         For an unknown split, and a share that leaves a part empty.
     """
-    train = task.split(options.train).sample(options.limit, options.data_seed)
+    train = task.split(options.train)
+    train = train.sample(drawn(train, options), options.data_seed)
     if options.validation is None:
         return train, task.split(options.dev), None
     return divided(task.kind, train, options.validation, options.data_seed)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
-__all__ = ["add_mixout", "mixout"]
+__all__ = ["add_mixout", "linear_layers", "mixout"]
 
 
 def mixout(weight: Tensor, start: Tensor, p: float) -> Tensor:
@@ -28,15 +28,20 @@ def mixout(weight: Tensor, start: Tensor, p: float) -> Tensor:
     return start + functional.dropout(weight - start, p)
 
 
+def linear_layers(module: nn.Module) -> list[nn.Module]:
+    """The trained linear layers (and GPT-2's Conv1D) of a module."""
+    return [one for one in module.modules() if isinstance(one, nn.Linear | Conv1D) and one.weight.requires_grad]
+
+
 def add_mixout(module: nn.Module, p: float) -> int:
-    """Apply :func:`mixout` in training to the weights of all trained linear layers (and GPT-2's Conv1D) of a module.
+    """Apply :func:`mixout` in training to the weights of all :func:`linear_layers` of a module.
 
     The weights of now are those at the start, of which one copy is kept outside the module's state. Biases are not
     replaced, as in the authors' program. Returns the number of layers.
     """
-    layers = [one for one in module.modules() if isinstance(one, nn.Linear | Conv1D) and one.weight.requires_grad]
+    layers = linear_layers(module)
     for layer in layers:
-        mixed = _Mixed(layer.weight.detach().clone(), p)
+        mixed = _Mixed(cast("Tensor", layer.weight).detach().clone(), p)
         layer.register_forward_pre_hook(mixed.begin)
         layer.register_forward_hook(mixed.end, always_call=True)
     return len(layers)

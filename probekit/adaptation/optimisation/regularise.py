@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import cast
 
 from probekit.adaptation.optimisation.fisher import fisher_of_run
-from probekit.adaptation.optimisation.mixout import add_mixout
+from probekit.adaptation.optimisation.mixout import add_mixout, linear_layers
 from probekit.adaptation.optimisation.options import Penalty
 from probekit.adaptation.optimisation.penalties import DistancePenalty
 from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.objective import Training
+from probekit.adaptation.training.unfreezing import moved_weights
+from probekit.errors import UsageError
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.task import Task
 
@@ -26,8 +28,14 @@ def regularised(training: Training, old: Task | None, progress: Progress = no_pr
     ----------
     old : Task | None
         The old task of EWC.
+
+    Raises
+    ------
+    UsageError
+        If none of the weights that they hold is ever trained.
     """
     how = training.options
+    _check_effect(training)
     if how.mixout:
         add_mixout(cast("FineTuning", training.learner).encoder, how.mixout)
     if how.penalty is None or (not how.penalty_strength and not how.head_penalty):
@@ -45,3 +53,21 @@ def regularised(training: Training, old: Task | None, progress: Progress = no_pr
         importance=importance,
     )  # fmt: skip
     return replace(training, terms=(*training.terms, term))
+
+
+def _check_effect(training: Training) -> None:
+    how, learner = training.options, training.learner
+    moved = moved_weights(learner.groups(), how) if how.mixout or how.penalty_strength else {}
+    if how.mixout:
+        weights = {id(weight) for weight in moved.values()}
+        if not any(id(one.weight) in weights for one in linear_layers(cast("FineTuning", learner).encoder)):
+            raise UsageError(
+                "mixout holds the weights of the encoder's linear layers, and this run trains none of them. Leave out "
+                "--mixout, or choose another --method, --unfreezing or --order."
+            )
+    if how.penalty_strength and not moved:
+        raise UsageError(
+            f"the penalty {how.penalty} holds the encoder's weights, and this run trains none of them. Leave out "
+            "--penalty (or set --penalty-strength 0, for --head-penalty alone), or choose another --unfreezing or "
+            "--order."
+        )

@@ -42,12 +42,12 @@ def training_rows(
     train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the previous entry, without added terms;
     each of these has rows ``added-loss`` with its name in the column ``term``.
 
-    Additional columns: ``trained_parameters`` is the number of trained weights, with the head; ``examples`` is the
-    number of training examples; ``epoch`` counts the passes over train; ``kept`` marks the kept weights, whose metrics
-    have intervals; ``unread_words`` is the number of words without a piece to tag: metrics of word tags cover only the
-    other words, so they are comparable to published numbers only if it is 0; ``headline`` marks the number that
-    represents the run: its main metric, on test if it was tested, otherwise on dev. Rows with the estimator "majority"
-    or "mean" are for the constant prediction on the same examples.
+    Additional columns: ``trained_parameters`` is the number of weights that any epoch trains, with the head;
+    ``examples`` is the number of training examples; ``epoch`` counts the passes over train; ``kept`` marks the kept
+    weights, whose metrics have intervals; ``unread_words`` is the number of words without a piece to tag: metrics of
+    word tags cover only the other words, so they are comparable to published numbers only if it is 0; ``headline``
+    marks the number that represents the run: its main metric, on test if it was tested, otherwise on dev. Rows with the
+    estimator "majority" or "mean" are for the constant prediction on the same examples.
 
     Parameters
     ----------

@@ -19,6 +19,7 @@ from probekit.adaptation.signals.pseudo_labels import with_pseudo_labels
 from probekit.adaptation.signals.teacher import ask, check_teacher, word_counts
 from probekit.adaptation.signals.unlabelled import Unlabelled, read_unlabelled
 from probekit.adaptation.training.objective import Objective, Term, Training
+from probekit.adaptation.training.unfreezing import moved_weights
 from probekit.errors import CacheMismatch, DataError, UsageError
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.task import Split, Task, TaskKind
@@ -128,6 +129,7 @@ class Signals:
             The training examples in the order of the training's data, if they are not the labelled ones.
         """
         options, terms = training.options, list[Term](training.terms)
+        _check_effect(training)
         if options.teacher is not None:
             terms += _distillation(training, self.task, train or self.train, self.progress)
         if not options.lm_loss and options.consistency is None:
@@ -154,6 +156,19 @@ class Signals:
                 )
             )  # fmt: skip
         return replace(training, terms=tuple(terms))
+
+
+def _check_effect(training: Training) -> None:
+    """Raise UsageError for signals that train only the encoder's layers if none of these is ever trained."""
+    options = training.options
+    if not (options.lm_loss or options.match_hidden):
+        return
+    if all("pooler" in name.split(".") for name in moved_weights(training.learner.groups(), options)):
+        name = "lm-loss" if options.lm_loss else "match-hidden"
+        raise UsageError(
+            f"--{name} trains the encoder's layers, and this run trains none of them. Leave it out, or choose another "
+            "--unfreezing or --order."
+        )
 
 
 def _distillation(training: Training, task: Task, train: Split, progress: Progress) -> list[Term]:

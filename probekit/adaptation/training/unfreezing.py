@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from torch import nn
 from transformers import TrainerCallback
 
 from probekit.adaptation.optimisation.order import ORDERS, Stage, plan, shown_plan
@@ -13,7 +14,7 @@ from probekit.adaptation.options import Hyperparameters, Unfreezing
 from probekit.adaptation.training.groups import LayerGroup
 from probekit.errors import UsageError
 
-__all__ = ["Thaw", "order_of", "settled_epoch", "trained_groups"]
+__all__ = ["Thaw", "ever_trained", "moved_weights", "order_of", "settled_epoch", "trained_groups"]
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,18 @@ def trained_groups(stages: Sequence[Stage], epoch: int) -> frozenset[int]:
             return stage.groups
         epoch -= stage.epochs
     raise AssertionError
+
+
+def ever_trained(names: Sequence[str], options: Hyperparameters, epochs: int) -> frozenset[int]:
+    """The groups with these names, counted from the bottom, that are trained in any of the first ``epochs`` epochs."""
+    stages = plan(order_of(options), names)
+    return frozenset[int]().union(*(trained_groups(stages, epoch) for epoch in range(epochs)))
+
+
+def moved_weights(groups: Sequence[LayerGroup], options: Hyperparameters) -> dict[str, nn.Parameter]:
+    """The encoder's weights that a training changes in any of its epochs, by name."""
+    chosen = ever_trained([name for name, _ in groups], options, options.epochs)
+    return {name: p for i in chosen for name, p in groups[i][1] if name.startswith("encoder.")}
 
 
 def settled_epoch(stages: Sequence[Stage]) -> int:
