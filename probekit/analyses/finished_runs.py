@@ -18,7 +18,9 @@ from probekit.statistics.predictions import Predictions
 __all__ = ["REGIMES", "FinishedRun", "check_together", "check_weights", "common_split", "predictions_on", "read_run"]
 
 REGIMES = {Regime.FINE_TUNE: "fine-tuning", Regime.FEATURE_EXTRACTION: "feature extraction"}
-SEEDS = ("seed", "splits")  # runs of one setting may differ in these; their digests identify the data
+RUNS = ("teacher", "pseudo_labels", "signals")
+"""What a card says of other runs that a run learns from, which may be others for each seed; signals: their digests."""
+SEEDS = ("seed", "splits", *RUNS)  # runs of one setting may differ in these; their digests identify the data
 WEIGHTS = ("weights_digest", "tokenizer_digest", "random_weights")
 
 

@@ -12,7 +12,7 @@ from probekit.adaptation.options import Hyperparameters, Regime, regime_defaults
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.runs.seeds import members
-from probekit.analyses.finished_runs import REGIMES, FinishedRun, read_run
+from probekit.analyses.finished_runs import REGIMES, RUNS, FinishedRun, read_run
 from probekit.errors import UsageError
 
 __all__ = ["Setting", "read_runs", "settings"]
@@ -22,8 +22,6 @@ METHODS = (
     "lm_loss", "consistency", "pseudo_labels", "mix",
 )  # fmt: skip
 """The options that name a setting without a variant."""
-RUNS = ("teacher", "pseudo_labels")
-"""Options whose value is a run; they are named without it."""
 NOT_COMPARED = ("seed", "regime", "preset")
 
 
@@ -99,19 +97,32 @@ def _names(runs: Sequence[FinishedRun]) -> list[str]:
     for run in runs:
         of_variant.setdefault(run.card.get("variant", ""), set()).add(run.card["regime"])
     names = [_name(run, of_variant) for run in runs]
-    together: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    together: dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]] = {}
     for name, run in zip(names, runs, strict=True):
         key = (name, run.card["task"], run.card["model"], run.card["examples"][0])
-        together.setdefault(key, []).append(_all(run))
+        together.setdefault(key, []).append((run.card["identity"]["seed"], _all(run)))
     different: dict[str, dict[str, None]] = {}
     for (name, *_), several in together.items():
-        keys = {k: None for one in several for k in one}
-        differ = {k: None for k in keys if any(one.get(k) != several[0].get(k) for one in several)}
-        different.setdefault(name, {}).update(differ)
+        different.setdefault(name, {}).update(_differing(several))
     return [
         ", ".join([name, *(_word(k, _all(run).get(k)) for k in different[name])])
         for name, run in zip(names, runs, strict=True)
     ]
+
+
+def _differing(runs: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, None]:
+    """The options in which runs, given with their seeds, differ.
+
+    A teacher of its own for each seed is part of the setting, as with a study's ``teacher``.
+    """
+    keys = {k: None for _, one in runs for k in one}
+    seeds = {seed for seed, _ in runs}
+
+    def apart(key: str) -> bool:
+        of_seeds = {(seed, one.get(key)) for seed, one in runs} if key in RUNS else set()
+        return len(of_seeds) != len(seeds) and any(one.get(key) != runs[0][1].get(key) for _, one in runs)
+
+    return {k: None for k in keys if apart(k)}
 
 
 def _name(run: FinishedRun, of_variant: Mapping[str, set[str]]) -> str:

@@ -80,7 +80,7 @@ def _grid(rows: pd.DataFrame) -> Grid:
         ]
         runs = int(failed["runs"])
         lines.append(
-            [f"{size:,}", str(name), value, spread, f"{round(failed['value'] * runs)}/{runs}", *change, *costs]
+            [f"{size:,.0f}", str(name), value, spread, f"{round(failed['value'] * runs)}/{runs}", *change, *costs]
         )
     columns = [
         Column("examples", key=True, label=True), Column("setting", align="left", key=True), Column(main),

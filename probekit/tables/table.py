@@ -114,7 +114,12 @@ class Table:
 
     def to_markdown(self) -> str:
         """The table and its notes in Markdown."""
-        grids = (p if isinstance(p, str) else markdown([c.name for c in p.columns], p.rows) for p in self.parts)
+        grids = (
+            p
+            if isinstance(p, str)
+            else f"**{p.title}**\n\n" * bool(p.title) + markdown([c.name for c in p.columns], p.rows)
+            for p in self.parts
+        )
         return "\n".join(grids)
 
     def to_latex(self) -> str:

@@ -127,6 +127,18 @@ def test_names_tell_settings_apart(run):
     ]  # fmt: skip
 
 
+def test_a_teacher_for_each_seed_is_one_setting_and_two_for_a_seed_are_two(run):
+    said = right(500, 0.8)
+    full = [run(said, seed=seed) for seed in (0, 1)]
+    pairs = [run(said, seed=seed, variant="small", teacher=str(full[seed])) for seed in (0, 1)]
+    rows = guidelines(*full, *pairs, resamples=1000).rows
+    assert list(dict.fromkeys(rows["variant"])) == ["fine-tuning", "small"]
+    assert rows.loc[(rows["variant"] == "small") & (rows["metric"] == "accuracy"), "runs"].tolist() == [2]
+    crossed = [run(said, seed=seed, variant="small", teacher=str(full[1 - seed])) for seed in (0, 1)]
+    rows = guidelines(*full, *pairs, *crossed, resamples=1000).rows
+    assert set(rows["variant"]) == {"fine-tuning", *(f"small, teacher {one.name}" for one in full)}
+
+
 def test_one_seed_of_each_cannot_tell(run):
     sure = right(2000, 0.8)
     runs = [run(sure), run(sure, method="lora", trained=50), run(less(sure, 500), method="bitfit", trained=10)]
@@ -198,7 +210,11 @@ def test_the_table_shows_saved_rows(run, tmp_path):
     result.save(tmp_path / "rows.parquet")
     made = table_of("adaptation", tmp_path / "rows.parquet")
     lines = made.text.splitlines()
-    assert [line.split(" | ")[1] for line in lines[2:5]] == ["fine-tuning", "lora", "bitfit"]
+    assert lines[0] == "**cola dev, tiny**"
+    lines = lines[2:]
+    assert [line.split(" | ")[:2] for line in lines[2:5]] == [
+        ["| 100", name] for name in ("fine-tuning", "lora", "bitfit")
+    ]
     assert "-0.001 [" in lines[3]
     assert "| not worse | 50 | 10.5 | 2 |" in lines[3]
     assert len(result.verdict) == 1
