@@ -365,7 +365,7 @@ class TrainOptions(Hyperparameters):
                 f"--dev {self.dev}: the best epoch would be chosen on {self.dev}. Give --test {self.dev} instead, "
                 "with --validation .1 if the task has no dev split; or keep the last epoch (--keep last)."
             )
-        for role, split in (("evaluate", self.dev), ("test", self.test)):
+        for role, split in (("evaluate", self.dev if self.validation is None else None), ("test", self.test)):
             if split == self.train:
                 raise UsageError(f"the split to {role} on, {split!r}, is also the training split; choose another.")
         object.__setattr__(self, "encoder_dtype", _choice(Dtype, self.encoder_dtype, "encoder_dtype"))

@@ -26,6 +26,7 @@ from probekit.report import caveats, figures, summary
 from probekit.report.curves import JOINT, by_layer, model_once
 from probekit.report.markdown import markdown, text
 from probekit.report.options import ReportOptions
+from probekit.report.responses import responses
 from probekit.report.sections import LAYERED, Section, by_section
 from probekit.report.studies import Made, Part, Source, find, read
 from probekit.report.tables import LARGEST, Table, table
@@ -61,8 +62,9 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
         The file to write, .html.
     options : ReportOptions
         ``title``, ``figure`` (SVG files, each optionally with a caption in a file of the same name: .md, or .json with
-        "title", "caption", "alt", "created" and "git"), ``text`` (Markdown files, shown first) and ``explore`` (pages
-        of ``probekit explore``, linked); they may be given one by one.
+        "title", "caption", "alt", "created" and "git"), ``text`` (Markdown files, shown first), ``explore`` (pages
+        of ``probekit explore``, linked), and ``responses`` and ``seed`` (how many responses are shown, and which); they
+        may be given one by one.
 
     Returns
     -------
@@ -94,7 +96,7 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
     parts[0].figures += [Made(Path(path)) for path in options.figure]
     parts[0].texts += [Made(Path(path)) for path in options.text]
     arguments = {"sources": paths, "out": out.name} | {f.name: getattr(options, f.name) for f in fields(options)}
-    html = _page(parts, options.title, _explorers(options.explore, out), str(Recipe.of("report", arguments)))
+    html = _page(parts, options, _explorers(options.explore, out), str(Recipe.of("report", arguments)))
     return write(out, html, REPORT_FILE)
 
 
@@ -114,15 +116,15 @@ def _explorers(pages: Sequence[str], out: Path) -> list[tuple[str, str]]:
     return [(quote(os.path.relpath(page, out.parent)), Path(page).name) for page in pages]
 
 
-def _page(parts: Sequence[Part], title: str | None, explorers: Sequence[tuple[str, str]], command: str) -> str:
+def _page(parts: Sequence[Part], options: ReportOptions, explorers: Sequence[tuple[str, str]], command: str) -> str:
     from jinja2 import Environment, StrictUndefined
 
-    shown = [_part(part, f"s{i}-" * (len(parts) > 1)) for i, part in enumerate(parts, 1)]
+    shown = [_part(part, options, f"s{i}-" * (len(parts) > 1)) for i, part in enumerate(parts, 1)]
     here = files("probekit.report")
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string((here / "page.html").read_text(encoding="utf-8")).render(
-        title=title or (shown[0]["title"] if len(shown) == 1 else "Results of several studies"),
+        title=options.title or (shown[0]["title"] if len(shown) == 1 else "Results of several studies"),
         parts=shown,
         explorers=explorers,
         command=command,
@@ -135,7 +137,7 @@ def _page(parts: Sequence[Part], title: str | None, explorers: Sequence[tuple[st
     )
 
 
-def _part(part: Part, prefix: str) -> dict[str, Any]:
+def _part(part: Part, options: ReportOptions, prefix: str) -> dict[str, Any]:
     """The contents of the page for one study, or for files without a study; prefix : of ids"""
     sources = [read(path) for path in part.rows]
     rows = _together(sources)
@@ -156,7 +158,9 @@ def _part(part: Part, prefix: str) -> dict[str, Any]:
         "drawings": list(figures.given(sections, part.figures, prefix)),
         "summaries": list(summary.summaries(sections, layers)),
         "cautions": [*outdated, *caveats.of_sources(sources), *caveats.of_rows(sections, layers)],
-        "sections": [_section(section, sections, layers.get(section), part.figures, prefix) for section in sections],
+        "sections": [
+            _section(section, sections, layers.get(section), part.figures, prefix, options) for section in sections
+        ],
         "cards": [_card(source) for source in sources],
     }
 
@@ -254,6 +258,7 @@ def _section(
     layers: pd.DataFrame | None,
     shown: Sequence[Made],
     prefix: str,
+    options: ReportOptions,
 ) -> dict[str, Any]:
     """The contents of one section; shown : figures that are on the page already"""
     rows = sections[section]
@@ -265,6 +270,8 @@ def _section(
         tables.append(table(model_once(by_layer_), caption))
     if section is Section.TRAINING:
         tables.append(table(summary.trained_rows(rows), "Results of the kept weights, by task, metric and regime."))
+        spoken = rows.loc[rows["metric"] == "chrf", "file"]
+        tables += responses(dict.fromkeys(spoken), options.responses, options.seed)
     tables += [table(found, caption) for caption, found in summary.representations(section, rows) if len(found)]
     if section is Section.DOMAINS and len(found := summary.pairs(rows)):
         tables.append(table(found, "All pairs of domains, the nearest first."))

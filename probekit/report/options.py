@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from probekit.recipe import option
+from probekit.recipe import check_least, option
 
 __all__ = ["ReportOptions"]
 
@@ -17,3 +17,10 @@ class ReportOptions:
     )
     explore: tuple[str, ...] = option((), "A page of probekit explore to link; may be repeated.")
     text: tuple[str, ...] = option((), "A Markdown file shown at the top of the page; may be repeated.")
+    responses: int = option(
+        5, "Response generation: prompts of each split that are shown with reference and response, drawn at random."
+    )
+    seed: int = option(0, "Seed of the prompts that are shown.")
+
+    def __post_init__(self) -> None:
+        check_least(self, responses=0, seed=0)

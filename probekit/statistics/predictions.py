@@ -25,8 +25,8 @@ __all__ = ["Predictions", "by_split", "join"]
 
 FORMAT, BEFORE = EXAMPLES_FORMATS
 """Columns of older files are converted by :func:`probekit.rows.upgrade.upgrade_fits`."""
-VALUES = ("id", "group", "sentence", "gold", "predicted", "log_loss", "prior_loss")
-ONCE = ("id", "group", "sentence")
+VALUES = ("id", "group", "sentence", "prompt", "gold", "predicted", "log_loss", "prior_loss")
+ONCE = ("id", "group", "sentence", "prompt")
 """The same for all fits."""
 NUMBERS = ("predicted", "log_loss", "prior_loss")
 SHARE = "probability_"
@@ -65,6 +65,8 @@ class Predictions:
     probabilities : np.ndarray, optional
         float32 (G, n, classes), the predictions of the G fits of gold labels (``target`` "gold"), in their order, or
         None.
+    prompts : np.ndarray, optional
+        Str (n,), the texts to which ``gold`` and ``predicted`` are responses; None for other tasks.
 
     Raises
     ------
@@ -83,13 +85,14 @@ class Predictions:
     prior_loss: np.ndarray | None = None
     sentences: np.ndarray | None = None
     probabilities: np.ndarray | None = None
+    prompts: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fits", make_fits(self.fits))
         shape = (len(self.fits), len(self.ids))
         losses = dict.fromkeys(("log_loss", "prior_loss"), (shape,))
         expected = {**losses, "predicted": (shape,), "gold": (shape, shape[1:])}
-        expected |= dict.fromkeys(("groups", "sentences"), (shape[1:],))
+        expected |= dict.fromkeys(("groups", "sentences", "prompts"), (shape[1:],))
         for name, shapes in expected.items():
             value = getattr(self, name)
             if value is not None and np.shape(value) not in shapes:
@@ -147,6 +150,7 @@ class Predictions:
             None if self.prior_loss is None else self.prior_loss[at],
             self.sentences,
             None if self.probabilities is None else self.probabilities[gold_rows],
+            self.prompts,
         )
 
     def sample(self) -> dict[str, Any]:
@@ -228,6 +232,7 @@ class Predictions:
             whole.get("prior_loss"),
             first.get("sentence"),
             np.stack(probabilities, axis=2) if shares else None,
+            first.get("prompt"),
         )
 
 
@@ -283,6 +288,7 @@ def join(*evaluated: Predictions) -> Predictions:
         None if any(x is None for x in prior) else np.concatenate(prior),
         first.groups if first.sentences is None and groups is not first.groups else first.sentences,
         None if any(x is None for x in shares) else np.concatenate(shares),
+        first.prompts,
     )
 
 
@@ -336,6 +342,9 @@ def _long(e: Predictions, start: int, stop: int) -> Any:
         columns["group"] = pa.array(np.asarray(e.groups)[example])
     if e.sentences is not None:
         columns["sentence"] = pa.array(np.asarray(e.sentences)[example])
+    if e.prompts is not None:
+        prompts = pa.array(np.asarray(e.prompts).astype(str).tolist())
+        columns["prompt"] = pa.DictionaryArray.from_arrays(pa.array(example), prompts)
     gold = np.broadcast_to(e.gold, e.predicted.shape)
     numbers = {name: getattr(e, name) for name in NUMBERS}
     for name, value in {"gold": gold, **numbers}.items():

@@ -79,7 +79,9 @@ def test_a_run_is_transformers_own_model_with_the_same_loss_and_texts(causal, ch
     (found,) = run.predictions
     assert found.predicted[0].tolist() == texts
     assert found.gold.tolist() == [e.pair for e in load_task(str(chat)).split("dev")]
+    assert found.prompts.tolist() == [e.text for e in load_task(str(chat)).split("dev")]
     assert run.metrics["distinct-2"] == distinct(texts, 2)
+    assert list(run.metrics) == ["perplexity", "chrf", "distinct-1", "distinct-2", "loss"]
     best = run.rows[run.rows["headline"].eq(True)].iloc[0]
     assert best["metric"] == "perplexity"
     assert best["ci_low"] < best["value"] < best["ci_high"]
@@ -157,6 +159,8 @@ def test_what_cannot_be_is_told(chat, tiny_bert, tiny_gpt2, tmp_path):
 def test_dialogues_become_neighbouring_turns(tmp_path):
     (tmp_path / "dialogues_train.txt").write_text("Hi . __eou__ Hello . __eou__ Bye . __eou__\nA __eou__ B __eou__\n")
     (tmp_path / "TwitterConvCorpus.txt").write_text("a\nb\nc\n\n\n\nd\n\n\n\ne\nf\n")
+    (tmp_path / "twitter_conversations").mkdir()  # where several data sets are kept together
+    (tmp_path / "TwitterConvCorpus.txt").rename(tmp_path / "twitter_conversations/TwitterConvCorpus.txt")
     daily, tweets = (load_task(name, tmp_path).split("train") for name in ("dailydialog", "twitter-conversations"))
     assert [(e.text, e.pair, e.group) for e in daily] == [
         ("Hi .", "Hello .", "0"),

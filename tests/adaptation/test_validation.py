@@ -9,6 +9,7 @@ from lessons import SHORT, count, pairs, praise, tags
 
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.validation import validation_rows
+from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.search.search import search
 from probekit.adaptation.search.space import Space
 from probekit.adaptation.train import train, train_on_caches
@@ -109,6 +110,8 @@ def test_test_never_chooses(tiny_bert, tmp_path, caplog):
     assert "praise has no dev split; a share of 0.1 of train is held out" in caplog.text
     for wrong, told in (
         ({"dev": "test"}, "--dev test: the best epoch would be chosen on test"),
+        ({"train": "dev"}, "'dev', is also the training split"),
+        ({"train": "dev", "validation": 0.1, "test": "dev"}, "the split to test on, 'dev', is also the training split"),
         ({"dev": "other", "validation": 0.1}, "--validation replaces --dev other"),
         ({"validation": 1.0}, "validation is 1.0; it must be between 0 and 1"),
         ({"dev": "nothing"}, "praise has no split 'nothing'"),
@@ -116,6 +119,7 @@ def test_test_never_chooses(tiny_bert, tmp_path, caplog):
     ):
         with pytest.raises(UsageError, match=told):
             train(only, tiny_bert, tmp_path / "wrong", **ONE, **wrong)
+    assert TrainOptions(train="dev", validation=0.1, test="test").train == "dev"  # dev is then not evaluated
     last = train(only, tiny_bert, tmp_path / "last", dev="test", keep="last", **ONE)
     assert last.card["splits"] == ["train", "test"]
 

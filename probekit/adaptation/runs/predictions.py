@@ -45,6 +45,8 @@ class Evaluation:
         (n,), groups of examples that intervals resample as a whole; None if all are independent.
     losses : np.ndarray, optional
         float64 (n, 2), nats and pieces of the given responses; None for other tasks.
+    prompts : np.ndarray, optional
+        Str (n,), the texts that are responded to; None for other tasks.
     """
 
     task: TaskSpec
@@ -55,6 +57,7 @@ class Evaluation:
     probabilities: list[np.ndarray] | None = None
     groups: np.ndarray | None = None
     losses: np.ndarray | None = None
+    prompts: np.ndarray | None = None
 
     def table(self, about: Mapping[str, Any]) -> Predictions:
         """The predictions as a table of evaluated examples, words one after another; ``about`` are columns of all."""
@@ -72,7 +75,7 @@ class Evaluation:
         return Predictions(
             make_fits([{**about, "target": "gold"}]), ids, gold, np.concatenate(self.predictions)[None],
             ("chrf",) if self.task.responses else self.task.metrics, groups,
-            label_names=self.task.label_names, sentences=sentences, **more,
+            label_names=self.task.label_names, sentences=sentences, prompts=self.prompts, **more,
         )  # fmt: skip
 
     def joined(self, what: str) -> np.ndarray:
@@ -92,9 +95,10 @@ class Evaluation:
             labels=[self.labels[i] for i in rows], groups=None if self.groups is None else self.groups[rows],
             probabilities=None if self.probabilities is None else [self.probabilities[i] for i in rows],
             losses=None if self.losses is None else self.losses[rows],
+            prompts=None if self.prompts is None else self.prompts[rows],
         )  # fmt: skip
         scores = self.task.score(part.joined("predictions"), part.joined("labels"))
-        return replace(part, metrics=scores | part.of_responses())
+        return replace(part, metrics=part.of_responses() | scores)
 
     def of_responses(self) -> dict[str, float]:
         """Perplexity and loss (nats) per piece of the given responses; {} for other tasks."""
@@ -102,6 +106,12 @@ class Evaluation:
             return {}
         nats, pieces = self.losses.sum(0)
         return {"perplexity": float(np.exp(nats / pieces)), "loss": float(nats / pieces)}
+
+    def scores(self, metrics: Mapping[str, float], loss: float) -> dict[str, float]:
+        """The task's metrics, the main one first, then the loss, which is that of responses if there are some."""
+        of_responses = self.of_responses()
+        loss = of_responses.pop("loss", loss)
+        return {**of_responses, **metrics, "loss": loss}
 
     def merged(self, task: TaskSpec, classes: np.ndarray) -> Evaluation:
         """The same for a task whose classes each include several: ``classes`` has the new class of each one.
@@ -154,7 +164,7 @@ def predict(
     predicted, losses = predict_batches(learner.to(device), data, batches, module=module, device=device)
     found = gathered(task, data, predicted)
     metrics = task.score(found.joined("predictions"), found.joined("labels"))
-    return replace(found, metrics={**metrics, "loss": losses / len(data), **found.of_responses()})
+    return replace(found, metrics=found.scores(metrics, losses / len(data)))
 
 
 def gathered(task: TaskSpec, data: Data, predicted: Mapping[int, Prediction]) -> Evaluation:
@@ -162,7 +172,9 @@ def gathered(task: TaskSpec, data: Data, predicted: Mapping[int, Prediction]) ->
     predictions, labels = [predicted[i][0] for i in range(len(data))], [predicted[i][1] for i in range(len(data))]
     shares = [share for i in range(len(data)) if (share := predicted[i][2]) is not None]
     if task.responses:
-        return Evaluation(task, data.ids, predictions, labels, {}, None, data.groups, np.concatenate(shares))
+        prompts = np.array([example.text for example in cast("ResponseData", data).examples], dtype=object)
+        losses = np.concatenate(shares)
+        return Evaluation(task, data.ids, predictions, labels, {}, None, data.groups, losses, prompts)
     return Evaluation(task, data.ids, predictions, labels, {}, shares or None, data.groups)
 
 

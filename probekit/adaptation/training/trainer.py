@@ -261,7 +261,7 @@ class _Trainer(Trainer):
         evaluation = gathered(objective.task, data, {i: one for part, _ in every for i, one in part.items()})
         found, gold = evaluation.joined("predictions"), evaluation.joined("labels")
         metrics = self.compute_metrics(EvalPrediction(predictions=found, label_ids=gold))
-        metrics |= {"loss": sum(losses for _, losses in every) / len(data), **evaluation.of_responses()}
+        metrics = evaluation.scores(metrics, sum(losses for _, losses in every) / len(data))
         prefixed = {f"eval_{name}": float(value) for name, value in metrics.items()}
         return EvalLoopOutput(predictions=found, label_ids=gold, metrics=prefixed, num_samples=len(data))
 

@@ -81,7 +81,7 @@ def local_file(dataset: Dataset, root: str | Path | None, *names: str) -> Path:
             f"{dataset.name} is read from a folder: give the one with {names[0]} (--data-dir, or data_dir in Python), "
             f"from {dataset.source.rpartition(' ')[2]}."
         )
-    return locate(root, {"": names}, folder=dataset.folder, what=dataset.name)[""]
+    return locate(root, {"": names}, folder=dataset.folder or dataset.name, what=dataset.name)[""]
 
 
 def from_hub(what: str, repository: str, config: str | None = None, **options: Any) -> Any:
