@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,17 @@ def same_weights(a: Path, b: Path) -> bool:
     """Whether two folders hold the same tensors, bit by bit."""
     one, two = weights(a), weights(b)
     return bool(one) and one.keys() == two.keys() and all(one[k].tobytes() == two[k].tobytes() for k in one)
+
+
+class Stop(Exception):
+    """What ends a run before its end."""
+
+
+def stopping(at: int | None) -> Callable[..., None]:
+    """Progress that ends a run when it reports ``at`` updates."""
+
+    def progress(stage: str, done: int, total: int, /, **rates: float) -> None:
+        if stage == "training" and done == at:
+            raise Stop
+
+    return progress

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lessons import same_weights
+from lessons import Stop, same_weights, stopping
 from transformers import AutoModelForQuestionAnswering
 
 from probekit.adaptation.data.answers import AnswerData
@@ -254,17 +254,10 @@ def test_logits_are_those_of_transformers(tiny_bert, tmp_path):
 
 
 def test_resumed_is_uninterrupted(tiny_bert, tmp_path):
-    class Stop(Exception):
-        pass
-
-    def stopping(stage, done, total, /, **_):
-        if stage == "training" and done == 5:
-            raise Stop
-
     how = ONCE | {"epochs": 2}
     whole = train(quiz(), tiny_bert, tmp_path / "whole", **how)
     with pytest.raises(Stop):
-        train(quiz(), tiny_bert, tmp_path / "cut", progress=stopping, **how)
+        train(quiz(), tiny_bert, tmp_path / "cut", progress=stopping(5), **how)
     cut = train(quiz(), tiny_bert, tmp_path / "cut", **how)
     assert same_weights(whole.path, cut.path)
     assert whole.metrics == cut.metrics

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from lessons import SHORT, pairs, praise, same_weights
+from lessons import SHORT, Stop, pairs, praise, same_weights, stopping
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
@@ -90,18 +90,6 @@ def test_without_a_head_there_is_a_new_one_on_the_embeddings(tiny_bert, caplog):
     named = [name for _, members in learner.groups() for name, _ in members]
     assert len(named) == len(set(named))
     assert not any("decoder.weight" in name for name in named)  # the embeddings, which are trained as such
-
-
-class Stop(Exception):
-    pass
-
-
-def stopping(at):
-    def progress(stage, done, total, /, **rates):
-        if stage == "training" and done == at:
-            raise Stop
-
-    return progress
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from lessons import SHORT, count, pairs, praise, same_weights, tags
+from lessons import SHORT, Stop, count, pairs, praise, same_weights, stopping, tags
 
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.options import TrainOptions
@@ -66,18 +66,6 @@ def test_batches_depend_on_seed_and_step(texts):
     ]
     whole = int(texts.batch([0] * 8, "cpu")["first"]["attention_mask"].sum())
     assert whole >= lengths[0] > lengths[1] > lengths[2] >= 8 * 3  # a word remains between two special pieces
-
-
-class Stop(Exception):
-    pass
-
-
-def stopping(at):
-    def progress(stage, done, total, /, **rates):
-        if stage == "training" and done == at:
-            raise Stop
-
-    return progress
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from lessons import SHORT, praise
+from lessons import SHORT, Stop, praise, stopping
 from safetensors.numpy import load_file
 
 import probekit
@@ -37,10 +37,6 @@ def place(request, tmp_path_factory):
     return folder, request.param
 
 
-class Stop(Exception):
-    pass
-
-
 def further(place, out, **options):
     folder, objective = place
     given = {"model": str(folder / "model"), "objective": objective, "learning_rate": 3e-3}
@@ -55,12 +51,8 @@ def test_a_model_is_adapted_to_a_domain_and_resumes(place):
     rows = run.rows[(run.rows["metric"] == "perplexity") & (run.rows["step"] == 0)]
     assert rows["value"].tolist() == [before["perplexity"]]
 
-    def progress(stage, done, total, /, **rates):
-        if stage == "training" and done == 5:
-            raise Stop
-
     with pytest.raises(Stop):
-        further(place, "part", progress=progress)
+        further(place, "part", progress=stopping(5))
     again = further(place, "part")
     one, two = (load_file(path / "model.safetensors") for path in (run.path, again.path))
     assert all(np.array_equal(one[name], two[name]) for name in one)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lessons import SHORT, count, pairs, praise, same_weights, tags
+from lessons import SHORT, Stop, count, pairs, praise, same_weights, stopping, tags
 from torch.nn import functional
 
 from probekit.adaptation.runs.folder import read_card, write_card
@@ -91,18 +91,6 @@ def test_no_share_is_a_plain_run(teacher, tiny_bert, tmp_path):
     assert same_weights(plain.path, none.path)
     losses = [run.rows.query("split == 'train' and metric == 'log-loss'")["value"].to_numpy() for run in (plain, none)]
     np.testing.assert_allclose(*losses, rtol=1e-6)  # the loss of the labels, from a sum of float32
-
-
-class Stop(Exception):
-    pass
-
-
-def stopping(at):
-    def progress(stage, done, total, /, **rates):
-        if stage == "training" and done == at:
-            raise Stop
-
-    return progress
 
 
 def test_hidden_states_of_another_width_are_matched_and_a_run_resumes(teacher, tiny_gpt2, tmp_path):

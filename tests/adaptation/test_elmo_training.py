@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from lessons import SHORT, pairs, praise, tags, weights
+from lessons import SHORT, Stop, pairs, praise, stopping, tags, weights
 from safetensors.torch import load_file
-from test_resume import Stop, same, stopping
+from test_resume import same
 from tiny_elmo import tiny_elmo
 
 from probekit.activations import ActivationCache, cache_activations

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from lessons import SHORT, praise, same_weights
+from lessons import SHORT, Stop, praise, same_weights, stopping
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.numpy import load_file
 from tiny import tiny_model as make_tiny
@@ -38,10 +38,6 @@ IDS = torch.tensor([[2, 6, 7, 8, 9, 3]])
 def quick(*methods):
     """All methods, of which only these are tested quickly."""
     return [pytest.param(one, marks=[] if one in methods else [pytest.mark.slow]) for one in METHODS]
-
-
-class Stop(Exception):
-    """What ends a run before its end."""
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +121,8 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(run, tiny_bert, tmp_pat
     how = HOW | {"method": method, "save_at": "0,3", "evaluate_every": 2}
     how |= {"virtual_tokens": 4} if method in ("prefix", "prompt") else {}
 
-    def stop(stage, done, total, /, **rates):
-        if stage == "training" and done == 4:
-            raise Stop
-
     with pytest.raises(Stop):
-        train(praise(), tiny_bert, tmp_path / "run", progress=stop, **how)
+        train(praise(), tiny_bert, tmp_path / "run", progress=stopping(4), **how)
     done = train(praise(), tiny_bert, tmp_path / "run", **how)
     assert same_weights(done.path, right.path)
     assert same_weights(done.path / "step-3", right.path / "step-3")

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from lessons import SHORT, pairs, same_weights
+from lessons import SHORT, Stop, pairs, same_weights, stopping
 from safetensors.torch import load_file
-from test_resume import Stop, same, stopping
+from test_resume import same
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from lessons import SHORT, pairs, praise, same_weights, weights
+from lessons import SHORT, Stop, pairs, praise, same_weights, stopping, weights
 
 from probekit.adaptation.data.mixture import MixedBatches, MixedData
 from probekit.adaptation.evaluate import evaluate
@@ -71,18 +71,6 @@ def second(tmp_path_factory):
     splits = "\n".join(f'{name} = "{name}.tsv"' for name in ("train", "dev", "test"))
     (folder / "animals.toml").write_text(f'name = "animals"\nlabels = ["cat", "dog", "cow"]\n[splits]\n{splits}\n')
     return str(folder / "animals.toml")
-
-
-class Stop(Exception):
-    pass
-
-
-def stopping(at):
-    def progress(stage, done, total, /, **rates):
-        if stage == "training" and done == at:
-            raise Stop
-
-    return progress
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lessons import SHORT, count, pairs, praise, same_weights, tags
+from lessons import SHORT, Stop, count, pairs, praise, same_weights, stopping, tags
 from safetensors.torch import load_file
-from test_resume import Stop, same, stopping
+from test_resume import same
 from torch.nn import functional
 
 from probekit.adaptation.data.text import TextData

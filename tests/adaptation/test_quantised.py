@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from lessons import SHORT, praise, same_weights
+from lessons import SHORT, Stop, praise, same_weights, stopping
 from tiny import tiny_model as make_tiny
 from torch import nn
 from transformers.pytorch_utils import Conv1D
@@ -173,17 +173,10 @@ def test_layers_of_a_run_do_not_depend_on_the_batch(run, method, quantise):
     ],
 )
 def test_an_interrupted_run_resumes_to_the_same_bytes(bnb, wide, tmp_path, family, options):
-    class Stop(Exception):
-        pass
-
-    def stop(stage, done, total, /, **rates):
-        if stage == "training" and done == 7:
-            raise Stop
-
     how = HOW | {"epochs": 2} | options
     right = train(praise(), wide(family), tmp_path / "right", **how)
     with pytest.raises(Stop):
-        train(praise(), wide(family), tmp_path / "run", progress=stop, **how)
+        train(praise(), wide(family), tmp_path / "run", progress=stopping(7), **how)
     assert list((tmp_path / "run").glob(".resume/checkpoint-*"))
     done = train(praise(), wide(family), tmp_path / "run", **how)
     assert same_weights(done.path, right.path)

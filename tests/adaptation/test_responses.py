@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from lessons import Stop, stopping
 from nltk.translate.chrf_score import sentence_chrf
 from tiny import tiny_model
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -95,17 +96,10 @@ def test_a_run_is_transformers_own_model_with_the_same_loss_and_texts(causal, ch
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(causal, chat, tmp_path):
-    class Stop(Exception):
-        pass
-
-    def progress(stage, done, total, /, **rates):
-        if stage == "training" and done == 5:
-            raise Stop
-
     how = SHORT | {"decoding": "sample"}
     whole = train(chat, causal, tmp_path / "a" / "run", **how)
     with pytest.raises(Stop):
-        module.train(chat, causal, tmp_path / "b" / "run", progress=progress, **how)
+        module.train(chat, causal, tmp_path / "b" / "run", progress=stopping(5), **how)
     again = train(chat, causal, tmp_path / "b" / "run", **how)
     for name in ("model.safetensors", "head.safetensors"):
         assert (tmp_path / "a/run" / name).read_bytes() == (tmp_path / "b/run" / name).read_bytes()

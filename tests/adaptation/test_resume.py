@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from lessons import count, praise, same_weights, tags
+from lessons import Stop, count, praise, same_weights, stopping, tags
 
 import probekit.adaptation.train as module
 from probekit.adaptation.runs.evaluation import load_learner
@@ -43,18 +43,6 @@ WAYS = {
     ),
     "linear": (count, PLAIN | {"regime": "feature-extraction", "head": "linear", "patience": 1, "keep": "last"}),
 }
-
-
-class Stop(Exception):
-    """What ends a run before its end."""
-
-
-def stopping(at):
-    def progress(stage, done, total, /, **rates):
-        if stage == "training" and done == at:
-            raise Stop
-
-    return progress
 
 
 def settings(way, folder):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lessons import SHORT, count, praise, same_weights, weights
+from lessons import SHORT, Stop, count, praise, same_weights, weights
 
 import probekit.adaptation.train as module
 from probekit.activations import cache_activations
@@ -22,10 +22,6 @@ from probekit.adaptation.train import train, train_on_caches
 from probekit.errors import CacheBusy, DataError, ModelError, NonFiniteError, UsageError
 from probekit.rows import read_rows
 from probekit.tasks.task import Example, Split, Task, TaskKind
-
-
-class Stop(Exception):
-    pass
 
 
 def stop(*_, **__):
