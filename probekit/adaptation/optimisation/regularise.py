@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 from probekit.adaptation.optimisation.fisher import fisher_of_run
 from probekit.adaptation.optimisation.mixout import add_mixout, linear_layers
 from probekit.adaptation.optimisation.options import Penalty
 from probekit.adaptation.optimisation.penalties import DistancePenalty
-from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.objective import Training
 from probekit.adaptation.training.unfreezing import moved_weights
 from probekit.errors import UsageError
@@ -37,7 +35,7 @@ def regularised(training: Training, old: Task | None, progress: Progress = no_pr
     how = training.options
     _check_effect(training)
     if how.mixout:
-        add_mixout(cast("FineTuning", training.learner).encoder, how.mixout)
+        add_mixout(training.learner.encoder, how.mixout)
     if how.penalty is None or (not how.penalty_strength and not how.head_penalty):
         return training
     importance = None
@@ -60,7 +58,7 @@ def _check_effect(training: Training) -> None:
     moved = moved_weights(learner.groups(), how) if how.mixout or how.penalty_strength else {}
     if how.mixout:
         weights = {id(weight) for weight in moved.values()}
-        if not any(id(one.weight) in weights for one in linear_layers(cast("FineTuning", learner).encoder)):
+        if not any(id(one.weight) in weights for one in linear_layers(learner.encoder)):
             raise UsageError(
                 "mixout holds the weights of the encoder's linear layers, and this run trains none of them. Leave out "
                 "--mixout, or choose another --method, --unfreezing or --order."

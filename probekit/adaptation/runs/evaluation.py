@@ -156,7 +156,7 @@ def readable(
         Closes the cache that a head on frozen layers reads.
     """
     if card["regime"] == Regime.FINE_TUNE:
-        reader = text_reader(Path(folder), learner.encoder.config, card["encoder"]["max_length"])  # type: ignore[union-attr]
+        reader = text_reader(Path(folder), learner.encoder.config, card["encoder"]["max_length"])
         return data_as_in(card, task, task.split(split), reader)
     made = _cached(folder, card, task, split, model=model, caches=caches, device=device, progress=progress)
     return _of_cache(folder, card, stack.enter_context(made))

@@ -117,10 +117,10 @@ class HiddenStates:
 
     def __init__(self, learner: Learner, lesson: Lesson, weight: float) -> None:
         assert lesson.hidden is not None
-        self.states, self.weight = BlockStates(learner.encoder), weight  # type: ignore[arg-type]
+        self.states, self.weight = BlockStates(learner.encoder), weight
         chosen = layer_map(self.states.depth, lesson.hidden.shape[1])
         self.hidden = lesson.hidden[:, chosen]
-        width, wanted = int(learner.encoder.config.hidden_size), self.hidden.shape[-1]  # type: ignore[union-attr, arg-type]
+        width, wanted = int(learner.encoder.config.hidden_size), self.hidden.shape[-1]
         if width != wanted:
             learner.auxiliary[PROJECTION] = nn.Linear(width, wanted, bias=False)
 

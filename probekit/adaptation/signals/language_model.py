@@ -119,7 +119,7 @@ class LanguageModelLoss:
         self.kind, self.weight, self.anneal, self.mask, self.seed, self.texts = kind, weight, anneal, mask, seed, texts
         self._last: list[Tensor] = []
         if kind is LanguageModelling.CAUSAL_LM and texts is None:
-            learner.encoder.register_forward_hook(self._hold)  # type: ignore[union-attr]
+            learner.encoder.register_forward_hook(self._hold)
 
     def _hold(self, encoder: nn.Module, _: Any, out: Any) -> None:
         if encoder.training:
@@ -133,7 +133,7 @@ class LanguageModelLoss:
         weight = self.weight * (1 - step / total) if self.anneal else self.weight
         if self.texts is not None:
             batch = self.texts.batch(self.texts.rows(self.texts.draw(step, part)), out["logits"].device)
-        encoder: Any = learner.encoder
+        encoder = learner.encoder
         head = learner.auxiliary[HEAD]
         seed = np.random.SeedSequence((self.seed, OF_MASKS, step, part)).generate_state(1)[0]
         draw = torch.Generator().manual_seed(int(seed))
@@ -163,7 +163,7 @@ def language_model_loss(
     UsageError
         For encoders without embeddings of pieces, and those on both sides without a piece for masks.
     """
-    encoder: Any = learner.encoder
+    encoder = learner.encoder
     kind_of_model = encoder.config.model_type
     if reads_apart(kind_of_model) or not isinstance(encoder.get_input_embeddings(), nn.Embedding):
         raise UsageError(f"{kind_of_model} has no embeddings of pieces to predict; --lm-loss needs a transformer.")

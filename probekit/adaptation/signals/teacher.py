@@ -102,7 +102,7 @@ def ask(
             stack, folder, learner, card, task, train.name, caches=options.caches, device=device,
             progress=progress,
         )  # fmt: skip
-        states = BlockStates(learner.encoder) if hidden else None  # type: ignore[arg-type]
+        states = BlockStates(learner.encoder) if hidden else None
         logits: list[Tensor] = [torch.empty(0)] * len(data)
         vectors: list[Tensor] = [torch.empty(0)] * len(data)
         learner.to(device)

@@ -78,7 +78,7 @@ def prepare_fine_tuning(
         head = replace(head, **own[0])
     built = head.build(spec)
     if own is not None and options.random_weights is None:
-        built.output.load_state_dict(own[1].state_dict())  # type: ignore[union-attr]
+        built.get_submodule("output").load_state_dict(own[1].state_dict())
     method = adapt(encoder, options, folder)
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler.requires_grad_(requires_grad=head.pooling == "pooler")  # otherwise it is not used

@@ -49,9 +49,9 @@ def layer_groups(encoder: nn.Module, **above: nn.Module) -> list[LayerGroup]:
     return [group for group in trainable if group[1]]
 
 
-def layer_names(encoder: nn.Module) -> tuple[str, ...]:
+def layer_names(encoder: Any) -> tuple[str, ...]:
     """The names of an encoder's hidden states, inputs of blocks and the last: "0" … "L - 1", "L" or "final_norm"."""
-    depth = int(encoder.config.num_hidden_layers)  # type: ignore[arg-type, union-attr]
+    depth = int(encoder.config.num_hidden_layers)
     inside = {id(module) for block in find_blocks(encoder) for module in block.modules()}
     outside = [name for name, module in encoder.named_modules() if id(module) not in inside]
     normed = any(_FINAL_NORM.search(f"{name}.weight") for name in outside)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,8 @@ class Learner(nn.Module):
 
     Attributes
     ----------
+    encoder : nn.Module
+        The encoder that is fine-tuned, a transformers model or ELMo; feature extraction has none.
     head : Head
         The head of the first objective.
     mix : ScalarMix, optional
@@ -40,6 +42,7 @@ class Learner(nn.Module):
         The heads of further objectives, by module name.
     """
 
+    encoder: Any  # the types of transformers are unknown to mypy
     _keys_to_ignore_on_save = None  # the Trainer reads it if a checkpoint holds tied weights once
 
     def __init__(self, head: Head, mix: ScalarMix | None = None, layers: tuple[str, ...] = (), **others: Head) -> None:

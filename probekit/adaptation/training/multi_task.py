@@ -103,7 +103,7 @@ def with_further(training: Training, others: Sequence[Further]) -> Training:
 
 def _objective(training: Training, other: Further, module: str) -> Objective:
     options, first, learner = training.options, training.objectives[0], training.learner
-    encoder: Any = learner.encoder
+    encoder = learner.encoder
     kind, spec = encoder.config.model_type, TaskSpec.of_task(other.task, other.train.name)
     how = (
         options if spec.kind == first.task.kind and spec.paired == first.task.paired else replace(options, head="auto")

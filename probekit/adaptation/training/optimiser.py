@@ -42,7 +42,7 @@ class BertAdamW(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # two overloads
         """One update of every parameter that has a gradient; returns the loss of ``closure``, if one is given."""
         loss = None
         if closure is not None:

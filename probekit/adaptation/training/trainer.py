@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from accelerate.data_loader import prepare_data_loader  # type: ignore[import-untyped]
+from accelerate.data_loader import prepare_data_loader
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file, save_model
 from torch.distributed.tensor import DTensor
@@ -36,7 +36,7 @@ from probekit.adaptation.runs.predictions import gathered, predict_batches
 from probekit.adaptation.training.checkpointing import Checkpointing, not_finite, rate_of
 from probekit.adaptation.training.cost import Cost, measured
 from probekit.adaptation.training.groups import LayerGroup, param_groups
-from probekit.adaptation.training.learners import FineTuning, Learner
+from probekit.adaptation.training.learners import Learner
 from probekit.adaptation.training.objective import Objective, Save, Training, Watcher
 from probekit.adaptation.training.optimiser import BertAdamW
 from probekit.adaptation.training.schedules import build
@@ -137,7 +137,7 @@ def fit(
     if processes()[0]:
         torch.manual_seed(options.seed + processes()[0])  # each process draws its own dropout
     if options.compile:
-        compile_encoder(cast("FineTuning", learner).encoder, options.device)
+        compile_encoder(learner.encoder, options.device)
     elif options.device == "cpu" and not options.shard and onednn_available(torch.float32):
         train_with_onednn(learner)
     checkpoints.recall(log)
@@ -202,7 +202,8 @@ class _Trainer(Trainer):
         every = _batches(data, size, options, shuffle=shuffle)
         batches = Rounds(every, *processes()) if shuffle and processes()[1] > 1 else every
         loader: DataLoader = DataLoader(
-            data, batch_sampler=batches, collate_fn=_same, pin_memory=self.args.device.type == "cuda",  # type: ignore[arg-type]
+            data,  # type: ignore[arg-type]  # a protocol; torch uses no more of it than it uses of a Dataset
+            batch_sampler=batches, collate_fn=_same, pin_memory=self.args.device.type == "cuda",
             generator=torch.Generator(),  # torch's generator is for dropout, which an evaluation must not change
         )  # fmt: skip
         if not shuffle or processes()[1] == 1:
