@@ -17,6 +17,7 @@ from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.heads.response import Response, continued
 from probekit.errors import UsageError
 from probekit.models.loading import TextReader
+from probekit.models.transformers.tokens import truncation
 from probekit.tasks.task import Split, Task
 
 __all__ = ["ResponseData"]
@@ -52,15 +53,10 @@ class ResponseData:
         self.labels = Task(task.name, task.kind, {split.name: split}).labels(split.name)
 
     def _pieces(self, task: Task, split: Split) -> tuple[list[list[int]], list[list[int]], int]:
-        before = self.backend.truncation
-        self.backend.no_truncation()
-        try:
+        with truncation(self.backend):
             texts = [e.text for e in split], [e.pair or "" for e in split]
             first, second = ([e.ids for e in self.backend.encode_batch(t, add_special_tokens=False)] for t in texts)
             whole = self.backend.encode("a")
-        finally:
-            if before is not None:
-                self.backend.enable_truncation(**before)
         start = whole.ids[: whole.special_tokens_mask.index(0)]  # such as <s>
         prompts, responses, truncated = [], [], 0
         for e, prompt, response in zip(split, first, second, strict=True):

@@ -16,7 +16,7 @@ from probekit.adaptation.data.text import Pieces, check_not_empty, inputs_of, wi
 from probekit.errors import UsageError
 from probekit.models.encoder import Tokens
 from probekit.models.loading import TextReader
-from probekit.models.transformers.tokens import Tokenizer
+from probekit.models.transformers.tokens import Tokenizer, truncation
 from probekit.tasks.task import Split, Task
 
 __all__ = ["OVERLAP", "ChoiceData", "HeadAndTail", "SequenceData", "WindowData", "head_and_tail"]
@@ -111,15 +111,12 @@ class HeadAndTail:
         self.max_length, self.type_ids, self.padding_id = tokenizer.max_length, tokenizer.type_ids, tokenizer.padding_id
 
     def __call__(self, texts: Sequence[Any]) -> Tokens:
-        backend, before = self.tokenizer.backend, self.tokenizer.backend.truncation
-        backend.no_truncation()
         longest, self.tokenizer.max_length = self.tokenizer.max_length, 1 << 62
         try:
-            tokens = self.tokenizer(texts)
+            with truncation(self.tokenizer.backend):
+                tokens = self.tokenizer(texts)
         finally:
             self.tokenizer.max_length = longest
-            if before is not None:
-                backend.enable_truncation(**before)
         return head_and_tail(tokens, longest)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from probekit.models.encoder import Text, Tokens, Words
 from probekit.models.folder import tokenizer_digest
 from probekit.models.words import NO_LIMIT
 
-__all__ = ["Tokenizer", "load_tokenizer"]
+__all__ = ["Tokenizer", "load_tokenizer", "truncation"]
 
 _CHUNK = 2048
 
@@ -109,20 +110,15 @@ class Tokenizer:
 
     def _overlapping(self, texts: Sequence[Text], overlap: int) -> list[Any]:
         """Encodings whose ``overflowing`` are the further windows."""
-        before = self.backend.truncation
-        pairs = any(isinstance(text, tuple) for text in texts)
+        strategy = "only_second" if any(isinstance(text, tuple) for text in texts) else "longest_first"
         try:
-            self.backend.enable_truncation(
-                self.max_length, stride=overlap, strategy="only_second" if pairs else "longest_first"
-            )
-            return self._encode(dict(enumerate(texts)))
+            with truncation(self.backend, self.max_length, stride=overlap, strategy=strategy):
+                return self._encode(dict(enumerate(texts)))
         except ModelError as error:
             raise UsageError(
                 f"texts cannot be divided into windows of {self.max_length} pieces that share {overlap}; give a "
                 f"smaller overlap or a larger max_length ({first_line(error)})."
             ) from error
-        finally:
-            self.backend.no_truncation() if before is None else self.backend.enable_truncation(**before)
 
     def _arrays(self, texts: Sequence[Text]) -> tuple[np.ndarray, ...]:
         windows = self._windows(texts)
@@ -241,6 +237,17 @@ class Tokenizer:
 
     def _with_blanks(self, words: Sequence[str]) -> list[str]:
         return [" " + word if i else word for i, word in enumerate(words)] if self._blank else list(words)
+
+
+@contextmanager
+def truncation(backend: Any, max_length: int | None = None, **how: Any) -> Iterator[None]:
+    """Another truncation of a tokenizers.Tokenizer for a while; none without ``max_length``."""
+    before = backend.truncation
+    backend.no_truncation() if max_length is None else backend.enable_truncation(max_length, **how)
+    try:
+        yield
+    finally:
+        backend.no_truncation() if before is None else backend.enable_truncation(**before)
 
 
 def load_tokenizer(folder: Path) -> Any:
