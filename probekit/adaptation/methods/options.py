@@ -46,10 +46,11 @@ METHOD_DEFAULTS: dict[Method, dict[str, Any]] = {
 }
 """Default rates that differ from those of full fine-tuning.
 
-LoRA: 4e-4 to 5e-4 for RoBERTa-base on GLUE (Hu et al. 2022, table 9). IA3: 3e-3 (Liu et al. 2022, section 3.3); its
-factors start at 1 and are not decayed. Prefix: 5e-3 (Liu et al. 2022, P-tuning v2, for BERT). BitFit: the highest of
-1e-4 to 1e-3 (Ben Zaken et al. 2022). Adapters: the middle one of 3e-5, 3e-4, 3e-3 (Houlsby et al. 2019). Prompt: ours,
-as the .3 of Lester et al. (2021) is for Adafactor.
+LoRA: 4e-4 or 5e-4 for RoBERTa-base on GLUE (Hu et al. 2022, table 9). IA3: 3e-3 without decay in the authors' program,
+with Adafactor (H. Liu et al. 2022, configs/ia3.json). Prefix: 5e-3 for BERT-large on BoolQ, 1e-2 on RTE, in the program
+of P-tuning v2 (X. Liu et al. 2022). BitFit: the default of the authors' program (Ben Zaken et al. 2022, run_glue.py).
+Adapters: the example for MRPC in the authors' program (Houlsby et al. 2019). Our choice: DoRA (as LoRA), prompt and
+norms, Pfeiffer's placement (as Houlsby's), and no decay of prefixes and prompts.
 """
 
 _OF: dict[str, tuple[Method, ...]] = {
