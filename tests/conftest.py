@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # as many processes as cores: more threads would wait for each other
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: several threads wait for each other
 
 
 gc.disable()  # while test files are imported, a third of the time would go to collecting garbage
