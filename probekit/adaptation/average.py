@@ -22,15 +22,15 @@ from probekit.adaptation.runs.predictions import Evaluation
 from probekit.adaptation.runs.rows import columns_of
 from probekit.adaptation.runs.run import Run, open_run
 from probekit.adaptation.runs.seeds import members
+from probekit.adaptation.training.multi_task import card_for, further_tasks, predictions_name
 from probekit.errors import UsageError
-from probekit.files import beside, slug
+from probekit.files import beside
 from probekit.metrics import metric
 from probekit.models.identity import CARD
 from probekit.public import public
 from probekit.recipe import Read, Recipe, current
 from probekit.rows import make_rows, write_rows
 from probekit.rows.card import environment, make_card
-from probekit.rows.examples import EXAMPLES
 from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.context import in_context
@@ -38,7 +38,7 @@ from probekit.tasks.task import Task
 
 __all__ = ["average"]
 
-SAME = ("model", "task", "regime", "target", "head", "layers", "prefix", "source")
+SAME = ("model", "task", "regime", "target", "head", "layers", "prefix", "source", "also")
 """Entries in which the cards of averaged runs agree."""
 
 
@@ -65,7 +65,8 @@ def average(*runs: str | Path | Run, out: str | Path, options: AverageOptions, p
     Returns
     -------
     Run
-        Its card names the averaged runs as ``averaged``; the rows have the metrics of the mean and of each run on dev.
+        Its card names the averaged runs as ``averaged`` and those of the mean as ``kept``, whose last step is its
+        ``step``. The rows have the metrics of the mean on each task of the runs, and of each run on dev of the first.
 
     Raises
     ------
@@ -106,7 +107,8 @@ def _check(folders: Sequence[Path], cards: Sequence[Mapping[str, Any]]) -> None:
             raise UsageError(f"{folder} has no weights of a whole encoder ({WEIGHTS}), so it cannot be averaged.")
         check_weights(folder, card)
         different = [key for key in SAME if card.get(key) != cards[0].get(key)]
-        different += ["data"] * (card["identity"]["data"] != cards[0]["identity"]["data"])
+        identities = card["identity"], cards[0]["identity"]
+        different += [key for key in ("data", "also_data") if len({str(one.get(key)) for one in identities}) > 1]
         if different:
             raise UsageError(
                 f"{folders[0]} and {folder} differ in {different[0]}; give runs of one model and head on the same data."
@@ -119,13 +121,12 @@ def _average(
 ) -> Run:  # fmt: skip
     first, device = cards[0], resolve_device(options.device)
     card = _card(first, identity, out)
-    task = _data(first)
+    task, *further = _data(first)
     name = str(first["target"]["metrics"][0])
     sign = metric(name).sign
 
-    def evaluated(mean: State, split: str, place: Path) -> Evaluation:
-        save_averaged(place, mean, card, folders[0])
-        return predict_run(place, task, split, batch_size=options.batch_size, device=device)
+    def evaluated(of: Task, split: str, place: Path) -> Evaluation:
+        return predict_run(place, of, split, batch_size=options.batch_size, device=device)
 
     order = list(range(len(folders)))
     if options.greedy:
@@ -139,15 +140,18 @@ def _average(
             progress("runs", done, len(order))
             candidate = _sum(total, _state(folders[i]))
             if options.greedy:
-                value = sign * evaluated(_mean(candidate, len(kept) + 1), dev, draft).metrics[name]
+                save_averaged(draft, _mean(candidate, len(kept) + 1), card, folders[0])
+                value = sign * evaluated(task, dev, draft).metrics[name]
                 if value < best:
                     continue
                 best = value
             total, kept = candidate, [*kept, i]
         mean = _mean(total, len(kept))
-        results = {split: evaluated(mean, split, draft) for split in (dev, *others)}
-        card |= {"kept": [str(folders[i]) for i in kept], "metrics": results[dev].metrics}
-        card |= {"test": results[others[0]].metrics if others else None}
+        save_averaged(draft, mean, card, folders[0])
+        results = {(of.name, split): evaluated(of, split, draft) for of in (task, *further) for split in of.splits}
+        card |= {"kept": [str(folders[i]) for i in kept], "step": max(cards[i]["step"] for i in kept)}
+        card |= {"metrics": results[task.name, dev].metrics}
+        card |= {"test": results[task.name, others[0]].metrics if others else None}
         _write(mean, card, results, cards, folders, draft)
         for file in sorted(draft.iterdir(), key=lambda f: f.name == CARD):
             file.replace(out / file.name)
@@ -185,8 +189,8 @@ def _mean(total: State, count: int) -> State:
     }
 
 
-def _data(card: Mapping[str, Any]) -> Task:
-    """The task of a run with only the splits that it was evaluated on; a held-out part of train is held out again."""
+def _data(card: Mapping[str, Any]) -> list[Task]:
+    """The tasks of a run with only the splits that it was evaluated on; a held-out part of train is held out again."""
     if not card.get("recipe") or not (card.get("source") or {}).get("task"):
         raise UsageError(f"{card['run']} was trained on a task defined in Python, which cannot be loaded again.")
     known = {f.name for f in fields(TrainOptions)}
@@ -196,42 +200,49 @@ def _data(card: Mapping[str, Any]) -> Task:
     share = validation_share(task, options.dev, options.validation)
     options = options if share is None else replace(options, validation=share, dev=VALIDATION)
     _, dev, _ = set_apart(in_context(task, options.context), options)
-    if dev.digest() != card["identity"]["data"][1]:
-        raise UsageError(f"the examples of {card['task']} have changed since {card['run']} was trained on them.")
     parts = [set_apart(task, options)[1], *([task.split(options.test)] if options.test else [])]
-    return replace(task, splits={part.name: part for part in parts})
+    also = ",".join(one["source"]["task"] for one in card.get("also") or ())
+    others = further_tasks(replace(options, also=also or None, data_dir=card["source"]["data_dir"]), task.name)
+    digests = [card["identity"]["data"], *(card["identity"].get("also_data") or ())]
+    found = [(task, dev, parts), *((one.task, one.dev, [one.dev, *filter(None, [one.test])]) for one in others)]
+    for (of, used, _), digest in zip(found, digests, strict=True):
+        if used.digest() != digest[1]:
+            raise UsageError(f"the examples of {of.name} have changed since {card['run']} was trained on them.")
+    return [replace(of, splits={part.name: part for part in some}) for of, _, some in found]
 
 
 def _card(first: Mapping[str, Any], identity: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """The card of the average, without its metrics."""
     recipe = current() or Recipe.of("average", {"runs": [one["run"] for one in identity["averaged"]], "out": out})
-    dropped = ("constant", "caches", "seconds", "total_steps", "diverged", "cost", "also")
+    dropped = ("caches", "seconds", "total_steps", "diverged", "cost")
     return {
         **{key: value for key, value in first.items() if key not in dropped},
-        "run": out.resolve().name, "step": first["step"], "complete": True, "variant": "average",
-        "seeds": {"seed": None}, "identity": dict(identity), "constant": first["constant"], "seconds": 0.0,
+        "run": out.resolve().name, "complete": True, "variant": "average", "seeds": {"seed": None},
+        "identity": dict(identity), "seconds": 0.0,
         "recipe": recipe.to_json(), "command": str(recipe), **environment(), "threads": torch.get_num_threads(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
 
 
 def _write(
-    mean: State, card: dict[str, Any], results: Mapping[str, Evaluation], cards: Sequence[Mapping[str, Any]],
-    folders: Sequence[Path], out: Path,
+    mean: State, card: dict[str, Any], results: Mapping[tuple[str, str], Evaluation],
+    cards: Sequence[Mapping[str, Any]], folders: Sequence[Path], out: Path,
 ) -> None:  # fmt: skip
     """Write the folder of the average: weights, predictions, rows and card."""
-    about = columns_of(card) | {"analysis": "average", "layer": None, "step": card["step"]}
-    rows = list(_of_runs(cards, about))
-    for split, found in results.items():
+    more = {"analysis": "average", "layer": None, "step": card["step"]}
+    rows = list(_of_runs(cards, columns_of(card) | more))
+    last = [split for task, split in results if task == card["task"]][-1]
+    for (task, split), found in results.items():
+        about, of = columns_of(card, task) | more, card_for(card, task)
         shared = about | {"split": split, "n": len(found.ids), "kept": True, "members": len(card["kept"])}
         for name in found.task.metrics:
-            headline = (split, name) == ([*results][-1], found.task.metrics[0])
+            headline = (task, split, name) == (card["task"], last, found.task.metrics[0])
             rows.append(
                 shared | {"metric": name, "value": found.metrics[name], "headline": headline, **found.interval(name)}
             )
         rows.append(shared | {"metric": found.task.loss, "value": found.metrics["loss"], "headline": False})
-        rows += constant_rows(found, card["constant"], about | {"split": split})
-        found.table({**about, "split": split}).write(out / f"{slug(split)}{EXAMPLES}")
+        rows += constant_rows(found, of["constant"], about | {"split": split})
+        found.table({**about, "split": split}).write(out / predictions_name(of, split))
     recipe = Recipe.from_json(card["recipe"])
     reads = tuple(
         Read(str(folder), "run", str(one["encoder"].get("weights_digest") or ""))
@@ -242,7 +253,7 @@ def _write(
 
 
 def _of_runs(cards: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The metrics of the averaged runs on dev, from their cards."""
+    """The metrics of the averaged runs on dev of the first task, from their cards."""
     for card in cards:
         own = {**about, **columns_of(card), "step": card["step"], "estimator": "member"}
         own |= {"split": card["splits"][1], "kept": False, "headline": False, "n": card["examples"][1]}

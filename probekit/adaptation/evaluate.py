@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
+from probekit.adaptation.data.source import own_sources
 from probekit.adaptation.options import EvaluateOptions, Regime
 from probekit.adaptation.pretraining.options import PRETRAIN
 from probekit.adaptation.runs.calibration import calibration_rows, dev_temperature
@@ -20,7 +21,7 @@ from probekit.adaptation.runs.predictions import Evaluation
 from probekit.adaptation.runs.rows import columns_of
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.training.multi_task import card_for
-from probekit.errors import UsageError
+from probekit.errors import DataError, UsageError
 from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows
@@ -78,6 +79,7 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
         )
     if options.cache is not None and card["regime"] == Regime.FINE_TUNE:
         raise UsageError(f"{folder} is a fine-tuned model, which reads text; give --task instead of --cache.")
+    trained = (card.get("parameters") or {}).get("trained")  # missing in runs of earlier versions
     records: list[dict[str, Any]] = []
     predictions = []
     for data, name, split in _data(card, options):
@@ -92,13 +94,13 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
             constant = merged_constant(constant, tuple(of["target"]["label_names"]), found.task.label_names)
         parts = {name: found} | (_by_domain(found, data, name, split) if options.by_domain else {})
         for called, part in parts.items():
-            records += _rows(part, about | {"task": called})
+            records += _rows(part, about | {"task": called}, trained)
             if constant:
                 records += constant_rows(part, constant, about | {"task": called, "analysis": "evaluate"})
         if options.calibrate:
             shared = about | {"analysis": "evaluate", "layer": None, "n": len(found.ids), "kept": True}
-            same = found.task.label_names == tuple(card["target"]["label_names"])
-            degrees = dev_temperature(folder, card, split)
+            same = found.task.label_names == tuple(of["target"]["label_names"])
+            degrees = dev_temperature(folder, of, split)
             records += calibration_rows(found, degrees, shared, same_classes=same)
         predictions.append(found.table(about))
     weights = str(card["encoder"].get("weights_digest") or "")
@@ -115,21 +117,32 @@ def _data(card: dict[str, Any], options: EvaluateOptions) -> Iterator[tuple[Task
             names = cache.spec["task"], cache.spec["split"]
         yield (options.cache, *names)
         return
-    source = {"task": card["task"], "data_dir": None} | (
-        card.get("source") or {}
-    )  # a Task defined in Python has no source
-    given: Any = options.task or (source["task"],)
-    data_dir = options.data_dir if options.task else options.data_dir or source["data_dir"]
+    own = own_sources(card)
+    known = own | {str(source["task"]): source for source in own.values()}
+    given: Any = options.task or tuple(own)
     given = [given] if isinstance(given, str | Path | Task) else given
-    also = {one["source"]["task"]: one["source"]["data_dir"] for one in card.get("also") or ()}
-    for one in {one.name if isinstance(one, Task) else str(one): one for one in given}.values():
-        folder = data_dir or also.get(str(one))
-        task = one if isinstance(one, Task) else load_task(str(one), data_dir=folder)
-        yield task, task.name, options.split
+    for name, one in {one.name if isinstance(one, Task) else str(one): one for one in given}.items():
+        task = one if isinstance(one, Task) else _loaded(card, known.get(name, {"task": name}), options)
+        if options.task or task.name == card["task"] or options.split in task.splits:
+            yield task, task.name, options.split
 
 
-def _rows(found: Evaluation, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _loaded(card: dict[str, Any], source: Mapping[str, str | None], options: EvaluateOptions) -> Task:
+    """The task of a source, which is one of the run or has only the name that was given."""
+    try:
+        return load_task(str(source["task"]), data_dir=options.data_dir or source.get("data_dir"))
+    except (UsageError, DataError) as error:
+        if "data_dir" not in source:
+            raise
+        raise type(error)(
+            f"{error} {card['run']} was trained on this task; give its name, its TOML file or the task itself as task, "
+            "and its folder as data_dir."
+        ) from error
+
+
+def _rows(found: Evaluation, about: dict[str, Any], trained: int | None) -> Iterator[dict[str, Any]]:
     shared = about | {"analysis": "evaluate", "layer": None, "n": len(found.ids), "kept": True}
+    shared |= {} if trained is None else {"trained_parameters": trained}
     for name in found.task.metrics:
         value = {"metric": name, "value": found.metrics[name], **found.interval(name)}
         yield shared | value | {"headline": name == found.task.metrics[0]}

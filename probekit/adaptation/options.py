@@ -395,7 +395,7 @@ class EvaluateOptions:
     """The task or cache to evaluate a run on, with which model and on which device."""
 
     task: tuple[str, ...] | None = option(
-        None, "Task with the same labels as the task of the run (default: that task); may be repeated."
+        None, "Task of the run, or one with the same labels (default: the tasks of the run); may be repeated."
     )
     split: str = option("test", "Split of the task.")
     by_domain: bool = option(False, "Also evaluate on the examples of each domain (genre, category), as TASK:DOMAIN.")

@@ -18,6 +18,7 @@ import torch
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.options import Long
+from probekit.adaptation.data.source import place_of, source_of
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.validation import VALIDATION, drawn, set_apart, validation_share
 from probekit.adaptation.optimisation.regularise import regularised
@@ -129,7 +130,7 @@ def train(
             return train(task, model, folder, options=given, watcher=watcher, progress=progress)
 
         return train_seeds(one, Path(out), how, recipe, progress)
-    source = None if isinstance(task, Task) else _source(str(task), how.data_dir)
+    source = None if isinstance(task, Task) else source_of(str(task), how.data_dir)
     task = task if isinstance(task, Task) else load_task(str(task), data_dir=how.data_dir)
     if how.regime is not Regime.FINE_TUNE:
         _check_frozen(task, how)
@@ -169,7 +170,7 @@ def train(
     with ExitStack() as stack:
         found = _given(task, model, how) if how.cache else _caches(task, model, how, progress)
         opened = [stack.enter_context(cache) for cache in found]
-        source = source and source | {"model": _place(model)}
+        source = source and source | {"model": place_of(model)}
         whole = read.split(how.train)
         chosen = whole.sample(drawn(whole, how), how.data_seed)
         if held is not None and opened[0].ids.tolist() != [e.id for e in chosen]:
@@ -291,21 +292,6 @@ def _run_on_caches(
 
 def _asdict(options: TrainOptions) -> dict[str, Any]:
     return {f.name: getattr(options, f.name) for f in fields(options)}
-
-
-def _source(task: str, data_dir: str | Path | None) -> dict[str, str | None]:
-    """The arguments with which ``load_task`` finds the task from any folder."""
-    return {
-        "task": _place(task) if ".toml" in task else task,
-        "data_dir": None if data_dir is None else str(Path(data_dir).expanduser().resolve()),
-    }
-
-
-def _place(name: str | Path) -> str:
-    """The absolute form of a path; other names, such as hub ids, are unchanged."""
-    whole, toml, domain = str(name).partition(".toml:")
-    path, part = (f"{whole}.toml", f":{domain}") if toml else (str(name), "")
-    return str(Path(path).expanduser().resolve()) + part if Path(path).expanduser().exists() else str(name)
 
 
 def _opened(cache: ActivationCache | str | Path) -> AbstractContextManager[ActivationCache]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.runs.seeds import members
+from probekit.adaptation.training.multi_task import card_for, predictions_name
 from probekit.analyses.finished_runs import FinishedRun, common_split, predictions_on, read_run
 from probekit.analyses.options import EnsembleOptions
 from probekit.errors import UsageError
@@ -46,7 +47,8 @@ def ensemble(*runs: str | Path | Run, options: EnsembleOptions) -> Result:
     Result
         For each metric of the task a row of the ensemble, one for each run, and ``difference(METRIC)``: the ensemble
         minus the mean of the runs, with paired 95 % intervals over examples (not over runs). ``members`` is the number
-        of runs. The predictions are those of the ensemble.
+        of runs. The predictions are those of the ensemble. Runs of several tasks give these for each task that all have
+        learned.
 
     Raises
     ------
@@ -63,11 +65,22 @@ def ensemble(*runs: str | Path | Run, options: EnsembleOptions) -> Result:
     if len(found) < 2:
         raise UsageError("an ensemble needs two or more runs, or a folder of several seeds.")
     split = common_split(found, options.split)
-    table = join(*(predictions_on(run, split) for run in found))
-    mean = averaged(table, found)
-    rows = make_rows(_rows(table, mean, options))
+    records, means = list[dict[Any, Any]](), list[Predictions]()
+    for of_task in _by_task(found, split):
+        table = join(*(predictions_on(run, split) for run in of_task))
+        means.append(averaged(table, of_task))
+        records += [row | {"headline": row["headline"] and not records} for row in _rows(table, means[-1], options)]
     reads = [Read(str(run.path), "run", str(run.card["encoder"].get("weights_digest") or "")) for run in found]
-    return Result(rows, (mean,), reads=tuple(reads))
+    return Result(make_rows(records), tuple(means), reads=tuple(reads))
+
+
+def _by_task(runs: Sequence[FinishedRun], split: str) -> Iterator[list[FinishedRun]]:
+    """The runs with their cards for the task of the first run, and for each further task that all have predicted."""
+    for task in (runs[0].card["task"], *(one["task"] for one in runs[0].card.get("also") or ())):
+        found = [run._replace(card=card_for(run.card, task)) for run in runs]
+        known = [run.card["task"] == task and (run.path / predictions_name(run.card, split)).is_file() for run in found]
+        if all(known) or task == runs[0].card["task"]:
+            yield found
 
 
 def averaged(table: Predictions, runs: Sequence[FinishedRun]) -> Predictions:

@@ -11,8 +11,8 @@ from probekit.adaptation.options import Regime
 from probekit.adaptation.pretraining.options import PRETRAIN
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.run import Run
+from probekit.adaptation.training.multi_task import predictions_name
 from probekit.errors import DataError, UsageError
-from probekit.files import slug
 from probekit.statistics.predictions import Predictions
 
 __all__ = ["REGIMES", "FinishedRun", "check_together", "check_weights", "common_split", "predictions_on", "read_run"]
@@ -114,7 +114,7 @@ def common_split(runs: Sequence[FinishedRun], split: str | None) -> str:
 
 def predictions_on(run: FinishedRun, split: str) -> Predictions:
     """The predictions of a run for each example of a split; DataError if their file is missing."""
-    file = run.path / f"{slug(split)}.examples.parquet"
+    file = run.path / predictions_name(run.card, split)
     if not file.is_file():
         raise DataError(
             "does not exist. A finished run has it, unless an early version of probekit trained it or it is a "

@@ -47,10 +47,13 @@ def ensemble(
 
     result = probekit.ensemble(run, *runs, options=options, out=out)
     rows = result.rows
-    for name in dict.fromkeys(rows.loc[rows["estimator"] == "ensemble", "metric"]):
-        one = rows[(rows["metric"] == name) & (rows["estimator"] == "ensemble")].iloc[0]
-        gain = rows[rows["metric"] == f"difference({name})"].iloc[0]
-        members = rows[(rows["metric"] == name) & (rows["estimator"] == "member")]["value"]
+    say(f"runs: {', '.join(dict.fromkeys(rows.loc[rows['estimator'] == 'member', 'checkpoint']))}")
+    pairs = rows.loc[rows["estimator"] == "ensemble", ["task", "metric"]].drop_duplicates()
+    for task, name in pairs.itertuples(index=False):
+        own = rows[rows["task"] == task]
+        one = own[(own["metric"] == name) & (own["estimator"] == "ensemble")].iloc[0]
+        gain = own[own["metric"] == f"difference({name})"].iloc[0]
+        members = own[(own["metric"] == name) & (own["estimator"] == "member")]["value"]
         say(
             f"{one['task']} {one['split']} {name}: ensemble of {one['members']} runs {one['value']:.4f} "
             f"[{one['ci_low']:.4f}, {one['ci_high']:.4f}]; a single run {members.mean():.4f} ({members.min():.4f} to "
@@ -93,11 +96,14 @@ def average(
         made = probekit.average(run, *runs, out=out, options=options, progress=progress)
     say(made.path)
     rows, card = made.rows, made.card
-    say(f"mean of the weights of {len(card['kept'])} of {len(card['identity']['averaged'])} runs")
-    for name in card["target"]["metrics"]:
-        own = rows[(rows["metric"] == name) & (rows["estimator"] == "member")]["value"].astype(float)
-        kept = rows[(rows["metric"] == name) & rows["kept"].astype(bool)]
-        for row in kept.to_dict("records"):
-            ends = f"[{row['ci_low']:.4f}, {row['ci_high']:.4f}]"
-            of_runs = f"; its runs {own.min():.4f} to {own.max():.4f}" if row["split"] == card["splits"][1] else ""
-            say(f"{row['split']} {name}: {row['value']:.4f} {ends}{of_runs}")
+    say(
+        f"mean of the weights of {len(card['kept'])} of {len(card['identity']['averaged'])} runs: "
+        f"{', '.join(card['kept'])}"
+    )
+    for row in rows[rows["kept"].astype(bool) & rows["ci_low"].notna()].to_dict("records"):
+        same = (rows["metric"] == row["metric"]) & (rows["task"] == row["task"]) & (rows["split"] == row["split"])
+        own = rows[same & (rows["estimator"] == "member")]["value"].astype(float)
+        of_runs = f"; its runs {own.min():.4f} to {own.max():.4f}" if len(own) else ""
+        task = f"{row['task']} " if card.get("also") else ""
+        ends = f"[{row['ci_low']:.4f}, {row['ci_high']:.4f}]"
+        say(f"{task}{row['split']} {row['metric']}: {row['value']:.4f} {ends}{of_runs}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import UsageError
+from probekit.rows.examples import EXAMPLES
 
 __all__ = ["expand", "natural"]
 
@@ -20,6 +21,9 @@ def natural(path: str | Path) -> list[Any]:
 def expand(pattern: str | Path) -> list[str]:
     """What a pattern matches, in natural order; a name without wildcards, or of an existing file, stays as it is.
 
+    A pattern of rows, such as ``rows/*.parquet``, leaves out the predictions that lie beside them
+    (``….examples.parquet``), unless it names these.
+
     Raises
     ------
     UsageError
@@ -29,6 +33,8 @@ def expand(pattern: str | Path) -> list[str]:
     if not has_magic(pattern) or Path(pattern).expanduser().exists():
         return [pattern]
     found = sorted(glob(str(Path(pattern).expanduser())), key=natural)  # noqa: PTH207 (absolute patterns, too)
+    if not pattern.endswith(EXAMPLES):
+        found = [path for path in found if not path.endswith(EXAMPLES)]
     if not found:
         raise UsageError(f"no file matches {pattern!r}.")
     return found

@@ -128,8 +128,12 @@ class _Run:
     def _broken(self, step: Step) -> list[str]:
         return [name for name in step.needs if self.outcomes[name].state in ("failed", "skipped")]
 
+    def _unused(self, step: Step) -> list[str]:
+        broken = self._broken(step)
+        return step.unused(broken) if broken else []
+
     def _submit(self, step: Step) -> None:
-        without = [path for name in self._broken(step) for path in self.steps[name].leaves]
+        without = [path for name in self._unused(step) for path in self.steps[name].leaves]
         recipe = step.recipe(self.out, without, absolute=self.pool.elsewhere)
         slot = min({*range(self.pool.jobs)} - {slot for _, slot, _ in self.running.values()})
         log = log_path(self.out, step)
@@ -171,7 +175,7 @@ class _Run:
         missing = [path for path in step.leaves if not (self.out / path).exists()]
         if message := ended.error or (f"it did not write {missing[0]}" if missing else ""):
             return [self._end(Outcome(step, "failed", ended.seconds, message, ended.warnings))]
-        without = self._broken(step)
+        without = self._unused(step)
         write_record(self.out, step, self.states[name].digest, recipe, ended.seconds, without, ended.warnings)
         remove_scratch(self.out, step)
         note = f"without {', '.join(without)}" if without else ""

@@ -60,6 +60,10 @@ class Step:
         Folder, relative to the study's folder, of caches that no other step needs; deleted once the step is done.
     partly : bool
         Whether it runs without failed steps that it needs, as long as one of them succeeded.
+    together : tuple of tuples of str
+        With ``partly``: the needed steps that are used together or not at all (default: each by itself).
+    inputs : tuple of str
+        With ``partly``: the parameters of the files of those steps, in their order; the last one has all that remain.
     error : str
         The reason why it cannot run, if already known.
     """
@@ -75,13 +79,21 @@ class Step:
     between: bool = False
     scratch: str = ""
     partly: bool = False
+    together: tuple[tuple[str, ...], ...] = ()
+    inputs: tuple[str, ...] = ()
     error: str = ""
 
     def lost(self, broken: Collection[str]) -> str | None:
         """A step among ``broken`` without which this one cannot run."""
         lacking = [name for name in self.needs if name in broken]
-        enough = self.partly and len(lacking) < len(self.needs)
-        return lacking[0] if lacking and not enough else None
+        return lacking[0] if lacking and len(self.unused(broken)) == len(self.needs) else None
+
+    def unused(self, broken: Collection[str]) -> list[str]:
+        """The needed steps that are not used without those in ``broken``, including these."""
+        each = tuple((name,) for name in self.needs)
+        groups = (self.together or each) if self.partly else (self.needs,)
+        used = {name for group in groups if not {*group} & {*broken} for name in group}
+        return [name for name in self.needs if name not in used]
 
     def recipe(self, out: Path, without: Collection[str] = (), *, absolute: bool = False) -> Recipe:
         """The recipe to run in the study's folder ``out``.
@@ -104,7 +116,12 @@ class Step:
             there = absolute and Path(one.place).exists()
             return str(Path(one.place).absolute()) if there else one.place
 
-        return Recipe.of(self.function, {key: _filled(v, place, gone) for key, v in self.arguments.items()})
+        given = dict(self.arguments)
+        if without and self.inputs:
+            *first, rest = self.inputs
+            left = [one for one in (*(given[name] for name in first), *given[rest]) if one.leaf not in gone]
+            given |= {**dict(zip(first, left, strict=False)), rest: left[len(first) :]}
+        return Recipe.of(self.function, {key: _filled(v, place, gone) for key, v in given.items()})
 
     def digest(self, done: Mapping[str, str]) -> str:
         """xxh3 of what determines the result, independent of the study's path; ``done``: digests of needed steps."""

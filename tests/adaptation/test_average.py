@@ -1,5 +1,7 @@
 """Averaged weights and averaged predictions, against their definitions."""
 
+import shutil
+
 import numpy as np
 import pytest
 from lessons import SHORT, count, praise, tags
@@ -7,12 +9,14 @@ from safetensors.numpy import load_file
 from scipy.special import softmax
 
 from probekit.adaptation.average import average
+from probekit.adaptation.evaluate import evaluate
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.train import train
 from probekit.analyses.ensemble import ensemble
 from probekit.cli import main
-from probekit.errors import UsageError
+from probekit.cli.patterns import natural
+from probekit.errors import ModelError, UsageError
 from probekit.statistics.predictions import Predictions
 
 
@@ -85,6 +89,65 @@ def test_what_cannot_be_averaged(runs, tiny_bert, folder, tmp_path):
     with pytest.raises(UsageError, match=r"holds mine\.txt"):
         average(runs, out=tmp_path / "taken")
     assert (tmp_path / "taken/mine.txt").read_text() == "mine"
+
+
+def test_only_the_seeds_that_the_folder_lists_are_members(runs, folder, tiny_bert, tmp_path, caplog, capsys):
+    shutil.copytree(runs.path, tmp_path / "runs")
+    train(str(folder), tiny_bert, tmp_path / "runs", seeds=2, test="test", save_at="epochs", **SHORT)
+    assert (tmp_path / "runs/seed-2/probekit.json").is_file()
+    found = ensemble(tmp_path / "runs")
+    assert set(found.rows["members"]) == {2}
+    assert "seed-2 is of an earlier request with other seeds, and is left out" in caplog.text
+    assert main(["ensemble", str(tmp_path / "runs")]) == 0
+    assert "runs: runs-seed-0, runs-seed-1\n" in capsys.readouterr().out
+    made = average(tmp_path / "runs", out=tmp_path / "soup", device="cpu")
+    assert [path[-6:] for path in made.card["kept"]] == ["seed-0", "seed-1"]
+    (tmp_path / "runs/rows.parquet").unlink()
+    with pytest.raises(ModelError, match=r"has no rows.parquet.*training is not finished"):
+        ensemble(tmp_path / "runs")
+
+
+@pytest.fixture(scope="module")
+def several(folder, tiny_bert, tmp_path_factory):
+    """Two seeds on two tasks, each with a fraction of its examples and a part of them held out."""
+    out = tmp_path_factory.mktemp("several") / "runs"
+    how = {"also": "grammar:sentiment", "fraction": 0.1, "validation": 0.3, "save_at": "epochs"}
+    return train(str(folder), tiny_bert, out, seeds=2, **how, **SHORT)
+
+
+def test_an_average_reports_all_tasks_and_its_last_step(several, tmp_path, capsys):
+    steps = sorted((several.path / "seed-0").glob("step-[1-9]*"), key=natural)
+    last = steps[-1]
+    assert len(steps) == 2
+    made = average(*steps, out=tmp_path / "swa", device="cpu")
+    assert made.card["step"] == read_card(last)["step"]
+    assert set(made.rows[made.rows["kept"].astype(bool)]["step"]) == {made.card["step"]}
+    rows = made.rows[made.rows["kept"].astype(bool) & (made.rows["metric"] == "accuracy")]
+    assert rows["task"].tolist() == ["praise", "grammar:sentiment"]
+    assert rows["headline"].tolist() == [True, False]
+    same = average(last, last, out=tmp_path / "same", device="cpu")
+    found = same.rows[same.rows["kept"].astype(bool)].set_index(["task", "metric"])["value"]
+    alone = evaluate(last, split="dev", task=["grammar:sentiment"])
+    assert found["praise", "accuracy"] == read_card(last)["metrics"]["accuracy"]
+    assert len(alone.rows)
+    assert {file.name for file in same.path.glob("*.examples.parquet")} == {
+        "validation.examples.parquet", "grammar-sentiment.validation.examples.parquet",
+    }  # fmt: skip
+    assert main(["average", *map(str, steps), "--out", str(tmp_path / "swa")]) == 0
+    assert "grammar:sentiment validation accuracy: " in capsys.readouterr().out
+
+
+def test_an_ensemble_reports_all_tasks(several):
+    found = ensemble(several)
+    assert [table.fits["task"].item() for table in found.predictions] == ["praise", "grammar:sentiment"]
+    rows = found.rows[(found.rows["metric"] == "accuracy") & (found.rows["estimator"] == "ensemble")]
+    for table, row in zip(found.predictions, rows.to_dict("records"), strict=True):
+        assert row["task"] == table.fits["task"].item()
+        assert row["value"] == pytest.approx((table.predicted[0] == np.atleast_2d(table.gold)[0]).mean())
+    stored = [Predictions.read(run.path / "grammar-sentiment.validation.examples.parquet") for run in several.runs]
+    shares = np.mean([one.probabilities[0] for one in stored], axis=0)
+    assert np.allclose(found.predictions[1].probabilities[0], shares, atol=1e-6)
+    assert found.rows["headline"].sum() == 1
 
 
 def test_an_ensemble_is_the_mean_of_the_probabilities(runs, tmp_path, capsys):

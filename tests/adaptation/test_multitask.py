@@ -1,6 +1,7 @@
 """Several tasks on one encoder: which batches they get, their heads, rows and evaluation, and that runs resume."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from lessons import SHORT, Stop, pairs, praise, same_weights, stopping, weights
 from probekit.adaptation.data.mixture import MixedBatches, MixedData
 from probekit.adaptation.evaluate import evaluate
 from probekit.adaptation.train import train
-from probekit.errors import UsageError
+from probekit.errors import ProbekitError, UsageError
 
 
 class Lengths:
@@ -104,9 +105,34 @@ def test_rows_heads_and_evaluation_of_each_task(run, second):
     found = evaluate(run.path, task=[second], split="test").rows
     value = found[(found["metric"] == "accuracy") & (found["estimator"] == "")]["value"].item()
     assert value == kept[(kept["task"] == "animals") & (kept["split"] == "test")]["value"].item()
+    again = evaluate(run.path, task=["animals"], split="test").rows  # its file is found as the run found it
+    assert again.equals(found)
+    assert set(found["trained_parameters"].dropna()) == {run.card["parameters"]["trained"]}
     of_first = evaluate(run.path, task=[praise()], split="test").rows
     row = of_first[(of_first["metric"] == "accuracy") & (of_first["estimator"] == "")]
     assert row["value"].item() == run.test["accuracy"]
+
+
+def test_a_run_finds_its_own_tasks_from_any_folder(second, tiny_bert, tmp_path, monkeypatch):
+    folder, place = Path(second).parent, tmp_path / "elsewhere"
+    place.mkdir()
+    monkeypatch.chdir(folder)
+    how = SHORT | {"epochs": 1}
+    run = train("animals.toml", tiny_bert, tmp_path / "run", also="grammar:sentiment", limit=20, **how)
+    mixed = train("grammar:sentiment", tiny_bert, tmp_path / "mixed", also="animals.toml", limit=20, **how)
+    monkeypatch.chdir(place)
+    found = evaluate(run.path, split="dev").rows
+    assert list(dict.fromkeys(found["task"])) == ["animals", "grammar:sentiment"]
+    for of in (run, mixed):
+        own = of.rows[of.rows["kept"].astype(bool) & (of.rows["task"] == "animals") & (of.rows["split"] == "dev")]
+        value = own[own["metric"] == "accuracy"]["value"].item()
+        rows = evaluate(of.path, task=["animals"], split="dev").rows
+        assert rows[rows["headline"].astype(bool)]["value"].item() == value
+    card = json.loads((mixed.path / "probekit.json").read_text())
+    card["also"][0]["source"]["task"] = str(tmp_path / "gone.toml")
+    (mixed.path / "probekit.json").write_text(json.dumps(card))
+    with pytest.raises(ProbekitError, match=r"gone\.toml.*was trained on this task; give its name, its TOML file"):
+        evaluate(mixed.path, task=["animals"], split="dev")
 
 
 def test_both_tasks_are_learned(second, tiny_bert, tmp_path):

@@ -78,6 +78,13 @@ def test_several_models_do_not_fit_in_one_file(run, capsys):
     assert "no file matches" in capsys.readouterr().err
 
 
+def test_a_pattern_of_rows_leaves_out_the_predictions_beside_them(tmp_path):
+    for name in ("a.parquet", "a.examples.parquet", "b.parquet"):
+        (tmp_path / name).write_text("")
+    assert [path[-9:] for path in expand(tmp_path / "*.parquet")] == ["a.parquet", "b.parquet"]
+    assert expand(tmp_path / "*.examples.parquet") == [str(tmp_path / "a.examples.parquet")]
+
+
 def test_rows_of_every_step_from_two_patterns(run, capsys):
     for split in ("train", "dev"):
         assert cache("--model", run / "step-*", split=split) == 0

@@ -76,7 +76,7 @@ def test_a_study_is_run_and_run_again(little, tmp_path, capsys):
     told = page.read_text()
     assert "<h1>Little</h1>" in told
     assert "<li>cache-nonsense.tiny.train.limit-40: unknown task" in told
-    assert "<li>mi-nonsense.tiny.pretrained.mean: it was not begun, or what it needs is missing</li>" in told
+    assert "<li>mi-nonsense.tiny.pretrained.mean: not started, or an input is missing</li>" in told
     assert main(["study", "run", little()]) == 0
     assert "This study is incomplete" not in page.read_text()
     assert "4 done, 2 reused" in capsys.readouterr().out  # cache and information of the mended task, figure and report

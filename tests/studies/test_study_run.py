@@ -400,3 +400,43 @@ def test_a_process_that_is_killed_costs_its_step(tmp_path):
     ended = run_steps(todo, tmp_path, processes(2))
     assert [o.state for o in ended] == ["done", "failed", "done", "skipped"]
     assert "died twice" in ended[1].message
+
+
+def test_an_analysis_of_several_runs_goes_on_with_those_that_exist(tmp_path, monkeypatch):
+    def touch(recipe, log, more):
+        place = Path({**recipe.arguments, **recipe.leaves}["out"])
+        if place.name in fails:
+            return Ended(0.1, "the loss is no number")
+        if recipe.function == "probe":
+            read.append([Path(recipe.arguments[k]).name for k in ("train", "dev")])
+            read[-1] += [Path(path).name for path in recipe.arguments.get("more", ())]
+        place.write_text("x")
+        return Ended(0.1)
+
+    def cache(name, *needs):
+        return Step(f"cache {name}", "cache_activations", {"out": Inside(name)}, needs, (name,))
+
+    runs = [Step(name, "train", {"out": Inside(name)}, (), (name,)) for name in "abc"]
+    caches = [cache(f"{run}.{split}", run) for run in "abc" for split in ("train", "dev")]
+    needs, files = tuple(step.name for step in caches), [Inside(step.leaves[0]) for step in caches]
+    given = {"train": files[0], "dev": files[1], "more": files[2:], "out": Inside("rows")}
+    probed = Step(
+        "probe p", "probe", given, needs, ("rows",), partly=True, together=(needs[:2], needs[2:4], needs[4:]),
+        inputs=("train", "dev", "more"),
+    )  # fmt: skip
+    monkeypatch.setattr("probekit.studies.runner.perform", touch)
+    read: list[list[str]] = []
+    fails = {"a", "b.dev"}  # a run, and one of the two caches of another
+    ended = {o.step.name: o for o in run_steps([*runs, *caches, probed], tmp_path, HERE)}
+    assert read == [["c.train", "c.dev"]]
+    assert ended["probe p"].state == "done"
+    assert ended["probe p"].message == "without cache a.train, cache a.dev, cache b.train, cache b.dev"
+    fails = {"b.dev"}
+    run_steps([*runs, *caches, probed], tmp_path, HERE)
+    fails = set()
+    run_steps([*runs, *caches, probed], tmp_path, HERE)
+    assert read[1:] == [["a.train", "a.dev", "c.train", "c.dev"], [f.leaf for f in files]]
+    fails, out = {"a", "b", "c"}, tmp_path / "other"
+    out.mkdir()
+    ended = {o.step.name: o for o in run_steps([*runs, *caches, probed], out, HERE)}
+    assert (ended["probe p"].state, ended["probe p"].message) == ("skipped", "it needs cache a.train")

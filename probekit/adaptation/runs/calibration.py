@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from probekit.adaptation.runs.predictions import Evaluation
+from probekit.adaptation.training.multi_task import predictions_name
 from probekit.errors import UsageError
-from probekit.files import slug
-from probekit.rows.examples import EXAMPLES
 from probekit.statistics.calibration import brier_score, calibration_error, temperature, tempered
 from probekit.statistics.predictions import Predictions
 
@@ -29,7 +28,7 @@ def dev_temperature(folder: Path, card: Mapping[str, Any], split: str) -> float:
     dev = str(card["splits"][1])
     if split == dev:
         raise UsageError(f"--calibrate fits a temperature on {dev}; evaluate on another split.")
-    file = folder / f"{slug(dev)}{EXAMPLES}"
+    file = folder / predictions_name(card, dev)
     if not file.is_file():
         raise UsageError(
             f"{folder} has no predictions of {dev} ({file.name}), on which --calibrate fits a temperature."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,18 @@ import numpy as np
 import pandas as pd
 
 from probekit.adaptation.runs.constant import constants_of
+from probekit.adaptation.runs.folder import ROWS
 from probekit.adaptation.runs.run import Run
+from probekit.errors import ModelError
 from probekit.metrics import metric, task_metrics
 from probekit.models.identity import CARD
+from probekit.recipe import Recipe
 from probekit.rows import make_rows
+from probekit.rows import read_card as read_rows_card
 
 __all__ = ["FAILED", "described", "has_failed", "members", "over_seeds"]
+
+log = logging.getLogger(__name__)
 
 FAILED = "failed-runs"
 """The metric of the share of failed runs."""
@@ -97,12 +104,28 @@ def has_failed(name: str, value: float, constant: float) -> bool:
 
 
 def members(run: str | Path | Run) -> list[Path]:
-    """The folders of a run: of several seeds those of each, otherwise its own."""
+    """The folders of a run: of several seeds those of each that the folder's record lists, otherwise its own.
+
+    Raises
+    ------
+    ModelError
+        If a folder of several seeds has no record, because its training is not finished.
+    """
     folder = Path(run.path or "") if isinstance(run, Run) else Path(run)
-    if (folder / CARD).is_file():
+    present = {card.parent.name for card in folder.glob(f"seed-*/{CARD}")}
+    if (folder / CARD).is_file() or not present:
         return [folder]
-    found = [card.parent for card in folder.glob(f"seed-*/{CARD}") if card.parent.name[5:].isdecimal()]
-    return sorted(found, key=lambda one: int(one.name.removeprefix("seed-"))) or [folder]
+    if not (folder / ROWS).is_file():
+        raise ModelError(
+            f"{folder} has no {ROWS}, which says which seeds it holds: its training is not finished. Run its command "
+            "again, or give the runs in it."
+        )
+    recipe = Recipe.from_json(read_rows_card(folder / ROWS)["recipe"])
+    how = {**recipe.defaults, **recipe.arguments}
+    listed = [f"seed-{seed}" for seed in range(int(how["seed"]), int(how["seed"]) + int(how["seeds"]))]
+    if others := sorted(present - {*listed}):
+        log.warning("%s: %s is of an earlier request with other seeds, and is left out.", folder, ", ".join(others))
+    return [folder / name for name in listed]
 
 
 def described(rows: pd.DataFrame) -> Iterator[str]:

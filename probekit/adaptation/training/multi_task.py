@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from probekit.adaptation.data.source import source_of
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.data.validation import set_apart
@@ -16,11 +16,13 @@ from probekit.adaptation.runs.constant import constant_answer
 from probekit.adaptation.training.fine_tuning import pooling_of
 from probekit.adaptation.training.objective import Objective, Training, rating_scale
 from probekit.errors import UsageError
+from probekit.files import slug
+from probekit.rows.examples import EXAMPLES
 from probekit.tasks import load_task
 from probekit.tasks.context import in_context
 from probekit.tasks.task import Split, Task
 
-__all__ = ["Further", "card_for", "further_tasks", "mixed_names", "with_further"]
+__all__ = ["Further", "card_for", "further_tasks", "mixed_names", "predictions_name", "with_further"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +68,6 @@ def further_tasks(options: TrainOptions, first: str) -> list[Further]:
     found = list[Further]()
     for name in (part.strip() for part in options.also.split(",")):
         task = load_task(name, data_dir=options.data_dir)
-        folder = None if options.data_dir is None else Path(options.data_dir).expanduser().resolve()
         if task.name in (first, *(one.task.name for one in found)):
             raise UsageError(f"{task.name} is given twice; each task of --task and --also has one head.")
         task = in_context(task, options.context)
@@ -78,7 +79,7 @@ def further_tasks(options: TrainOptions, first: str) -> list[Further]:
         for part in (train, dev):
             if not len(part):
                 raise UsageError(f"{task.name} {part.name} has no examples; give a split with some.")
-        found.append(Further(task, train, dev, test, {"task": name, "data_dir": folder}))
+        found.append(Further(task, train, dev, test, source_of(name, options.data_dir)))
     return found
 
 
@@ -95,7 +96,7 @@ def with_further(training: Training, others: Sequence[Further]) -> Training:
                 "module": objective.module, "task": objective.task.name, "target": objective.task.on_card(),
                 "head": objective.head.on_card(), "constant": constant_answer(objective.task, objective.train),
                 "examples": [len(objective.train), len(objective.dev)],
-                "source": {name: None if x is None else str(x) for name, x in other.source.items()},
+                "source": dict(other.source),
             }
         )  # fmt: skip
     return replace(training, objectives=tuple(objectives), facts={**training.facts, "also": learned})
@@ -137,3 +138,9 @@ def card_for(card: Mapping[str, Any], task: str) -> dict[str, Any]:
     """The card of a run as that of one of its tasks: with its head, its labels and its constant prediction."""
     chosen: dict[str, Any] = next((one for one in card.get("also") or () if one["task"] == task), {})
     return {"module": "head", **card, **chosen}
+
+
+def predictions_name(card: Mapping[str, Any], split: str) -> str:
+    """The name of the file with a run's predictions for a split, of the task whose card this is."""
+    before = "" if card.get("module", "head") == "head" else f"{slug(card['task'])}."
+    return f"{before}{slug(split)}{EXAMPLES}"

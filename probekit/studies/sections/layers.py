@@ -97,7 +97,11 @@ def _analysis(block: Block, name: str, caches: list[Step], pooling: str) -> Step
     arguments = {**inputs, **({"pooling": pooling} if pooling else {}), **arguments_of(function, block.options)}
     leaves = (rows, rows.replace(".parquet", ".examples.parquet")) if probes else (rows,)
     needs, seconds = tuple(step.name for step in caches), 10.0 if probes else 20.0
-    return Step(name, function, {**arguments, "out": Inside(rows)}, needs, leaves, seconds=seconds)
+    together = tuple(zip(needs[::2], needs[1::2], strict=True)) if probes else ()
+    return Step(
+        name, function, {**arguments, "out": Inside(rows)}, needs, leaves, seconds=seconds, partly=True,
+        together=together, inputs=("train", "dev", "more") if probes else (),
+    )  # fmt: skip
 
 
 def _weights(plan: Plan, block: Block, task: str, model: str, of: str, runs: Runs | None = None) -> Iterator[_Weights]:

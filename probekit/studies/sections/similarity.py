@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from typing import Any, Literal
 
 from probekit.activations.pooling import Pooling
@@ -63,5 +63,7 @@ def _step(plan: Plan, block: Movement, function: str, of: tuple[str, str, Poolin
         **({} if model else {"against": "all"}),
         **arguments_of(function, block.options), "out": Inside(leaf),
     }  # fmt: skip
-    pairs = len(caches) * (len(caches) - 1) / 2 if arguments.get("against") == "all" else 1
-    return Step(name, function, arguments, tuple(step.name for step in caches), (leaf,), seconds=8.0 + 2.0 * pairs)
+    needs = tuple(step.name for step in caches)
+    pairs = (*combinations(needs, 2),) if arguments.get("against") == "all" else (*product(needs[:1], needs[1:]),)
+    seconds = 8.0 + 2.0 * (len(pairs) if arguments.get("against") == "all" else 1)
+    return Step(name, function, arguments, needs, (leaf,), seconds=seconds, partly=True, together=pairs)
