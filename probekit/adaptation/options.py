@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.adaptation.data.options import DecodingKind, Long, ReadingOptions
-from probekit.adaptation.methods.options import METHOD_DEFAULTS, Method, MethodOptions, Placement
+from probekit.adaptation.methods.options import METHOD_DEFAULTS, Attention, Method, MethodOptions, Placement
 from probekit.adaptation.optimisation.options import OptimisationOptions
 from probekit.adaptation.signals.options import Consistency, SignalOptions
 from probekit.errors import UsageError, did_you_mean
@@ -23,6 +23,7 @@ __all__ = [
     "LOWEST_RATE",
     "PLAIN",
     "REGIME_DEFAULTS",
+    "Attention",
     "Consistency",
     "DecodingKind",
     "HeadOptions",

@@ -18,8 +18,8 @@ from probekit.errors import UsageError
 __all__ = ["Setting", "read_runs", "settings"]
 
 METHODS = (
-    "method", "keep_layers", "reinit_top", "order", "unfreezing", "layer_factor", "mixout", "penalty", "teacher",
-    "lm_loss", "consistency", "pseudo_labels", "mix",
+    "method", "keep_layers", "reinit_top", "attention", "order", "unfreezing", "layer_factor", "mixout", "penalty",
+    "teacher", "lm_loss", "consistency", "pseudo_labels", "mix",
 )  # fmt: skip
 """The options that name a setting without a variant."""
 NOT_COMPARED = ("seed", "regime", "preset")

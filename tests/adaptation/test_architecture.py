@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from lessons import SHORT, praise, same_weights
@@ -12,6 +13,8 @@ from probekit.adaptation.methods.architecture import reinitialise_top
 from probekit.adaptation.train import train
 from probekit.errors import UsageError
 from probekit.models.adapted.depth import drop_blocks
+from probekit.models.adapted.direction import attend
+from probekit.models.encoder import Batch
 from probekit.models.transformers.stock import load_model
 
 HOW = SHORT | {"epochs": 1, "keep": "last", "save_at": "0"}
@@ -99,3 +102,71 @@ def test_a_run_with_new_weights_is_the_same_for_the_same_seed(tiny_bert, tmp_pat
 def test_blocks_that_run_several_times_have_no_top(tiny_model):
     with pytest.raises(UsageError, match="several times"):
         reinitialise_top(load_model(tiny_model("albert")), 1, 0)
+
+
+def ends(net, width, **mask):
+    """The last layer of a sentence, and of the same with padding behind it."""
+    with torch.inference_mode():
+        return net(input_ids=torch.nn.functional.pad(IDS, (0, width - IDS.shape[1])), **mask).last_hidden_state[:, :6]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "llama", "qwen3", "bert", "roberta", "electra"])
+@pytest.mark.parametrize("width", [6, 9])
+def test_a_model_that_reads_in_the_other_direction_is_the_same_model_with_another_mask(tiny_model, family, width):
+    net, twin = (load_model(tiny_model(family), attention=kind) for kind in ("sdpa", "eager"))
+    causal = family in ("bert", "roberta", "electra")
+    changes = attend(net, causal=causal)
+    assert changes["is_causal"] == causal
+    real = (torch.arange(width) < 6).long()[None]
+    seen = real[:, None, None, :].expand(1, 1, width, width).bool()
+    seen = seen & torch.ones(width, width).tril().bool() if causal else seen
+    mask = torch.zeros(seen.shape).masked_fill(~seen, -1e30)
+    found, right = ends(net, width, attention_mask=real), ends(twin, width, attention_mask=mask)
+    torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(found, ends(twin, width, attention_mask=real), atol=1e-2)
+
+
+@pytest.mark.parametrize("family", ["t5", "albert", "distilbert", "deberta-v2"])
+def test_models_without_a_causal_form_are_refused(tiny_model, family):
+    with pytest.raises(UsageError, match="no causal form"):
+        attend(load_model(tiny_model(family)), causal=True)
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ({"attention": "both"}, "attention is 'both'"),
+        ({"attention": "causal", "lm_loss": 0.5}, "leave out --lm-loss"),
+        ({"attention": "causal", "regime": "feature-extraction"}, "--attention is for fine-tuning"),
+    ],
+)
+def test_attention_that_has_no_effect_is_refused(tiny_bert, tmp_path, how, problem):
+    with pytest.raises(UsageError, match=problem):
+        train(praise(), tiny_bert, tmp_path / "run", **how)
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize(("family", "attention"), [("llama", "bidirectional"), ("bert", "causal")])
+def test_every_command_reads_a_run_in_its_direction(tiny_model, tmp_path, family, attention, method):
+    base = tiny_model(family)
+    done = train(praise(), base, tmp_path / "run", method=method, attention=attention, **HOW)
+    assert done.card["head"]["pooling"] == {"llama": "mean", "bert": "last"}[family]
+    twin = load_model(base)
+    attend(twin, causal=attention == "causal")
+    for a, b in zip(layers(load_model(done.path / "step-0")), layers(twin), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    trained = load_model(done.path)
+    encoder = probekit.load_encoder(done.path)  # packed
+    right = layers(trained)
+    for a, b in zip(encoder.own_hidden_states(Batch(*packed(IDS))), right, strict=True):
+        torch.testing.assert_close(a, b[0], rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(right[-1], layers(load_model(base))[-1], atol=1e-2)
+    found = probekit.evaluate(done.path, task=[praise()], split="dev").rows
+    assert found[found.headline.fillna(False).astype(bool)].value.item() == done.metrics["accuracy"]
+    if method == "full":  # further training goes on in the same direction
+        again = train(praise(), done.path, tmp_path / "again", **HOW)
+        assert again.card["head"]["pooling"] == done.card["head"]["pooling"]
+
+
+def packed(ids):
+    return ids[0].numpy(), np.zeros(ids.shape[1], np.uint8), np.array([ids.shape[1]])

@@ -11,9 +11,10 @@ from transformers import PreTrainedModel
 from probekit.adaptation.heads.head import IGNORED, Head, States
 from probekit.adaptation.heads.vocabulary import check_vocabulary, known_words, mean_loss, most_likely
 from probekit.errors import UsageError
+from probekit.models.adapted.direction import reads_ahead
 from probekit.models.bilstm.config import BiLSTMConfig, Directions, Input
 
-__all__ = ["LanguageModelHead", "MaskedLanguageModelHead", "check_both_sides", "reads_ahead"]
+__all__ = ["LanguageModelHead", "MaskedLanguageModelHead", "check_both_sides"]
 
 
 class LanguageModelHead(Head):
@@ -194,13 +195,3 @@ def _known_pieces(labels: Tensor, states: States, outputs: int) -> Tensor:
             "needs one label for each piece that the encoder reads."
         )
     return known_words(labels, outputs)
-
-
-@torch.no_grad()
-def reads_ahead(encoder: PreTrainedModel) -> bool:
-    """Whether the states of pieces change with a later piece."""
-    training = encoder.training
-    ids = torch.tensor([[1, 2, 3], [1, 2, 4]], device=encoder.device) % encoder.config.vocab_size
-    first, second = encoder.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, :2]
-    encoder.train(training)
-    return not torch.allclose(first, second, rtol=0, atol=1e-6 * float(first.abs().max()))

@@ -34,6 +34,13 @@ class Placement(StrEnum):
     PFEIFFER = "pfeiffer"  # after the feed-forward part only
 
 
+class Attention(StrEnum):
+    """The pieces on which the vector of a piece depends."""
+
+    CAUSAL = "causal"  # those before it, as in decoders
+    BIDIRECTIONAL = "bidirectional"  # all, as in encoders
+
+
 METHOD_DEFAULTS: dict[Method, dict[str, Any]] = {
     Method.LORA: {"learning_rate": 5e-4},
     Method.DORA: {"learning_rate": 5e-4},
@@ -95,10 +102,17 @@ class MethodOptions:
         0, "Draw the weights of the top K blocks and of the pooler anew before training (Zhang et al. 2021).",
         metavar="K",
     )  # fmt: skip
+    attention: Attention | None = option(
+        None,
+        "Let a pretrained encoder read as a decoder does (causal: the pieces before), or a decoder as an encoder does "
+        "(bidirectional); default: as it was pretrained.",
+    )
 
     def __post_init__(self) -> None:
-        for name, kind in (("method", Method), ("placement", Placement)):
+        for name, kind in (("method", Method), ("placement", Placement), ("attention", Attention)):
             value = getattr(self, name)
+            if value is None and name == "attention":
+                continue
             if value not in list(kind):
                 raise UsageError(f"{name} is {value!r}; {did_you_mean(str(value), list(kind))}")
             object.__setattr__(self, name, kind(value))
@@ -127,7 +141,7 @@ class MethodOptions:
         how: Any = self
         changed = [
             f"--{n.replace('_', '-')}"
-            for n, off in (("method", Method.FULL), ("keep_layers", None), ("reinit_top", 0))
+            for n, off in (("method", Method.FULL), ("keep_layers", None), ("reinit_top", 0), ("attention", None))
             if getattr(self, n) != off
         ]
         if changed and how.regime == "feature-extraction":
@@ -139,6 +153,8 @@ class MethodOptions:
                 )
             if self.method is Method.PREFIX and how.gradient_checkpointing:
                 raise UsageError("prefix tuning keeps keys and values, which --gradient-checkpointing would drop.")
+        if self.attention is not None and how.lm_loss:
+            raise UsageError("the language model was not learned with other --attention; leave out --lm-loss.")
         if self.reinit_top and self.method not in (Method.FULL, Method.LAST):
             raise UsageError(
                 f"--reinit-top draws blocks anew that --method {self.method} does not train; use full or last."

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from probekit.adaptation.heads.language_model_head import reads_ahead
 from probekit.adaptation.pretraining.language_model import masked_head, separable_head
 from probekit.adaptation.pretraining.masking import masked
 from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.signals.unlabelled import Unlabelled
 from probekit.adaptation.training.learners import READ, Learner
 from probekit.errors import UsageError, reading
+from probekit.models.adapted.direction import reads_ahead
 from probekit.models.conversion import reads_apart
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer

@@ -10,12 +10,11 @@ from safetensors.torch import load_file
 
 from probekit.adaptation.data.reading import check_reading, data_for, reading_of
 from probekit.adaptation.data.task_spec import TaskSpec
-from probekit.adaptation.heads.language_model_head import reads_ahead
 from probekit.adaptation.heads.library import POOLER, bare_layout, library_layout
 from probekit.adaptation.heads.spec import choose_head, head_spec, reads_apart
 from probekit.adaptation.methods.adapt import adapt, changed_layout
 from probekit.adaptation.methods.architecture import reinitialise_top
-from probekit.adaptation.methods.options import Method
+from probekit.adaptation.methods.options import Attention, Method
 from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.runs.folder import HEAD
@@ -26,6 +25,7 @@ from probekit.adaptation.training.objective import Objective, Training, rating_s
 from probekit.errors import UsageError, did_you_mean, reading
 from probekit.models import conversion
 from probekit.models.adapted.depth import drop_blocks
+from probekit.models.adapted.direction import attend, reads_ahead
 from probekit.models.adapted.record import adapted
 from probekit.models.conversion import BILSTM, ELMO, SKIP_THOUGHTS
 from probekit.models.find import resolve_model
@@ -65,7 +65,9 @@ def prepare_fine_tuning(
     encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout, quantise=options.quantise)
     if options.random_weights is None:
         _read_pooler(encoder, folder)
-    depth = {} if options.keep_layers is None else drop_blocks(encoder, options.keep_layers)
+    changes = {} if options.keep_layers is None else drop_blocks(encoder, options.keep_layers)
+    if options.attention is not None:
+        changes |= attend(encoder, causal=options.attention == Attention.CAUSAL)
     if options.reinit_top:
         reinitialise_top(encoder, options.reinit_top, options.seed)
     pooling = pooling_of(encoder, options)
@@ -98,7 +100,7 @@ def prepare_fine_tuning(
     layout = library_layout(encoder, head, spec, mixed=options.mix) or bare_layout(
         encoder, spec, "encoder." if _encoder_of_two(folder) else ""
     )
-    layout = replace(layout, config={**layout.config, **depth})
+    layout = replace(layout, config={**layout.config, **changes})
     about: dict[str, Any] = {}
     if method is not None:
         layout = changed_layout(method, layout.config)
@@ -168,6 +170,7 @@ def _check_method(options: TrainOptions, folder: Path) -> None:
     changed = [f"--method {options.method}"] if options.method is not Method.FULL else []
     changed += ["--keep-layers"] if options.keep_layers is not None else []
     changed += ["--reinit-top"] if options.reinit_top else []
+    changed += ["--attention"] if options.attention is not None else []
     if changed and conversion.reads_apart(kind):
         raise UsageError(f"{changed[0]} is for transformers; {folder} is of type {kind!r}.")
     if options.quantise is not None:
@@ -245,13 +248,16 @@ def pooling_of(encoder: Any, options: TrainOptions) -> str:
 def _pooling(encoder: Any, *, mixed: bool) -> str:
     if encoder.config.model_type in (ELMO, BILSTM):
         return "max"
+    if _causal(encoder):
+        return "last"
     if getattr(encoder, "pooler", None) is not None and not mixed:
         return "pooler"
-    return "last" if _causal(encoder) else "first"
+    return "mean" if getattr(encoder.config, "is_causal", None) is False else "first"
 
 
 def _causal(encoder: Any) -> bool:
-    return any(getattr(module, "is_causal", False) for module in encoder.modules())
+    stated = getattr(encoder.config, "is_causal", None)
+    return any(getattr(module, "is_causal", False) for module in encoder.modules()) if stated is None else stated
 
 
 def _encoder_of_two(folder: Path) -> bool:

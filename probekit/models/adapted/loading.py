@@ -12,6 +12,7 @@ from probekit.errors import ModelError, ProbekitError, UsageError, reading
 from probekit.files import digest_of_content, read_json
 from probekit.models.adapted.bottleneck import add_adapters
 from probekit.models.adapted.depth import drop_blocks
+from probekit.models.adapted.direction import attend
 from probekit.models.adapted.library import add_tuner, name_in_model
 from probekit.models.adapted.record import LIBRARY, Adapted
 from probekit.models.card import CARD
@@ -71,9 +72,11 @@ def load_adapted(
     net = load_model(
         folder, random_weights=run.random_weights, attention=attention, dropout=dropout, quantise=run.quantise
     )  # fmt: skip
-    depth = AutoConfig.from_pretrained(run.folder, trust_remote_code=False, local_files_only=True).num_hidden_layers
-    if depth != net.config.num_hidden_layers:
-        drop_blocks(net, depth)
+    own = AutoConfig.from_pretrained(run.folder, trust_remote_code=False, local_files_only=True)
+    if own.num_hidden_layers != net.config.num_hidden_layers:
+        drop_blocks(net, own.num_hidden_layers)
+    if (causal := getattr(own, "is_causal", None)) not in (None, getattr(net.config, "is_causal", None)):
+        attend(net, causal=causal)
     expected = (read_json(run.folder / CARD).get("digests") or {}).get(run.weights.name)
     if not run.weights.is_file() or expected not in (None, digest_of_content(run.weights)):
         problem = "is damaged: its content does not match its digest" if run.weights.is_file() else "is missing"
