@@ -12,6 +12,7 @@ from probekit.adaptation.options import Hyperparameters
 from probekit.analyses.guidelines import difference, guidelines, overview
 from probekit.analyses.several_settings import findings, recommend
 from probekit.errors import UsageError
+from probekit.recipe import Recipe
 from probekit.rows import make_rows, write_rows
 from probekit.statistics.multiplicity import holm
 from probekit.statistics.predictions import Predictions
@@ -194,6 +195,8 @@ def test_a_folder_of_seeds_counts_as_its_runs_and_failures_are_counted(run, tmp_
     for seed in (0, 1):
         run(sure, seed=seed, method="lora", trained=50, folder=f"many/seed-{seed}")
     run(sure, seed=2, method="lora", trained=50, folder="many/seed-2", failed="the loss is NaN")
+    asked = {"recipe": Recipe("train", {"seeds": 3}, {"seed": 0}).to_json()}
+    write_rows(make_rows([]), tmp_path / "many" / "rows.parquet", asked)
     full = [run(sure, seed=0), run(sure, seed=1)]
     constant = {"analysis": "train", "task": "cola", "split": "dev", "model": "tiny", "representation": "tokens",
                 "estimator": "majority", "target": "gold", "metric": "accuracy", "value": 0.8, "n": 2000}  # fmt: skip
