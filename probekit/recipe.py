@@ -92,7 +92,7 @@ class Read:
     path : str
         The path as given.
     kind : str
-        "cache", "rows", "predictions", "run", "data", "corpus" or "model".
+        "cache", "rows", "predictions", "run", "data", "slices", "corpus" or "model".
     digest : str
         Digest of what determines the numbers: the ``spec_id`` of a cache, xxh3 of a file's bytes.
     about : mapping

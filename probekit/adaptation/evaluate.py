@@ -18,8 +18,9 @@ from probekit.adaptation.runs.constant import constant_rows, merged_constant, wa
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.predictions import Evaluation
-from probekit.adaptation.runs.rows import columns_of
+from probekit.adaptation.runs.rows import columns_of, evaluation_rows
 from probekit.adaptation.runs.run import Run
+from probekit.adaptation.runs.slices import slice_rows
 from probekit.adaptation.training.multi_task import card_for
 from probekit.errors import DataError, UsageError
 from probekit.public import public
@@ -27,6 +28,7 @@ from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress
 from probekit.tasks import load_task
+from probekit.tasks.slices import read_slices
 from probekit.tasks.task import Task, domains_of
 
 __all__ = ["evaluate"]
@@ -49,11 +51,12 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     Returns
     -------
     Result
-        A row for each task (with ``by_domain`` also for each domain, as "TASK:DOMAIN") and metric, with its 95 %
-        interval over examples (for tagged words over sentences), and one for the loss of each task; the predictions
-        for each example. ``headline`` marks the task's main metric. ``kept`` is True, because these weights are those
-        that the run kept (as in the rows of its training). Rows with the estimator "majority" or "mean" are for the
-        constant prediction from train.
+        A row for each task (with ``by_domain`` also for each domain, as "TASK:DOMAIN", with ``slices`` for each slice,
+        as "TASK:SLICE") and metric, with its 95 % interval over examples (for tagged words over sentences), and one for
+        the loss of each task; the predictions for each example. Rows with ``against`` "rest" are the main metric on a
+        slice minus that on the other examples, with ``p`` and ``p_adjusted`` (Holm, over the slices). ``headline``
+        marks the task's main metric. ``kept`` is True, because these weights are those that the run kept (as in the
+        rows of its training). Rows with the estimator "majority" or "mean" are for the constant prediction from train.
 
     Raises
     ------
@@ -64,7 +67,7 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     CacheMismatch
         If the cache comes from another model.
     DataError
-        For examples without labels.
+        For examples without labels, and slices that the task does not have.
 
     Examples
     --------
@@ -80,6 +83,8 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     if options.cache is not None and card["regime"] == Regime.FINE_TUNE:
         raise UsageError(f"{folder} is a fine-tuned model, which reads text; give --task instead of --cache.")
     trained = (card.get("parameters") or {}).get("trained")  # missing in runs of earlier versions
+    cost = {} if trained is None else {"trained_parameters": trained}
+    slices = None if options.slices is None else read_slices(options.slices)
     records: list[dict[str, Any]] = []
     predictions = []
     for data, name, split in _data(card, options):
@@ -88,23 +93,27 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
             device=options.device, progress=progress,
         )  # fmt: skip
         about = columns_of(card, name) | {"task": name, "split": split, "step": card["step"]}
+        columns = about | {"analysis": "evaluate"}
         of = card_for(card, name)
         constant = of.get("constant")  # missing in runs of earlier versions
         if constant:
             constant = merged_constant(constant, tuple(of["target"]["label_names"]), found.task.label_names)
         parts = {name: found} | (_by_domain(found, data, name, split) if options.by_domain else {})
         for called, part in parts.items():
-            records += _rows(part, about | {"task": called}, trained)
+            records += evaluation_rows(part, columns | cost | {"task": called})
             if constant:
-                records += constant_rows(part, constant, about | {"task": called, "analysis": "evaluate"})
+                records += constant_rows(part, constant, columns | {"task": called})
+        if slices is not None and isinstance(data, Task) and (options.task or name == card["task"]):
+            records += slice_rows(found, slices.members(data, data.split(split)), columns | cost, constant)
         if options.calibrate:
-            shared = about | {"analysis": "evaluate", "layer": None, "n": len(found.ids), "kept": True}
+            shared = columns | {"layer": None, "n": len(found.ids), "kept": True}
             same = found.task.label_names == tuple(of["target"]["label_names"])
             degrees = dev_temperature(folder, of, split)
             records += calibration_rows(found, degrees, shared, same_classes=same)
         predictions.append(found.table(about))
     weights = str(card["encoder"].get("weights_digest") or "")
-    reads = (Read(str(folder), "run", weights, {"run": card["run"], "step": card["step"]}),)
+    reads: tuple[Read, ...] = (Read(str(folder), "run", weights, {"run": card["run"], "step": card["step"]}),)
+    reads += () if slices is None else (Read(str(slices.path), "slices", slices.digest),)
     rows = make_rows(pd.DataFrame(records))
     warn_of_constant(rows)
     return Result(rows, tuple(predictions), reads=reads)
@@ -138,16 +147,6 @@ def _loaded(card: dict[str, Any], source: Mapping[str, str | None], options: Eva
             f"{error} {card['run']} was trained on this task; give its name, its TOML file or the task itself as task, "
             "and its folder as data_dir."
         ) from error
-
-
-def _rows(found: Evaluation, about: dict[str, Any], trained: int | None) -> Iterator[dict[str, Any]]:
-    shared = about | {"analysis": "evaluate", "layer": None, "n": len(found.ids), "kept": True}
-    shared |= {} if trained is None else {"trained_parameters": trained}
-    for name in found.task.metrics:
-        value = {"metric": name, "value": found.metrics[name], **found.interval(name)}
-        yield shared | value | {"headline": name == found.task.metrics[0]}
-    if "loss" in found.metrics:
-        yield shared | {"metric": found.task.loss, "value": found.metrics["loss"], "headline": False}
 
 
 def _by_domain(found: Evaluation, data: Task | Path, name: str, split: str) -> dict[str, Evaluation]:

@@ -400,6 +400,12 @@ class EvaluateOptions:
     )
     split: str = option("test", "Split of the task.")
     by_domain: bool = option(False, "Also evaluate on the examples of each domain (genre, category), as TASK:DOMAIN.")
+    slices: Path | None = option(
+        None,
+        "Also evaluate on slices, as TASK:SLICE: a TOML file of named conditions on examples; and say which are worse "
+        "than the other examples.",
+        metavar="FILE.toml",
+    )
     calibrate: bool = option(
         False,
         "Also measure calibration, before and after scaling by a temperature fitted on the run's dev split.",
@@ -417,6 +423,8 @@ class EvaluateOptions:
         _check(self.batch_size >= 1, "batch_size", self.batch_size, "1 or more")
         if self.cache is not None and self.task:
             raise UsageError("--cache and --task both say what to evaluate on; give one of them.")
+        if self.cache is not None and self.slices is not None:
+            raise UsageError("--slices needs texts, which a cache does not hold; give --task instead of --cache.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from probekit.activations import ActivationCache, cache_activations
@@ -29,6 +30,7 @@ from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publi
 from probekit.adaptation.runs.predictions import Evaluation, predict
 from probekit.adaptation.runs.rows import columns_of, training_rows
 from probekit.adaptation.runs.run import Run, open_run
+from probekit.adaptation.runs.slices import slice_rows
 from probekit.adaptation.seeds import train_seeds
 from probekit.adaptation.signals.signals import Signals
 from probekit.adaptation.targets import with_preset
@@ -51,7 +53,7 @@ from probekit.models.identity import RUN_FORMAT, identify
 from probekit.models.transformers.quantised import number_of_weights
 from probekit.public import public
 from probekit.recipe import Read, Recipe
-from probekit.rows import write_rows
+from probekit.rows import make_rows, write_rows
 from probekit.rows.card import environment, make_card
 from probekit.rows.examples import EXAMPLES
 from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device
@@ -221,7 +223,7 @@ def train_on_caches(
         check_apart(opened[0], opened[1])
         splits = dict(zip(("train", "dev", "test"), (cache.spec["split"] for cache in opened), strict=False))
         how = TrainOptions(**{"regime": Regime.FEATURE_EXTRACTION, **options, **splits})
-        if how.signals() or how.also is not None:
+        if how.signals() or how.also is not None or how.slices is not None:
             raise UsageError("caches hold no text, which other models could read; use train(task, model) instead.")
         spec = TaskSpec.of_cache(opened[0].spec)
         how = with_preset(how, spec.name, len(opened[0].ids), paired=spec.paired)
@@ -355,6 +357,8 @@ def _finish(training: Training, history: History, out: Path, card: dict[str, Any
     evaluations = {one: _evaluated(training, one) for one in training.objectives}
     found = evaluations.pop(objective)
     rows = training_rows(training, history, card, found, evaluations)
+    if training.slices:
+        rows = make_rows(pd.concat([rows, make_rows([*_of_slices(training, history, card, found)])]))
     tables = {}
     for one, of_roles in {objective: found, **evaluations}.items():
         about = columns_of(card, one.task.name)
@@ -391,11 +395,24 @@ def _evaluated(training: Training, objective: Objective) -> dict[str, Evaluation
     }  # fmt: skip
 
 
+def _of_slices(
+    training: Training, history: History, card: Mapping[str, Any], found: Mapping[str, Evaluation]
+) -> Iterator[dict[str, Any]]:
+    """Rows of the kept weights on the slices of dev and test."""
+    options, objective = training.options, training.objectives[0]
+    for role, evaluation in found.items():
+        about = {"analysis": "train", "split": getattr(options, role), "step": history.step}
+        about |= {"trained_parameters": card["parameters"]["trained"], "examples": len(objective.train)}
+        yield from slice_rows(evaluation, training.slices[role], columns_of(card) | about, card["constant"])
+
+
 def _reads(card: Mapping[str, Any]) -> tuple[Read, ...]:
-    """The inputs of a run: the examples of train and dev, and the pretrained model."""
+    """The inputs of a run: the examples of train and dev, the file of slices, and the pretrained model."""
     source = card["source"] or {}
     splits = zip(card["splits"], card["identity"]["data"], strict=False)
     data = [Read(str(source.get("task") or card["task"]), "data", d, {"split": split}) for split, d in splits]
+    slices = card["identity"].get("slices")
+    data += [Read(slices, "slices", card["identity"]["signals"]["slices"])] if slices else []
     model = Read(str(source.get("model") or card["model"]), "model", str(card["encoder"].get("weights_digest") or ""))
     return (*data, model)
 

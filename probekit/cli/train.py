@@ -68,6 +68,7 @@ def train(
 def _show(run: Run) -> None:
     """A run's path, options and metrics; of several seeds their means."""
     from probekit.adaptation.runs.seeds import described
+    from probekit.adaptation.runs.slices import slice_sentences
 
     card, kept = run.card, run.card["identity"]["keep"]
     say(run.path)
@@ -75,6 +76,9 @@ def _show(run: Run) -> None:
     if run.runs:
         for sentence in described(run.rows):
             say(sentence)
+        for one in run.runs:
+            for sentence in slice_sentences(one.rows):
+                say(f"seed {one.card['seeds']['seed']}, {sentence}")
         _constant(run.rows)
         say(f"{card['seconds']:.1f} s of training and evaluation")
         return
@@ -83,6 +87,8 @@ def _show(run: Run) -> None:
     if run.test is not None:
         say(f"{card['splits'][2]}: {_numbers(run.test)}")
     _constant(run.rows)
+    for sentence in slice_sentences(run.rows):
+        say(sentence)
     if card["layers"]:
         weights = run.rows[run.rows["kept"].astype(bool) & (run.rows["metric"] == "mix-weight")]
         say("layers: " + ", ".join(f"{n} {w:.3f}" for n, w in zip(card["layers"], weights["value"], strict=True)))
@@ -111,6 +117,8 @@ def evaluate(
 
         probekit evaluate runs/mnli --task glue-diagnostic --data-dir diagnostic --by-domain
 
+        probekit evaluate runs/cola --split dev --slices slices.toml
+
     Parameters
     ----------
     run
@@ -119,11 +127,13 @@ def evaluate(
         Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
     import probekit
+    from probekit.adaptation.runs.slices import REST, slice_sentences
     from probekit.cli.progress import bar
 
     with bar() as progress:
         result = probekit.evaluate(run, options=options, out=out, progress=progress)
-    for (task, split), rows in result.rows.groupby(["task", "split"], sort=False):
+    measured = result.rows if options.slices is None else result.rows[result.rows["against"] != REST]
+    for (task, split), rows in measured.groupby(["task", "split"], sort=False):
         everything, rows = rows, rows[rows["kept"].astype(bool)]
         is_loss = rows["metric"].isin(("log-loss", "mean-squared-error"))
         names = rows["metric"].where(~is_loss, "loss")
@@ -136,12 +146,16 @@ def evaluate(
                 why = row.get("why")
                 say(f"{row['metric']}: no interval{f', {why}' if isinstance(why, str) and why else ''}")
         _constant(everything)
+    for sentence in slice_sentences(result.rows):
+        say(sentence)
     saved(result)
 
 
 def _constant(rows: pd.DataFrame) -> None:
     """The metrics of the constant prediction, by split."""
     constant = rows[rows["estimator"].isin(("majority", "mean"))]
+    if "slice" in rows and len(whole := constant[constant["slice"].isna()]):
+        constant = whole
     for (split, estimator), group in constant.groupby(["split", "estimator"], sort=False):
         name = "most frequent class" if estimator == "majority" else "mean"
         numbers = _numbers(dict(zip(group["metric"], group["value"], strict=True)))

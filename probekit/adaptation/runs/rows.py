@@ -15,7 +15,7 @@ from probekit.rows import make_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["columns_of", "training_rows"]
+__all__ = ["columns_of", "evaluation_rows", "training_rows"]
 
 Entry = Mapping[str, Any]
 """An entry of the Trainer's log."""
@@ -30,6 +30,16 @@ def columns_of(card: Mapping[str, Any], task: str | None = None) -> dict[str, An
         "representation": of["head"]["pooling"] or "tokens", "estimator": "", "target": "gold",
         "seed": card["seeds"]["seed"],
     }  # fmt: skip
+
+
+def evaluation_rows(found: Evaluation, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Each metric with its interval, and the loss if there is one; ``headline`` marks the task's main metric."""
+    shared = {"layer": None, "n": len(found.ids), "kept": True, **about}
+    for name in found.task.metrics:
+        value = {"metric": name, "value": found.metrics[name], **found.interval(name)}
+        yield shared | value | {"headline": name == found.task.metrics[0]}
+    if "loss" in found.metrics:
+        yield shared | {"metric": found.task.loss, "value": found.metrics["loss"], "headline": False}
 
 
 def training_rows(

@@ -32,6 +32,7 @@ CHOICES = {
     "ratio": "[16.0, 32.0]", "hidden_size": "[100, 200, 300]", "head": '["linear", "bcn"]',
     "pooling": '["first", "mean"]', "pairs": '["joint", "separate"]',
     "teacher": '["runs/teacher"]', "unlabelled": '["texts.txt"]', "pseudo_labels": '["runs/teacher"]',
+    "slices": '["slices.toml"]',
     "order": '["head,all", "gradual"]', "fisher_task": '["mnli"]', "fisher_split": '["train"]',
     "penalty_strength": "[0.01, 0.1]", "targets": '["q,v", "all"]',
     "also": '["rte", "rte,mrpc"]', "sampling": '["uniform", "proportional"]',

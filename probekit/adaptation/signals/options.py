@@ -70,6 +70,12 @@ class SignalOptions:
         metavar="RUN",
     )
 
+    slices: str | None = option(
+        None,
+        "Slices: a TOML file of named conditions on examples. The run is evaluated on each, as TASK:SLICE, and "
+        "compared with the other examples.",
+        metavar="FILE.toml",
+    )
     also: str | None = option(
         None,
         "Multi-task fine-tuning: further tasks, separated by commas, each with a head of its own on the same encoder; "

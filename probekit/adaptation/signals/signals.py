@@ -22,6 +22,7 @@ from probekit.adaptation.training.objective import Objective, Term, Training
 from probekit.adaptation.training.unfreezing import moved_weights
 from probekit.errors import CacheMismatch, DataError, UsageError
 from probekit.runtime import Progress, no_progress
+from probekit.tasks.slices import Slices, read_slices
 from probekit.tasks.task import Split, Task, TaskKind
 
 __all__ = ["Signals"]
@@ -59,6 +60,7 @@ class Signals:
     def __post_init__(self) -> None:
         """Raise UsageError, before anything is loaded, if the task and the regime do not allow a requested signal."""
         options, spec = self.options, TaskSpec.of_task(self.task, self.train.name)
+        _ = self.members
         for folder in (options.teacher, options.pseudo_labels):
             if folder is not None:
                 check_teacher(folder, options, spec)
@@ -101,6 +103,16 @@ class Signals:
             log.info("%d unlabelled texts are left out: they are labelled or evaluated.", len(found) - len(new))
         return Split(found.name, new)
 
+    @cached_property
+    def slices(self) -> Slices | None:
+        """The slices that the run is evaluated on."""
+        return None if self.options.slices is None else read_slices(self.options.slices)
+
+    @cached_property
+    def members(self) -> tuple[dict[str, frozenset[str]], ...]:
+        """The ids of the examples of each slice, in each of the evaluated parts."""
+        return () if self.slices is None else tuple(self.slices.members(self.task, part) for part in self.evaluated)
+
     @property
     def identity(self) -> dict[str, Any]:
         """The identity of what is read beside task and model; {} if nothing is."""
@@ -111,6 +123,8 @@ class Signals:
                 found[name] = {file: x for file, x in digests.items() if file.endswith(".safetensors")}
         if self.texts is not None:
             found["unlabelled"] = self.texts.digest()
+        if self.slices is not None:
+            found["slices"] = self.slices.digest
         return {"signals": found} if found else {}
 
     def examples(self) -> tuple[Split, dict[str, Any]]:
@@ -128,6 +142,7 @@ class Signals:
         train : Split, optional
             The training examples in the order of the training's data, if they are not the labelled ones.
         """
+        training = replace(training, slices=dict(zip(("dev", "test"), self.members, strict=False)))
         options, terms = training.options, list[Term](training.terms)
         _check_effect(training)
         if options.teacher is not None:

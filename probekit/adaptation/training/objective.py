@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -142,6 +142,8 @@ class Training:
         What is added to the loss of each batch.
     facts : Mapping[str, Any]
         What the card says besides.
+    slices : Mapping[str, Mapping[str, Set[str]]]
+        The ids of the examples of each slice on "dev" and "test".
     """
 
     learner: Learner
@@ -152,6 +154,7 @@ class Training:
     layout: Layout = BARE
     terms: tuple[Term, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    slices: Mapping[str, Mapping[str, Set[str]]] = field(default_factory=dict)
 
 
 def rating_scale(task: TaskSpec, *labels: np.ndarray) -> tuple[int, int] | None:
