@@ -30,6 +30,7 @@ WAYS = {
         "--unlabelled": "{texts}", "--lm-loss": ".5", "--consistency": "dropout", "--accumulation": "2",
         "--batch-size": "4",
     },
+    "slice-heads": {"--slices": "{slices}", "--slice-heads": ".5"},
     "also": {"--also": "{animals}", "--sampling": "uniform"},
 }  # fmt: skip
 
@@ -85,8 +86,9 @@ def places(tiny_bert, tmp_path_factory):
     animals = [(f"the {w} was {n}", w) for n in ("here", "there", "now", "then", "old") for w in ("cat", "dog", "cow")]
     other = {"train": animals[:9], "dev": animals[9:12], "test": animals[12:]}
     (folder / "texts.txt").write_text("".join(f"the cat saw {word}\n" for word, _ in animals))
+    (folder / "slices.toml").write_text("[long]\nwords_at_least = 4\n")
     found = {
-        "model": str(tiny_bert), "texts": str(folder / "texts.txt"),
+        "slices": str(folder / "slices.toml"), "model": str(tiny_bert), "texts": str(folder / "texts.txt"),
         "praise": str(write_task(folder, "praise", own, names)),
         "animals": str(write_task(folder, "animals", other, ("cat", "dog", "cow"))),
         "old": str(folder / "old"), "teacher": str(folder / "teacher"),

@@ -248,7 +248,7 @@ READ = {
         "task", "model", "data_dir", "train", "dev", "test", "head", "pooling", "pairs", "layers", "save_at",
         "model_name", "run_name", "variant", "revision", "device", "cache", "teacher", "targets",
         "fisher_task", "fisher_split", "fisher_data_dir", "order", "layer_factor",
-        "unlabelled", "pseudo_labels", "window_pooling", "also", "sampling", "quantise", "slices",
+        "unlabelled", "pseudo_labels", "window_pooling", "also", "sampling", "quantise", "slices", "slice_heads",
     },
     "pretrain": {"model", "text", "dev", "config", "tokenizer", "save_at", "device", "run_name"},
     "pretrain_encoder": {"model", "on", "sampling", "scaling", "data_dir", "device", "run_name", "attention"},

@@ -76,6 +76,11 @@ class SignalOptions:
         "compared with the other examples.",
         metavar="FILE.toml",
     )
+    slice_heads: float = option(
+        0.0,
+        "Slices: weight of further heads that learn which slices an example is in, and the task on each slice.",
+        metavar="WEIGHT",
+    )
     also: str | None = option(
         None,
         "Multi-task fine-tuning: further tasks, separated by commas, each with a head of its own on the same encoder; "
@@ -99,16 +104,19 @@ class SignalOptions:
         for name in ("temperature", "sharpening"):
             _within(self, name, 0 < getattr(self, name) < inf, "above 0")
         _within(self, "distillation", 0 <= self.distillation <= 1, "from 0 to 1")
-        for name in ("match_hidden", "lm_loss", "consistency_weight"):
+        for name in ("match_hidden", "lm_loss", "consistency_weight", "slice_heads"):
             _within(self, name, 0 <= getattr(self, name) < inf, "0 or more")
         _within(self, "confidence", self.confidence is None or 0 <= self.confidence <= 1, "from 0 to 1")
         _within(self, "deletion", 0 < self.deletion < 1, "between 0 and 1")
         _belong(self, ("teacher",), "temperature", "distillation", "match_hidden")
         _belong(self, ("lm_loss",), "lm_anneal")
         _belong(self, ("also",), "sampling")
+        _belong(self, ("slices",), "slice_heads")
         _belong(self, ("lm_loss", "consistency", "pseudo_labels"), "unlabelled")
         _belong(self, ("consistency",), "consistency_weight", "sharpening", "deletion")
         _belong(self, ("consistency", "pseudo_labels"), "confidence")
+        if self.slice_heads and self.also is not None:
+            raise UsageError("slice_heads are for one task; leave out --also or --slice-heads.")
         if self.deletion != SignalOptions.deletion and self.consistency is not Consistency.WORD_DELETION:
             raise UsageError(f"deletion is for --consistency word-deletion; consistency is {self.consistency}.")
         for name in ("consistency", "pseudo_labels"):
@@ -117,7 +125,7 @@ class SignalOptions:
 
     def signals(self) -> list[str]:
         """The names of the options that add a signal."""
-        names = ("teacher", "lm_loss", "consistency", "pseudo_labels")
+        names = ("teacher", "lm_loss", "consistency", "pseudo_labels", "slice_heads")
         return [name for name in names if getattr(self, name)]
 
 

@@ -16,6 +16,7 @@ from probekit.adaptation.signals.consistency import CONFIDENCE, ConsistencyTerm
 from probekit.adaptation.signals.distillation import Distillation, HiddenStates
 from probekit.adaptation.signals.language_model import language_model_loss
 from probekit.adaptation.signals.pseudo_labels import with_pseudo_labels
+from probekit.adaptation.signals.slice_heads import SliceHeads
 from probekit.adaptation.signals.teacher import ask, check_teacher, word_counts
 from probekit.adaptation.signals.unlabelled import Unlabelled, read_unlabelled
 from probekit.adaptation.training.objective import Objective, Term, Training
@@ -29,8 +30,8 @@ __all__ = ["Signals"]
 
 log = logging.getLogger(__name__)
 
-ON_FROZEN = ("teacher",)
-"""Signals that need no text, or none but the teacher's."""
+ON_FROZEN = ("teacher", "slice_heads")
+"""Signals for which the encoder reads no text in training."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,13 @@ class Signals:
             raise UsageError(
                 "match_hidden needs the hidden states that gradient_checkpointing discards; leave out one."
             )
+        if options.slice_heads:
+            if spec.kind not in (TaskKind.CLASSIFICATION, TaskKind.REGRESSION):
+                raise UsageError(
+                    f"slice_heads are for tasks with one class or number per example; {spec.name} is {spec.kind}. "
+                    "Leave them out."
+                )
+            _ = self.learned
         if options.pseudo_labels is not None and spec.kind is not TaskKind.CLASSIFICATION:
             raise UsageError(f"pseudo_labels are for tasks with classes; {spec.name} is {spec.kind}.")
         if spec.kind is TaskKind.REGRESSION and options.confidence is not None:
@@ -112,6 +120,11 @@ class Signals:
     def members(self) -> tuple[dict[str, frozenset[str]], ...]:
         """The ids of the examples of each slice, in each of the evaluated parts."""
         return () if self.slices is None else tuple(self.slices.members(self.task, part) for part in self.evaluated)
+
+    @cached_property
+    def learned(self) -> dict[str, frozenset[str]]:
+        """The ids of the labelled training examples of each slice."""
+        return {} if self.slices is None else self.slices.members(self.task, self.train)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -147,6 +160,8 @@ class Signals:
         _check_effect(training)
         if options.teacher is not None:
             terms += _distillation(training, self.task, train or self.train, self.progress)
+        if options.slice_heads:
+            terms.append(SliceHeads(training.learner, training.objectives[0], self.learned, options.slice_heads))
         if not options.lm_loss and options.consistency is None:
             return replace(training, terms=tuple(terms))
         texts, data = None, training.objectives[0].train
