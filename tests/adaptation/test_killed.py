@@ -16,6 +16,9 @@ PLAIN = {"--epochs": str(EPOCHS), "--batch-size": "8", "--learning-rate": "1e-3"
 WAYS = {
     "full": {},
     "lora": {"--method": "lora", "--rank": "2"},
+    **{name: {"--method": name} for name in ("dora", "ia3", "prefix", "prompt", "bitfit", "adapter", "norms", "last")},
+    "mix": {"--keep-layers": "1", "--reinit-top": "1", "--mix": None},
+    "pseudo-labels": {"--unlabelled": "{texts}", "--pseudo-labels": "{teacher}", "--confidence": "0"},
     "l2-sp": {"--penalty": "l2-sp", "--penalty-strength": ".1"},
     "ewc": {
         "--model": "{old}", "--penalty": "ewc", "--penalty-strength": "10", "--fisher-task": "{animals}",
@@ -38,7 +41,7 @@ WAYS = {
 def command(places, out, more):
     """The words of a training; more : options that replace those of all ways, with places in braces."""
     options = {"--task": "{praise}", "--model": "{model}", **PLAIN, **more, "--out": str(out)}
-    words = [word.format(**places) for pair in options.items() for word in pair]
+    words = [word.format(**places) for pair in options.items() for word in pair if word is not None]
     return [sys.executable, "-m", "probekit", "train", *words]
 
 
