@@ -12,6 +12,7 @@ import pandas as pd
 from probekit.activations import ActivationCache
 from probekit.adaptation.data.source import own_sources
 from probekit.adaptation.options import EvaluateOptions, Regime
+from probekit.adaptation.perplexity import evaluate_text
 from probekit.adaptation.pretraining.options import PRETRAIN
 from probekit.adaptation.runs.calibration import calibration_rows, dev_temperature
 from probekit.adaptation.runs.constant import constant_rows, merged_constant, warn_of_constant
@@ -57,6 +58,7 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
         slice minus that on the other examples, with ``p`` and ``p_adjusted`` (Holm, over the slices). ``headline``
         marks the task's main metric. ``kept`` is True, because these weights are those that the run kept (as in the
         rows of its training). Rows with the estimator "majority" or "mean" are for the constant prediction from train.
+        With ``text``, the rows are those of :func:`probekit.adaptation.perplexity.evaluate_text`.
 
     Raises
     ------
@@ -67,7 +69,8 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     CacheMismatch
         If the cache comes from another model.
     DataError
-        For examples without labels, and slices that the task does not have.
+        For examples without labels, slices that the task does not have, and texts that are missing, too short or not
+        UTF-8.
 
     Examples
     --------
@@ -75,10 +78,12 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     """
     folder = Path(run.path or "") if isinstance(run, Run) else Path(run)
     card = read_card(folder)
+    if options.text is not None:
+        return evaluate_text(folder, card, options, progress)
     if card["regime"] == PRETRAIN:
         raise UsageError(
-            f"{folder} is a language model from probekit pretrain, without a head for a task. Train one: probekit "
-            f"train --model {folder}"
+            f"{folder} is a language model from probekit pretrain, without a head for a task. Measure its perplexity "
+            f"(--text FILES), or train a head: probekit train --model {folder}"
         )
     if options.cache is not None and card["regime"] == Regime.FINE_TUNE:
         raise UsageError(f"{folder} is a fine-tuned model, which reads text; give --task instead of --cache.")

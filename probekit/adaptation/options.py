@@ -406,6 +406,12 @@ class EvaluateOptions:
         "than the other examples.",
         metavar="FILE.toml",
     )
+    text: tuple[Path, ...] | None = option(
+        None,
+        "Instead of a task: UTF-8 text files, separated by commas, whose perplexity is measured with the pretrained "
+        "model's language-model head, before and after the training.",
+        metavar="FILES",
+    )
     calibrate: bool = option(
         False,
         "Also measure calibration, before and after scaling by a temperature fitted on the run's dev split.",
@@ -414,7 +420,7 @@ class EvaluateOptions:
     cache: Path | None = option(
         None, "Feature extraction: a cache of the same model, instead of a task.", metavar="CACHE.h5"
     )
-    model: str | None = option(None, "Feature extraction: path of the frozen model, if it was moved.")
+    model: str | None = option(None, "Path of the frozen or (for --text) the pretrained model, if it was moved.")
     caches: Path | None = option(None, "Folder for the caches of feature extraction (default: data_cache/).")
     batch_size: int = option(32, "Examples in a batch.")
     device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.")
@@ -425,6 +431,12 @@ class EvaluateOptions:
             raise UsageError("--cache and --task both say what to evaluate on; give one of them.")
         if self.cache is not None and self.slices is not None:
             raise UsageError("--slices needs texts, which a cache does not hold; give --task instead of --cache.")
+        if self.text is not None:
+            paths = self.text.split(",") if isinstance(self.text, str) else self.text
+            object.__setattr__(self, "text", tuple(map(Path, [paths] if isinstance(paths, Path) else paths)))
+            for name in ("task", "cache", "slices", "calibrate", "by_domain"):
+                if getattr(self, name):
+                    raise UsageError(f"{name} is for labelled examples, and text is plain text; leave out one.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

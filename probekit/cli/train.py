@@ -119,6 +119,8 @@ def evaluate(
 
         probekit evaluate runs/cola --split dev --slices slices.toml
 
+        probekit evaluate runs/cola --text wiki.test.tokens
+
     Parameters
     ----------
     run
@@ -132,6 +134,12 @@ def evaluate(
 
     with bar() as progress:
         result = probekit.evaluate(run, options=options, out=out, progress=progress)
+    if options.text is not None:
+        from probekit.adaptation.perplexity import text_sentence
+
+        say(text_sentence(result.rows))
+        saved(result)
+        return
     measured = result.rows if options.slices is None else result.rows[result.rows["against"] != REST]
     for (task, split), rows in measured.groupby(["task", "split"], sort=False):
         everything, rows = rows, rows[rows["kept"].astype(bool)]

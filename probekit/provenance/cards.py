@@ -28,7 +28,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "guidelines": ("runs",),
     "ensemble": ("runs",),
     "average": ("runs",),
-    "evaluate": ("run", "cache", "data_dir", "slices"),
+    "evaluate": ("run", "cache", "data_dir", "slices", "text"),
     "table": ("rows",),
     "domains": ("data_dir",),
     "train": ("data_dir", "slices"),

@@ -187,7 +187,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(bnb, wide, tmp_path, famil
     [
         {"gradient_checkpointing": True},
         {"dtype": "bfloat16", "keep_layers": 2},
-        {"lm_loss": 0.5, "order": "head,blocks:top-down"},
+        {"lm_loss": 0.5, "order": "head,blocks:top-down", "epochs": 3},
     ],
     ids=lambda more: next(iter(more)),
 )

@@ -257,7 +257,7 @@ READ = {
     "guidelines": {"runs", "metric", "split", "reference"},
     "ensemble": {"runs", "split"},
     "average": {"runs", "device"},
-    "evaluate": {"run", "task", "split", "data_dir", "cache", "model", "device", "slices"},
+    "evaluate": {"run", "task", "split", "data_dir", "cache", "model", "device", "slices", "text"},
     "table": {"kind", "rows", "published", "models", "variants"},
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from math import exp, inf, log
@@ -32,8 +33,10 @@ __all__ = [
     "config_values",
     "continued_language_model",
     "evaluate",
+    "losses",
     "masked_head",
     "new_language_model",
+    "objective_for",
     "separable_head",
     "use_fast_kernels",
     "vocabulary_size",
@@ -245,6 +248,16 @@ class Objective:
         return hidden, blocks.masked_fill(~chosen, IGNORED)
 
 
+def objective_for(kind: LanguageModelling, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> Objective:
+    """The objective of a model with this tokenizer, which has a piece for masks if the model predicts masked pieces."""
+    separable = separable_head(model, kind)
+    if kind is LanguageModelling.CAUSAL_LM:
+        return Objective(kind, vocabulary_size(tokenizer), separable=separable)
+    ends = tokenizer.cls_token_id, tokenizer.sep_token_id
+    around = None if None in ends else ends
+    return Objective(kind, vocabulary_size(tokenizer), int(tokenizer.mask_token_id), around, separable)
+
+
 @torch.no_grad()
 def separable_head(model: PreTrainedModel, kind: LanguageModelling) -> bool:
     """Whether the logits are the head of the last hidden states, one by one, as tested on a few pieces.
@@ -293,16 +306,7 @@ def evaluate(
         "log-loss" (nats per piece), "perplexity" (its exponential) and, for causal models, "bits-per-byte" of the
         text, which does not depend on the tokenizer.
     """
-    was, device = model.training, model.device
-    model.eval()
-    try:
-        if objective.kind is LanguageModelling.CAUSAL_LM:
-            ids = torch.from_numpy(text.ids).to(device)
-            nats, count = _causal_nats(model, objective, ids, context, batch_size, progress)
-        else:
-            nats, count = _masked_nats(model, objective, text, context, batch_size, progress)
-    finally:
-        model.train(was)
+    nats, count = map(sum, zip(*losses(model, objective, text, context, batch_size, progress), strict=True))
     loss = nats / max(count, 1)
     found = {"log-loss": loss, "perplexity": exp(loss) if loss < MOST else inf}
     return found | (
@@ -310,40 +314,56 @@ def evaluate(
     )
 
 
+@torch.no_grad()
+def losses(
+    model: PreTrainedModel, objective: Objective, text: Pieces, context: int, batch_size: int, progress: Progress
+) -> list[tuple[float, int]]:
+    """The sum of the losses of the predicted pieces in nats, and their number, for each batch in the order of the text.
+
+    The parameters are those of :func:`evaluate`.
+    """
+    was = model.training
+    model.eval()
+    try:
+        if objective.kind is LanguageModelling.CAUSAL_LM:
+            ids = torch.from_numpy(text.ids).to(model.device)
+            return [*_causal_nats(model, objective, ids, context, batch_size, progress)]
+        return [*_masked_nats(model, objective, text, context, batch_size, progress)]
+    finally:
+        model.train(was)
+
+
 def _causal_nats(
     model: PreTrainedModel, objective: Objective, ids: Tensor, context: int, batch_size: int, progress: Progress
-) -> tuple[float, int]:
-    """The sum of the losses of pieces 1 … t - 1, and their number."""
+) -> Iterator[tuple[float, int]]:
+    """The losses of pieces 1 … t - 1."""
 
     def loss(windows: Tensor, first: int = 1) -> float:
         return float(objective.causal_loss(model, windows.long(), first))
 
     stride, total = max(1, context // 2), len(ids)
     first = ids[:context]
-    nats = loss(first[None]) * (len(first) - 1)
+    yield loss(first[None]) * (len(first) - 1), len(first) - 1
     starts = range(stride, total - context + 1, stride)
     for i in range(0, len(starts), batch_size):
         windows = torch.stack([ids[start : start + context] for start in starts[i : i + batch_size]])
-        nats += loss(windows, context - stride) * stride * len(windows)
+        count = stride * len(windows)
+        yield loss(windows, context - stride) * count, count
         progress("evaluating", min(i + batch_size, len(starts)), len(starts))
     done = min(total, context + stride * len(starts))
     if done < total:
         last = ids[-context:]
-        nats += loss(last[None], len(last) - (total - done)) * (total - done)
-    return nats, total - 1
+        yield loss(last[None], len(last) - (total - done)) * (total - done), total - done
 
 
 def _masked_nats(
     model: PreTrainedModel, objective: Objective, text: Pieces, context: int, batch_size: int, progress: Progress
-) -> tuple[float, int]:
-    """The sum of the losses of the masked pieces, and their number; each sequence has masks of its own seed."""
+) -> Iterator[tuple[float, int]]:
+    """The losses of the masked pieces; each sequence has masks of its own seed."""
     blocks = torch.from_numpy(text.blocks(context, objective.around).astype(np.int64)).to(model.device)
-    nats, count = 0.0, 0
     for start in range(0, len(blocks), batch_size):
         part = [objective.masked(block[None], start + i) for i, block in enumerate(blocks[start : start + batch_size])]
         masked, labels = (torch.cat(both) for both in zip(*part, strict=True))
         predicted = int((labels != IGNORED).sum())
-        nats += float(objective.masked_loss(model, masked, labels)) * predicted
-        count += predicted
+        yield float(objective.masked_loss(model, masked, labels)) * predicted, predicted
         progress("evaluating", min(start + batch_size, len(blocks)), len(blocks))
-    return nats, count

@@ -16,9 +16,8 @@ from probekit.adaptation.pretraining.language_model import (
     continued_language_model,
     evaluate,
     new_language_model,
-    separable_head,
+    objective_for,
     use_fast_kernels,
-    vocabulary_size,
 )
 from probekit.adaptation.pretraining.loop import History, Stream, optimise
 from probekit.adaptation.pretraining.options import LanguageModelling, PretrainOptions
@@ -115,7 +114,7 @@ def pretrain(
         pieces, held = (to_pieces(tokenizer, texts, progress=progress) for texts in (train, dev))
         device = torch.device(resolve_device(options.device))
         model = _model(options, tokenizer).to(device)
-        objective = _objective(options, tokenizer, model)
+        objective = objective_for(options.objective, tokenizer, model)
         stream = _stream(pieces, held, objective, options)
         model.train()
         use_fast_kernels(model, options.dtype, options.context)
@@ -218,15 +217,6 @@ def _tokenizer(options: PretrainOptions, train: Sequence[Text]) -> PreTrainedTok
     if masked and tokenizer.mask_token_id is None:
         raise UsageError(f"{source} has no piece for masks; choose another tokenizer, or causal-lm.")
     return tokenizer
-
-
-def _objective(options: PretrainOptions, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> Objective:
-    separable = separable_head(model, options.objective)
-    if options.objective is LanguageModelling.CAUSAL_LM:
-        return Objective(options.objective, vocabulary_size(tokenizer), separable=separable)
-    ends = tokenizer.cls_token_id, tokenizer.sep_token_id
-    around = None if None in ends else ends
-    return Objective(options.objective, vocabulary_size(tokenizer), int(tokenizer.mask_token_id), around, separable)
 
 
 def _stream(pieces: Pieces, held: Pieces, objective: Objective, options: PretrainOptions) -> Stream:

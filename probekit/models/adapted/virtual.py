@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ def add_virtual_tokens(model: Any, tuner: Any, *, prefix: bool) -> list[str]:
     Parameters
     ----------
     model : Any
-        The transformers model, which is called with keywords.
+        The transformers model.
     tuner : Any
         The ``PeftModel`` of prefix or prompt tuning around it.
     prefix : bool
@@ -46,17 +47,20 @@ def add_virtual_tokens(model: Any, tuner: Any, *, prefix: bool) -> list[str]:
     model.add_module(PROMPT, tuner.prompt_encoder["default"])
     model.config.virtual_tokens, model.prompt_tokens = count, 0 if prefix else count
 
+    names = [*signature(model.forward).parameters]
+
     def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        inputs, ids = dict(kwargs), kwargs["input_ids"]
+        inputs = dict(zip(names, args, strict=False)) | kwargs
+        ids = inputs["input_ids"]
         trained = tuner.get_prompt(len(ids))
         if (mask := inputs.get("attention_mask")) is not None:
             inputs["attention_mask"] = torch.cat([mask.new_ones(len(ids), count), mask], 1)
         if prefix:
-            return args, inputs | {"past_key_values": trained}
+            return (), inputs | {"past_key_values": trained}
         if (types := inputs.get("token_type_ids")) is not None:
             inputs["token_type_ids"] = torch.cat([types.new_zeros(len(ids), count), types], 1)
         embedded = model.get_input_embeddings()(inputs.pop("input_ids"))
-        return args, inputs | {"inputs_embeds": torch.cat([trained.to(embedded.dtype), embedded], 1)}
+        return (), inputs | {"inputs_embeds": torch.cat([trained.to(embedded.dtype), embedded], 1)}
 
     def after(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         if getattr(out, "attentions", None) is not None:
