@@ -59,7 +59,7 @@ from probekit.rows.examples import EXAMPLES
 from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.context import in_context
-from probekit.tasks.task import Task
+from probekit.tasks.task import Split, Task
 
 __all__ = ["Run", "train", "train_on_caches"]
 
@@ -148,26 +148,8 @@ def train(
         if part is not None and not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; give a split with some.")
     signals = Signals(how, read, first, progress, tuple(part for part in (second, third) if part is not None))
-    others = further_tasks(how, task.name)
     if how.regime is Regime.FINE_TUNE:
-        identity = {
-            "task": task.name, "data": [part.digest() for part in (first, second)], "max_length": how.max_length,
-            "model": identity_of(model, how), **signals.identity,
-            "layers": None if how.layers is None else [str(layer) for layer in how.layers],
-        }  # fmt: skip
-
-        old = _old_task(how)
-        if old is not None:
-            identity["fisher_data"] = old.split(how.fisher_split).digest()
-        if others:
-            identity["also_data"] = [[part.digest() for part in (one.train, one.dev)] for one in others]
-
-        def prepare(how: TrainOptions) -> Training:
-            examples, facts = signals.examples()
-            training = regularised(prepare_fine_tuning(model, task, examples, second, how, test=third), old, progress)
-            training = replace(training, facts={**training.facts, **facts})
-            return signals.added(with_further(training, others), examples)
-
+        identity, prepare = _fine_tuning(task, model, how, (first, second, third), signals, progress)
         return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)
     with ExitStack() as stack:
         found = _given(task, model, how) if how.cache else _caches(task, model, how, progress)
@@ -184,6 +166,32 @@ def train(
         )
 
 
+def _fine_tuning(
+    task: Task, model: str | Path, options: TrainOptions, parts: tuple[Split, Split, Split | None], signals: Signals,
+    progress: Progress,
+) -> tuple[dict[str, Any], Callable[[TrainOptions], Training]]:  # fmt: skip
+    """The identity of a fine-tuning on train, dev and perhaps test, and the function that prepares it."""
+    first, second, third = parts
+    others, old = further_tasks(options, task.name), _old_task(options)
+    identity = {
+        "task": task.name, "data": [part.digest() for part in (first, second)], "max_length": options.max_length,
+        "model": identity_of(model, options), **signals.identity,
+        "layers": None if options.layers is None else [str(layer) for layer in options.layers],
+    }  # fmt: skip
+    if old is not None:
+        identity["fisher_data"] = old.split(options.fisher_split).digest()
+    if others:
+        identity["also_data"] = [[part.digest() for part in (one.train, one.dev)] for one in others]
+
+    def prepare(how: TrainOptions) -> Training:
+        examples, facts = signals.examples()
+        training = regularised(prepare_fine_tuning(model, task, examples, second, how, test=third), old, progress)
+        training = replace(training, facts={**training.facts, **facts})
+        return signals.added(with_further(training, others), examples)
+
+    return identity, prepare
+
+
 def _check_frozen(task: Task, options: TrainOptions) -> None:
     """Raise UsageError for tasks and options that need the encoder's input, not its cached layers."""
     if not task.kind.cacheable:
@@ -191,6 +199,8 @@ def _check_frozen(task: Task, options: TrainOptions) -> None:
             f"{task.name} is a task of {task.kind}, for which layers are not cached; leave out --regime "
             f"{options.regime}, and freeze the encoder with --unfreezing top."
         )
+    if options.also is not None:
+        raise UsageError("also trains one encoder on several tasks; frozen layers need a run for each. Fine-tune.")
     if options.long is not Long.TRUNCATE:
         raise UsageError(f"--long {options.long} is for fine-tuning; caches hold truncated texts. Leave out --long.")
 

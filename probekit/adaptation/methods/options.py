@@ -152,7 +152,9 @@ class MethodOptions:
                     f"{self.method} trains no layer, so --unfreezing, --order and --layer-factor have no effect."
                 )
             if self.method is Method.PREFIX and how.gradient_checkpointing:
-                raise UsageError("prefix tuning keeps keys and values, which --gradient-checkpointing would drop.")
+                raise UsageError(
+                    "prefix tuning keeps keys and values, which --gradient-checkpointing would drop. Leave out one."
+                )
         if self.attention is not None and how.lm_loss:
             raise UsageError("the language model was not learned with other --attention; leave out --lm-loss.")
         if self.reinit_top and self.method not in (Method.FULL, Method.LAST):

@@ -11,8 +11,8 @@ __all__ = ["ROLES", "target_layers"]
 
 ROLES = ("q", "k", "v", "o", "down", "all")
 """Names by what a layer does; see :class:`~probekit.models.adapted.structure.BlockLinears`."""
-DEFAULT = {"lora": ("q", "v"), "dora": ("q", "v"), "ia3": ("k", "v", "down")}
-"""LoRA: Hu et al. (2022), table 9. IA3: H. Liu et al. (2022), section 3.3. DoRA: our choice, as LoRA."""
+DEFAULT = {"lora": ("q", "v"), "ia3": ("k", "v", "down")}
+"""LoRA: Hu et al. (2022), table 9. IA3: H. Liu et al. (2022), section 3.3. DoRA takes those of LoRA."""
 
 
 def target_layers(encoder: Any, method: str, targets: str | None) -> list[str]:

@@ -107,7 +107,10 @@ class OptimisationOptions:
             raise UsageError("a penalty on the encoder's weights is for fine-tuning; a frozen encoder does not move.")
         if self.penalty is not None or self.mixout:
             if (method := str(getattr(self, "method", "full"))) not in ("full", "bitfit", "norms", "last"):
-                raise UsageError(f"penalty and mixout hold pretrained weights; the method {method} trains new ones.")
+                raise UsageError(
+                    f"penalty and mixout hold pretrained weights; the method {method} trains new ones. Leave them out, "
+                    "or choose --method full."
+                )
             if getattr(self, "reinit_top", 0):
                 raise UsageError(
                     "penalty and mixout hold pretrained weights; reinit_top replaces some, so leave it out."

@@ -62,14 +62,7 @@ def prepare_fine_tuning(
         raise UsageError(f"{model_type(folder)} reads one sentence at a time; leave out --context.")
     _check_method(options, folder)
     check_reading(options, spec, model_type(folder))
-    encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout, quantise=options.quantise)
-    if options.random_weights is None:
-        _read_pooler(encoder, folder)
-    changes = {} if options.keep_layers is None else drop_blocks(encoder, options.keep_layers)
-    if options.attention is not None:
-        changes |= attend(encoder, causal=options.attention == Attention.CAUSAL)
-    if options.reinit_top:
-        reinitialise_top(encoder, options.reinit_top, options.seed)
+    encoder, changes = _changed_encoder(folder, options)
     pooling = pooling_of(encoder, options)
     _check(options, encoder, pooling)
     scale = rating_scale(spec, *(Task(task.name, task.kind, {s.name: s}).labels(s.name) for s in (train, dev)))
@@ -117,6 +110,19 @@ def prepare_fine_tuning(
         layout=layout,
         facts=about,
     )
+
+
+def _changed_encoder(folder: Path, options: TrainOptions) -> tuple[Any, dict[str, Any]]:
+    """The encoder with the blocks and the attention that the options ask for, and what config.json says of these."""
+    encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout, quantise=options.quantise)
+    if options.random_weights is None:
+        _read_pooler(encoder, folder)
+    changes = {} if options.keep_layers is None else drop_blocks(encoder, options.keep_layers)
+    if options.attention is not None:
+        changes |= attend(encoder, causal=options.attention == Attention.CAUSAL)
+    if options.reinit_top:
+        reinitialise_top(encoder, options.reinit_top, options.seed)
+    return encoder, changes
 
 
 def _response_head(options: TrainOptions, encoder: Any, folder: Path) -> tuple[dict[str, Any], Any]:

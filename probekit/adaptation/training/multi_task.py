@@ -61,8 +61,6 @@ def further_tasks(options: TrainOptions, first: str) -> list[Further]:
     """
     if options.also is None:
         return []
-    if options.regime is not Regime.FINE_TUNE:
-        raise UsageError("also trains one encoder on several tasks; frozen layers need a run for each. Fine-tune.")
     if options.teacher is not None:
         raise UsageError("a teacher knows the labels of one task; leave out --teacher or --also.")
     found = list[Further]()
