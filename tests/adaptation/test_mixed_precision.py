@@ -39,3 +39,21 @@ def test_bfloat16_is_near_float32_and_accumulates_the_mean(how, tiny_bert, tmp_p
     monkeypatch.setattr(Head, "weight", lambda self, labels: torch.tensor(1))  # the control: the mean of batches
     wrong = train(praise(21), tiny_bert, tmp_path / "wrong", **HOW | how | few)
     assert moved(whole, wrong) > 2 * moved(whole, parts)
+
+
+@pytest.mark.parametrize("signal", ["slice-heads", "lm-loss", "consistency"])
+def test_what_is_added_to_the_loss_has_the_precision_of_the_loss(signal, tiny_bert, tmp_path):
+    (tmp_path / "slices.toml").write_text("[long]\nwords_at_least = 4\n")
+    (tmp_path / "texts.txt").write_text("the cat was good\nthe dog was bad\n" * 4)
+    more = {
+        "slice-heads": {"slices": str(tmp_path / "slices.toml"), "slice_heads": 0.5},
+        "lm-loss": {"lm_loss": 0.5},
+        "consistency": {"unlabelled": str(tmp_path / "texts.txt"), "consistency": "dropout", "confidence": 0.0},
+    }[signal]
+    start, plain, half = (
+        train(praise(21), tiny_bert, tmp_path / str(i), **HOW | {"batch_size": 8} | more | other)
+        for i, other in enumerate(({"learning_rate": 1e-12, "epochs": 1}, {}, {"dtype": "bfloat16"}))
+    )
+    assert 0 < moved(plain, half) < 0.1 * moved(start, plain)
+    added = [run.rows[run.rows["metric"] == "added-loss"]["value"].mean() for run in (plain, half)]
+    assert added[1] == pytest.approx(added[0], rel=0.02)

@@ -280,7 +280,8 @@ class _Trainer(Trainer):
             part = self._parts[-len(self._shares)]
             learner, share = self.accelerator.unwrap_model(model), self._shares.pop(0)
             for term in self.terms:
-                value = term(learner, inputs, out, self.state.global_step, self.state.max_steps, part)
+                with self.accelerator.autocast():  # as the learner's own pass
+                    value = term(learner, inputs, out, self.state.global_step, self.state.max_steps, part)
                 self._added[term.name].append(value.detach() if share is None else value.detach() * share)
                 loss = loss + value
             loss = loss if share is None else loss * share
