@@ -354,17 +354,19 @@ def _run(
             raise
         passes = ceil(history.log[-1]["epoch"])  # perhaps fewer than planned, and not all layers were trained
         card["parameters"] = card["parameters"] | {"trained": _trained(sizes, options, passes)}
-        run = _finish(training, history, out, card, recipe)
+        run = _finish(training, history, out, card, recipe, progress)
     if watcher is None and not processes()[0]:  # a search warns only about its best setting
         warn_of_constant(run.rows)
     return run
 
 
-def _finish(training: Training, history: History, out: Path, card: dict[str, Any], recipe: Recipe | None) -> Run:
+def _finish(
+    training: Training, history: History, out: Path, card: dict[str, Any], recipe: Recipe | None, progress: Progress
+) -> Run:
     """Evaluate a training, write its run and publish it."""
     options, objective = training.options, training.objectives[0]
     restore(training.learner, kept(out))
-    evaluations = {one: _evaluated(training, one) for one in training.objectives}
+    evaluations = {one: _evaluated(training, one, progress) for one in training.objectives}
     found = evaluations.pop(objective)
     rows = training_rows(training, history, card, found, evaluations)
     if training.slices:
@@ -392,13 +394,13 @@ def _finish(training: Training, history: History, out: Path, card: dict[str, Any
     return Run(rows, tuple(tables.values()), recipe, _reads(card), {"train": history.seconds}, read_card(out), out)
 
 
-def _evaluated(training: Training, objective: Objective) -> dict[str, Evaluation]:
+def _evaluated(training: Training, objective: Objective, progress: Progress) -> dict[str, Evaluation]:
     """The predictions for dev and, if there is one, test."""
     options, parts = training.options, {"dev": objective.dev, "test": objective.test}
     return {
         role: predict(
             training.learner, data, objective.task, module=objective.module, batch_size=options.batch_size,
-            device=options.device,
+            device=options.device, progress=progress,
         )
         for role, data in parts.items()
         if data is not None

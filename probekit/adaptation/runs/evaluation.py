@@ -140,7 +140,9 @@ def predict_run(
         check_labelled(learned, split, source)
         classes = merged_classes(learned.label_names, target.label_names)
         task = learned if classes is not None else replace(learned, metrics=target.metrics)
-        found = predict(learner, source, task, module=card["module"], batch_size=batch_size, device=device)
+        found = predict(
+            learner, source, task, module=card["module"], batch_size=batch_size, device=device, progress=progress
+        )
         return found if classes is None else found.merged(target, classes)
 
 

@@ -15,6 +15,7 @@ from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.training.learners import Learner
 from probekit.rows import make_fits
+from probekit.runtime import Progress, no_progress
 from probekit.statistics.bootstrap import FEWEST, bounds
 from probekit.statistics.predictions import Predictions
 
@@ -157,11 +158,14 @@ def _of_perplexity(losses: np.ndarray, groups: np.ndarray | None, seed: int) -> 
 
 
 def predict(
-    learner: Learner, data: Data, task: TaskSpec, *, module: str = "head", batch_size: int = 32, device: str = "cpu"
-) -> Evaluation:
+    learner: Learner, data: Data, task: TaskSpec, *, module: str = "head", batch_size: int = 32, device: str = "cpu",
+    progress: Progress = no_progress,
+) -> Evaluation:  # fmt: skip
     """The predictions of a learner for some data, and its metrics; module : name of the head."""
     batches = Batches(data, batch_size, shuffle=False)
-    predicted, losses = predict_batches(learner.to(device), data, batches, module=module, device=device)
+    predicted, losses = predict_batches(
+        learner.to(device), data, batches, module=module, device=device, progress=progress
+    )
     found = gathered(task, data, predicted)
     metrics = task.score(found.joined("predictions"), found.joined("labels"))
     return replace(found, metrics=found.scores(metrics, losses / len(data)))
@@ -179,14 +183,16 @@ def gathered(task: TaskSpec, data: Data, predicted: Mapping[int, Prediction]) ->
 
 
 def predict_batches(
-    learner: Learner, data: Data, batches: Iterable[list[int]], *, module: str = "head", device: str | torch.device
-) -> tuple[dict[int, Prediction], float]:
+    learner: Learner, data: Data, batches: Iterable[list[int]], *, module: str = "head", device: str | torch.device,
+    progress: Progress = no_progress,
+) -> tuple[dict[int, Prediction], float]:  # fmt: skip
     """Prediction, label and probabilities of each example of some batches, by index, and the sum of their losses."""
     learner.eval()
     predicted: dict[int, Prediction] = {}
     losses = 0.0
     with torch.inference_mode():
         for rows in batches:
+            progress("evaluating", len(predicted), len(data), examples=len(predicted))
             batch = on_device(device, data.__getitems__(rows))
             if isinstance(data, ResponseData):
                 head = cast("Response", learner.get_submodule(module))
@@ -203,6 +209,7 @@ def predict_batches(
                 labelled = np.atleast_1d(label != IGNORED)
                 share = None if shares is None else np.atleast_2d(shares[k])[labelled]
                 predicted[i] = np.atleast_1d(found[k])[labelled], np.atleast_1d(label)[labelled], share
+    progress("evaluating", len(predicted), len(data), examples=len(predicted))
     return predicted, losses
 
 

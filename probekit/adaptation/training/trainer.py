@@ -125,7 +125,7 @@ def fit(
         model=learner, args=arguments, training=training, batches_per_epoch=batches, updates_per_epoch=steps_per_epoch,
         train_dataset=Numbered(data) if training.terms else data,
         eval_dataset=objective.dev, optimizers=(optimizer, scheduler),
-        compute_metrics=_scoring(objective, learner),
+        compute_metrics=_scoring(objective, learner), progress=progress,
         callbacks=[checkpoints, *([thaw] if thaw else []), *_reporters(options.report_to)],
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
@@ -187,8 +187,11 @@ class _Trainer(Trainer):
 
     loss_is_scaled_for_ga = True  # compute_loss does it; the Trainer would take the mean over the batches
 
-    def __init__(self, *, training: Training, batches_per_epoch: int, updates_per_epoch: int, **kwargs: Any) -> None:
+    def __init__(
+        self, *, training: Training, batches_per_epoch: int, updates_per_epoch: int, progress: Progress, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
+        self.progress = progress if processes()[1] == 1 else no_progress  # each process evaluates a part
         self.batches_per_epoch, self.updates_per_epoch = batches_per_epoch, updates_per_epoch
         self.options, self.objectives, self.terms = training.options, training.objectives, training.terms
         self._shares: list[torch.Tensor | None] = []  # of the batches of the update that are still to come
@@ -253,7 +256,9 @@ class _Trainer(Trainer):
         batches, first, number = every_batch[rank::count], every_batch[:1], len(every_batch)
         with self.compute_loss_context_manager():
             learner = self.accelerator.unwrap_model(self.model)
-            mine = predict_batches(learner, data, batches, module=objective.module, device=self.args.device)
+            mine = predict_batches(
+                learner, data, batches, module=objective.module, device=self.args.device, progress=self.progress
+            )
             if self.options.shard and len(batches) < ceil(number / count):  # the others gather weights once more
                 predict_batches(learner, data, first, module=objective.module, device=self.args.device)
         every: list[Any] = [mine] * count
