@@ -340,7 +340,7 @@ def sentences(rows: pd.DataFrame) -> list[str]:
         for row in part[part["prefer"].notna()].sort_values("examples", kind="stable").to_dict("records"):
             choice = row["prefer"] if row["prefer"] == CANNOT_TELL else f"use {row['prefer']} ({row['confidence']})"
             said.append(f"{task}, {model}, {row['examples']:,} training examples: {choice}. {row['why']}")
-        if part["examples"].nunique() > 1:
+        if "finding" in part and part["examples"].nunique() > 1:
             said += [f"{task}, {model}: {text}." for text in _by_size(part)]
     return said
 

@@ -190,6 +190,16 @@ def test_sizes_say_from_which_on(run):
     assert rows.loc[rows["prefer"].notna(), "prefer"].tolist() == ["fine-tuning", "lora", "bitfit"]
 
 
+def test_one_setting_at_several_sizes_is_a_learning_curve(run):
+    given = [run(right(200, share), seed=s, size=size) for size, share in ((100, 0.7), (400, 0.8)) for s in (0, 1)]
+    rows = guidelines(*given, resamples=1000).rows
+    assert rows[rows["metric"] == "accuracy"].set_index("examples")["value"].to_dict() == {100: 0.7, 400: 0.8}
+    assert [said.partition(". ")[0] for said in overview(rows)] == [
+        f"cola, tiny, {size} training examples: cannot tell" for size in (100, 400)
+    ]
+    assert "| 400 | fine-tuning | 0.800 [" in table_of("adaptation", rows).text
+
+
 def test_a_folder_of_seeds_counts_as_its_runs_and_failures_are_counted(run, tmp_path):
     sure = right(2000, 0.8)
     for seed in (0, 1):
