@@ -104,7 +104,10 @@ def _check(folders: Sequence[Path], cards: Sequence[Mapping[str, Any]]) -> None:
         if not card["complete"]:
             raise UsageError(f"{folder} is not finished; its command resumes it: {card['command']}")
         if not (folder / WEIGHTS).is_file():
-            raise UsageError(f"{folder} has no weights of a whole encoder ({WEIGHTS}), so it cannot be averaged.")
+            raise UsageError(
+                f"{folder} has no weights of a whole encoder ({WEIGHTS}), so it cannot be averaged. Merge it with its "
+                "base first (probekit merge), if its method allows it."
+            )
         check_weights(folder, card)
         different = [key for key in SAME if card.get(key) != cards[0].get(key)]
         identities = card["identity"], cards[0]["identity"]
