@@ -9,7 +9,7 @@ beforehand; ours is what `probekit train` runs. Both have the same texts, batch 
 AdamW, clipping and linear schedule, and as many threads. "without oneDNN" is ours with torch's own matrix products;
 "grouped" puts texts of like length together, which neither of the sides that are compared does.
 
-`--ways` measures other ways to adapt, too: gradient checkpointing, LoRA (the bare Trainer has peft's, with the same
+`--ways` measures other ways to adapt, too (or those named after it): gradient checkpointing, LoRA (the bare Trainer has peft's, with the same
 layers, rank and initial weights' scale) and bottleneck adapters (which peft lacks: the bare Trainer has ours in its
 model). Each has the default learning rate of probekit, and the bare side freezes and trains the same weights.
 
@@ -98,7 +98,12 @@ def ours(job: Job, told: Told, *, group: bool = False) -> int:
     with own_randomness(0), tempfile.TemporaryDirectory(dir=job.work) as out:
         training = prepare_fine_tuning(job.model, task, train, dev, options)
         told()
-        fit(training, Path(out), lambda *_: None, progress=told)
+        fit(
+            training,
+            Path(out),
+            lambda *_: None,
+            progress=lambda stage, *_, **__: told() if stage == "training" else None,
+        )
     return int(training.objectives[0].train.length.sum())
 
 
@@ -230,7 +235,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=threads, help="all of the processor's by default")
     parser.add_argument("--quick", action="store_true", help="56 rows, batches of 8, one round: does it run?")
-    parser.add_argument("--ways", action="store_true", help="gradient checkpointing, LoRA and adapters as well")
+    parser.add_argument("--ways", nargs="*", choices=WAYS, help="these ways, or all: gradient checkpointing, lora …")
     parser.add_argument("--work", type=Path, help="folder for what is written; a temporary one by default")
     parser.add_argument("--json", type=Path, help="all measurements go here too")
     parser.add_argument("--job", help=argparse.SUPPRESS)
@@ -246,7 +251,7 @@ def main() -> None:
         args.model = str(minilm_folder())
     rows, size, rounds = (56, 8, 1) if args.quick else (args.rows, args.batch_size, args.rounds)
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    ways = [*WAYS] if args.ways else ["full"]
+    ways = ["full"] if args.ways is None else args.ways or [*WAYS]
     every: dict[str, dict[str, list[dict[str, float]]]] = {}
     with tempfile.TemporaryDirectory(prefix="probekit-benchmark-", dir=args.work) as work:
         job = Job("", args.model, work, None if args.grammar else args.data_dir, rows, size)
