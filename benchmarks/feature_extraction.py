@@ -220,7 +220,7 @@ def here(job: Job) -> dict[str, Any]:
             fit(
                 replace(training, learner=learner, objectives=(objective,)), Path(out), lambda *_: None,
                 watcher=lambda *_: ends.append(clocks()),
-                progress=lambda *_, **__: steps.append(clocks()),
+                progress=lambda stage, *_, **__: steps.append(clocks()) if stage == "training" else None,
             )  # fmt: skip
     per = len(steps) // job.epochs
     epochs = [(ends[e - 1], steps[(e + 1) * per - 1]) for e in range(1, job.epochs)]

@@ -9,9 +9,10 @@ beforehand; ours is what `probekit train` runs. Both have the same texts, batch 
 AdamW, clipping and linear schedule, and as many threads. "without oneDNN" is ours with torch's own matrix products;
 "grouped" puts texts of like length together, which neither of the sides that are compared does.
 
-`--ways` measures other ways to adapt, too (or those named after it): gradient checkpointing, LoRA (the bare Trainer has peft's, with the same
-layers, rank and initial weights' scale) and bottleneck adapters (which peft lacks: the bare Trainer has ours in its
-model). Each has the default learning rate of probekit, and the bare side freezes and trains the same weights.
+`--ways` measures other ways to adapt, too (or only those named after it): gradient checkpointing, LoRA (the bare
+Trainer has peft's, with the same layers, rank and initial weights' scale) and bottleneck adapters (which peft lacks:
+the bare Trainer has ours in its model). Each has the default learning rate of probekit, and the bare side freezes and
+trains the same weights.
 
 Each side runs in a process of its own; the sides take turns, and the best of the rounds counts. The clock runs
 over one whole epoch, so that every text is read once however they are grouped, from before the Trainer starts (ours: is
