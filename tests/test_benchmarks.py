@@ -62,7 +62,7 @@ def test_probes_benchmark_runs(tmp_path: Path) -> None:
     }  # fmt: skip
     assert all(a["nats"] > -1e-6 for a in out["agreement"])  # nothing is below the optimum
     assert all(a["nats"] < 1e-4 for a in binary if a["answer"].startswith("ours") and a["C"] <= 1)
-    assert max(a["nats"] for a in binary if a["answer"] == "default") > 0.1  # a control that the measure sees
+    assert max(a["nats"] for a in binary if a["answer"] == "default") > 1e-3  # a control that the measure sees
     assert "3: skipped" in done.stdout
 
 
