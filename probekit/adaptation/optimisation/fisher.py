@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -11,11 +12,13 @@ from torch import Tensor
 from probekit.adaptation.data.batches import Data
 from probekit.adaptation.data.reading import data_as_in
 from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.heads.head import Head
 from probekit.adaptation.optimisation.options import FisherLabels
 from probekit.adaptation.options import Regime
 from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.runs.predictions import on_device
 from probekit.adaptation.training.learners import FineTuning, Learner
+from probekit.adaptation.training.multi_task import card_for
 from probekit.adaptation.training.objective import check_labelled
 from probekit.errors import UsageError
 from probekit.models.identity import CARD
@@ -90,6 +93,7 @@ def fisher_of_run(
             "train. Fine-tune it on the old task first, or use --penalty l2-sp."
         )
     learner, card = load_learner(run)
+    card = card_for(card, task.name)
     learned = TaskSpec.of_card(card)
     if card["regime"] != Regime.FINE_TUNE or not isinstance(learner, FineTuning):
         raise UsageError(f"EWC needs a fine-tuned encoder; {run} is a {card['regime']} run.")
@@ -110,18 +114,19 @@ def fisher_of_run(
         train_with_onednn(learner)
     weights = {name: w for name, w in learner.named_parameters() if name.startswith("encoder.")}
     squared = learned.kind is TaskKind.REGRESSION and card["head"]["head"] != "rating"
-    losses = _losses(learner, data, device, labels is FisherLabels.PREDICTED)
+    losses = _losses(learner, card["module"], data, device, labels is FisherLabels.PREDICTED)
     return diagonal_fisher(weights, _told((0.5 * loss if squared else loss for loss in losses), len(data), progress))
 
 
-def _losses(learner: Learner, data: Data, device: str, predicted: bool) -> Iterator[Tensor]:
+def _losses(learner: Learner, module: str, data: Data, device: str, predicted: bool) -> Iterator[Tensor]:
     """The loss of each example, summed over its words."""
     for i in range(len(data)):
         batch = on_device(device, data.__getitems__([i]))
         if predicted:
             with torch.no_grad():
-                batch["labels"] = learner(**batch)["predictions"]
-        yield learner(**batch)["loss"] * learner.head.weight(batch["labels"])
+                batch["labels"] = learner(**batch, module=module)["predictions"]
+        head = cast("Head", learner.get_submodule(module))
+        yield learner(**batch, module=module)["loss"] * head.weight(batch["labels"])
 
 
 def _told(losses: Iterable[Tensor], total: int, progress: Progress) -> Iterator[Tensor]:

@@ -65,7 +65,7 @@ def plan(order: str, names: Sequence[str]) -> list[Stage]:
     Raises
     ------
     UsageError
-        For an unknown stage.
+        For an unknown stage, and if no stage has a layer of ``names``.
 
     Examples
     --------
@@ -81,8 +81,9 @@ def plan(order: str, names: Sequence[str]) -> list[Stage]:
                 stages.append(Stage(groups, epochs))
     while len(stages) > 1 and stages[-1].groups == stages[-2].groups:
         stages.pop()
-    last = stages[-1].groups if stages else frozenset(range(len(names)))
-    return [*stages[:-1], Stage(last, None)]
+    if not stages:
+        raise UsageError(f"the order {order!r} names none of the layers that this run trains: {', '.join(names)}.")
+    return [*stages[:-1], Stage(stages[-1].groups, None)]
 
 
 def shown_plan(stages: Sequence[Stage], names: Sequence[str]) -> str:
@@ -112,7 +113,7 @@ def _steps(what: str, way: str, alone: bool, names: Sequence[str]) -> list[froze
     head = frozenset(every[-1:])
     chosen = {
         "all": [*every],
-        "body": [*every[min(1, len(names) - 1) :]],
+        "body": [i for i in every if names[i] != "embeddings"],
         "head": [*head],
         "embeddings": [i for i in every if names[i] == "embeddings"],
         "blocks": [i for i in every if names[i].startswith("block ")],

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from probekit.models.adapted.virtual import prompt_tokens
 from probekit.models.transformers.stock import find_blocks
 
 __all__ = ["BlockStates"]
@@ -24,6 +25,7 @@ class BlockStates:
 
     def __init__(self, encoder: nn.Module) -> None:
         blocks = find_blocks(encoder)
+        self._before = prompt_tokens(encoder)
         self.depth = len(blocks)
         self._last: dict[int, Tensor] = {}
         for i, block in enumerate(blocks):
@@ -47,6 +49,6 @@ class BlockStates:
         """
         kept = ((inputs["attention_mask"] > 0) & ~inputs["special"]).unsqueeze(-1)
         count = kept.sum(1).clamp_min(1)
-        means = [self._last[i].masked_fill(~kept, 0.0).sum(1) / count for i in range(self.depth)]
+        means = [self._last[i][:, self._before :].masked_fill(~kept, 0.0).sum(1) / count for i in range(self.depth)]
         self._last.clear()
         return torch.stack(means, 1)

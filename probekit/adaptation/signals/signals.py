@@ -66,7 +66,7 @@ class Signals:
             if folder is not None:
                 check_teacher(folder, options, spec)
         several = not spec.kind.cacheable or spec.marked or options.long is not Long.TRUNCATE
-        for name in ("lm_loss", "consistency", "pseudo_labels", "also"):
+        for name in ("lm_loss", "consistency", "pseudo_labels", "also", "match_hidden"):
             if getattr(options, name) and several:
                 raise UsageError(
                     f"{name} is for tasks whose examples are one text or pair, read as it is; {spec.name} is not read "
@@ -91,7 +91,7 @@ class Signals:
                     f"slice_heads are for tasks with one class or number per example; {spec.name} is {spec.kind}. "
                     "Leave them out."
                 )
-            _ = self.learned
+            _ = self.learned()
         if options.pseudo_labels is not None and spec.kind is not TaskKind.CLASSIFICATION:
             raise UsageError(f"pseudo_labels are for tasks with classes; {spec.name} is {spec.kind}.")
         if spec.kind is TaskKind.REGRESSION and options.confidence is not None:
@@ -121,10 +121,9 @@ class Signals:
         """The ids of the examples of each slice, in each of the evaluated parts."""
         return () if self.slices is None else tuple(self.slices.members(self.task, part) for part in self.evaluated)
 
-    @cached_property
-    def learned(self) -> dict[str, frozenset[str]]:
-        """The ids of the labelled training examples of each slice."""
-        return {} if self.slices is None else self.slices.members(self.task, self.train)
+    def learned(self, train: Split | None = None) -> dict[str, frozenset[str]]:
+        """The ids of the training examples of each slice; train : these examples, if not the labelled ones."""
+        return {} if self.slices is None else self.slices.members(self.task, train or self.train)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -161,7 +160,7 @@ class Signals:
         if options.teacher is not None:
             terms += _distillation(training, self.task, train or self.train, self.progress)
         if options.slice_heads:
-            terms.append(SliceHeads(training.learner, training.objectives[0], self.learned, options.slice_heads))
+            terms.append(SliceHeads(training.learner, training.objectives[0], self.learned(train), options.slice_heads))
         if not options.lm_loss and options.consistency is None:
             return replace(training, terms=tuple(terms))
         texts, data = None, training.objectives[0].train

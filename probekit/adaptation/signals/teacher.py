@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from probekit.adaptation.data.batches import Batches
 from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.heads.head import Head
 from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.runs.evaluation import load_learner, readable
 from probekit.adaptation.runs.folder import read_card
@@ -19,6 +20,7 @@ from probekit.adaptation.runs.predictions import on_device
 from probekit.adaptation.signals.block_states import BlockStates
 from probekit.adaptation.signals.options import SignalOptions
 from probekit.adaptation.training.learners import Learner
+from probekit.adaptation.training.multi_task import card_for
 from probekit.errors import UsageError
 from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks.context import Context
@@ -58,7 +60,7 @@ def check_teacher(folder: str, options: TrainOptions, task: TaskSpec) -> dict[st
     UsageError
         If its labels or its context differ, or if its head has no distribution over the classes of one text or word.
     """
-    card = read_card(folder)
+    card = card_for(read_card(folder), task.name)
     if "target" not in card:
         raise UsageError(f"{folder} is a language model without a head for a task; give a run of probekit train.")
     learned = TaskSpec.of_card(card)
@@ -93,6 +95,7 @@ def ask(
     Its weights are in memory only meanwhile. Nothing is drawn at random.
     """
     learner, card = load_learner(folder)
+    card = card_for(card, task.name)
     if hidden and card["regime"] != Regime.FINE_TUNE:
         raise UsageError(f"{folder} has no encoder of its own; --match-hidden needs a fine-tuned teacher.")
     device = resolve_device(options.device)
@@ -109,7 +112,7 @@ def ask(
         done = 0
         for rows in Batches(data, options.batch_size, shuffle=False):
             batch = on_device(device, data.__getitems__(rows))
-            found = _logits(learner, batch)
+            found = _logits(learner, card["module"], batch, folder if hidden else "")
             words = batch["first"].get("words")
             pooled = None if states is None else states.pooled(batch["first"]).cpu()
             for k, i in enumerate(rows):
@@ -121,10 +124,12 @@ def ask(
     return Lesson(logits, torch.stack(vectors) if states is not None else None)
 
 
-def _logits(learner: Learner, batch: dict[str, Any]) -> Tensor:
-    read = learner.read(batch["first"], batch.get("second"))
-    logits: Tensor = learner.head(read)
-    return logits.float().cpu()
+def _logits(learner: Learner, module: str, batch: dict[str, Any], hidden: str) -> Tensor:
+    """The outputs for each example; hidden : the teacher's folder if its hidden states are wanted, too."""
+    read, head = learner.read(batch["first"], batch.get("second")), cast("Head", learner.get_submodule(module))
+    if hidden and read.sequences is not None:
+        raise UsageError(f"the teacher {hidden} reads several sequences per example; --match-hidden compares one.")
+    return head.of_examples(head(read), read).float().cpu()
 
 
 def _labels(task: TaskSpec) -> str:
