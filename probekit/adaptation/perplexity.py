@@ -19,6 +19,7 @@ from probekit.adaptation.runs.rows import columns_of
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.files import read_json
+from probekit.models.adapted.direction import reads_ahead
 from probekit.models.adapted.loading import base_folder
 from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
@@ -78,6 +79,11 @@ def evaluate_text(run: Path, card: Mapping[str, Any], options: EvaluateOptions, 
     with quiet_transformers(), torch.random.fork_rng():
         model: Any = continued_language_model(base, kind, context=1, seed=0).to(device)
         encoder = None if own else encoder_of(run)
+        if encoder is not None and reads_ahead(encoder) is not (kind is LanguageModelling.MASKED_LM):
+            raise UsageError(
+                f"{run} reads texts in another direction (--attention) than its language model, so there is no "
+                "perplexity to measure."
+            )
         context = min(LONGEST, text_reader(run, (encoder or model).config).max_length)
         if len(pieces.ids) < (2 if kind is LanguageModelling.CAUSAL_LM else context):
             raise DataError(

@@ -19,7 +19,7 @@ __all__ = ["Setting", "read_runs", "settings"]
 
 METHODS = (
     "method", "keep_layers", "reinit_top", "attention", "order", "unfreezing", "layer_factor", "mixout", "penalty",
-    "teacher", "lm_loss", "consistency", "pseudo_labels", "mix",
+    "teacher", "lm_loss", "consistency", "pseudo_labels", "mix", "also", "slice_heads",
 )  # fmt: skip
 """The options that name a setting without a variant."""
 NOT_COMPARED = ("seed", "regime", "preset")

@@ -114,6 +114,11 @@ def compare_settings(runs: Sequence[FinishedRun], options: GuidelinesOptions) ->
     found = findings([one.difference for one in compared_ones if one.difference], options.margin)
     for one, finding in zip(compared_ones, found, strict=True):
         one.finding = replace(finding, found=CANNOT_TELL) if one.setting.diverged else finding
+    for table in tables:  # two constant predictions are alike, which says nothing of the settings
+        for one in table.others:
+            failed = _has_only_failed(one) or (table.reference is not None and _has_only_failed(table.reference))
+            if one.finding is not None and one.finding.found == NOT_WORSE and failed:
+                one.finding = replace(one.finding, found=CANNOT_TELL)
     family = sum(np.isfinite(finding.p_adjusted) for finding in found)
     return [record for table in tables for record in _records(table, options, int(family))]
 
@@ -262,6 +267,10 @@ def _failed(one: _Compared) -> int:
     return failed
 
 
+def _has_only_failed(one: _Compared) -> bool:
+    return _failed(one) == len(one.mean.values) + len(one.setting.diverged)
+
+
 def _recommendation(table: _Table, options: GuidelinesOptions, family: int) -> dict[str, Any]:
     """The recommended setting, its confidence, the reason and the limits, for the row of the reference."""
     if table.reference is None:
@@ -319,6 +328,8 @@ def _caveat(table: _Table) -> str:
         caveats.append(f"One seed of {', '.join(single)}: assumed to vary as much as the setting compared with it.")
     if lost := [one.setting.name for one in table.settings if one.setting.diverged]:
         caveats.append(f"Runs of {', '.join(lost)} diverged; means and differences are of the others.")
+    if failed := [one.setting.name for one in table.settings if _has_only_failed(one)]:
+        caveats.append(f"All runs of {', '.join(failed)} failed: none is better than the constant prediction.")
     runs = [run for one in table.settings for run in one.setting.runs]
     if any(run.card["identity"].get("keep") == "best" and run.card["splits"][1] == split for run in runs):
         caveats.append(f"The weights were chosen by their score on {split}, which biases that score upwards.")

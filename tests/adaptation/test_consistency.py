@@ -176,3 +176,11 @@ def test_unlabelled_text_leaves_out_what_is_labelled_or_evaluated(tiny_bert):
     assert {e.text for e in found} == {e.text for e in task.split("train")} - seen
     with pytest.raises(DataError, match="every text"):
         _ = Signals(options, task, task.split("train")).texts
+
+
+def test_nothing_is_dropped(tiny_bert, tmp_path, caplog):
+    (tmp_path / "texts.txt").write_text("the cat was good\n" * 9)
+    how = {"unlabelled": str(tmp_path / "texts.txt"), "consistency": "dropout", "epochs": 1, "device": "cpu"}
+    run = train(praise(), tiny_bert, tmp_path / "run", dropout=0.0, encoder_dropout=0.0, **how)
+    assert (run.rows[run.rows["metric"] == "added-loss"]["value"] == 0).all()
+    assert "this run has none, so both are alike" in caplog.text

@@ -279,3 +279,23 @@ def test_false_recommendations(seeds, n):
     rate = false_recommendations(worlds=worlds, seeds=seeds, n=n, margin=0.02)
     print(f"{seeds} seeds, {n} examples: {rate:.3f} ± {np.sqrt(rate * (1 - rate) / worlds):.3f}")
     assert rate <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / worlds)
+
+
+def test_failed_runs_are_not_recommended(run):
+    """Every run predicts one class: equal to the reference on each example, and no better than the constant."""
+    same = np.ones(200, dtype=int)
+    runs = [run(same, seed=s, **more) for more in ({}, {"method": "bitfit", "trained": 10}) for s in (0, 1)]
+    for folder in runs:
+        about = {"analysis": "train", "task": "cola", "split": "dev", "metric": "accuracy", "value": 1.0, "n": 200}
+        about |= {"model": "tiny", "representation": "tokens", "target": "gold", "layer": None}
+        write_rows(make_rows([about | {"estimator": "majority", "kept": True}]), folder / "rows.parquet", {})
+    rows = guidelines(*runs, resamples=1000).rows
+    assert rows["finding"].dropna().tolist() == ["cannot tell"]
+    (row,) = rows[rows["prefer"].notna()].to_dict("records")
+    assert row["prefer"] == "cannot tell"
+    assert "All runs of fine-tuning, bitfit failed" in row["caveat"]
+
+
+def test_several_tasks_are_a_setting(run):
+    runs = [run(right(200, 0.8), also="mrpc"), run(right(200, 0.8)), run(right(200, 0.8), method="bitfit", trained=10)]
+    assert set(guidelines(*runs, resamples=1000).rows["reference"]) == {"fine-tuning"}

@@ -52,7 +52,7 @@ def data_as_in(card: Mapping[str, Any], task: Task, split: Split, reader: TextRe
     from probekit.adaptation.heads.spec import HeadSpec  # which imports the data of tasks
 
     options = ReadingOptions(**{k: v for k, v in card["encoder"].items() if k in READING})
-    return data_for(task, split, reader, options, HeadSpec.of_card(card), seed=card["seeds"]["seed"])
+    return data_for(task, split, reader, options, HeadSpec.of_card(card), seed=card["seeds"]["seed"] or 0)
 
 
 def check_reading(options: Hyperparameters, task: TaskSpec, model_type: str) -> None:

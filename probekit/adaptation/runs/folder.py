@@ -61,12 +61,17 @@ RESUME = ".resume"
 ROWS = "rows.parquet"
 _COPIED = (
     "config.json",
-    "tokenizer*",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.*",
     "merges.txt",
-    "*.model",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "sentencepiece.model",
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from probekit.adaptation.data.options import Long
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import TextData
-from probekit.adaptation.options import Regime, TrainOptions
+from probekit.adaptation.options import Consistency, Regime, TrainOptions
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.signals.consistency import CONFIDENCE, ConsistencyTerm
 from probekit.adaptation.signals.distillation import Distillation, HiddenStates
@@ -146,6 +146,12 @@ class Signals:
         more = with_pseudo_labels(self.options, self.task, self.train, self.texts, progress=self.progress)
         return more[0], {"pseudo_labels": more[1]}
 
+    def _least(self) -> float:
+        """The confidence from which a text counts for consistency; numbers have none, nor have ratings."""
+        if self.task.kind is TaskKind.REGRESSION:
+            return 0.0
+        return CONFIDENCE if self.options.confidence is None else self.options.confidence
+
     def added(self, training: Training, train: Split | None = None) -> Training:
         """The training with a term for each signal.
 
@@ -177,10 +183,11 @@ class Signals:
             )  # fmt: skip
         if options.consistency is not None:
             assert texts is not None
+            _check_dropout(training)
             terms.append(
                 ConsistencyTerm(
                     texts, options.consistency, weight=options.consistency_weight, sharpening=options.sharpening,
-                    confidence=CONFIDENCE if options.confidence is None else options.confidence,
+                    confidence=self._least(),
                     deletion=options.deletion,
                 )
             )  # fmt: skip
@@ -197,6 +204,18 @@ def _check_effect(training: Training) -> None:
         raise UsageError(
             f"--{name} trains the encoder's layers, and this run trains none of them. Leave it out, or choose another "
             "--unfreezing or --order."
+        )
+
+
+def _check_dropout(training: Training) -> None:
+    """Warn of consistency under dropout if nothing is dropped, so that both passes are the same."""
+    rates = (getattr(one, name, 0.0) for one in training.learner.modules() for name in ("p", "dropout"))
+    if training.options.consistency is Consistency.DROPOUT and not any(
+        isinstance(rate, float) and rate > 0 for rate in rates
+    ):
+        log.warning(
+            "--consistency dropout compares two passes with dropout, and this run has none, so both are alike and it "
+            "adds nothing; give --consistency word-deletion."
         )
 
 
