@@ -189,6 +189,20 @@ def _macro_f1(y_true: Any, y_pred: Any) -> float:
     return float(f1_score(*_pair(y_true, y_pred), average="macro", zero_division=0.0))
 
 
+def _micro_f1(y_true: Any, y_pred: Any) -> float:
+    """F1 of all labels together: 2 TP / (2 TP + FP + FN). Of classes, (n,), it is the accuracy; of bool (n, labels),
+    the F1 of the labels that hold, and 0 where none holds and none is predicted (Tenney et al. 2019, section 5)."""
+    gold, guess = np.asarray(y_true), np.asarray(y_pred)
+    if gold.ndim < 2:
+        return _accuracy(gold, guess)
+    if gold.shape != guess.shape or gold.dtype != bool or guess.dtype != bool or not len(gold):
+        found = f"{gold.dtype} {gold.shape} and {guess.dtype} {guess.shape}"
+        raise UsageError(f"expected two bool arrays of the same shape (n, labels), n > 0, got {found}.")
+    both = 2 * int((gold & guess).sum())
+    of = int(gold.sum()) + int(guess.sum())
+    return both / of if of else 0.0
+
+
 def _matthews(y_true: Any, y_pred: Any) -> float:
     """Matthews correlation (many classes: Gorodkin's R_K); 0 if gold values or predictions are constant."""
     from sklearn.metrics import matthews_corrcoef
@@ -417,6 +431,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("accuracy", "Accuracy", SHARE, needs="classes", function=_accuracy),
     Metric("f1", "F1", SHARE, needs="classes", function=_f1),
     Metric("macro-f1", "Macro F1", SHARE, needs="classes", function=_macro_f1),
+    Metric("micro-f1", "Micro F1", SHARE, needs="classes", function=_micro_f1),
     Metric("matthews", "Matthews correlation", SIGNED, needs="classes", function=_matthews),
     Metric("pearson", "Pearson correlation", SIGNED, needs="numbers", function=_correlation("pearsonr")),
     Metric("spearman", "Spearman correlation", SIGNED, needs="numbers", function=_correlation("spearmanr")),

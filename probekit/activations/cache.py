@@ -9,6 +9,7 @@
     /groups (n) int32                       examples that belong together; the attribute "groups" says why
     /group_names                            names of declared groups, by number; "" for examples without a group
     /word_labels, /index/word_count (n)     for token-labelled tasks, words in the order of the task
+    /targets/example, spans, second, labels (m)   for tasks about spans: see label_sets
     /pieces/…                               the model's input, distinct texts in the order of processing
     /blocks                                 dataset, start, stop, xxh3 of every written block
     attributes of /: format, complete, spec (JSON), spec_id, created, probekit
@@ -22,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -34,6 +35,10 @@ from probekit.errors import CacheCorrupt, CacheIncomplete, UsageError
 from probekit.files import parse_json
 from probekit.recipe import Recipe
 from probekit.sites import Site, choose, choose_all
+
+if TYPE_CHECKING:
+    from probekit.activations.targets import Targets
+    from probekit.tasks.task import Task
 
 __all__ = ["ActivationCache", "Ragged", "Words"]
 
@@ -188,6 +193,10 @@ class ActivationCache:
             f"layers {self.layers[0]}–{self.layers[-1]}, width {self.width}, {' + '.join(what)}, {s['store']})"
         )
 
+    def _has(self, name: str) -> bool:
+        """Whether there is a dataset with this name."""
+        return name in self._file
+
     def _read(self, name: str, *, mapped: bool = False) -> np.ndarray:
         """A dataset as an array, compared with its digests and decoded if necessary."""
         array = self._checked.values(name, mapped=mapped)
@@ -283,17 +292,17 @@ class ActivationCache:
     @property
     def domains(self) -> np.ndarray | None:
         """(n,) strings, the domains of the examples, or None if the task has none."""
-        return self._texts("/domains") if "domains" in self._file else None
+        return self._texts("/domains") if self._has("/domains") else None
 
     @property
     def groups(self) -> np.ndarray | None:
         """(n,) int32, the same number for examples that belong together; None if no groups are stored."""
-        return self._checked.values("/groups") if "groups" in self._file else None
+        return self._checked.values("/groups") if self._has("/groups") else None
 
     @property
     def group_names(self) -> np.ndarray | None:
         """Strings, the names of declared groups by number, or None."""
-        if "group_names" not in self._file:
+        if not self._has("/group_names"):
             return None
         return self._texts("/group_names")
 
@@ -309,7 +318,7 @@ class ActivationCache:
 
     def index(self, name: str) -> np.ndarray:
         """One of the datasets of /index: start, length, token_ids, word_index, char_start, char_end, row_to_unique."""
-        if name not in self._file["/index"]:
+        if not self._has(f"/index/{name}"):
             raise UsageError(f"{self.path} has no index {name!r}; it has {', '.join(self._file['/index'])}.")
         return self._checked.values(f"/index/{name}")
 
@@ -374,6 +383,48 @@ class ActivationCache:
         return self._words()[1]
 
     @property
+    def targets(self) -> Targets:
+        """The spans to classify as rows of ``/tokens``; for a task that labels words, each labelled word.
+
+        Raises
+        ------
+        UsageError
+            If the task labels no spans, or the cache holds no token vectors.
+        """
+        from probekit.activations.targets import targets
+
+        return targets(self)
+
+    def stored_targets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """``/targets``: example, spans, second, labels, and whether the spans count words; see :mod:`label_sets`."""
+        if not self._has("/targets/spans"):
+            raise UsageError(f"{self.path}: {self.spec['task']} has no labels of spans.")
+        example = self._indices("/targets/example", len(self), "examples")
+        spans, second, labels, words = (
+            self._checked.values(f"/targets/{name}") for name in ("spans", "second", "labels", "in_words")
+        )
+        return example, spans, second.astype(bool), labels, words.astype(bool)
+
+    def for_task(self, task: Task, split: str) -> ActivationCache:
+        """The same vectors as a cache of another task, all of whose sentences this one holds.
+
+        Parameters
+        ----------
+        task : Task
+            One of the tasks whose sentences the cache was made of (``--task "A+B"``).
+        split : str
+            Its split.
+
+        Raises
+        ------
+        CacheMismatch
+            If the cache was not made of several tasks, or lacks a sentence.
+        """
+        from probekit.activations.view import view
+
+        return view(self, task, split)
+
+    @property
     def pieces(self) -> tuple[Ragged, ...]:
         """Ids of the pieces that the model read, without special ones: a Ragged of n items for each text of an example.
 
@@ -390,12 +441,24 @@ class ActivationCache:
             return tuple(Ragged(ids, start[of], count[of]) for of in row.T)
         if self.spec["pairs"] is None:
             return (Ragged(ids, start[row], count[row]),)
-        gaps = np.cumsum(~not_special)[not_special]  # special pieces so far
-        second = flags[not_special] & 2 > 0 if (flags & 2).any() else gaps > gaps[start[sequence]]
+        second = self.second_pieces()[not_special]
         if not second.any():
             return (Ragged(ids, start[row], count[row]),)
         first = count - np.bincount(sequence[second], minlength=len(count))
         return Ragged(ids, start[row], first[row]), Ragged(ids, (start + first)[row], (count - first)[row])
+
+    def second_pieces(self) -> np.ndarray:
+        """bool (t,), which of all pieces belong to the second text of a jointly encoded pair."""
+        length, flags = self._pieces("length"), self._pieces("flags")
+        content = flags & 1 == 0
+        if (flags & 2).any() or self.spec["pairs"] != "joint":
+            return content & (flags & 2 > 0)
+        sequence = np.repeat(np.arange(len(length)), length)[content]
+        count = np.bincount(sequence, minlength=len(length))
+        gaps = np.cumsum(~content)[content]  # special pieces so far
+        second = np.zeros(len(flags), dtype=bool)
+        second[content] = gaps > gaps[(np.cumsum(count) - count)[sequence]]
+        return second
 
     @property
     def word_pieces(self) -> Ragged:

@@ -117,7 +117,7 @@ def _listing() -> None:
         terminal.print(Padding(f"{sizes}; {', '.join(dataset.metrics)}", (0, 0, 0, 4)))
         terminal.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence}[/]", (0, 0, 0, 4)))
     terminal.print("\nTasks load from the Hugging Face Hub, or from a folder with the official files (--data-dir);")
-    terminal.print("glue-diagnostic, ax-b, imdb-cad and the senteval tasks only from a folder.")
+    terminal.print("glue-diagnostic, ax-b, imdb-cad, the tasks of spans and the senteval tasks only from a folder.")
     terminal.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
     terminal.print(f"Generated, no files needed: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
     terminal.print("Your own data: [bold]probekit tasks new DATA[/] writes a TOML file that describes them,")
@@ -152,7 +152,7 @@ def _grid(report: TaskReport) -> Grid:
     if any(s.scores for s in splits):
         cells = ["{:g} / {:.4g} / {:g}".format(*s.scores or (0, 0, 0)) if s.scores else "" for s in splits]
         rows.append(["lowest / mean / highest", *cells])
-    unit = "words" if str(report.task.kind) == "sequence-labelling" else "examples"
+    unit = {"sequence-labelling": "words", "span-labelling": "targets"}.get(str(report.task.kind), "examples")
     lengths = sorted(
         {name for s in splits for name in s.lengths}, key=lambda name: int(name.rstrip("+").partition("-")[0])
     )
@@ -173,6 +173,7 @@ def _grid(report: TaskReport) -> Grid:
 _COUNTS: dict[str, Callable[[SplitReport], int | None]] = {
     "examples": lambda s: s.examples,
     "labelled": lambda s: s.labelled,
+    "spans, or pairs of spans, to classify": lambda s: s.targets,
     "groups": lambda s: s.groups,
     "text of an earlier example": lambda s: s.repeated,
     "… and its label": lambda s: s.duplicates,

@@ -65,6 +65,8 @@ class SplitReport:
         Examples whose group occurs in train, if the data declare groups.
     shared_groups : tuple[str, ...]
         Those groups, in the order of the split.
+    targets : int | None
+        Number of spans and pairs of spans to classify, for span labelling.
     """
 
     name: str
@@ -86,6 +88,7 @@ class SplitReport:
     groups: int | None = None
     group_in_train: int | None = None
     shared_groups: tuple[str, ...] = ()
+    targets: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +231,7 @@ def _check(task: Task, split: Split, train: _Known | None) -> SplitReport:
     return SplitReport(
         name=split.name,
         examples=len(split),
-        labelled=sum(e.label is not None for e in split),
+        labelled=sum(_labelled(e) for e in split),
         labels={} if task.kind is TaskKind.REGRESSION else _classes(task, split),
         scores=(min(scores), statistics.fmean(scores), max(scores)) if scores else None,
         lengths={name: lengths[name] for name in map(_bin, (*BINS, BINS[-1] + 1)) if lengths[name]},
@@ -245,14 +248,19 @@ def _check(task: Task, split: Split, train: _Known | None) -> SplitReport:
         groups=len({e.group or f"={e.id}" for e in split}) if grouped else None,
         group_in_train=len(shared) if grouped and train is not None else None,
         shared_groups=tuple(dict.fromkeys(shared)),
+        targets=sum(len(e.targets) for e in split) if task.kind is TaskKind.SPAN_LABELLING else None,
     )
+
+
+def _labelled(e: Example) -> bool:
+    return e.label is not None or any(target.label is not None for target in e.targets)
 
 
 def _classes(task: Task, split: Split) -> dict[str, int]:
     """How often each class occurs, in the order of the label names."""
     counts: Counter[int] = Counter()
-    for e in split:
-        counts.update(e.label if isinstance(e.label, tuple) else () if e.label is None else (int(e.label),))
+    for label in (label for e in split for label in (e.label, *(target.label for target in e.targets))):
+        counts.update(label if isinstance(label, tuple) else () if label is None else (int(label),))
     return {name: counts[i] for i, name in enumerate(task.label_names)} if counts else {}
 
 

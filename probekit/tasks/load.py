@@ -12,23 +12,42 @@ from probekit.tasks.datasets import (
     documents,
     glue,
     ner,
+    protoroles,
     senteval,
     sick,
+    spans,
     squad,
     superglue,
     trec,
+    treebanks,
     ud,
 )
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.files.description import SUFFIXES
 from probekit.tasks.folders import plain
 from probekit.tasks.task import Task
+from probekit.tasks.union import JOIN, union
 
 __all__ = ["DATASETS", "GRAMMARS", "is_task", "load_task", "shown_task"]
 
 DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
     dataset.name: (dataset, load)
-    for source in (glue, diagnostic, superglue, sick, trec, documents, senteval, ner, ud, squad, dialogues)
+    for source in (
+        glue,
+        diagnostic,
+        superglue,
+        sick,
+        trec,
+        documents,
+        senteval,
+        ner,
+        ud,
+        treebanks,
+        spans,
+        protoroles,
+        squad,
+        dialogues,
+    )
     for dataset, load in source.LOADERS.items()
 }
 """The datasets by name: the description of each, and the function that loads it."""
@@ -64,7 +83,8 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     name : str
         A dataset (``cola``, ``trec-50`` …; ``ud:TREEBANK`` and ``universal-ner:TREEBANK`` choose a treebank),
         ``grammar:NAME``, or the path of a TOML file that describes your own data. ``TASK:DOMAIN`` selects one domain of
-        a task whose data name the domain of each text (``mnli:fiction``).
+        a task whose data name the domain of each text (``mnli:fiction``). ``TASK+TASK…`` gives the distinct sentences
+        of several tasks, without labels, for one cache that serves all of them.
     data_dir : path, optional
         Folder with the dataset's files, directly or in a subfolder; None loads from the Hugging Face hub. For a TOML
         file: the folder that its file names are relative to, instead of the TOML file's folder.
@@ -90,6 +110,8 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     (616, ('unacceptable', 'acceptable'))
     """
     name = str(name)
+    if JOIN in name and not Path(name).exists():
+        return union(name, [load_task(part, data_dir, groups=groups) for part in name.split(JOIN)])
     whole, toml, domain = name.partition(".toml:")
     if toml:
         return load_task(f"{whole}.toml", data_dir, groups=groups).of_domain(domain)
@@ -106,7 +128,7 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     load = known.get(plain(base))
     if load is None:
         raise UsageError(_unknown(name))
-    if part and load in (ud.ud, ner.universal_ner):
+    if part and load in (ud.ud, ner.universal_ner, treebanks.relations, treebanks.features):
         return load(data_dir, part)
     return load(data_dir).of_domain(part) if part else load(data_dir)
 
@@ -119,7 +141,7 @@ def is_task(name: str) -> bool:
     >>> is_task("rte"), is_task("mnli:fiction"), is_task("reviews.toml"), is_task("bert-base-uncased")
     (True, True, True, False)
     """
-    base = plain(name.partition(":")[0])
+    base = plain(name.partition(JOIN)[0].partition(":")[0])
     return base == "grammar" or ".toml" in name or base in map(plain, DATASETS)
 
 

@@ -16,8 +16,8 @@ from probekit.display import facts_html
 from probekit.errors import UsageError, did_you_mean
 
 __all__ = [
-    "RESPONSES", "RESPONSE_METRICS", "SEVERAL", "Example", "Examples", "Label", "Span", "Split", "Task", "TaskKind",
-    "domains_of",
+    "RESPONSES", "RESPONSE_METRICS", "SEVERAL", "Example", "Examples", "Label", "Span", "Split", "Target", "Task",
+    "TaskKind", "domains_of",
 ]  # fmt: skip
 
 Label = int | float | tuple[int, ...] | None
@@ -42,11 +42,15 @@ def domains_of(domain: str | None) -> tuple[str, ...]:
 
 
 class TaskKind(StrEnum):
-    """The prediction target: a class, a number, one class per word, an answer, one of several texts, or a new text."""
+    """The prediction target: a class, a number, one class per word, an answer, one of several texts, or a new text.
+
+    SPAN_LABELLING has a class, or several, for each of the :class:`Target` s of an example: spans, or pairs of spans.
+    """
 
     CLASSIFICATION = "classification"
     REGRESSION = "regression"
     SEQUENCE_LABELLING = "sequence-labelling"
+    SPAN_LABELLING = "span-labelling"
     QUESTION_ANSWERING = "question-answering"
     MULTIPLE_CHOICE = "multiple-choice"
     RESPONSE_GENERATION = "response-generation"
@@ -54,7 +58,8 @@ class TaskKind(StrEnum):
     @property
     def cacheable(self) -> bool:
         """Whether each example has vectors that a cache can store beside its label."""
-        return self in (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING)
+        cached = (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING, TaskKind.SPAN_LABELLING)
+        return self in cached
 
 
 class Span(NamedTuple):
@@ -71,6 +76,22 @@ class Span(NamedTuple):
     start: int
     end: int
     second: bool = False
+
+
+class Target(NamedTuple):
+    """One or two spans of an example, and what is to be predicted about them.
+
+    Attributes
+    ----------
+    spans : tuple[Span, ...]
+        A span, or a pair of spans, such as a word and its head; every target of a task has as many.
+    label : int | tuple[int, ...] | None
+        The index of the class; if several labels can hold at once, the indices of those that do, in order (() if none
+        does); None if unlabelled.
+    """
+
+    spans: tuple[Span, ...]
+    label: int | tuple[int, ...] | None = None
 
 
 _DIGESTED = ("id", "text", "label", "pair", "words", "domain")
@@ -106,6 +127,8 @@ class Example:
         context ``pair``. The label of a question is the index of "answer" or "no answer" in the task's label names.
     choices : tuple[str, ...], default ()
         The texts to choose from; the label is the index of the right one.
+    targets : tuple[Target, ...], default ()
+        The spans and pairs of spans to classify, of a span-labelling task.
     """
 
     id: str
@@ -119,6 +142,7 @@ class Example:
     after: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
     choices: tuple[str, ...] = ()
+    targets: tuple[Target, ...] = ()
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -282,7 +306,8 @@ class Task:
     def labels(self, split: str) -> np.ndarray:
         """Labels of a split, shape (n,): int64 with -1 for unlabelled, or float64 with NaN.
 
-        For a sequence-labelling task: one int64 per word, the sentences concatenated.
+        For a sequence-labelling task: one int64 per word, the sentences concatenated. For a span-labelling task: one
+        int64 per target, or, if several labels can hold at once, bool (targets, label names).
         """
         examples: Sequence[Example] = self.split(split).examples
         if self.kind is TaskKind.REGRESSION:
@@ -290,4 +315,20 @@ class Task:
         if self.kind is TaskKind.SEQUENCE_LABELLING:
             tags = [e.label if isinstance(e.label, tuple) else (-1,) * len(e.words or ()) for e in examples]
             return np.array([t for sentence in tags for t in sentence], dtype=np.int64)
+        if self.kind is TaskKind.SPAN_LABELLING:
+            return self._target_labels([t.label for e in examples for t in e.targets])
         return np.array([-1 if e.label is None else e.label for e in examples], dtype=np.int64)
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether several labels of a span, or none, can hold at once."""
+        found = (t.label for split in self.splits.values() for e in split for t in e.targets)
+        return isinstance(next((label for label in found if label is not None), None), tuple)
+
+    def _target_labels(self, labels: Sequence[int | tuple[int, ...] | None]) -> np.ndarray:
+        if not self.several_labels:
+            return np.array([-1 if label is None else label for label in labels], dtype=np.int64)
+        holds = np.zeros((len(labels), len(self.label_names)), dtype=bool)
+        for i, label in enumerate(labels):
+            holds[i, list(label if isinstance(label, tuple) else ())] = True
+        return holds

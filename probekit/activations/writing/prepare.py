@@ -11,6 +11,7 @@ import numpy as np
 
 from probekit.activations.certify import quick_certificate
 from probekit.activations.grouping import stored_groups
+from probekit.activations.label_sets import label_sets
 from probekit.activations.pooling import TokenLevel, token_rows
 from probekit.activations.writing.journal import Journal
 from probekit.activations.writing.partial import Partial, Stream, attributes, create
@@ -20,6 +21,7 @@ from probekit.errors import CacheMismatch, TruncationError
 from probekit.models.encoder import Encoder, Text, Tokens, join
 from probekit.runtime import Progress
 from probekit.sites import Site, choose_all
+from probekit.tasks.targets import reads_words
 from probekit.tasks.task import Example, Split, Task, TaskKind
 from probekit.version import VERSION
 
@@ -192,7 +194,7 @@ def _texts(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:
     """The encoder's input, one or two texts per row."""
 
     def of(e: Example) -> tuple[Text, ...]:
-        if kind is TaskKind.SEQUENCE_LABELLING:
+        if reads_words(e, kind):
             words = tuple(e.words or ())
             return ((e.before, words, e.after) if e.before or e.after else (words,),)
         if e.pair is None:
@@ -237,8 +239,6 @@ def _static(
     names = ("token_ids", "word_index", "char_start", "char_end") if level else ("token_ids",)
     by_piece = {name: getattr(tokens, name).astype(np.int32, copy=False) for name in names}
     static = {
-        "/ids": _strings([e.id for e in part]),
-        "/label_names": _strings(task.label_names),
         "/pieces/length": tokens.length.astype(np.int32),
         "/pieces/flags": tokens.special.astype(np.uint8) | (tokens.type_ids.astype(np.uint8) << 1),
         **{f"/pieces/{name}": a for name, a in by_piece.items()},
@@ -246,17 +246,7 @@ def _static(
     }
     if tokens.characters is not None:
         static["/pieces/characters"] = tokens.characters
-    if any(e.domain is not None for e in part):
-        static["/domains"] = _strings([e.domain or "" for e in part])
-    labels = Task(task.name, task.kind, {part.name: part}).labels(part.name)
-    if task.kind is TaskKind.SEQUENCE_LABELLING:
-        static |= {
-            "/word_labels": labels,
-            "/index/word_count": np.array([len(e.words or ()) for e in part], dtype=np.int64),
-            "/labels": np.full(len(part), -1, dtype=np.int64),
-        }
-    else:
-        static["/labels"] = labels
+    static |= label_sets(task, part)
     links: dict[str, str] = {}
     token_start = np.zeros(len(blocks) + 1, dtype=np.int64)
     if level:
@@ -279,9 +269,3 @@ def _static(
         dtype=np.int64,
     )
     return static, links, token_start
-
-
-def _strings(values: Sequence[str]) -> np.ndarray:
-    """Strings as UTF-8 of fixed length, which HDF5 stores contiguously."""
-    encoded = [v.encode(errors="backslashreplace") for v in values]
-    return np.array(encoded, dtype=f"S{max((len(v) for v in encoded), default=1) or 1}")

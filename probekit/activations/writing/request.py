@@ -21,11 +21,18 @@ from probekit.recipe import Recipe
 from probekit.runtime import Dtype
 from probekit.tasks.context import Context, in_context
 from probekit.tasks.task import Split, Task, TaskKind
+from probekit.tasks.union import Union
 
 __all__ = ["Request", "data_digest", "make_request", "recipe_of"]
 
 IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
 """Keys of ``Encoder.spec`` that, with its name, determine an encoder's numbers."""
+
+NEEDS_TOKENS = {
+    TaskKind.SEQUENCE_LABELLING: TokenLevel.WORD_FIRST,
+    TaskKind.SPAN_LABELLING: TokenLevel.PIECE,
+}
+"""The kinds of tasks that need vectors of tokens, and the unit by default."""
 
 NOT_ALWAYS = ("checkpoint", "step", "compile")
 """Optional keys that determine them, too: the checkpoint, and whether it is compiled."""
@@ -76,7 +83,7 @@ def make_request(
             "Train on it (probekit train --regime fine-tune), or cache another task."
         )
     task = in_context(task, options.context)
-    part = task.split(split).sample(options.limit, options.data_seed)
+    part = _part(task, split, options)
     if not len(part):
         raise UsageError(f"{task.name} {split} has no examples; choose another split.")
     of_data = _of_data(task, part, options, _model_type(model, options.revision), _dtype(model, options))
@@ -93,6 +100,13 @@ def make_request(
     about = {"origin": _origin(model, options), "recipe": _stored_recipe(recipe)}
     spec_id = digest(want)
     return Request(task, part, loading, want, spec_id, _path(out, want, spec_id), options, about)
+
+
+def _part(task: Task, split: str, options: CacheOptions) -> Split:
+    """The examples to read; of several tasks, at most ``limit`` of each."""
+    if isinstance(task, Union):
+        return task.split(split, options.limit, options.data_seed)
+    return task.split(split).sample(options.limit, options.data_seed)
 
 
 def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
@@ -118,7 +132,7 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         "pairs": pairs if part.paired else None,
         "sentences": 2 if part.paired and pairs == "separate" else 1,
         "pooling": [str(p) for p in poolings(default_pooling(kind) if names is None else names)],
-        "tokens": _token_level(options, words=task.kind is TaskKind.SEQUENCE_LABELLING),
+        "tokens": _token_level(options, task.kind),
         "store": options.store or dtype,
     }
     if options.layers is not None:
@@ -129,16 +143,18 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         want["context"] = options.context
     if options.data_seed and options.limit is not None and len(part) == options.limit:
         want["data_seed"] = options.data_seed
+    if isinstance(task, Union):
+        want |= {"limit": options.limit, "data_seed": options.data_seed}
     if not want["pooling"] and not want["tokens"]:
         raise UsageError("there is nothing to store; use --pooling, --tokens, or both.")
     return want
 
 
-def _token_level(options: CacheOptions, *, words: bool) -> str | None:
-    """The unit of the stored tokens, None for no tokens; a task that labels words needs vectors of words."""
+def _token_level(options: CacheOptions, kind: TaskKind) -> str | None:
+    """The unit of the stored tokens, None for no tokens; a task that labels words or spans needs them."""
     level = options.token_level
-    if options.tokens is None and words:
-        return _choice(TokenLevel, level or TokenLevel.WORD_FIRST, "token_level")
+    if options.tokens is None and kind in NEEDS_TOKENS:
+        return _choice(TokenLevel, level or NEEDS_TOKENS[kind], "token_level")
     if options.tokens:
         return _choice(TokenLevel, level or TokenLevel.PIECE, "token_level")
     if level not in (None, TokenLevel.PIECE):

@@ -11,7 +11,7 @@ from probekit.errors import DataError, UsageError
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.files.readers import Table
 from probekit.tasks.folders import task_folders
-from probekit.tasks.task import Example, Label, Span
+from probekit.tasks.task import Example, Label, Span, Target
 
 __all__ = [
     "HUB_SPLITS",
@@ -189,6 +189,7 @@ def examples(
     groups: Sequence[str | None] | None = None,
     spans: Sequence[tuple[Span, ...]] | None = None,
     choices: Sequence[tuple[str, ...]] | None = None,
+    targets: Sequence[tuple[Target, ...]] | None = None,
 ) -> list[Example]:
     """One example per row; ids that are missing, empty or not unique become ``<split>-<row>``, with rows from 0."""
     n = len(texts)
@@ -207,6 +208,7 @@ def examples(
         [()] * n,
         spans or [()] * n,
         choices or [()] * n,
+        targets or [()] * n,
     )
     for column in columns:
         if isinstance(column, Sequence) and len(column) != n:

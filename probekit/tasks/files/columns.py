@@ -55,6 +55,7 @@ def _roles(spec: TaskFile) -> dict[str, Column]:
         "groups": spec.groups,
         "words": spec.words,
         "tags": spec.tags,
+        "targets": spec.targets,
     }
     return {role: column for role, column in roles.items() if column is not None}
 
@@ -93,8 +94,10 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
 
 def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Column]) -> Rows:
     read = read_tsv if kind is Format.TSV else read_csv
-    if {"words", "tags"} & set(roles):
-        raise DataError("words and tags are lists; store them in JSON lines, Parquet or a CoNLL file.", file=path)
+    if {"words", "tags", "targets"} & set(roles):
+        raise DataError(
+            "words, tags and targets are lists; store them in JSON lines, Parquet or a CoNLL file.", file=path
+        )
     if "choices" in roles:
         raise DataError(
             'choices are lists; name a column for each (choices = ["…", "…"]), or use JSON lines.', file=path
@@ -142,7 +145,7 @@ def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
         columns[role] = [record.get(name) for _, record in records]
         line_without = next((line for line, record in records if name not in record), None)
         if line_without is not None and (
-            role in ("text", "pair", "words", "id", "groups") or role.startswith("choice")
+            role in ("text", "pair", "words", "id", "groups", "targets") or role.startswith("choice")
         ):
             keys = ", ".join(map(repr, next(r for at, r in records if at == line_without)))
             raise DataError(f"the object has no {name!r} ({role}); it has {keys}.", file=path, line=line_without)

@@ -24,6 +24,10 @@ label       column with the label (default "label"); an empty cell, null or NaN 
 id, domain  columns with a unique name, and with the origin of the text (genre, site …)
 groups      column with the unit that examples share (premise, template, document): they are shuffled, held out
             and resampled as a whole; default: equal texts, shared sentences and near copies are found
+targets     column with a list of targets, for type = "span-labelling" (JSON lines, Parquet): each is
+            {"span1": [0, 2], "span2": [3, 4], "label": "…"}, from the first word, counted from 0, up to, but not
+            including, the last; span2 only for pairs of spans; a list of labels if several can hold at once
+unit        "words" (default if words are named; a text is split at its blanks) or "characters", for targets
 words, tags columns with a list of words and a tag for each (JSON lines, Parquet, hub); in CoNLL files the number
             of the column, by default 1 and the last
 labels      names of the classes or tags, in the order of their indices; default: all in the data, sorted
@@ -66,6 +70,7 @@ from probekit.metrics import unfit
 from probekit.tasks.datasets.sources import examples, number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import TaskFile, read_task_file
+from probekit.tasks.files.span_rows import span_labels, with_targets
 from probekit.tasks.files.squad import ANSWERS, read_squad
 from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, Label, Split, Task, TaskKind
 
@@ -99,6 +104,8 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
         return _questions(path, spec, base)
     if spec.type == TaskKind.RESPONSE_GENERATION:
         return _responses(path, spec, base)
+    if spec.type == TaskKind.SPAN_LABELLING:
+        return _targets(path, spec, base)
     rows = _rows(path, spec, base)
     kind = _kind(path, spec, rows)
     if wrong := unfit(spec.metrics or (), kind):
@@ -155,6 +162,34 @@ def _responses(path: Path, spec: TaskFile, base: Path) -> Task:
     source = spec.source or spec.hub or path.name
     kind = TaskKind.RESPONSE_GENERATION
     return Task(spec.name or path.stem, kind, splits, RESPONSES, RESPONSE_METRICS, source, spec.licence)
+
+
+def _targets(path: Path, spec: TaskFile, base: Path) -> Task:
+    """Spans and pairs of spans with their labels."""
+    if foreign := {"pair", "label", "tags", "choices", "groups"} & spec.model_fields_set - {"groups"}:
+        raise DataError(f'type = "span-labelling" has no {min(foreign)}; leave it out.', file=path)
+    rows, faults, splits = _rows(path, spec.model_copy(update={"label": False}), base), Faults(), {}
+    names = span_labels(rows) if spec.labels is None else tuple(map(str, spec.labels))
+    for split, part in rows.items():
+        ids, texts = _ids(part, faults), _texts(part, "text", faults)
+        words = [tuple(w) for w in _lists(part, "words", faults)] if "words" in part.columns else None
+        if words is None and spec.unit == "words":
+            words = [tuple(text.split()) for text in texts]
+        if faults.found:
+            continue
+        texts = texts or [" ".join(w) for w in words or ()]
+        found = examples(
+            split, texts, words=words, ids=ids, domains=_values(part, "domain"), groups=_values(part, "groups")
+        )
+        splits[split] = Split(split, tuple(with_targets(part, found, names, faults)))
+    faults.check()
+    several = any(isinstance(t.label, tuple) for split in splits.values() for e in split for t in e.targets)
+    metrics = tuple(spec.metrics or (("micro-f1",) if several else ("accuracy", "macro-f1")))
+    if wrong := unfit(metrics, TaskKind.SPAN_LABELLING):
+        raise DataError(wrong, file=path)
+    source = spec.source or spec.hub or path.name
+    kind, notes = TaskKind.SPAN_LABELLING, _notes(spec, rows, names)
+    return Task(spec.name or path.stem, kind, splits, names, metrics, source, spec.licence, notes)
 
 
 def _rows(path: Path, spec: TaskFile, base: Path) -> dict[str, Rows]:

@@ -59,6 +59,8 @@ class TaskFile(BaseModel):
     groups: Column | None = None
     words: Column | None = None
     tags: Column | None = None
+    targets: str | None = None
+    unit: str | None = None
     labels: list[str | int] | None = None
     metrics: list[str] | None = None
     format: str | None = None
@@ -95,6 +97,8 @@ _EXPECTED = (
         "choices": "the columns of the choices in a list, or the name of one column that holds lists",
         "labels": 'a list such as ["no", "yes"]',
         "metrics": 'a list such as ["accuracy"]',
+        "targets": "the column's name in quotation marks",
+        "unit": '"words" or "characters"',
         "label": "the column's name in quotation marks, its number (from 1), or false",
     }
     | dict.fromkeys(
@@ -120,6 +124,10 @@ def _problem(spec: TaskFile) -> tuple[str, str] | None:
         return "type", f"unknown type {spec.type!r}; expected one of {', '.join(TaskKind)}."
     if spec.format is not None and spec.format not in set(Format):
         return "format", f"unknown format {spec.format!r}; expected one of {', '.join(Format)}."
+    if spec.unit not in (None, "words", "characters"):
+        return "unit", f'unit is {spec.unit!r}; expected "words" or "characters".'
+    if (spec.targets is None) == (spec.type == TaskKind.SPAN_LABELLING):
+        return "targets", 'type = "span-labelling" and targets = "COLUMN" go together; write both.'
     if spec.label is True:
         return "label", "label = true is not a column; give the column's name or number, or false."
     if spec.labels is not None and len(set(map(str, spec.labels))) < len(spec.labels):

@@ -1,0 +1,119 @@
+"""The spans that labels are about, as rows of a cache's token vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probekit.activations.pooling import TokenLevel
+from probekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from probekit.activations.cache import ActivationCache
+
+__all__ = ["Targets", "targets"]
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """m spans, or pairs of spans, of the examples of a cache, in the order of the task.
+
+    Attributes
+    ----------
+    first, last : np.ndarray
+        int64 (m, 1 or 2), the first and the last row of ``/tokens`` of each span; the rows between belong to it.
+    labels : np.ndarray
+        int64 (m,), -1 if unlabelled, or bool (m, label names) if several labels can hold at once.
+    example : np.ndarray
+        int64 (m,), the row of the example that each target belongs to.
+    left_out : int
+        Number of targets that are not here because the model did not read their spans: the text was truncated.
+    """
+
+    first: np.ndarray
+    last: np.ndarray
+    labels: np.ndarray
+    example: np.ndarray
+    left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.example)
+
+
+def targets(cache: ActivationCache) -> Targets:
+    """The targets of a cache; see :attr:`ActivationCache.targets`."""
+    if not cache.spec["tokens"]:
+        raise UsageError(f"{cache.path} has no token vectors; create a cache with --tokens.")
+    if cache.spec["kind"] == "sequence-labelling":
+        row, labels, sentence = cache.word_rows, cache.word_labels, cache.word_sentence
+        known = labels >= 0
+        row = row[known][:, None]
+        return Targets(row, _last_pieces(cache, row) if _by_piece(cache) else row, labels[known], sentence[known])
+    example, bounds, second, labels, words = cache.stored_targets()
+    places = [_rows(cache, example, bounds[:, 2 * k : 2 * k + 2], second[:, k], words) for k in range(second.shape[1])]
+    first, last = (np.stack([place[i] for place in places], 1) for i in (0, 1))
+    read = (first >= 0).all(1) & (last >= first).all(1)
+    return Targets(first[read], last[read], labels[read], example[read], int((~read).sum()))
+
+
+def _by_piece(cache: ActivationCache) -> bool:
+    return cache.spec["tokens"] in (TokenLevel.PIECE, TokenLevel.WORD_PIECES)
+
+
+def _last_pieces(cache: ActivationCache, row: np.ndarray) -> np.ndarray:
+    """The last piece of the word whose first piece is in each row."""
+    word = cache.index("word_index")
+    starts = np.flatnonzero(np.append(word[1:] != word[:-1], True))  # the last row of each run of equal words
+    return starts[np.searchsorted(starts, row)]
+
+
+def _rows(
+    cache: ActivationCache, example: np.ndarray, bounds: np.ndarray, second: np.ndarray, words: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first and last row of each span, -1 where the model did not read all of it."""
+    start, length = cache.index("start"), cache.index("length")
+    begins = np.unique(start[length > 0])
+    names = "word_index", "char_start", "char_end"
+    word, char_start, char_end = (cache.index(name).astype(np.int64) for name in names)
+    content = np.flatnonzero(word >= 0)
+    in_second = _second(cache, content) if cache.spec["pairs"] == "joint" else np.zeros(len(content), dtype=bool)
+    text = 2 * (np.searchsorted(begins, content, side="right") - 1) + in_second
+    separate = start.ndim == 2
+    at = start[example, second.astype(int)] if separate else start[example]
+    some = (length[example, second.astype(int)] if separate else length[example]) > 0
+    of = 2 * np.searchsorted(begins, at) + (0 if separate else second)
+    far = 1 + max(int(a.max(initial=0)) for a in (word, char_end, bounds))
+    left, right = of * far + bounds[:, 0], of * far + bounds[:, 1]
+    base = text * far
+    cut = cache.truncated[example]
+    first, last = np.full(len(example), -1), np.full(len(example), -1)
+    for chosen, lows, highs in ((words, word, word + 1), (~words, char_start, char_end)):
+        low, high = base + lows[content], base + highs[content]
+        a = np.searchsorted(high, left[chosen], side="right")  # the first piece that ends after the span begins
+        b = np.searchsorted(low, right[chosen], side="left") - 1  # the last that begins before it ends
+        whole = some[chosen] & (a <= b) & (a < len(content))
+        a, b = np.minimum(a, len(content) - 1), np.maximum(b, 0)
+        whole &= (text[a] == of[chosen]) & (text[b] == of[chosen])
+        whole &= (high[b] >= right[chosen]) | ~cut[chosen]
+        first[chosen], last[chosen] = np.where(whole, content[a], -1), np.where(whole, content[b], -1)
+    return first, last
+
+
+def _second(cache: ActivationCache, content: np.ndarray) -> np.ndarray:
+    """Which of these pieces, not special, belong to the second text of a pair that was read as one sequence."""
+    if cache.spec["tokens"] != TokenLevel.PIECE:
+        raise UsageError(
+            f"{cache.path} holds vectors of {cache.spec['tokens']}, which do not say which text of a pair they belong "
+            "to; create the cache with --token-level piece, or with --pairs separate."
+        )
+    second = cache.second_pieces()[content]
+    if second.any():
+        return second
+    length, start = cache.index("length"), cache.index("start")  # nothing between the texts: characters begin again
+    begins = np.unique(start[length > 0])
+    sequence = np.searchsorted(begins, content, side="right") - 1
+    again = np.append(False, np.diff(cache.index("char_start")[content]) < 0) & np.append(False, np.diff(sequence) == 0)
+    passed = np.cumsum(again)
+    return passed > passed[np.searchsorted(sequence, sequence)]

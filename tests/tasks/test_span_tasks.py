@@ -1,0 +1,198 @@
+"""Spans and pairs of spans: readers, errors that say where, and the sentences of several tasks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from probekit.errors import DataError, UsageError
+from probekit.tasks import load_task
+from probekit.tasks.check import check_task
+from probekit.tasks.task import Example, Span, Split, Target, Task, TaskKind
+from probekit.tasks.union import input_key
+
+CONLLU = """# newdoc id = d
+# sent_id = a-1
+# text = Dogs don't bark
+1\tDogs\tdog\tNOUN\tNNS\tNumber=Plur\t4\tnsubj\t_\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdo\tdo\tAUX\tVBP\tMood=Ind|Tense=Pres\t4\taux\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t4\tadvmod:neg\t_\t_
+4\tbark\tbark\tVERB\tVB\tVerbForm=Inf\t0\troot\t_\t_
+
+"""
+
+
+@pytest.fixture
+def treebank(tmp_path: Path) -> Path:
+    for split in ("train", "dev"):
+        (tmp_path / f"xx_toy-ud-{split}.conllu").write_text(CONLLU)
+    return tmp_path
+
+
+def test_relations_are_pairs_of_a_word_and_its_head(treebank: Path) -> None:
+    task = load_task("ud-relations", treebank)
+    (e,) = task.split("dev")
+    names = [(t.spans[0].start, t.spans[1].start, task.label_names[t.label]) for t in e.targets]  # type: ignore[index]
+    assert names == [(0, 3, "nsubj"), (1, 3, "aux"), (2, 3, "advmod")]
+    assert e.words == ("Dogs", "do", "n't", "bark")
+    assert e.group == "d"
+    assert task.labels("dev").tolist() == [task.label_names.index(name) for _, _, name in names]
+
+
+def test_features_are_several_labels_of_a_word(treebank: Path) -> None:
+    task = load_task("ud-features:xx_toy", treebank)
+    assert task.label_names == ("Mood=Ind", "Number=Plur", "Tense=Pres", "VerbForm=Inf")
+    assert task.several_labels
+    assert task.labels("dev").tolist() == [
+        [False, True, False, False],
+        [True, False, True, False],
+        [False] * 4,
+        [False, False, False, True],
+    ]
+    assert check_task(task).splits[0].targets == 4
+
+
+@pytest.mark.parametrize(("was", "now", "said"), [("\t4\tnsubj", "\t9\tnsubj", "head '9'"),
+                                                  ("\t4\tnsubj", "\t4\tsubject", "relation 'subject'"),
+                                                  ("\t4\tnsubj", "\t1\tnsubj", "head '1'")])  # fmt: skip
+def test_wrong_heads_and_relations_say_where(treebank: Path, was: str, now: str, said: str) -> None:
+    (treebank / "xx_toy-ud-dev.conllu").write_text(CONLLU.replace(was, now))
+    with pytest.raises(DataError, match=said) as error:
+        load_task("ud-relations", treebank)
+    assert "line 4" in str(error.value)
+    assert "word 1" in str(error.value)
+
+
+def test_chunks_are_read_from_iob2(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("He PRP B-NP\nsaw VBD B-VP\nthe DT B-NP\ndog NN I-NP\n. . O\n\n")
+    task = load_task("conll2000", tmp_path)
+    (e,) = task.split("train")
+    assert [(t.spans[0][:2], task.label_names[t.label]) for t in e.targets] == [  # type: ignore[index]
+        ((0, 1), "NP"), ((1, 2), "VP"), ((2, 4), "NP")
+    ]  # fmt: skip
+    (tmp_path / "train.txt").write_text("He PRP B-XX\n")
+    with pytest.raises(DataError, match="B-XX"):
+        load_task("conll2000", tmp_path)
+
+
+def test_semeval_relations_have_characters(tmp_path: Path) -> None:
+    block = '7\t"The <e1>child</e1> is in the <e2>cradle</e2>."\r\n{}\r\nComment:\r\n\r\n'
+    (tmp_path / "TRAIN_FILE.TXT").write_text(block.format("Entity-Destination(e1,e2)"))
+    (e,) = load_task("semeval2010", tmp_path).split("train")
+    assert e.text == "The child is in the cradle."
+    assert e.id == "7"
+    assert [e.text[s.start : s.end] for s in e.targets[0].spans] == ["child", "cradle"]
+    (tmp_path / "TRAIN_FILE.TXT").write_text(block.format("Kinship"))
+    with pytest.raises(DataError, match=r"line 2: found the relation 'Kinship'"):
+        load_task("semeval2010", tmp_path)
+    (tmp_path / "TRAIN_FILE.TXT").write_text('7\t"No marks."\r\nOther\r\n')
+    with pytest.raises(DataError, match=r"line 1: expected a sentence with <e1>"):
+        load_task("semeval2010", tmp_path)
+
+
+def test_pronouns_that_occur_twice_are_left_out_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "train.c.txt").write_text(
+        "The bee landed on the flower because it had pollen.\nit\nThe bee,the flower\nthe flower\n\n"
+        "When Al hit Bo, he said he left.\nhe\nAl,Bo\nAl\n\n"
+    )
+    task = load_task("dpr", tmp_path)
+    (e,) = task.split("train")
+    assert [([e.text[s.start : s.end] for s in t.spans], t.label) for t in e.targets] == [
+        (["it", "The bee"], 0), (["it", "the flower"], 1)
+    ]  # fmt: skip
+    assert "1 of 2 sentences" in task.notes[0]
+    (tmp_path / "train.c.txt").write_text("One.\nit\na,b\nc\n\n")
+    with pytest.raises(DataError, match=r"line 1: expected a sentence, a pronoun"):
+        load_task("dpr", tmp_path)
+
+
+def test_protoroles_hold_from_a_mean_response_of_4(tmp_path: Path) -> None:
+    head = "Split\tSentence.ID\tPred.Token\tArg.Tokens.Begin\tArg.Tokens.End\tProperty\tResponse\tApplicable\n"
+    rows = [("awareness", "5", "yes"), ("awareness", "3", "yes"), ("sentient", "5", "no"), ("volition", "3", "yes")]
+    lines = [f"train\ten-ud-train.conllu 7\t2\t0\t1\t{name}\t{r}\t{ok}\n" for name, r, ok in rows]
+    (tmp_path / "protoroles_eng_ud1.2_11082016.tsv").write_text(head + "".join(lines))
+    (tmp_path / "sentences.tsv").write_text("split\tsentnum\ttokens\ntrain\t7\tThe dog barks .\n")
+    task = load_task("spr2", tmp_path)
+    (e,) = task.split("train")
+    assert e.targets == (Target((Span(2, 3), Span(0, 2)), (task.label_names.index("awareness"),)),)
+
+
+def write(folder: Path, targets: object, unit: str = "") -> Path:
+    (folder / "train.jsonl").write_text(json.dumps({"text": "The cat sat .", "targets": targets}) + "\n")
+    toml = folder / "mine.toml"
+    toml.write_text(f'type = "span-labelling"\ntargets = "targets"\n{unit}\n[splits]\ntrain = "train.jsonl"\n')
+    return toml
+
+
+def test_own_spans_in_words_and_characters(tmp_path: Path) -> None:
+    targets = [{"span1": [0, 2], "span2": [2, 3], "label": ["agent", "animate"]}, {"span1": [1, 2], "span2": [3, 4]}]
+    (e,) = load_task(str(write(tmp_path, targets, 'unit = "words"'))).split("train")
+    assert e.words == ("The", "cat", "sat", ".")
+    assert e.targets == (Target((Span(0, 2), Span(2, 3)), (0, 1)), Target((Span(1, 2), Span(3, 4)), None))
+    task = load_task(str(write(tmp_path, [{"span1": [4, 7], "label": "noun"}])))
+    assert task.metrics == ("accuracy", "macro-f1")
+    assert task.label_names == ("noun",)
+    assert task.split("train")[0].words is None
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        ([{"span1": [0, 14], "label": "a"}], "covers characters 0 to 14, but the sentence has 13"),
+        ([{"span1": [3, 3], "label": "a"}], "at least one"),
+        ([{"span1": [0, 1.5], "label": "a"}], "expected a list such as"),
+        ("x", "expected a list such as"),
+        ([{"span1": [0, 1], "label": "a"}, {"span1": [0, 1], "label": ["a"]}], "differs from the first"),
+        ([{"span1": [0, 1], "label": "a"}, {"span1": [0, 1], "span2": [1, 2], "label": "a"}], "differs from the first"),
+    ],
+)
+def test_wrong_targets_say_file_and_line(tmp_path: Path, targets: object, said: str) -> None:
+    with pytest.raises(DataError, match=said) as error:
+        load_task(str(write(tmp_path, targets)))
+    assert "train.jsonl, line 1" in str(error.value)
+
+
+def test_a_field_that_is_not_set_changes_no_digest() -> None:
+    plain = Split("train", (Example("1", "A cat.", 1), Example("2", "Dogs", None, domain="d")))
+    assert plain.digest() == "bf26f5b36688c60bbfb5c89d5f4cac54"  # before there were targets
+    with_targets = Split("train", (Example("1", "A cat.", 1, targets=(Target((Span(0, 1),), 0),)), plain[1]))
+    assert with_targets.digest() != plain.digest()
+
+
+def test_the_sentences_of_several_tasks_are_read_once(treebank: Path) -> None:
+    both = load_task("ud-relations+ud-features+ud", treebank)
+    (e,) = both.split("dev")
+    assert both.kind is TaskKind.SPAN_LABELLING
+    assert e.words == ("Dogs", "do", "n't", "bark")
+    assert e.label is None
+    (other,) = load_task("ud", treebank).split("dev")
+    assert e.id == input_key(other, TaskKind.SEQUENCE_LABELLING)
+    with pytest.raises(UsageError, match="none of .* has a split 'test'"):
+        both.split("test")
+
+
+def test_pairs_and_single_sentences_are_not_mixed() -> None:
+    from probekit.tasks.union import union
+
+    one = Task("one", TaskKind.CLASSIFICATION, {"dev": Split("dev", (Example("1", "a"),))})
+    two = Task("two", TaskKind.CLASSIFICATION, {"dev": Split("dev", (Example("1", "a", None, "b"),))})
+    with pytest.raises(UsageError, match="two has pairs"):
+        union("one+two", [one, two])
+
+
+def test_micro_f1_counts_all_labels_together() -> None:
+    from sklearn.metrics import f1_score
+
+    from probekit.metrics import metric
+
+    rng = np.random.default_rng(0)
+    gold, guess = rng.random((2, 50, 7)) < 0.3
+    assert metric("micro-f1")(gold, guess) == pytest.approx(f1_score(gold, guess, average="micro"))
+    assert metric("micro-f1")(np.zeros((2, 3), bool), np.zeros((2, 3), bool)) == 0.0
+    assert metric("micro-f1")([0, 1, 2], [0, 1, 1]) == pytest.approx(2 / 3)
+    with pytest.raises(UsageError, match="same shape"):
+        metric("micro-f1")(gold, guess[:, :3])
