@@ -50,7 +50,7 @@ class Metric:
         The better direction; "" if there is none.
     unit : str
         "bits", "nats" …; "" for a proportion or a coefficient.
-    needs : {"classes", "numbers", "tags", "answers", "responses", "probabilities", ""}
+    needs : {"classes", "labels", "numbers", "tags", "answers", "responses", "probabilities", ""}
         What it is computed from; "" if gold values and predictions do not determine it.
     function : callable or None
         ``function(y_true, y_pred) -> float``. Class indices or numbers, shape (n,); for ``span-f1`` lists of tag names,
@@ -139,10 +139,11 @@ def unfit(names: Iterable[str], kind: str) -> str:
     needs = {
         "classification": {"classes"}, "regression": {"numbers"}, "multiple-choice": {"classes"},
         "response-generation": {"responses"},
-        "question-answering": {"answers"},
+        "question-answering": {"answers"}, "span-labelling": {"classes", "labels"},
     }.get(kind, {"classes", "tags"})  # fmt: skip
+    every = {"classes", "labels", "numbers", "tags", "answers", "responses"}
     for name in names:
-        if name in METRICS and METRICS[name].needs in {"classes", "numbers", "tags", "answers", "responses"} - needs:
+        if name in METRICS and METRICS[name].needs in every - needs:
             fit = [known.name for known in METRICS.values() if known.function and known.needs in needs]
             return f"{name} cannot be used for {kind}; choose {', '.join(fit[:-1])} or {fit[-1]}."
     return ""
@@ -190,11 +191,11 @@ def _macro_f1(y_true: Any, y_pred: Any) -> float:
 
 
 def _micro_f1(y_true: Any, y_pred: Any) -> float:
-    """F1 of all labels together: 2 TP / (2 TP + FP + FN). Of classes, (n,), it is the accuracy; of bool (n, labels),
-    the F1 of the labels that hold, and 0 where none holds and none is predicted (Tenney et al. 2019, section 5)."""
+    """F1 of all labels together, 2 TP / (2 TP + FP + FN), 0 if none holds and none is predicted (Tenney et al. 2019,
+    section 5): of bool (n, labels), or of 0 and 1 for each pair of a target and a label, (n · labels,)."""
     gold, guess = np.asarray(y_true), np.asarray(y_pred)
-    if gold.ndim < 2:
-        return _accuracy(gold, guess)
+    if gold.ndim == 1:
+        return _f1(gold, guess)
     if gold.shape != guess.shape or gold.dtype != bool or guess.dtype != bool or not len(gold):
         found = f"{gold.dtype} {gold.shape} and {guess.dtype} {guess.shape}"
         raise UsageError(f"expected two bool arrays of the same shape (n, labels), n > 0, got {found}.")
@@ -431,7 +432,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("accuracy", "Accuracy", SHARE, needs="classes", function=_accuracy),
     Metric("f1", "F1", SHARE, needs="classes", function=_f1),
     Metric("macro-f1", "Macro F1", SHARE, needs="classes", function=_macro_f1),
-    Metric("micro-f1", "Micro F1", SHARE, needs="classes", function=_micro_f1),
+    Metric("micro-f1", "Micro F1", SHARE, needs="labels", function=_micro_f1),
     Metric("matthews", "Matthews correlation", SIGNED, needs="classes", function=_matthews),
     Metric("pearson", "Pearson correlation", SIGNED, needs="numbers", function=_correlation("pearsonr")),
     Metric("spearman", "Spearman correlation", SIGNED, needs="numbers", function=_correlation("spearmanr")),

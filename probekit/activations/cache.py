@@ -19,7 +19,7 @@ float32 and float16 are stored as such; bfloat16 as uint16 with the attribute ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,7 @@ import xxhash
 from probekit.activations.checked import CheckedFile, Rows
 from probekit.activations.hdf5 import DAMAGE, decode
 from probekit.activations.pooling import TokenLevel, word_segments
+from probekit.activations.ragged import Ragged
 from probekit.errors import CacheCorrupt, CacheIncomplete, UsageError
 from probekit.files import parse_json
 from probekit.recipe import Recipe
@@ -65,31 +66,6 @@ class Words:
 
     def __repr__(self) -> str:
         return f"<{len(self)} words of {len(np.unique(self.sentence))} examples, width {self.vectors.shape[1]}>"
-
-
-class Ragged:
-    """Concatenated vectors of many examples: ``ragged[i]`` is (length[i], d).
-
-    Attributes
-    ----------
-    values : np.ndarray
-        (t, d), or (t,) for ids of pieces.
-    start, length : np.ndarray
-        int64 (n,).
-    """
-
-    def __init__(self, values: np.ndarray, start: np.ndarray, length: np.ndarray) -> None:
-        self.values, self.start, self.length = values, start, length
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def __getitem__(self, i: int) -> np.ndarray:
-        start = int(self.start[i])
-        return self.values[start : start + int(self.length[i])]
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return (self[i] for i in range(len(self)))
 
 
 class ActivationCache:
@@ -481,6 +457,17 @@ class ActivationCache:
             return ids
         digests = [xxhash.xxh3_64_intdigest(row.tobytes()) for row in self._pieces("characters")]
         return np.array(digests, dtype=np.uint64).view(np.int64)[ids]
+
+    def row_pieces(self) -> np.ndarray:
+        """The id of the (first) piece of each row of ``/tokens``, with the same meaning in every cache of the model."""
+        ids = self._piece_ids()
+        return ids if self.spec["tokens"] == TokenLevel.PIECE else ids[self._piece_of_row()]
+
+    def _piece_of_row(self) -> np.ndarray:
+        word = self._pieces("word_index")
+        if self.spec["tokens"] == TokenLevel.WORD_PIECES:
+            return np.flatnonzero(word >= 0)
+        return word_segments(self._pieces("length"), word)[0]
 
     def _pieces(self, name: str) -> np.ndarray:
         return self._checked.values(f"/pieces/{name}")

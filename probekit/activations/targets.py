@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probekit.activations.pooling import TokenLevel
+from probekit.activations.ragged import Ragged
 from probekit.errors import UsageError
 
 if TYPE_CHECKING:
     from probekit.activations.cache import ActivationCache
 
-__all__ = ["Targets", "targets"]
+__all__ = ["Targets", "span_pieces", "targets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,15 @@ def targets(cache: ActivationCache) -> Targets:
     first, last = (np.stack([place[i] for place in places], 1) for i in (0, 1))
     read = (first >= 0).all(1) & (last >= first).all(1)
     return Targets(first[read], last[read], labels[read], example[read], int((~read).sum()))
+
+
+def span_pieces(cache: ActivationCache, found: Targets) -> tuple[Ragged, ...]:
+    """The ids of the pieces of each target's first span and, of pairs, of its second: a Ragged of m items for each.
+
+    In a cache of vectors of words, an item has the first piece of each word.
+    """
+    ids = cache.row_pieces()
+    return tuple(Ragged(ids, a, b - a + 1) for a, b in zip(found.first.T, found.last.T, strict=True))
 
 
 def _by_piece(cache: ActivationCache) -> bool:

@@ -17,6 +17,7 @@ __all__ = [
     "GeometryOptions",
     "GuidelinesOptions",
     "MovementOptions",
+    "SpanVector",
     "TransferabilityOptions",
     "VectorOptions",
 ]
@@ -25,11 +26,23 @@ DISTANCES = ("relative-distance", "cosine-distance", "aligned-distance")
 """The distances of :func:`probekit.movement`."""
 
 
+class SpanVector(StrEnum):
+    """How the pieces of a span become a vector."""
+
+    ENDS = "ends"  # the first and the last piece, side by side
+    MEAN = "mean"
+
+
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
     """Which vectors of a cache are analysed."""
 
     pooling: str | None = option(None, "Pooling of the sentence vectors (default: the first in the cache).")
+    span: SpanVector | None = option(
+        None,
+        "How the pieces of a span become a vector, for tasks about spans: ends (the first and the last piece) or mean; "
+        "the vectors of a pair of spans stand side by side (default: ends for span-labelling, otherwise the text).",
+    )
     layers: tuple[int | str, ...] | None = option(
         None, "Layers to analyse, separated by commas: 0,4-6,final_norm; -1 is the last (default: all)."
     )
@@ -48,6 +61,10 @@ class VectorOptions:
                 f"an analysis has one pooling, not {','.join(names)}. Run it once for each, with --pooling {names[0]} "
                 "and another --out; then plot layers draws the rows of both, and compare tests their difference."
             )
+        if self.span is not None:
+            if self.span not in list(SpanVector):
+                raise UsageError(f"span is {self.span!r}; {did_you_mean(str(self.span), list(SpanVector))}")
+            object.__setattr__(self, "span", SpanVector(self.span))
         if self.layers is not None:
             object.__setattr__(self, "layers", layer_list(self.layers))
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
+from probekit.activations.targets import span_pieces
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import CacheMismatch, UsageError
@@ -22,6 +23,7 @@ from probekit.metrics import metric, unfit
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
 from probekit.probes.protocol.labels import Labels, Question
+from probekit.probes.protocol.multilabel import evaluate_label_sets
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.pieces import bag_of_pieces, keys, length, word_types
 from probekit.probes.protocol.rows import probe_rows
@@ -31,6 +33,8 @@ from probekit.runtime import Progress, no_progress
 from probekit.statistics.duplicates import related
 from probekit.statistics.folds import duplicates
 from probekit.statistics.predictions import Predictions, by_split
+from probekit.tasks.load import load_task
+from probekit.tasks.task import Task
 
 __all__ = ["probe"]
 
@@ -50,6 +54,8 @@ def probe(
     /,
     *more: str | Path | ActivationCache,
     metrics: tuple[str, ...] | str | None = None,
+    task: str | Task | None = None,
+    data_dir: str | Path | None = None,
     vectors: VectorOptions,
     options: ProbeOptions,
     progress: Progress = no_progress,
@@ -69,6 +75,9 @@ def probe(
         Further pairs, train and dev alternating, whose rows follow.
     metrics : tuple of str, optional
         Names in :data:`probekit.metrics.METRICS`, the main one first (default: those of the task).
+    task, data_dir : str or Task, and path, optional
+        For caches of the sentences of several tasks (``--task A+B``): the task to take labels from, and the folder of
+        its files, as for :func:`probekit.load_task`.
     vectors : VectorOptions
         ``pooling`` and ``layers``; each may be given as a keyword.
     options : ProbeOptions
@@ -102,9 +111,12 @@ def probe(
     for name in names or ():
         metric(name)
     found, reads = [], []
+    of_task = load_task(task, data_dir) if isinstance(task, str) else task
     with ExitStack() as stack:
         for pair in zip(caches[::2], caches[1::2], strict=True):
             a, b = (c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in pair)
+            if of_task is not None:
+                a, b = (c.for_task(of_task, c.spec["split"]) for c in (a, b))
             found.append(probe_pair(a, b, names, vectors, options, progress))
             reads += [read_of(a), read_of(b)]
     rows = pd.concat([table for table, _ in found], ignore_index=True)
@@ -127,7 +139,8 @@ def probe_pair(
     if wrong := unfit(metrics or (), train.spec["kind"]):
         raise UsageError(f"metrics must fit the labels: {wrong}")
     of_train = layer_vectors(train, vectors)
-    same = VectorOptions(None if of_train.words else of_train.representation, tuple(of_train.layers), vectors.groups)
+    pooling = None if of_train.words else of_train.representation
+    same = replace(vectors, pooling=pooling, layers=tuple(of_train.layers))
     of_dev = layer_vectors(dev, same)
     labels = _labels(train, dev, of_train, of_dev, options, ungrouped=vectors.groups == "none")
     for cache in (train, dev):
@@ -146,12 +159,34 @@ def probe_pair(
         tuple(train.spec["label_names"]),
         {"analysis": "probe", **columns_of(dev, of_train.representation), **of_dev.group_columns},
     )
+    if of_train.label_sets is not None:
+        found = _of_label_sets(of_train, of_dev, labels, question, options, progress)
+        seen = np.repeat(labels[1].seen, len(question.label_names))  # type: ignore[arg-type]
+        return probe_rows(found, seen=seen, resamples=options.resamples, level=options.level, seed=options.seed), found
     found = evaluate_layers(
         of_train.layers, labels[0], of_dev.layers, labels[1], question,
         baselines=baselines, options=options, progress=progress,
     )  # fmt: skip
     known = labels[1].seen[labels[1].known]  # type: ignore[index]
     return probe_rows(found, seen=known, resamples=options.resamples, level=options.level, seed=options.seed), found
+
+
+def _of_label_sets(
+    of_train: LayerVectors,
+    of_dev: LayerVectors,
+    labels: tuple[Labels, Labels],
+    question: Question,
+    options: ProbeOptions,
+    progress: Progress,
+) -> Predictions:
+    """Where several labels can hold at once; the two caches number the label sets each in its own way."""
+    own = [np.asarray(of.label_sets) for of in (of_train, of_dev)]
+    sets, number = np.unique(np.concatenate(own), axis=0, return_inverse=True)
+    places = np.split(number.reshape(-1), [len(own[0])])
+    train, dev = (replace(given, y=place[given.y]) for given, place in zip(labels, places, strict=True))
+    return evaluate_label_sets(
+        of_train.layers, train, of_dev.layers, dev, sets, question, options=options, progress=progress
+    )
 
 
 def _labels(
@@ -166,10 +201,10 @@ def _labels(
     """The labels, with word types, domains as groups, and the examples of dev that train contains too."""
     words, train_labels, dev_labels = of_train.words, of_train.labels, of_dev.labels
     if words:
-        types, types_dev = word_types(train.word_pieces, dev.word_pieces)
+        types, types_dev = _types(train, dev, of_train, of_dev)
         train_labels, dev_labels = replace(train_labels, types=types), replace(dev_labels, types=types_dev)
     seen = duplicates(keys(train.pieces), keys(dev.pieces)) if ungrouped else _shared(train, dev)
-    dev_labels = replace(dev_labels, seen=seen[dev.word_sentence] if words else seen)
+    dev_labels = replace(dev_labels, seen=seen[_sentences(dev, of_dev)] if words else seen)
     if options.hold_out_domains:
         if words or train.domains is None:
             raise UsageError(
@@ -181,6 +216,23 @@ def _labels(
             train_labels, groups=np.unique(train.domains, return_inverse=True)[1]
         )  # dev is resampled by example
     return train_labels, dev_labels
+
+
+def _types(
+    train: ActivationCache, dev: ActivationCache, of_train: LayerVectors, of_dev: LayerVectors
+) -> tuple[np.ndarray, np.ndarray]:
+    """The type of each word; of a span or a pair of spans, its words, or those of both."""
+    if of_train.targets is None or of_dev.targets is None:
+        types, types_dev = word_types(train.word_pieces, dev.word_pieces)
+        return types, types_dev
+    pieces = zip(span_pieces(train, of_train.targets), span_pieces(dev, of_dev.targets), strict=True)
+    by_span = [np.concatenate(word_types(*both)) for both in pieces]
+    codes = np.unique(np.stack(by_span, 1), axis=0, return_inverse=True)[1].reshape(-1)
+    return codes[: len(of_train.targets)], codes[len(of_train.targets) :]
+
+
+def _sentences(cache: ActivationCache, of: LayerVectors) -> np.ndarray:
+    return cache.word_sentence if of.targets is None else of.targets.example
 
 
 def _shared(train: ActivationCache, dev: ActivationCache) -> np.ndarray:
@@ -217,7 +269,8 @@ def _check_match(train: ActivationCache, dev: ActivationCache) -> None:
         raise CacheMismatch(
             f"both caches hold the same examples, {train.spec['task']} {train.spec['split']}; dev needs other examples."
         )
-    check_same(train, dev, (*SAME, "tokens") if train.spec["kind"] == "sequence-labelling" else SAME)
+    of_tokens = train.spec["kind"] in ("sequence-labelling", "span-labelling")
+    check_same(train, dev, (*SAME, "tokens") if of_tokens else SAME)
 
 
 def _check_layers(train: ActivationCache, dev: ActivationCache, layers: tuple[int | str, ...] | None) -> None:

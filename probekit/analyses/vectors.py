@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,13 +13,17 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.grouping import groups_of, with_equal_vectors
-from probekit.analyses.options import VectorOptions
+from probekit.activations.targets import Targets
+from probekit.analyses.options import SpanVector, VectorOptions
 from probekit.errors import UsageError
 from probekit.probes.protocol.labels import Labels
+from probekit.probes.spans import span_vectors
 from probekit.recipe import Read
 from probekit.rows.card import CACHE
 
 __all__ = ["LayerVectors", "PairFeatures", "columns_of", "layer_vectors", "pair_features", "precision_of", "read_of"]
+
+log = logging.getLogger(__name__)
 
 OF_TRAINING = {"trained_on": "trained_on", "regime": "regime", "head": "head", "variant": "variant", "seed": "run_seed"}
 """Keys of a cache's origin that describe a trained model, and their columns."""
@@ -33,13 +38,17 @@ class LayerVectors:
     representation : str
         The pooling, for words over the pieces of a word.
     words : bool
-        Whether a row is a word.
+        Whether a row is a word, or a span: several rows belong to a sentence.
     layers : dict[str, Callable[[], Any]]
         By name, in the order of the model: functions that return (n, d), or (n, 4 d) for separately encoded pairs.
     labels : Labels
         Labels of the n rows with their groups; for words, with their sentences.
     group_columns : dict[str, Any]
         The columns of rows that describe the grouping of examples.
+    targets : Targets, optional
+        The spans, if a row is a span or a pair of spans.
+    label_sets : np.ndarray, optional
+        Bool (sets, label names), if several labels can hold at once: the labels of code c are row c.
     """
 
     representation: str
@@ -47,6 +56,8 @@ class LayerVectors:
     layers: dict[str, Callable[[], Any]]
     labels: Labels
     group_columns: dict[str, Any] = field(default_factory=dict)
+    targets: Targets | None = None
+    label_sets: np.ndarray | None = None
 
 
 def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions()) -> LayerVectors:
@@ -59,6 +70,8 @@ def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions
     UsageError
         For an unknown layer or pooling, and if the cache lacks the vectors that its task needs.
     """
+    if options.span is not None or cache.spec["kind"] == "span-labelling":
+        return _of_spans(cache, options)
     spec, words = cache.spec, cache.spec["kind"] == "sequence-labelling"
     if words and not spec["tokens"]:
         raise UsageError(f"{spec['task']} labels words, but the cache holds no token vectors; create it with --tokens.")
@@ -84,6 +97,42 @@ def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions
     return LayerVectors(how, words, layers, _labels(cache, words, groups.of), groups.columns)
 
 
+def _of_spans(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
+    """The vectors of the spans that labels are about; a row is a target."""
+    if options.pooling is not None:
+        raise UsageError(f"{cache.spec['task']} is probed span by span; leave out --pooling, or give --span ends|mean.")
+    found, how = cache.targets, options.span or SpanVector.ENDS
+    if found.left_out:
+        log.warning(
+            "%s %s: %s of %s targets are left out, because the model did not read all of their spans.",
+            cache.spec["task"], cache.spec["split"], f"{found.left_out:,}", f"{found.left_out + len(found):,}",
+        )  # fmt: skip
+
+    def read(name: str) -> Any:
+        return span_vectors(cache.tokens(name).values, found.first, found.last, mean=how is SpanVector.MEAN)
+
+    groups = groups_of(cache, options.groups)
+    sentence = found.example
+    ids = numbered(cache.ids[sentence], sentence)
+    if found.labels.ndim == 1:
+        y, sets = found.labels, None
+    else:
+        sets, y = np.unique(found.labels, axis=0, return_inverse=True)
+        y = y.reshape(-1)
+    of = sentence if groups.of is None else groups.of[sentence]
+    labels = Labels(y, of, ids=ids, sentences=None if groups.of is None else sentence)
+    layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in _chosen(cache, options)}
+    return LayerVectors(
+        str(how), words=True, layers=layers, labels=labels, group_columns=groups.columns, targets=found, label_sets=sets
+    )
+
+
+def numbered(ids: np.ndarray, sentence: np.ndarray) -> np.ndarray:
+    """ "ID:0", "ID:1" … for the words or targets of each sentence, which are in order."""
+    first = np.searchsorted(sentence, sentence)
+    return np.char.add(np.char.add(ids.astype(str), ":"), (np.arange(len(sentence)) - first).astype(str))
+
+
 def _chosen(cache: ActivationCache, options: VectorOptions) -> list[str]:
     """The names of the requested layers, in the order of the model."""
     if options.layers is None:
@@ -98,8 +147,7 @@ def _labels(cache: ActivationCache, words: bool, groups: np.ndarray | None) -> L
     if not words:
         return Labels(cache.labels, groups, ids=cache.ids)
     sentence = cache.word_sentence
-    first = np.searchsorted(sentence, sentence)  # sentences are in order
-    ids = np.char.add(np.char.add(cache.ids[sentence].astype(str), ":"), (np.arange(len(sentence)) - first).astype(str))
+    ids = numbered(cache.ids[sentence], sentence)
     if groups is None:
         return Labels(cache.word_labels, sentence, ids=ids)
     return Labels(cache.word_labels, groups[sentence], ids=ids, sentences=sentence)

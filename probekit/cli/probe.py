@@ -29,6 +29,8 @@ def probe(
     /,
     *more: str,
     metrics: tuple[str, ...] | None = None,
+    task: str | None = None,
+    data_dir: str | None = None,
     vectors: Annotated[VectorOptions, Parameter(name="*")] = VectorOptions(),
     options: Annotated[ProbeOptions, Parameter(name="*")] = ProbeOptions(),
     format_: Format = Format.TEXT,
@@ -52,6 +54,10 @@ def probe(
 
         probekit probe pos.train.h5 pos.dev.h5 --estimator mlp --controls 1
 
+        probekit probe chunks.train.h5 chunks.test.h5 --span mean
+
+        probekit probe ud.train.h5 ud.dev.h5 --task ud-relations --data-dir UD_English-EWT
+
         probekit probe 'data_cache/cola.train.*step-*' 'data_cache/cola.dev.*step-*' --out trajectory.parquet
 
     Parameters
@@ -64,6 +70,10 @@ def probe(
         Further pairs.
     metrics
         Metrics, separated by commas, the main one first; by default those of the task.
+    task
+        For caches of the sentences of several tasks (--task A+B): the task to take labels from.
+    data_dir
+        Folder of the task's files.
     format_
         Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
@@ -78,7 +88,16 @@ def probe(
         raise UsageError(f"expected pairs of caches, TRAIN.h5 DEV.h5, but got {len(caches)}.")
     paths = [path for pair in zip(caches[::2], caches[1::2], strict=True) for path in _pairs(*pair)]
     with bar() as progress:
-        result = probekit.probe(*paths, metrics=metrics, vectors=vectors, options=options, out=out, progress=progress)
+        result = probekit.probe(
+            *paths,
+            metrics=metrics,
+            task=task,
+            data_dir=data_dir,
+            vectors=vectors,
+            options=options,
+            out=out,
+            progress=progress,
+        )
     with tables_as(format_):
         for curve in curves(result.rows):
             _show(curve, options.level)

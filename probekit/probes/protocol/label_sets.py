@@ -15,7 +15,7 @@ from probekit.probes.protocol.options import ProbeOptions
 from probekit.statistics.controls import control_task, shuffled_splits
 from probekit.statistics.folds import folds, held_out
 
-__all__ = ["LabelSets", "label_sets"]
+__all__ = ["LabelSets", "folded", "label_sets", "with_controls"]
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +101,8 @@ def label_sets(
         raise UsageError("hold_out_types needs the word type of each row; these rows are not words.")
     if len(np.unique(train.y)) < 2:
         raise UsageError("all labels in train are the same; a probe needs at least two.")
-    targets, y, y_dev = _with_controls(train, dev, question, options)
-    fold, apart = _folded(train, question, options)
+    targets, y, y_dev = with_controls(train, dev, question, options)
+    fold, apart = folded(train, question, options)
     most = max(int(train.y.max()), len(question.label_names) - 1) if question.classify else -1
     if (
         question.classify and int(dev.y.max()) > most
@@ -126,7 +126,7 @@ def _as_labels(y: np.ndarray | Labels, question: Question) -> Labels:
     return labels
 
 
-def _with_controls(
+def with_controls(
     train: Labels, dev: Labels, question: Question, options: ProbeOptions
 ) -> tuple[tuple[Mapping[str, str | int | None], ...], np.ndarray, np.ndarray]:
     """The names of gold labels, shuffled labels and control tasks, and their labels in train and dev."""
@@ -153,7 +153,7 @@ def _outside(question: Question) -> int | None:
     return next((code for code, name in enumerate(question.label_names) if span_part(name) == OUTSIDE), None)
 
 
-def _folded(train: Labels, question: Question, options: ProbeOptions) -> tuple[np.ndarray, np.ndarray | None]:
+def folded(train: Labels, question: Question, options: ProbeOptions) -> tuple[np.ndarray, np.ndarray | None]:
     """The fold in which each row of train is held out, and the folds not fitted on it: see :class:`LabelSets`.
 
     With held-out word types, sentences are held out as well: a word is held out in the fold that its type and its

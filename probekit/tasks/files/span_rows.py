@@ -40,6 +40,8 @@ def with_targets(part: Rows, examples: Sequence[Example], names: Sequence[str], 
             if wrong := problem(found):
                 raise part.error(i, "targets", f"{wrong}.")
             for target in targets:
+                if target.label is None and shape is not None and shape[1]:
+                    raise part.error(i, "targets", "a target has no label; write [] if none of several labels holds.")
                 now = len(target.spans), isinstance(target.label, tuple)
                 shape = shape or (now if target.label is not None else None)
                 if target.label is not None and now != shape:
