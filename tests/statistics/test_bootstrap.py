@@ -25,7 +25,7 @@ def draw(name, n=60):
     if name in NUMBERS:
         gold = np.round(rng.normal(size=n) * 3)  # with ties
         return gold, gold + rng.normal(size=n)
-    classes = 2 if name == "f1" else 4
+    classes = 2 if name in ("f1", "micro-f1") else 4
     gold = rng.integers(classes, size=n)
     return gold, np.where(rng.random(n) < 0.7, gold, rng.integers(classes, size=n))
 
