@@ -178,7 +178,6 @@ ADDITIVE: dict[str, Additive] = {
     "accuracy": Additive(_share_planes, _mean),
     "token-accuracy": Additive(_share_planes, _mean),
     "f1": Additive(_f1_planes, _f1),
-    "micro-f1": Additive(_f1_planes, _f1),
     "macro-f1": Additive(by_class_planes, _macro_f1, coded=True),
     "matthews": Additive(_matthews_planes, _matthews, coded=True),
     "span-f1": Additive(_f1_planes, _f1),

@@ -44,11 +44,15 @@ __all__ = [
     "unbiased",
 ]
 
-METRICS = (*ADDITIVE, "spearman")
+METRICS = (*ADDITIVE, "spearman", "micro-f1")
 """The metrics with vectorised resampling."""
 BLOCK = 1 << 24  # numbers held at once
 KEPT = 1 << 26  # bytes of draws that are cached for the next call
 FEWEST = 5  # with fewer groups, no interval has its nominal coverage
+
+
+COUNTED_AS = {"micro-f1": "f1"}
+"""Metrics that are another one on the same gold values and predictions: of pairs of a target and a label, micro F1."""
 
 
 def replicates(
@@ -87,7 +91,7 @@ def paired_replicates(
     For metrics of counts the pseudo-examples are pairs: on some, one fit is right and the other is wrong, so two fits
     with the same predictions for all examples may still differ on others (Agresti & Min 2005; Bonett & Price 2012).
     """
-    found = []
+    found, metric = [], COUNTED_AS.get(metric, metric)
     for units, one in statistics(gold, predicted, metric, **more):
         pair = replicated(one, units, resamples, seed, pairs=True)
         if isinstance(one, Sums) and one.pseudo is not None:
@@ -136,6 +140,7 @@ def statistics(
     UsageError
         If shapes do not match, or the metric is unknown and no ``score`` is given.
     """
+    metric = COUNTED_AS.get(metric, metric)
     if metric == "log-loss":
         if log_loss is None:
             raise UsageError("log-loss needs the losses of the examples (log_loss), but there are none.")
@@ -321,6 +326,7 @@ def bounds(
     """
     check_resamples(resamples, level, seed, none=True)
     found = []
+    metric = COUNTED_AS.get(metric, metric)
     for units, one in statistics(gold, predicted, metric, **more):
         value = one.at(np.ones((1, units.count)))[:, 0]
         if not resamples:
