@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from probekit.analyses.new_task import new_task
     from probekit.analyses.probe import probe
     from probekit.analyses.similarity import similarity
+    from probekit.analyses.structural import structural
     from probekit.analyses.transferability import transferability
     from probekit.demo import demo
     from probekit.domains.divergence import js_divergence
@@ -108,6 +109,7 @@ __all__ = [
     "run",
     "search",
     "similarity",
+    "structural",
     "study",
     "summary",
     "table",
@@ -145,6 +147,7 @@ _HOME = {
     "geometry": "probekit.analyses.geometry",
     "glue_score": "probekit.analyses.glue",
     "mdl": "probekit.analyses.mdl",
+    "structural": "probekit.analyses.structural",
     "movement": "probekit.analyses.movement",
     "transferability": "probekit.analyses.transferability",
     "edge": "probekit.information.edge",

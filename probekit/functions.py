@@ -65,6 +65,7 @@ FUNCTIONS: dict[str, Function] = {
     "probe": Function("probekit.analyses.probe:probe"),
     "mi": Function("probekit.analyses.information:mi"),
     "mdl": Function("probekit.analyses.mdl:mdl"),
+    "structural": Function("probekit.analyses.structural:structural"),
     "similarity": Function("probekit.analyses.similarity:similarity"),
     "movement": Function("probekit.analyses.movement:movement", ("out", "examples")),
     "geometry": Function("probekit.analyses.geometry:geometry"),

@@ -437,6 +437,10 @@ METRICS: dict[str, Metric] = _table(
     Metric("pearson", "Pearson correlation", SIGNED, needs="numbers", function=_correlation("pearsonr")),
     Metric("spearman", "Spearman correlation", SIGNED, needs="numbers", function=_correlation("spearmanr")),
     Metric("rmse", "Root mean squared error", ABOVE_0, "lower", needs="numbers", function=_rmse),
+    Metric("uuas", "Undirected unlabelled\nattachment score", SHARE),
+    Metric("distance-spearman", "Spearman correlation\nof distances", SIGNED),
+    Metric("depth-spearman", "Spearman correlation\nof depths", SIGNED),
+    Metric("root-accuracy", "Root accuracy", SHARE),
     Metric("span-f1", "Span F1", SHARE, needs="tags", function=_span_f1, spans=True),
     Metric("token-accuracy", "Token accuracy", SHARE, needs="tags", function=_token_accuracy),
     *(

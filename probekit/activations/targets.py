@@ -14,7 +14,7 @@ from probekit.errors import UsageError
 if TYPE_CHECKING:
     from probekit.activations.cache import ActivationCache
 
-__all__ = ["Targets", "span_pieces", "targets"]
+__all__ = ["Targets", "span_pieces", "targets", "word_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,17 @@ def targets(cache: ActivationCache) -> Targets:
     first, last = (np.stack([place[i] for place in places], 1) for i in (0, 1))
     read = (first >= 0).all(1) & (last >= first).all(1)
     return Targets(first[read], last[read], labels[read], example[read], int((~read).sum()))
+
+
+def word_rows(cache: ActivationCache, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last row of ``/tokens`` of each word of sentences of ``count`` words, (n,); int64 (words,).
+
+    -1 for words that the model did not read.
+    """
+    example = np.repeat(np.arange(len(count)), count)
+    word = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    every = np.ones(len(word), dtype=bool)
+    return _rows(cache, example, np.stack([word, word + 1], axis=1), ~every, every)
 
 
 def span_pieces(cache: ActivationCache, found: Targets) -> tuple[Ragged, ...]:

@@ -55,6 +55,9 @@ COMMANDS: dict[str, Command] = {
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "mi": Command("probekit.cli.mi:mi", "Estimate the mutual information of each layer and the labels.", ANALYSE),
+    "structural": Command(
+        "probekit.cli.structural:structural", "Fit structural probes: trees in the distances of words.", ANALYSE
+    ),
     "mdl": Command("probekit.cli.mdl:mdl", "Measure minimum description length: online or variational codes.", ANALYSE),
     "transferability": Command(
         "probekit.cli.transferability:transferability", "Score each layer by its labels, without a classifier.", ANALYSE

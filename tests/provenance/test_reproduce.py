@@ -233,6 +233,7 @@ def test_everything_else_stays_as_it_was(words, arguments, tmp_path):
 READ = {
     "probe": {"train", "dev", "more", "pooling", "layers", "metrics", "estimator", "penalties", "choose_by",
               "groups", "task", "data_dir", "span"},
+    "structural": {"train", "dev", "more", "task", "data_dir", "pooling", "layers", "groups", "span"},
     "mdl": {"train", "code", "pooling", "layers", "groups"},
     "similarity": {"caches", "against", "pooling", "layers", "groups", "measures"},
     "movement": {"caches", "pooling", "layers", "groups", "measures"},

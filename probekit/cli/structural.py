@@ -1,0 +1,119 @@
+"""``probekit structural``."""
+
+from __future__ import annotations
+
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from probekit.analyses.options import VectorOptions
+from probekit.cli.show import saved, say
+from probekit.cli.terminal import show_table, tables_as
+from probekit.display import shown_label
+from probekit.probes.trees.options import StructuralOptions
+from probekit.tables.grid import Column, Format, Grid
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["structural"]
+
+METRICS = ("uuas", "distance-spearman", "root-accuracy", "depth-spearman")
+
+
+def structural(
+    train: str,
+    dev: str,
+    /,
+    *more: str,
+    task: str | None = None,
+    data_dir: str | None = None,
+    vectors: Annotated[VectorOptions, Parameter(name="*")] = VectorOptions(),
+    options: Annotated[StructuralOptions, Parameter(name="*")] = StructuralOptions(),
+    format_: Format = Format.TEXT,
+    out: Path | None = None,
+) -> None:
+    """Fit structural probes on each layer of TRAIN.h5 and evaluate them on DEV.h5, with controls.
+
+    A structural probe is a linear map under which the squared distance of two words is the number of edges between
+    them in the dependency tree; a second map gives the depth of words. Controls: trees of other sentences of the same
+    length, and the tree in which each word hangs on the one before.
+
+    Examples:
+
+        probekit cache-activations --model bert-base-uncased --task ud-relations --split train --out ud.train.h5
+
+        probekit structural ud.train.h5 ud.dev.h5 --ranks 16,64 --out trees.parquet
+
+    Parameters
+    ----------
+    train
+        The cache to fit on, of a task that labels the relation of each word to its head.
+    dev
+        The cache to evaluate on.
+    more
+        Further pairs, such as those of random weights.
+    task
+        For caches of the sentences of several tasks (--task A+B): the task with the relations.
+    data_dir
+        Folder of the task's files.
+    format_
+        Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
+    out
+        Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
+    """
+    import probekit
+    from probekit.cli.probe import curves
+    from probekit.cli.progress import bar
+
+    with bar() as progress:
+        result = probekit.structural(
+            train,
+            dev,
+            *more,
+            task=task,
+            data_dir=data_dir,
+            vectors=vectors,
+            options=options,
+            out=out,
+            progress=progress,
+        )
+    with tables_as(format_):
+        for curve in curves(result.rows):
+            _show(curve, options.level)
+        saved(result)
+
+
+def _show(rows: pd.DataFrame, level: float) -> None:
+    """A table by layer and rank: each score, the interval of the first, and the first on shuffled trees."""
+    from probekit.rows import called, layer_labels
+
+    columns = [Column("layer", key=True), Column("rank", label=True), Column("uuas")]
+    columns += [Column(f"{100 * level:g} % interval", align="center", dim=True), Column("shuffled", dim=True)]
+    columns += [Column(name) for name in METRICS[1:]]
+    lines, bold = [], set()
+    gold = rows[rows["target"] == "gold"]
+    best = float(gold.loc[(gold["metric"] == "uuas") & (gold["site"] != ""), "value"].max())
+    for i, ((layer, rank), part) in enumerate(gold.groupby([layer_labels(gold), gold["rank"].fillna(0)], sort=False)):
+        values = dict(zip(part["metric"], part["value"], strict=True))
+        low, high = map(float, part.loc[part["metric"] == "uuas", ["ci_low", "ci_high"]].iloc[0])
+        control = rows[(rows["target"] == "shuffled") & (rows["metric"] == "uuas")]
+        noise = control.loc[(layer_labels(control) == layer) & (control["rank"] == rank), "value"]
+        cells = [str(layer) or "linear chain", f"{rank:g}" if layer else "", f"{values['uuas']:.3f}"]
+        cells.append(f"{low:.3f} – {high:.3f}" if isfinite(low) else "")
+        cells.append("" if noise.empty else f"{noise.mean():.3f}")
+        lines.append([*cells, *(f"{values[name]:.3f}" for name in METRICS[1:])])
+        bold |= {(i, 2)} if layer and values["uuas"] == best else set()
+    head = rows.iloc[-1]
+    title = f"{head['task']} {head['split']}, {shown_label(called(rows[rows['site'] != ''].iloc[0]))}"
+    title += f": {head['n']:,} sentences evaluated, {head['n_train']:,} fitted"
+    show_table(Grid(columns, lines, title, bold))
+    line = float(gold.loc[(gold["estimator"] == "linear-chain") & (gold["metric"] == "uuas"), "value"].iloc[0])
+    where = gold[(gold["metric"] == "uuas") & (gold["value"] == best) & (gold["site"] != "")]
+    verdict = "above" if float(where["ci_low"].iloc[0]) > line else "not shown to be above"
+    say(
+        f"best layer {layer_labels(where).iloc[0]}: {100 * best:.1f} % of the edges of gold trees, {verdict} the "
+        f"linear chain ({100 * line:.1f} %)."
+    )
