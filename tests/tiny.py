@@ -138,3 +138,16 @@ def _wrapped(backend: Tokenizer, names: dict[str, str]) -> PreTrainedTokenizerFa
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, model_max_length=40, **{f"{name}_token": token for name, token in names.items()}
     )
+
+
+def tiny_language_model(family: str, folder: Path, *, causal: bool, seed: int = 0) -> Path:
+    """A tiny model of ``family`` with a head that predicts pieces, whose weights are as wide as those of tiny_model."""
+    body = AutoModel.from_pretrained(tiny_model(family, folder, seed))
+    auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMaskedLM
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = auto.from_config(body.config)
+    model.base_model.load_state_dict(body.state_dict(), strict=False)
+    model.tie_weights()
+    model.save_pretrained(folder)
+    return folder

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from probekit.errors import UsageError, did_you_mean
+from probekit.tasks import pairs
 from probekit.tasks.datasets import (
     diagnostic,
     dialogues,
@@ -47,6 +48,7 @@ DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
         protoroles,
         squad,
         dialogues,
+        pairs,
     )
     for dataset, load in source.LOADERS.items()
 }
@@ -128,7 +130,7 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     load = known.get(plain(base))
     if load is None:
         raise UsageError(_unknown(name))
-    if part and load in (ud.ud, ner.universal_ner, treebanks.relations, treebanks.features):
+    if part and (load in (ud.ud, ner.universal_ner, treebanks.relations, treebanks.features) or base == "agreement"):
         return load(data_dir, part)
     return load(data_dir).of_domain(part) if part else load(data_dir)
 

@@ -1,0 +1,107 @@
+"""The head of a language model, applied to the states of any layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from probekit.errors import ModelError
+
+__all__ = ["Head"]
+
+
+class Head:
+    """A language model in two parts: its layers, and the head that turns a state into log-probabilities.
+
+    The head is whatever the model computes from the last hidden states. Before it, the states of layers below the last
+    one pass the model's final norm, if there is one (the logit lens, nostalgebraist 2020).
+
+    Attributes
+    ----------
+    model : PreTrainedModel
+        With its head, in inference mode.
+    depth : int
+        L, the number of blocks.
+
+    Raises
+    ------
+    ModelError
+        If the head needs more than the last hidden states, as tested on a few pieces.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.depth = model, int(model.config.num_hidden_layers)
+        self._seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self.norm = self._final_norm()
+        ids = torch.arange(6, device=model.device)[None] % model.config.vocab_size
+        with torch.inference_mode():
+            own = model(input_ids=ids).logits.float()
+            states = self.layers(ids)
+            found = self._logits(self.normed(states[-1]))
+        if states.shape[0] != self.depth + 1 or not torch.allclose(found, own, rtol=1e-3, atol=1e-3 * own.abs().max()):
+            raise ModelError(
+                f"{type(model).__name__} computes its predictions from more than the last hidden states, so its "
+                "sentences cannot be scored."
+            )
+
+    def layers(self, ids: Tensor, *, last_only: bool = False) -> Tensor:
+        """The residual stream: (L + 1, b, t, d) for ids (b, t); with ``last_only`` (1, b, t, d), layer L."""
+        before: list[Tensor] = []
+
+        def keep(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+            before.append(args[0])
+
+        hook = None if self.norm is None else self.norm.register_forward_pre_hook(keep)
+        try:
+            out = self.model.base_model(input_ids=ids, output_hidden_states=not last_only)
+        finally:
+            if hook is not None:
+                hook.remove()
+        last = before[-1] if before else out.last_hidden_state
+        return last[None] if last_only else torch.stack([*out.hidden_states[:-1], last])
+
+    def normed(self, states: Tensor) -> Tensor:
+        """States of any layer as the head reads them."""
+        return states if self.norm is None else self.norm(states)
+
+    def log_probabilities(self, states: Tensor) -> Tensor:
+        """Float32 (m, vocabulary) for states (m, d) of any layer."""
+        return self._logits(self.normed(states)[:, None])[:, 0].log_softmax(-1)
+
+    def _logits(self, states: Tensor) -> Tensor:
+        """Float32 (b, t, vocabulary): the model, with the result of its layers replaced by normed states (b, t, d)."""
+        from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+
+        base = self.model.base_model
+        given = BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states)  # type: ignore[arg-type]
+        base.forward = lambda *_, **__: given
+        try:
+            ids = torch.zeros(states.shape[:2], dtype=torch.long, device=states.device)
+            logits: Tensor = self.model(input_ids=ids).logits.float()
+            return logits
+        finally:
+            del base.forward
+
+    def _final_norm(self) -> nn.Module | None:
+        """The module that turns the stream after the last block into the last hidden states; None if there is none."""
+        seen: list[tuple[nn.Module, Tensor]] = []
+
+        def keep(module: nn.Module, _: Any, out: Any) -> None:
+            if isinstance(out, Tensor):
+                seen.append((module, out))
+
+        base = self.model.base_model
+        within = [child for child in base.modules() if isinstance(child, nn.ModuleList)]
+        blocks = {id(module) for blocks in within for module in blocks.modules()}
+        outside = [m for m in base.modules() if id(m) not in blocks and not any(m.children())]
+        hooks = [module.register_forward_hook(keep) for module in outside]
+        try:
+            with torch.inference_mode():
+                last = base(input_ids=torch.zeros((1, 2), dtype=torch.long, device=base.device)).last_hidden_state
+        finally:
+            for hook in hooks:
+                hook.remove()
+        found = [module for module, out in seen if out.shape == last.shape and torch.equal(out, last)]
+        return found[-1] if found else None

@@ -1,0 +1,136 @@
+"""Language models with their heads, from a folder or the hub; a checkpoint without a head is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from probekit.errors import ModelError, UsageError, first_line
+from probekit.files import read_json
+from probekit.models.find import resolve_model
+from probekit.models.folder import check_config, weight_files
+from probekit.models.identity import identify
+from probekit.models.scoring.head import Head
+from probekit.models.scoring.scorer import Scorer
+from probekit.models.transformers.encoder import text_reader
+from probekit.models.transformers.stock import quiet_transformers
+from probekit.models.transformers.tokens import load_tokenizer
+from probekit.runtime import Dtype, resolve_device
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["is_causal", "load_scorer"]
+
+CAUSAL = ("ForCausalLM", "LMHeadModel")
+MASKED = ("ForMaskedLM", "ForPreTraining")
+"""Ends of the names of classes with a head that predicts the next piece, or masked pieces."""
+
+
+def is_causal(folder: Path, purpose: str) -> bool:
+    """Whether the language model in a folder predicts the next piece; otherwise it predicts masked ones.
+
+    Raises
+    ------
+    UsageError
+        If config.json names no class with a head of a language model; the message ends with ``purpose``.
+    """
+    names = [str(name) for name in read_json(folder / "config.json").get("architectures") or ()]
+    if any(name.endswith(CAUSAL) for name in names):
+        return True
+    if any(name.endswith(MASKED) for name in names):
+        return False
+    raise UsageError(
+        f"{folder} has no head of a language model (its config.json names {', '.join(names) or 'no class'}), so "
+        f"{purpose}."
+    )
+
+
+def load_scorer(
+    model: str | Path,
+    *,
+    device: str = "auto",
+    dtype: Dtype | str = Dtype.FLOAT32,
+    random_weights: int | None = None,
+    revision: str | None = None,
+    batch_tokens: int = 4096,
+) -> Scorer:
+    """A language model that scores sentences.
+
+    Parameters
+    ----------
+    model : str or path
+        Hub id, or the folder of a causal or masked language model with its head.
+    device : str, default "auto"
+        auto, cpu, cuda, cuda:N or mps.
+    dtype : Dtype or str, default "float32"
+        Precision of the weights; probabilities are computed in float32.
+    random_weights : int, optional
+        Seed of random weights, a control, instead of the trained ones.
+    revision : str, optional
+        Branch, tag or commit of the model on the hub.
+    batch_tokens : int, default 4096
+        Pieces that the model reads at once; sentences of one length share a batch, without padding.
+
+    Raises
+    ------
+    ModelError
+        If the folder is damaged, or lacks weights of the head.
+    UsageError
+        If config.json names no class with a head.
+
+    Examples
+    --------
+    >>> scorer = load_scorer("gpt2")  # doctest: +SKIP
+    >>> scorer.score(["The dog barks.", "The dog bark."])["log-probability"]  # doctest: +SKIP
+    """
+    folder = resolve_model(model, revision)
+    causal = is_causal(folder, "it cannot score sentences. Give a model that was pretrained as a language model")
+    where = torch.device(resolve_device(device))
+    net = _load(folder, causal=causal, random_weights=random_weights).to(device=where, dtype=getattr(torch, dtype))
+    tokenizer = load_tokenizer(folder)
+    if not causal and tokenizer.mask_token_id is None:
+        raise UsageError(f"the tokenizer of {folder} has no piece for masks, without which it predicts nothing.")
+    spec = identify(model, revision=revision, random_weights=random_weights)
+    return Scorer(
+        Head(net),
+        tokenizer,
+        text_reader(folder, net.config).max_length,
+        causal=causal,
+        spec={**spec, "dtype": str(Dtype(dtype)), "device": where.type},
+        batch_tokens=batch_tokens,
+    )
+
+
+def _load(folder: Path, *, causal: bool, random_weights: int | None) -> PreTrainedModel:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    check_config(folder)
+    auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
+    where: Any = {"trust_remote_code": False, "local_files_only": True}
+    try:
+        with quiet_transformers(), torch.random.fork_rng(devices=[]):
+            if random_weights is not None:
+                config = AutoConfig.from_pretrained(folder, **where)
+                torch.default_generator.manual_seed(random_weights)
+                model, missing = auto.from_config(config, dtype=torch.float32), []
+            else:
+                weight_files(folder)
+                model, report = auto.from_pretrained(
+                    folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **where
+                )
+                missing = sorted(report["missing_keys"])
+    except ModelError:
+        raise
+    except Exception as error:  # transformers raises OSError, ValueError, KeyError, its own …
+        raise ModelError(f"{folder} cannot be loaded as a language model: {first_line(error)}") from error
+    if missing:
+        raise ModelError(
+            f"{folder} lacks {len(missing)} weights of its language model ({', '.join(missing[:3])}"
+            f"{', …' if len(missing) > 3 else ''}); they would be random, and so would the scores."
+        )
+    model.config.use_cache = False
+    found: PreTrainedModel = model.eval().requires_grad_(requires_grad=False)
+    return found

@@ -1,0 +1,332 @@
+"""Minimal pairs: an acceptable and an unacceptable sentence that differ in one property."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from probekit.errors import DataError, UsageError, did_you_mean
+from probekit.tasks.datasets.dataset import Dataset
+from probekit.tasks.datasets.sources import locate
+from probekit.tasks.datasets.ud import treebank_files
+from probekit.tasks.files.readers import read_csv, read_json_lines, read_tsv
+from probekit.tasks.task import SEVERAL, Example, Split, Task, TaskKind
+from probekit.tasks.treebank import Tree, read_trees
+
+__all__ = ["LOADERS", "Pair", "Pairs", "load_pairs"]
+
+log = logging.getLogger(__name__)
+
+LABELS = ("unacceptable", "acceptable")
+GOOD, BAD = ("good", "sentence_good"), ("bad", "sentence_bad")
+"""Names of the columns of the two sentences; the first is that of your own files, the second that of BLiMP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two sentences that differ in one property.
+
+    Attributes
+    ----------
+    id : str
+        Unique.
+    good, bad : str
+        The acceptable and the unacceptable sentence; they differ.
+    paradigm : str
+        The smallest group of pairs that test the same, such as "passive_1".
+    phenomenon, field : str, default ''
+        Groups of paradigms and of phenomena, such as "argument_structure" and "syntax"; "" if the source has none.
+    factors : mapping
+        Further columns by name, such as "distance" and "attractors".
+    """
+
+    id: str
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str = ""
+    field: str = ""
+    factors: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A set of minimal pairs.
+
+    Attributes
+    ----------
+    name : str
+        As on the command line.
+    pairs : tuple of Pair
+    equal : tuple of str
+        Where the pairs are that were left out because their sentences are equal: "FILE, line N".
+    """
+
+    name: str
+    pairs: tuple[Pair, ...]
+    equal: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def task(self, dataset: Dataset) -> Task:
+        """The sentences as a classification task, two of a pair in one group; its only split is "test"."""
+        found = []
+        for pair in self.pairs:
+            domain = SEVERAL.join(dict.fromkeys(filter(None, (pair.field, pair.phenomenon, pair.paradigm))))
+            for label, text in ((1, pair.good), (0, pair.bad)):
+                name = f"{pair.id}:{'good' if label else 'bad'}"
+                found.append(Example(name, text, label, domain=domain, group=pair.id))
+        notes = [f"{len(self.equal)} pairs of equal sentences are left out."] if self.equal else []
+        return Task(
+            self.name, TaskKind.CLASSIFICATION, {"test": Split("test", tuple(found))}, LABELS, ("accuracy",),
+            dataset.source, dataset.licence, tuple(notes),
+        )  # fmt: skip
+
+
+def load_pairs(name: str, data_dir: str | Path | None = None) -> Pairs:
+    """The minimal pairs called ``name``.
+
+    Parameters
+    ----------
+    name : str
+        "blimp", "marvin-linzen", "agreement" or "agreement:TREEBANK" (made from a UD treebank), or the path of your own
+        file (.tsv, .csv or .jsonl) with the columns ``good`` and ``bad``, and optionally ``id``, ``paradigm``,
+        ``phenomenon``, ``field`` and others, such as ``distance``.
+    data_dir : path, optional
+        Folder with the files of the set.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown.
+    DataError
+        If the data cannot be read, or no pair is left.
+
+    Examples
+    --------
+    >>> pairs = load_pairs("blimp", "data/blimp")  # doctest: +SKIP
+    """
+    base, _, part = name.partition(":")
+    if Path(name).suffix.lower() in OWN:
+        return _own(Path(data_dir) / name if data_dir and not Path(name).exists() else Path(name))
+    load = READERS.get(base)
+    if load is None:
+        raise UsageError(f"unknown pairs {name!r}; {did_you_mean(name, READERS)} A file of pairs ends in .tsv.")
+    if data_dir is None:
+        raise DataError(f"{name} is read from a folder: give the one with its files (--data-dir, or data_dir).")
+    if base == "agreement":
+        return agreement(data_dir, part or None)
+    if part:
+        whole = load(data_dir)
+        chosen = tuple(p for p in whole.pairs if part in (p.field, p.phenomenon, p.paradigm))
+        if not chosen:
+            known = sorted({p.paradigm for p in whole.pairs} | {p.phenomenon for p in whole.pairs} - {""})
+            raise UsageError(f"{base} has no paradigm {part!r}; {did_you_mean(part, known)}")
+        return Pairs(name, chosen, whole.equal)
+    return load(data_dir)
+
+
+def blimp(root: str | Path) -> Pairs:
+    """BLiMP (Warstadt et al. 2020): 67 paradigms of 1,000 pairs, from the files ``data/PARADIGM.jsonl`` of its release.
+
+    Pairs of equal sentences (7 in the release) are left out, with a warning that names their lines.
+    """
+    places = [Path(root), Path(root) / "data", Path(root) / "blimp"]
+    files = next((found for place in places if (found := sorted(place.glob("*.jsonl")))), [])
+    if not files:
+        raise DataError("has no file of BLiMP; expected data/PARADIGM.jsonl of its repository.", file=root)
+    return _kept("blimp", _of_blimp(files))
+
+
+def _of_blimp(files: Iterable[Path]) -> Iterator[tuple[Pair, str]]:
+    for file in files:
+        for line, record in read_json_lines(file):
+            lacking = [key for key in ("sentence_good", "sentence_bad", "UID", "pairID") if key not in record]
+            if lacking:
+                raise DataError(f"expected the key {lacking[0]!r} of BLiMP.", file=file, line=line)
+            area = str(record.get("field", "")).replace("/", "_")  # one paradigm has "syntax/semantics"
+            pair = Pair(
+                f"{record['UID']}-{record['pairID']}", record["sentence_good"], record["sentence_bad"],
+                str(record["UID"]), str(record.get("linguistics_term", "")), area,
+            )  # fmt: skip
+            yield pair, f"{file}, line {line}"
+
+
+def marvin_linzen(root: str | Path) -> Pairs:
+    """Marvin & Linzen 2018, from tables with the columns template, condition, sentence_good and sentence_bad.
+
+    Tables of negative polarity items have two unacceptable sentences, ``sentence_bad_intrusive`` and
+    ``sentence_bad_other``, and give two pairs a row. The release itself consists of pickles, which are never read.
+    """
+    names = {"pairs": ("minimal_pairs*.tsv",), "triples": ("npi_triples*.tsv",)}
+    files = locate(root, names, folder="marvin_linzen", what="Marvin & Linzen 2018")
+    return _kept("marvin-linzen", _of_templates(files))
+
+
+def _of_templates(files: Mapping[str, Path]) -> Iterator[tuple[Pair, str]]:
+    for kind, file in files.items():
+        bad = ("sentence_bad",) if kind == "pairs" else ("sentence_bad_intrusive", "sentence_bad_other")
+        table = read_tsv(file, required=("template", "condition", "sentence_good", *bad))
+        seen: Counter[str] = Counter()
+        for row, line in zip(table.rows, table.lines, strict=True):
+            cells = dict(zip(table.columns, row, strict=True))
+            template, condition = cells["template"], cells["condition"]
+            for column in bad:
+                key = f"{template}-{condition}" + column.removeprefix("sentence_bad").replace("_", "-")
+                pair = Pair(
+                    f"{key}-{seen[key]}", cells["sentence_good"], cells[column],
+                    template + column.removeprefix("sentence_bad"), _area(template), "", {"condition": condition},
+                )  # fmt: skip
+                seen[key] += 1
+                yield pair, f"{file}, line {line}"
+
+
+def _area(template: str) -> str:
+    """The three phenomena of the paper."""
+    return "npi" if "npi" in template else "reflexives" if "reflexive" in template else "agreement"
+
+
+VERBS = {"VBZ": "VBP", "VBP": "VBZ"}
+NOUNS = {"NN": "VBZ", "NNS": "VBP"}
+"""Penn tags of nouns, and of the present-tense verbs that agree with them."""
+
+
+def agreement(root: str | Path, treebank: str | None = None) -> Pairs:
+    """Subject-verb agreement in a treebank (after Linzen, Dupoux & Goldberg 2016).
+
+    The unacceptable sentence has the verb in the other number, in a form of its lemma that the treebank attests. Only
+    sentences count whose subject is one common noun before the verb, in the number of the verb. ``distance`` counts the
+    words between subject and verb, ``attractors`` the common nouns between them in the other number. The columns XPOS
+    must hold Penn tags, as in the English treebanks. All splits are read.
+    """
+    name, files = treebank_files(root, treebank, "conllu", "a UD treebank")
+    trees = {split: read_trees(path, split) for split, path in files.items()}
+    forms: dict[tuple[str, str], Counter[str]] = {}
+    for tree in (tree for some in trees.values() for tree in some):
+        for lemma, tag, word in zip(tree.lemmas, tree.xpos, tree.words, strict=True):
+            if tag in VERBS:
+                forms.setdefault((lemma, tag), Counter())[word.lower()] += 1
+    found = ((pair, pair.id) for some in trees.values() for tree in some for pair in _swapped(tree, forms))
+    return _kept(f"agreement:{name}", found, distinct=True)
+
+
+def _swapped(tree: Tree, forms: Mapping[tuple[str, str], Counter[str]]) -> Iterator[Pair]:
+    relations = tree.relations
+    for subject, head in enumerate(tree.heads):
+        if relations[subject] != "nsubj" or not head or tree.xpos[subject] not in NOUNS:
+            continue
+        children = tree.children(head - 1)
+        auxiliary = [c for c in children if relations[c] in ("aux", "cop") and tree.xpos[c] in VERBS]
+        verb = auxiliary[0] if auxiliary else head - 1
+        modal = any(relations[c] == "aux" and c < verb and c not in auxiliary for c in children)
+        coordinated = any(relations[c] == "conj" for c in tree.children(subject))
+        if verb <= subject or modal or coordinated or tree.xpos[verb] != NOUNS[tree.xpos[subject]]:
+            continue
+        others = forms.get((tree.lemmas[verb], VERBS[tree.xpos[verb]]))
+        if not others or (other := others.most_common(1)[0][0]) == tree.words[verb].lower():
+            continue
+        between = tree.xpos[subject + 1 : verb]
+        attractors = sum(tag in NOUNS and tag != tree.xpos[subject] for tag in between)
+        words = list(tree.words)
+        words[verb] = other if tree.words[verb].islower() else other.capitalize()
+        factors = {"distance": str(len(between)), "attractors": str(attractors)}
+        name = f"{attractors if attractors < 2 else '2 or more'} attractors" if attractors != 1 else "1 attractor"
+        yield Pair(f"{tree.id}-{verb}", " ".join(tree.words), " ".join(words), name, "agreement", "", factors)
+
+
+def _own(file: Path) -> Pairs:
+    """Your own file; see :func:`load_pairs`."""
+    return _kept(file.stem, _of_own(file))
+
+
+def _of_own(file: Path) -> Iterator[tuple[Pair, str]]:
+    if file.suffix.lower() == ".jsonl":
+        rows = [(line, {k: str(v) for k, v in record.items()}) for line, record in read_json_lines(file)]
+    else:
+        table = (read_csv if file.suffix.lower() == ".csv" else read_tsv)(file)
+        rows = [
+            (line, dict(zip(table.columns, row, strict=True)))
+            for row, line in zip(table.rows, table.lines, strict=True)
+        ]
+    for at, (line, cells) in enumerate(rows):
+        texts = []
+        for names in (GOOD, BAD):
+            key = next((name for name in names if name in cells), None)
+            if key is None:
+                expected = f"expected the columns good and bad (or {GOOD[1]} and {BAD[1]}), found {', '.join(cells)}."
+                raise DataError(expected, file=file, line=line if file.suffix.lower() == ".jsonl" else 1)
+            if not cells[key].strip():
+                raise DataError("is empty; expected a sentence.", file=file, line=line, column=key)
+            texts.append(cells[key])
+        known = ("id", "paradigm", "phenomenon", "field", *GOOD, *BAD)
+        paradigm = cells.get("paradigm") or cells.get("UID") or file.stem
+        factors = {key: value for key, value in cells.items() if key not in known}
+        place = f"{file}, line {line}"
+        yield (
+            Pair(
+                cells.get("id") or f"{file.stem}-{at}", texts[0], texts[1], paradigm, cells.get("phenomenon", ""),
+                cells.get("field", ""), factors,
+            ),
+            place,
+        )  # fmt: skip
+
+
+def _kept(name: str, found: Iterable[tuple[Pair, str]], *, distinct: bool = False) -> Pairs:
+    """The pairs whose sentences differ, with a warning that names the others; raises DataError if none is left."""
+    pairs, equal, ids, texts = list[Pair](), list[str](), set[str](), set[tuple[str, str]]()
+    for pair, place in found:
+        if pair.good == pair.bad:
+            equal.append(place)
+            continue
+        if pair.id in ids:
+            raise DataError(f"{place}: the id {pair.id!r} is not unique.")
+        if distinct and (pair.good, pair.bad) in texts:
+            continue
+        ids.add(pair.id)
+        texts.add((pair.good, pair.bad))
+        pairs.append(pair)
+    if equal:
+        shown = "; ".join(equal[:7]) + ("; …" if len(equal) > 7 else "")
+        log.warning("%s: %d pairs are left out, because their two sentences are equal: %s.", name, len(equal), shown)
+    if not pairs:
+        raise DataError(f"{name}: no pair of different sentences was found.")
+    return Pairs(name, tuple(pairs), tuple(equal))
+
+
+OWN = (".tsv", ".csv", ".jsonl")
+READERS: dict[str, Callable[..., Pairs]] = {"blimp": blimp, "marvin-linzen": marvin_linzen, "agreement": agreement}
+
+
+def _dataset(name: str, title: str, size: int, source: str, licence: str, shown: str) -> Dataset:
+    return Dataset(
+        name, title, TaskKind.CLASSIFICATION, {"test": size}, ("accuracy",), source, licence, LABELS, shown=shown
+    )
+
+
+BLIMP = _dataset(
+    "blimp", "Benchmark of Linguistic Minimal Pairs, both sentences of each pair", 134_000,
+    "Warstadt et al. 2020, https://github.com/alexwarstadt/blimp", "CC BY", "BLiMP",
+)  # fmt: skip
+TEMPLATES = _dataset(
+    "marvin-linzen", "Marvin & Linzen's minimal pairs, both sentences of each pair", 0,
+    "Marvin and Linzen 2018, https://github.com/BeckyMarvin/LM_syneval", "MIT", "Marvin & Linzen",
+)  # fmt: skip
+AGREEMENT = _dataset(
+    "agreement", "Subject-verb agreement in a UD treebank with the verb in the other number", 0,
+    "after Linzen et al. 2016, https://universaldependencies.org", "of each treebank", "agreement",
+)  # fmt: skip
+
+
+def _task(dataset: Dataset) -> Callable[..., Task]:
+    def load(root: str | Path | None = None, part: str | None = None) -> Task:
+        return load_pairs(f"{dataset.name}:{part}" if part else dataset.name, root).task(dataset)
+
+    return load
+
+
+LOADERS: dict[Dataset, Callable[..., Task]] = {dataset: _task(dataset) for dataset in (BLIMP, TEMPLATES, AGREEMENT)}

@@ -1,0 +1,126 @@
+"""Sentence scores against slow twins that run the stock model, and the logit lens against the model itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+from probekit.errors import ModelError, TruncationError, UsageError
+from probekit.models.scoring import Score, load_scorer
+from probekit.models.scoring.load import is_causal
+
+TEXTS = ["the cat sleeps .", "the dog sees a small bird in the garden !", "unhappy birds run", "it was good ."]
+CLOSE = 2e-5  # float32, other batches: up to 4e-6 here
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama", "gpt_neox", "qwen3"])
+def causal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.tiny_language_model(request.param, tmp_path_factory.mktemp(request.param), causal=True)
+
+
+@pytest.fixture(scope="module", params=["bert", "roberta", "distilbert", "albert"])
+def masked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.tiny_language_model(request.param, tmp_path_factory.mktemp(request.param), causal=False)
+
+
+@torch.no_grad()
+def slow_causal(folder: Path, text: str, *, start: bool) -> tuple[float, int]:
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids = ([tokenizer.bos_token_id] if start else []) + ids
+    log_p = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    return sum(float(log_p[t, ids[t + 1]]) for t in range(len(ids) - 1)), len(ids) - 1
+
+
+@torch.no_grad()
+def slow_masked(folder: Path, text: str, *, words: bool) -> float:
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForMaskedLM.from_pretrained(folder).eval()
+    read = tokenizer(text, return_special_tokens_mask=True)
+    ids, word, total = read["input_ids"], read.word_ids(), 0.0
+    for t, special in enumerate(read["special_tokens_mask"]):
+        if not special:
+            hidden = [u for u in range(t, len(ids)) if u == t or (words and word[u] == word[t])]
+            given = [tokenizer.mask_token_id if u in hidden else piece for u, piece in enumerate(ids)]
+            total += float(model(torch.tensor([given])).logits[0, t].log_softmax(-1)[ids[t]])
+    return total
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_causal_scores_are_sums_of_log_probabilities(causal: Path, start: bool) -> None:
+    found = load_scorer(causal, batch_tokens=24).score(TEXTS, start=start)
+    for i, text in enumerate(TEXTS):
+        total, count = slow_causal(causal, text, start=start)
+        assert found[Score.LOG_PROBABILITY][i, 0] == pytest.approx(total, abs=CLOSE * abs(total))
+        assert found[Score.MEAN][i, 0] == pytest.approx(total / count, abs=CLOSE * abs(total))
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_masked_scores_mask_each_piece_or_the_rest_of_its_word(masked: Path, words: bool) -> None:
+    score = Score.PLL_WORD if words else Score.PLL
+    found = load_scorer(masked, batch_tokens=24).score(TEXTS, [score])[score]
+    for i, text in enumerate(TEXTS):
+        assert found[i, 0] == pytest.approx(slow_masked(masked, text, words=words), rel=CLOSE)
+
+
+def test_words_of_several_pieces_are_what_the_correction_changes(tmp_path: Path) -> None:
+    scorer = load_scorer(tiny.tiny_language_model("bert", tmp_path, causal=False))
+    found = scorer.score(["the cats sleeps .", "the cat sleeps ."])
+    same = found[Score.PLL][:, 0] == found[Score.PLL_WORD][:, 0]
+    assert same.tolist() == [False, True]
+
+
+def test_the_last_layer_of_the_logit_lens_is_the_model(causal: Path, masked: Path) -> None:
+    for folder in (causal, masked):
+        scorer = load_scorer(folder)
+        alone, layers = scorer.score(TEXTS), scorer.score(TEXTS, layers=True)
+        for score in scorer.scores:
+            assert layers[score].shape == (len(TEXTS), scorer.head.depth + 1)
+            np.testing.assert_allclose(layers[score][:, -1:], alone[score], rtol=CLOSE)
+            assert np.ptp(layers[score], axis=1).min() > 0.1
+
+
+@torch.no_grad()
+def test_the_logit_lens_of_gpt2_is_its_norm_and_embeddings(tmp_path: Path) -> None:
+    folder = tiny.tiny_language_model("gpt2", tmp_path, causal=True)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(TEXTS[0], return_tensors="pt")["input_ids"]
+    stream = model(ids, output_hidden_states=True).hidden_states[1]
+    log_p = model.lm_head(model.transformer.ln_f(stream))[0].log_softmax(-1)
+    right = sum(float(log_p[t, ids[0, t + 1]]) for t in range(ids.shape[1] - 1))
+    found = load_scorer(folder).score(TEXTS[:1], layers=True, start=False)[Score.LOG_PROBABILITY]
+    assert found[0, 1] == pytest.approx(right, rel=CLOSE)
+
+
+def test_a_model_without_a_head_is_refused(tiny_bert: Path, minilm: Path, tmp_path: Path) -> None:
+    for folder in (tiny_bert, minilm):
+        with pytest.raises(UsageError, match="no head of a language model"):
+            load_scorer(folder)
+    with pytest.raises(UsageError, match="no head"):
+        is_causal(minilm, "no")
+    folder = tiny.tiny_model("bert", tmp_path)
+    config = (folder / "config.json").read_text().replace('"BertModel"', '"BertForMaskedLM"')
+    (folder / "config.json").write_text(config)
+    with pytest.raises(ModelError, match="would be random"):
+        load_scorer(folder)
+
+
+def test_sentences_that_cannot_be_scored_are_named(tmp_path: Path) -> None:
+    scorer = load_scorer(tiny.tiny_language_model("gpt2", tmp_path, causal=True))
+    with pytest.raises(TruncationError, match="the cat the cat"):
+        scorer.score(["the cat " * 60])
+    with pytest.raises(UsageError, match="no piece to predict"):
+        scorer.score(["a"], start=False)
+    with pytest.raises(UsageError, match="pll is not a score of causal"):
+        scorer.score(TEXTS, [Score.PLL])
+
+
+def test_random_weights_are_a_control_with_a_seed(tmp_path: Path) -> None:
+    folder = tiny.tiny_language_model("gpt2", tmp_path, causal=True)
+    scores = [load_scorer(folder, random_weights=seed).score(TEXTS)[Score.MEAN] for seed in (0, 0, 1)]
+    assert np.array_equal(scores[0], scores[1])
+    assert not np.allclose(scores[0], scores[2])
