@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from probekit.analyses.mdl import mdl
     from probekit.analyses.movement import movement
     from probekit.analyses.new_task import new_task
+    from probekit.analyses.pairs import pairs
     from probekit.analyses.probe import probe
     from probekit.analyses.similarity import similarity
     from probekit.analyses.structural import structural
@@ -96,6 +97,7 @@ __all__ = [
     "mutual_information",
     "new_encoder",
     "new_task",
+    "pairs",
     "plot",
     "plots",
     "pretrain",
@@ -171,6 +173,7 @@ _HOME = {
     "Task": "probekit.tasks",
     "check_task": "probekit.tasks.check",
     "new_task": "probekit.analyses.new_task",
+    "pairs": "probekit.analyses.pairs",
     "load_task": "probekit.tasks",
 }
 

@@ -18,13 +18,13 @@ from probekit.adaptation.pretraining.text import Pieces, Text, open_text, to_pie
 from probekit.adaptation.runs.rows import columns_of
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.errors import DataError, ModelError, UsageError
-from probekit.files import read_json
 from probekit.models.adapted.direction import reads_ahead
 from probekit.models.adapted.loading import base_folder
 from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
 from probekit.models.folder import weights_digest
 from probekit.models.loading import text_reader
+from probekit.models.scoring.load import is_causal
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
 from probekit.recipe import Read
@@ -70,7 +70,8 @@ def evaluate_text(run: Path, card: Mapping[str, Any], options: EvaluateOptions, 
     texts = [open_text(file) for file in options.text or ()]
     own = card["regime"] == PRETRAIN
     base = run if own else _base(run, card, options.model)
-    kind = _kind(base)
+    causal = is_causal(base, "there is no perplexity to measure")
+    kind = LanguageModelling.CAUSAL_LM if causal else LanguageModelling.MASKED_LM
     tokenizer = load_tokenizer(base)
     if kind is LanguageModelling.MASKED_LM and tokenizer.mask_token_id is None:
         raise UsageError(f"the tokenizer of {base} has no piece for masks, without which nothing is predicted.")
@@ -123,19 +124,6 @@ def _base(run: Path, card: Mapping[str, Any], moved: str | None) -> Path:
             "model as --model."
         )
     return folder
-
-
-def _kind(folder: Path) -> LanguageModelling:
-    """What the model in a folder predicts, by the class that config.json names."""
-    names = [str(name) for name in read_json(folder / "config.json").get("architectures") or ()]
-    if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
-        return LanguageModelling.CAUSAL_LM
-    if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in names):
-        return LanguageModelling.MASKED_LM
-    raise UsageError(
-        f"{folder} has no head of a language model (its config.json names {', '.join(names) or 'no class'}), so there "
-        "is no perplexity to measure."
-    )
 
 
 def _records(

@@ -17,6 +17,7 @@ __all__ = [
     "GeometryOptions",
     "GuidelinesOptions",
     "MovementOptions",
+    "PairOptions",
     "SpanVector",
     "TransferabilityOptions",
     "VectorOptions",
@@ -202,3 +203,35 @@ class TransferabilityOptions:
             )
         if not 0 < self.eps < float("inf"):
             raise UsageError(f"eps is {self.eps}; it must be above 0.")
+
+
+@dataclass(frozen=True, slots=True)
+class PairOptions:
+    """How minimal pairs are scored."""
+
+    scores: tuple[str, ...] | None = option(
+        None,
+        "Scores, separated by commas: log-probability, mean-log-probability (causal models), pll, pll-word (masked "
+        "models; default: both of the model's).",
+    )
+    by_layer: bool = option(False, "Also let the model's head read each layer (the logit lens).")
+    no_start: bool = option(
+        False,
+        "Do not begin sentences with the causal model's piece for the beginning; the first piece is then given, not "
+        "predicted.",
+    )
+    by: tuple[str, ...] = option((), "Columns of the pairs by whose values accuracy is shown too: distance,attractors.")
+    limit: int | None = option(None, "Pairs of each paradigm, drawn at random (default: all).")
+    controls: int = option(1, "For caches: probes of pairs whose two sentences are exchanged at random.")
+    penalties: tuple[float, ...] = option(
+        (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "For caches: L2 penalties of the probe, per pair of train."
+    )
+    level: float = option(0.95, "Coverage of the intervals.")
+    seed: int = option(0, "Seed of the draws.")
+
+    def __post_init__(self) -> None:
+        check_least(self, limit=1, controls=0, seed=0)
+        if not 0 < self.level < 1:
+            raise UsageError(f"level is {self.level:g}; it must be between 0 and 1.")
+        if not self.penalties or min(self.penalties) <= 0:
+            raise UsageError("penalties must be one or more numbers above 0.")

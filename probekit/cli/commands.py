@@ -58,6 +58,9 @@ COMMANDS: dict[str, Command] = {
     "structural": Command(
         "probekit.cli.structural:structural", "Fit structural probes: trees in the distances of words.", ANALYSE
     ),
+    "pairs": Command(
+        "probekit.cli.pairs:pairs", "Count the minimal pairs that a model or its layers get right.", ANALYSE
+    ),
     "mdl": Command("probekit.cli.mdl:mdl", "Measure minimum description length: online or variational codes.", ANALYSE),
     "transferability": Command(
         "probekit.cli.transferability:transferability", "Score each layer by its labels, without a classifier.", ANALYSE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from probekit.analyses.options import VectorOptions
-from probekit.cli.show import saved, say
+from probekit.cli.show import saved
 from probekit.cli.terminal import show_table, tables_as
 from probekit.display import shown_label
 from probekit.probes.trees.options import StructuralOptions
@@ -110,10 +110,3 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     title = f"{head['task']} {head['split']}, {shown_label(called(rows[rows['site'] != ''].iloc[0]))}"
     title += f": {head['n']:,} sentences evaluated, {head['n_train']:,} fitted"
     show_table(Grid(columns, lines, title, bold))
-    line = float(gold.loc[(gold["estimator"] == "linear-chain") & (gold["metric"] == "uuas"), "value"].iloc[0])
-    where = gold[(gold["metric"] == "uuas") & (gold["value"] == best) & (gold["site"] != "")]
-    verdict = "above" if float(where["ci_low"].iloc[0]) > line else "not shown to be above"
-    say(
-        f"best layer {layer_labels(where).iloc[0]}: {100 * best:.1f} % of the edges of gold trees, {verdict} the "
-        f"linear chain ({100 * line:.1f} %)."
-    )

@@ -216,7 +216,7 @@ def agreement(root: str | Path, treebank: str | None = None) -> Pairs:
 
 
 def _swapped(tree: Tree, forms: Mapping[tuple[str, str], Counter[str]]) -> Iterator[Pair]:
-    relations = tree.relations
+    relations, done = tree.relations, set[int]()
     for subject, head in enumerate(tree.heads):
         if relations[subject] != "nsubj" or not head or tree.xpos[subject] not in NOUNS:
             continue
@@ -225,18 +225,18 @@ def _swapped(tree: Tree, forms: Mapping[tuple[str, str], Counter[str]]) -> Itera
         verb = auxiliary[0] if auxiliary else head - 1
         modal = any(relations[c] == "aux" and c < verb and c not in auxiliary for c in children)
         coordinated = any(relations[c] == "conj" for c in tree.children(subject))
-        if verb <= subject or modal or coordinated or tree.xpos[verb] != NOUNS[tree.xpos[subject]]:
+        agrees = verb not in done and tree.xpos[verb] == NOUNS[tree.xpos[subject]]
+        if verb <= subject or modal or coordinated or not agrees:
             continue
+        done.add(verb)
         others = forms.get((tree.lemmas[verb], VERBS[tree.xpos[verb]]))
         if not others or (other := others.most_common(1)[0][0]) == tree.words[verb].lower():
             continue
         between = tree.xpos[subject + 1 : verb]
         attractors = sum(tag in NOUNS and tag != tree.xpos[subject] for tag in between)
-        words = list(tree.words)
-        words[verb] = other if tree.words[verb].islower() else other.capitalize()
+        form = other if tree.words[verb].islower() else other.capitalize()
         factors = {"distance": str(len(between)), "attractors": str(attractors)}
-        name = f"{attractors if attractors < 2 else '2 or more'} attractors" if attractors != 1 else "1 attractor"
-        yield Pair(f"{tree.id}-{verb}", " ".join(tree.words), " ".join(words), name, "agreement", "", factors)
+        yield Pair(f"{tree.id}-{verb}", tree.written(), tree.written({verb: form}), "agreement", factors=factors)
 
 
 def _own(file: Path) -> Pairs:

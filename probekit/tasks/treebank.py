@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from probekit.errors import DataError, Faults
 from probekit.tasks.datasets.ud import treebank_files
@@ -65,6 +66,20 @@ class Tree:
     def relations(self) -> tuple[str, ...]:
         """The universal relations, without subtypes: "nsubj" of "nsubj:pass"."""
         return tuple(deprel.partition(":")[0] for deprel in self.deprels)
+
+    def written(self, changed: Mapping[int, str] = MappingProxyType({})) -> str:
+        """The sentence as written, with other forms of some words, by index (from 0).
+
+        If the words do not occur in the text in their order, they are joined by spaces.
+        """
+        parts, at = [], 0
+        for i, word in enumerate(self.words):
+            start = self.text.find(word, at)
+            if start < 0:
+                return " ".join(changed.get(j, other) for j, other in enumerate(self.words))
+            parts += [self.text[at:start], changed.get(i, word)]
+            at = start + len(word)
+        return "".join([*parts, self.text[at:]])
 
     def children(self, word: int) -> tuple[int, ...]:
         """The indices (from 0) of the words whose head is the word with this index, in order."""

@@ -234,6 +234,7 @@ READ = {
     "probe": {"train", "dev", "more", "pooling", "layers", "metrics", "estimator", "penalties", "choose_by",
               "groups", "task", "data_dir", "span"},
     "structural": {"train", "dev", "more", "task", "data_dir", "pooling", "layers", "groups", "span"},
+    "pairs": {"source", "task", "data_dir", "pooling", "layers", "device", "dtype", "revision", "scores", "by"},
     "mdl": {"train", "code", "pooling", "layers", "groups"},
     "similarity": {"caches", "against", "pooling", "layers", "groups", "measures"},
     "movement": {"caches", "pooling", "layers", "groups", "measures"},

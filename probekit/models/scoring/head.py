@@ -75,7 +75,7 @@ class Head:
         from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
         base = self.model.base_model
-        given = BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states)  # type: ignore[arg-type]
+        given = BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states)
         base.forward = lambda *_, **__: given
         try:
             ids = torch.zeros(states.shape[:2], dtype=torch.long, device=states.device)

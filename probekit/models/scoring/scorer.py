@@ -111,7 +111,9 @@ class Scorer:
         for score in wanted:
             if score.causal is not self.causal:
                 kind = "causal" if self.causal else "masked"
-                raise UsageError(f"{score} is not a score of {kind} language models; they have {', '.join(self.scores)}.")
+                raise UsageError(
+                    f"{score} is not a score of {kind} language models; they have {', '.join(self.scores)}."
+                )
         if self.causal:
             nats, count = self._sums(self._causal(texts, start=start), len(texts), layers=layers, progress=progress)
             found = {Score.LOG_PROBABILITY: nats, Score.MEAN: nats / count[:, None]}
@@ -122,12 +124,25 @@ class Scorer:
             masked[score], _ = self._sums(queries, len(texts), layers=layers, progress=progress)
         return masked
 
-    def pieces(self, texts: Sequence[str], *, special: bool) -> list[Any]:
-        """The encoding of each text; raises TruncationError if one is too long."""
+    def readable(self, texts: Sequence[str], *, start: bool = True) -> np.ndarray:
+        """Which sentences the model can score, bool (n,): not longer than it reads, and with a piece to predict."""
+        first = 1 if self.causal and start and self.tokenizer.bos_token_id is not None else 0
+        found = self._encoded(texts, special=not self.causal)
+        given = [sum(map(bool, one.special_tokens_mask)) for one in found]
+        least = [2 - first if self.causal else given_pieces + 1 for given_pieces in given]
+        return np.array(
+            [low <= len(one.ids) <= self.max_length - first for low, one in zip(least, found, strict=True)], dtype=bool
+        )
+
+    def _encoded(self, texts: Sequence[str], *, special: bool) -> list[Any]:
         backend = self.tokenizer.backend_tokenizer
         backend.no_padding()
         backend.no_truncation()
-        found = list(backend.encode_batch(list(texts), add_special_tokens=special))
+        return list(backend.encode_batch(list(texts), add_special_tokens=special))
+
+    def pieces(self, texts: Sequence[str], *, special: bool) -> list[Any]:
+        """The encoding of each text; raises TruncationError if one is too long."""
+        found = self._encoded(texts, special=special)
         room = self.max_length - (0 if special else 1)
         for text, one in zip(texts, found, strict=True):
             if len(one.ids) > room:

@@ -1,0 +1,278 @@
+"""Minimal pairs, scored by a language model or by linear probes: the analysis of ``probekit pairs``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.activations import ActivationCache
+from probekit.analyses.options import PairOptions
+from probekit.analyses.vectors import columns_of, read_of
+from probekit.errors import DataError, UsageError, did_you_mean
+from probekit.models.scoring import Score, Scorer, load_scorer
+from probekit.probes.pairs import held_out_scores
+from probekit.public import public
+from probekit.recipe import Read
+from probekit.rows import Result, make_fits, make_rows
+from probekit.runtime import Progress, no_progress
+from probekit.statistics.predictions import Predictions
+from probekit.statistics.proportions import mean_of_proportions, wilson
+from probekit.tasks.pairs import Pair, Pairs, load_pairs
+
+if TYPE_CHECKING:
+    from probekit.recipe import Json
+
+__all__ = ["pairs"]
+
+log = logging.getLogger(__name__)
+
+LEVELS = ("field", "phenomenon", "paradigm")
+PREFERS = ("bad", "good")
+
+
+@public(options=PairOptions)
+def pairs(
+    source: str | Path | ActivationCache,
+    task: str,
+    /,
+    *,
+    data_dir: str | Path | None = None,
+    pooling: str | None = None,
+    layers: tuple[int | str, ...] | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+    random_weights: int | None = None,
+    revision: str | None = None,
+    batch_tokens: int = 4096,
+    options: PairOptions,
+    progress: Progress = no_progress,
+) -> Result:
+    """Count how often a model prefers the acceptable sentence of a minimal pair.
+
+    A language model prefers the sentence with the higher score: the sum or the mean of the log-probabilities of its
+    pieces, or for masked models its pseudo-log-likelihood (Salazar et al. 2020), also with the correction for words of
+    several pieces (Kauf & Ivanova 2023). With ``by_layer`` its head reads each layer. For a cache of the sentences,
+    which needs no head, linear probes on each layer prefer one of two vectors; they are fitted to the pairs of other
+    phenomena (with fewer than three, of other paradigms; with fewer than three of these, of other tenths).
+
+    Parameters
+    ----------
+    source : str, path or ActivationCache
+        A language model with its head (hub id or folder), or a cache (``.h5``) of the task.
+    task : str
+        The minimal pairs: "blimp", "marvin-linzen", "agreement" (from a UD treebank), or your own ``FILE.tsv`` with the
+        columns good and bad; ``TASK:PARADIGM`` is a part. See :func:`probekit.tasks.pairs.load_pairs`.
+    data_dir : path, optional
+        Folder with the files of the task.
+    pooling, layers : str and tuple, optional
+        For caches: which vectors.
+    device, dtype, random_weights, revision, batch_tokens
+        For models: as for :func:`probekit.load_encoder`; ``random_weights`` is a control.
+    options : PairOptions
+        ``scores``, ``by_layer``, ``by`` …; each may be given as a keyword.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Result
+        Rows with the metric "accuracy" for each score and layer (no layer: the model). ``level`` and ``of`` say of
+        which pairs: "all", a field, a phenomenon, a paradigm, or a column of ``by`` with one of its values. That of
+        "all", fields and phenomena is the mean over their paradigms. Intervals are over items (Wilson, MOVER), for
+        fixed paradigms. Equal scores count half; ``ties`` says how many there are. The predictions are 1 where the good
+        sentence has the higher score.
+
+    Raises
+    ------
+    UsageError
+        If the model has no head, or a score, paradigm or column is unknown.
+    DataError
+        If the pairs cannot be read, or a cache lacks one of the sentences of all pairs.
+
+    Examples
+    --------
+    >>> result = probekit.pairs("gpt2", "blimp", data_dir="blimp/data", by_layer=True)  # doctest: +SKIP
+    """
+    found = _some(load_pairs(task, data_dir), options)
+    for name in options.by:
+        known = sorted({key for pair in found.pairs for key in pair.factors})
+        if name not in known:
+            raise UsageError(f"the pairs have no column {name!r}; {did_you_mean(name, known)}")
+    if isinstance(source, ActivationCache) or str(source).endswith(".h5"):
+        with ExitStack() as stack:
+            cache = source if isinstance(source, ActivationCache) else stack.enter_context(ActivationCache(source))
+            fits, preferred, left = _by_probes(cache, found, pooling, layers, options, progress)
+            reads: tuple[Read, ...] = (read_of(cache),)
+    else:
+        if pooling is not None or layers is not None:
+            raise UsageError("pooling and layers are for caches; by_layer scores all layers of a language model.")
+        scorer = load_scorer(
+            source, device=device, dtype=dtype, random_weights=random_weights, revision=revision,
+            batch_tokens=batch_tokens,
+        )  # fmt: skip
+        left = _readable(scorer, found, start=not options.no_start)
+        fits, preferred = _by_head(scorer, found.name, left, options, progress)
+        reads = (_read(source, scorer),)
+    rows = make_rows(_rows(fits, preferred, left, options))
+    keep = [fit | {"n": len(left)} for fit in fits]
+    predictions = Predictions(
+        make_fits(keep), np.array([p.id for p in left]), np.ones(len(left), dtype=np.int64),
+        (preferred > 0).astype(np.int64), ("accuracy",), label_names=PREFERS,
+    )  # fmt: skip
+    return Result(rows, (predictions,), reads=reads)
+
+
+def _some(found: Pairs, options: PairOptions) -> Pairs:
+    """At most ``limit`` pairs of each paradigm, in order."""
+    if options.limit is None:
+        return found
+    rng, of = np.random.default_rng(options.seed), np.array([p.paradigm for p in found.pairs])
+    kept = np.zeros(len(of), dtype=bool)
+    for name in dict.fromkeys(of):
+        at = np.flatnonzero(of == name)
+        kept[rng.permutation(at)[: options.limit]] = True
+    return Pairs(found.name, tuple(p for p, keep in zip(found.pairs, kept, strict=True) if keep), found.equal)
+
+
+def _readable(scorer: Scorer, found: Pairs, *, start: bool) -> tuple[Pair, ...]:
+    """The pairs whose two sentences the model can score; the others are counted in a warning."""
+    able = [scorer.readable([getattr(p, side) for p in found.pairs], start=start) for side in ("good", "bad")]
+    kept = tuple(p for p, good, bad in zip(found.pairs, *able, strict=True) if good and bad)
+    if len(kept) < len(found.pairs):
+        log.warning(
+            "%s: %d of %d pairs are left out, because a sentence has more pieces than the model reads (%d), or none to "
+            "predict.",
+            *(found.name, len(found.pairs) - len(kept), len(found.pairs), scorer.max_length),
+        )
+    if not kept:
+        raise DataError(f"{found.name}: the model can score no pair.")
+    return kept
+
+
+def _by_head(
+    scorer: Scorer, name: str, found: Sequence[Pair], options: PairOptions, progress: Progress
+) -> tuple[list[dict[str, Any]], np.ndarray]:
+    """For each score and layer: the fit, and the score of good minus that of bad, (fits, pairs)."""
+    wanted = options.scores and [_score(name) for name in options.scores]
+    texts = list(dict.fromkeys(text for p in found for text in (p.good, p.bad)))
+    place = {text: i for i, text in enumerate(texts)}
+    scores = scorer.score(texts, wanted or None, layers=options.by_layer, start=not options.no_start, progress=progress)
+    good, bad = (np.array([place[getattr(p, side)] for p in found]) for side in ("good", "bad"))
+    random, where = scorer.spec["random_weights"], str(scorer.spec["model"])
+    about = {
+        "analysis": "pairs", "task": name, "split": "test", "target": "gold", "draw": None,
+        "model": PurePath(where).name if PurePath(where).is_absolute() else where, "random_weights": random,
+        "checkpoint": "" if random is None else f"random-{random}", "layer": None, "representation": "lm-head",
+    }  # fmt: skip
+    fits, gaps = [], []
+    for score, nats in scores.items():
+        gap = (nats[good] - nats[bad]).T
+        fits.append(about | {"estimator": str(score)})
+        gaps.append(gap[-1])
+        if options.by_layer:
+            more = {"estimator": str(score), "representation": "logit-lens"}
+            fits += [about | more | {"layer": layer} for layer in range(len(gap))]
+            gaps += list(gap)
+    return fits, np.stack(gaps)
+
+
+def _score(name: str) -> Score:
+    if name not in list(Score):
+        raise UsageError(f"unknown score {name!r}; {did_you_mean(name, list(Score))}")
+    return Score(name)
+
+
+def _by_probes(
+    cache: ActivationCache,
+    found: Pairs,
+    pooling: str | None,
+    layers: tuple[int | str, ...] | None,
+    options: PairOptions,
+    progress: Progress,
+) -> tuple[list[dict[str, Any]], np.ndarray, tuple[Pair, ...]]:
+    """For each layer, and each control: the fit, the score of good minus that of bad, and the pairs in the cache."""
+    how = pooling or (cache.poolings[0] if cache.poolings else "")
+    if how not in cache.poolings:
+        raise UsageError(f"the cache has no pooling {how!r}; it has {', '.join(cache.poolings) or 'none'}.")
+    row = {name: i for i, name in enumerate(cache.ids.tolist())}
+    kept = tuple(p for p in found.pairs if f"{p.id}:good" in row and f"{p.id}:bad" in row)
+    if not kept:
+        raise DataError(f"no pair of {found.name} has both of its sentences in the cache.", file=cache.path)
+    if len(kept) < len(found.pairs):
+        log.warning("%s of %s pairs have both sentences in the cache.", f"{len(kept):,}", f"{len(found.pairs):,}")
+    good, bad = (np.array([row[f"{p.id}:{side}"] for p in kept]) for side in ("good", "bad"))
+    rng = np.random.default_rng(options.seed)
+    groups = _held_out_groups(kept, rng)
+    signs = np.concatenate([np.ones((1, len(kept))), rng.choice([-1.0, 1.0], size=(options.controls, len(kept)))])
+    about = {"analysis": "pairs", **columns_of(cache, how), "estimator": "pair-probe", "seed": options.seed}
+    names = list(cache.layers) if layers is None else list(cache.layer_names(layers))
+    fits, gaps = [], []
+    for done, name in enumerate(names):
+        progress("layers", done, len(names))
+        x = np.asarray(cache.layer(name, how))
+        gap = held_out_scores(x[good].astype(np.float32) - x[bad], groups, options.penalties, signs)
+        fits += [
+            about | {"layer": name, "target": "shuffled" if i else "gold", "draw": i - 1 if i else None}
+            for i in range(len(signs))
+        ]
+        gaps += list(gap)
+    progress("layers", len(names), len(names))
+    return fits, np.stack(gaps), kept
+
+
+def _held_out_groups(found: Sequence[Pair], rng: np.random.Generator) -> np.ndarray:
+    """What a probe is not trained on: a phenomenon; with fewer than three a paradigm; otherwise a tenth of pairs."""
+    for name in ("phenomenon", "paradigm"):
+        groups = np.array([getattr(pair, name) for pair in found])
+        if len(np.unique(groups)) >= 3:
+            return groups
+    return rng.permutation(np.arange(len(found)) % 10)
+
+
+def _rows(
+    fits: Sequence[Mapping[str, Any]], gaps: np.ndarray, found: Sequence[Pair], options: PairOptions
+) -> Iterator[dict[str, Any]]:
+    """The accuracy of each fit on all pairs, and at each level."""
+    paradigm, code = np.unique([p.paradigm for p in found], return_inverse=True)
+    n = np.bincount(code, minlength=len(paradigm))
+    parts: list[tuple[str, str, np.ndarray]] = [("all", "", np.arange(len(paradigm)))]
+    first = {p.paradigm: p for p in reversed(found)}
+    for level in LEVELS:
+        names = [getattr(first[name], level) for name in paradigm]
+        parts += [(level, str(of), np.flatnonzero([x == of for x in names])) for of in dict.fromkeys(names) if of]
+    for fit, gap in zip(fits, gaps, strict=True):
+        right = np.bincount(code, weights=(np.sign(gap) + 1) / 2, minlength=len(paradigm))
+        ties = np.bincount(code, weights=gap == 0, minlength=len(paradigm)).astype(int)
+        for level, of, which in parts:
+            value, low, high = mean_of_proportions(right[which], n[which], options.level)
+            yield {
+                **fit, "metric": "accuracy", "value": value, "ci_low": low, "ci_high": high, "n": int(n[which].sum()),
+                "level": level, "of": of, "ties": int(ties[which].sum()), "paradigms": len(which),
+            }  # fmt: skip
+        for name in options.by:
+            values = np.array([p.factors.get(name, "") for p in found])
+            for of in sorted(set(values) - {""}, key=_in_order):
+                hits = ((np.sign(gap) + 1) / 2)[values == of]
+                low, high = (float(x) for x in wilson(hits.sum(), hits.size, options.level))
+                yield {
+                    **fit, "metric": "accuracy", "value": float(hits.mean()), "ci_low": low, "ci_high": high,
+                    "n": int(hits.size), "level": name, "of": of, "ties": int((gap == 0)[values == of].sum()),
+                }  # fmt: skip
+
+
+def _in_order(value: str) -> tuple[float, str]:
+    """Numbers by size, then words."""
+    try:
+        return float(value), ""
+    except ValueError:
+        return float("inf"), value
+
+
+def _read(source: str | Path, scorer: Scorer) -> Read:
+    about: dict[str, Json] = dict(scorer.spec)
+    return Read(str(source), "model", str(scorer.spec.get("weights_digest") or ""), about)

@@ -1,0 +1,144 @@
+"""`probekit.pairs` end to end: models with planted preferences, caches, intervals, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+
+import probekit
+from probekit.errors import DataError, UsageError
+from probekit.models.scoring import load_scorer
+from probekit.probes.pairs import held_out_scores
+from probekit.statistics.proportions import mean_of_proportions, wilson
+
+NOUNS, VERBS = ("cat", "dog", "bird", "child", "teacher"), ("sleeps", "runs", "sees")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Word order, in three paradigms: 15 pairs each."""
+    path = tmp_path_factory.mktemp("pairs") / "order.tsv"
+    lines = ["good\tbad\tparadigm\tdistance"]
+    for k, word in enumerate(("the", "a", "very")):
+        lines += [f"{word} {n} {v}\t{word} {v} {n}\t{word}\t{k}" for n in NOUNS for v in VERBS]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.tiny_language_model("gpt2", tmp_path_factory.mktemp("gpt2"), causal=True)
+
+
+def test_accuracy_counts_the_pairs_whose_good_sentence_scores_higher(gpt2: Path, table: Path) -> None:
+    result = probekit.pairs(gpt2, str(table), by=("distance",), by_layer=True)
+    scorer, lines = load_scorer(gpt2), [line.split("\t") for line in table.read_text().splitlines()[1:]]
+    scores = [scorer.score([line[i] for line in lines])["log-probability"][:, 0] for i in (0, 1)]
+    right = scores[0] > scores[1]
+    rows = result.rows[(result.rows["estimator"] == "log-probability") & result.rows["layer"].isna()]
+    by = {(level, of): value for level, of, value in zip(rows["level"], rows["of"], rows["value"], strict=True)}
+    assert by["all", ""] == pytest.approx(right.mean())
+    for k, word in enumerate(("the", "a", "very")):
+        mine = right[[line[2] == word for line in lines]].mean()
+        assert by["paradigm", word] == by["distance", str(k)] == pytest.approx(mine)
+    (predictions,) = result.predictions
+    assert np.array_equal(predictions.predicted[0], right)
+    lens = result.rows[(result.rows["representation"] == "logit-lens") & (result.rows["level"] == "all")]
+    assert lens["layer"].dropna().unique().tolist() == [0, 1, 2, 3]
+    last = lens[(lens["layer"] == 3) & (lens["estimator"] == "log-probability")]["value"].iloc[0]
+    assert last == pytest.approx(by["all", ""])
+    assert "log-probability" in result.verdict[0]
+
+
+def test_probes_find_word_order_in_a_cache_and_nothing_in_exchanged_pairs(
+    tiny_bert: Path, table: Path, tmp_path: Path
+) -> None:
+    from probekit.tasks.pairs import BLIMP, load_pairs
+
+    task = load_pairs(str(table)).task(BLIMP)
+    cache = probekit.cache_activations(
+        str(tiny_bert), task, "test", out=str(tmp_path / "c.h5"), pooling=("last", "mean")
+    )
+    result = probekit.pairs(cache, str(table), controls=20, pooling="last")
+    rows = result.rows[result.rows["level"] == "all"]
+    gold, noise = (rows[rows["target"] == target] for target in ("gold", "shuffled"))
+    assert gold.loc[gold["layer"] == 3, "value"].iloc[0] > 0.9
+    assert noise.groupby("layer")["value"].mean().between(0.35, 0.65).all()
+    first = gold[gold["layer"] == 0].iloc[0]  # the last piece is [SEP] in both: all scores are equal
+    assert (first["value"], first["ties"], first["n"]) == (0.5, 45, 45)
+
+
+def slow_scores(x: np.ndarray, groups: np.ndarray, penalty: float) -> np.ndarray:
+    out = np.empty(len(x))
+    for g in np.unique(groups):
+        train = x[groups != g]
+        scale = np.sqrt((train**2).mean(0))
+        z = train / scale
+        w = np.linalg.solve(z.T @ z + len(z) * penalty * np.eye(x.shape[1]), z.sum(0))
+        out[groups == g] = x[groups == g] / scale @ w
+    return out
+
+
+def test_held_out_scores_are_ridge_regressions_on_the_other_groups() -> None:
+    rng = np.random.default_rng(0)
+    x, groups = rng.normal(0.3, 1, (90, 7)) * np.arange(1, 8), np.repeat(["a", "b", "c"], 30)
+    found = held_out_scores(x, groups, (0.1,))
+    np.testing.assert_allclose(found[0], slow_scores(x, groups, 0.1), rtol=1e-5)
+    assert (found[0] > 0).mean() > 0.7
+
+
+def test_probes_of_noise_prefer_good_half_of_the_time() -> None:
+    """Differences without signal, fewer pairs than dimensions: mean accuracy 0.5 within 3 Monte Carlo errors."""
+    rng, n = np.random.default_rng(1), 60
+    groups = np.repeat(np.arange(6), 10)
+    values = [(held_out_scores(rng.normal(size=(n, 100)), groups, (0.01, 1.0))[0] > 0).mean() for _ in range(40)]
+    assert abs(np.mean(values) - 0.5) < 3 * 0.5 / np.sqrt(n * 40) * 1.5  # 1.5: the folds share their training pairs
+
+
+def test_intervals_of_means_cover_at_their_level() -> None:
+    """12 paradigms of 30 to 60 pairs, with accuracies near 1 too: coverage of 95 % intervals in 4,000 draws."""
+    rng = np.random.default_rng(2)
+    n, p = rng.integers(30, 60, 12), rng.beta(4, 1, 12)
+    draws = rng.binomial(n, p, size=(4000, 12))
+    ends = np.array([mean_of_proportions(k, n)[1:] for k in draws])
+    covered = ((ends[:, 0] <= p.mean()) & (p.mean() <= ends[:, 1])).mean()
+    assert 0.935 < covered < 0.975  # Monte Carlo error 0.0034; MOVER is a little conservative near 1
+    low, high = wilson(np.array([0, 5, 10]), np.array([10, 10, 10]))
+    assert low[0] == 0
+    assert high[2] == 1
+    from scipy.stats import binomtest
+
+    right = binomtest(5, 10).proportion_ci(method="wilson")
+    assert (low[1], high[1]) == pytest.approx((right.low, right.high))
+
+
+def test_errors_say_what_to_do(gpt2: Path, tiny_bert: Path, minilm: Path, table: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no head of a language model.*pretrained as a language model"):
+        probekit.pairs(minilm, str(table))
+    with pytest.raises(UsageError, match="no column 'distanc'.*distance"):
+        probekit.pairs(gpt2, str(table), by=("distanc",))
+    with pytest.raises(UsageError, match="unknown score"):
+        probekit.pairs(gpt2, str(table), scores=("sum",))
+    with pytest.raises(UsageError, match="for caches"):
+        probekit.pairs(gpt2, str(table), pooling="mean")
+    cache = probekit.cache_activations(
+        str(tiny_bert), "grammar:acceptability", "dev", out=str(tmp_path / "g.h5"), limit=8
+    )
+    with pytest.raises(DataError, match="both of its sentences"):
+        probekit.pairs(cache, str(table))
+
+
+def test_the_command_prints_a_table_and_a_sentence(
+    gpt2: Path, table: Path, tmp_path: Path, call: Callable[..., Any]
+) -> None:
+    done = call("pairs", gpt2, table, "--by-layer", "--limit", "5", "--out", tmp_path / "rows.parquet")
+    assert done.status == 0, done.err
+    assert "logit-lens" in done.out
+    assert "prefers the acceptable sentence" in done.out
+    again = call("reproduce", f"{tmp_path / 'rows.parquet'}.json")
+    assert again.status == 0, again.err
