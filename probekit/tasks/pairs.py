@@ -139,7 +139,7 @@ def blimp(root: str | Path) -> Pairs:
     places = [Path(root), Path(root) / "data", Path(root) / "blimp"]
     files = next((found for place in places if (found := sorted(place.glob("*.jsonl")))), [])
     if not files:
-        raise DataError("has no file of BLiMP; expected data/PARADIGM.jsonl of its repository.", file=root)
+        locate(root, {"": ("adjunct_island.jsonl", "data/adjunct_island.jsonl")}, what="BLiMP")
     return _kept("blimp", _of_blimp(files))
 
 
