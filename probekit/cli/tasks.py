@@ -114,7 +114,7 @@ def _listing() -> None:
     for name, (dataset, _) in DATASETS.items():
         sizes = ", ".join(f"{split} {size:,}" for split, size in dataset.sizes.items())
         terminal.print(f"[bold]{name}[/]  {dataset.title}")
-        terminal.print(Padding(f"{sizes}; {', '.join(dataset.metrics)}", (0, 0, 0, 4)))
+        terminal.print(Padding("; ".join(filter(None, (sizes, ", ".join(dataset.metrics)))), (0, 0, 0, 4)))
         terminal.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence}[/]", (0, 0, 0, 4)))
     terminal.print("\nTasks load from the Hugging Face Hub, or from a folder with the official files (--data-dir);")
     terminal.print("glue-diagnostic, ax-b, imdb-cad, the tasks of spans and the senteval tasks only from a folder.")

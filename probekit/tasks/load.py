@@ -16,11 +16,13 @@ from probekit.tasks.datasets import (
     protoroles,
     senteval,
     sick,
+    space_time,
     spans,
     squad,
     superglue,
     trec,
     treebanks,
+    truth,
     ud,
 )
 from probekit.tasks.datasets.dataset import Dataset
@@ -49,6 +51,8 @@ DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
         squad,
         dialogues,
         pairs,
+        truth,
+        space_time,
     )
     for dataset, load in source.LOADERS.items()
 }
@@ -130,7 +134,8 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     load = known.get(plain(base))
     if load is None:
         raise UsageError(_unknown(name))
-    if part and (load in (ud.ud, ner.universal_ner, treebanks.relations, treebanks.features) or base == "agreement"):
+    takes_part = (ud.ud, ner.universal_ner, treebanks.relations, treebanks.features)
+    if part and (load in takes_part or base in ("agreement", *space_time.PLACES)):
         return load(data_dir, part)
     return load(data_dir).of_domain(part) if part else load(data_dir)
 
