@@ -108,7 +108,7 @@ def new(
 def _listing() -> None:
     from rich.padding import Padding
 
-    from probekit.tasks import DATASETS, GRAMMARS
+    from probekit.tasks import DATASETS, GRAMMARS, SENTENCES
 
     terminal = console(highlight=False)
     for name, (dataset, _) in DATASETS.items():
@@ -120,6 +120,9 @@ def _listing() -> None:
     terminal.print("glue-diagnostic, ax-b, imdb-cad, the tasks of spans and the senteval tasks only from a folder.")
     terminal.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
     terminal.print(f"Generated, no files needed: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
+    terminal.print("Made from a treebank in --data-dir, of dependencies (.conllu) or in brackets (.mrg):")
+    terminal.print(f"{', '.join(f'[bold]treebank:{name}[/]' for name in SENTENCES)};")
+    terminal.print("[bold]treebank:NAME:TREEBANK[/] chooses one of several treebanks in the folder.")
     terminal.print("Your own data: [bold]probekit tasks new DATA[/] writes a TOML file that describes them,")
     terminal.print("[bold]probekit tasks check FILE.toml[/] shows what probekit reads from it.")
 

@@ -14,7 +14,7 @@ from probekit.models.find import MINILM, minilm_folder
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
 from probekit.provenance.study_folder import maker_of
 from probekit.recipe import Read, Recipe
-from probekit.tasks import DATASETS, GRAMMARS, Task, load_task, task_folders
+from probekit.tasks import DATASETS, GRAMMARS, SENTENCES, Task, load_task, task_folders
 from probekit.tasks.context import in_context
 
 __all__ = ["Found", "Place", "Sources", "how_made", "recipe_of_read", "recipe_of_spec", "wrong_cache"]
@@ -252,7 +252,8 @@ class Sources:
         """Places where the data of a task may be."""
         base, _, part = task.partition(":")
         yield from known
-        if part in GRAMMARS if base == "grammar" else base in DATASETS:
+        generated = {"grammar": GRAMMARS, "treebank": SENTENCES}
+        if part.partition(":")[0] in generated[base] if base in generated else base in DATASETS:
             if self.data_dir is not None and base != "grammar":
                 yield from (Place(task, folder) for folder in task_folders(base, self.data_dir))
             yield Place(task)  # the hub's local cache, or nowhere for what is generated

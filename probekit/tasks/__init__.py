@@ -8,7 +8,18 @@ task.split("dev")[0].text, task.labels("dev")
 """
 
 from probekit.tasks.folders import task_folders
-from probekit.tasks.load import DATASETS, GRAMMARS, load_task
+from probekit.tasks.load import DATASETS, GRAMMARS, SENTENCES, load_task
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
-__all__ = ["DATASETS", "GRAMMARS", "Example", "Label", "Split", "Task", "TaskKind", "load_task", "task_folders"]
+__all__ = [
+    "DATASETS",
+    "GRAMMARS",
+    "SENTENCES",
+    "Example",
+    "Label",
+    "Split",
+    "Task",
+    "TaskKind",
+    "load_task",
+    "task_folders",
+]

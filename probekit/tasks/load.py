@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from probekit.errors import UsageError, did_you_mean
+from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.tasks import pairs
 from probekit.tasks.datasets import (
     diagnostic,
@@ -31,7 +31,7 @@ from probekit.tasks.folders import plain
 from probekit.tasks.task import Task
 from probekit.tasks.union import JOIN, union
 
-__all__ = ["DATASETS", "GRAMMARS", "is_task", "load_task", "shown_task"]
+__all__ = ["DATASETS", "GRAMMARS", "SENTENCES", "is_task", "load_task", "shown_task"]
 
 DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
     dataset.name: (dataset, load)
@@ -61,6 +61,9 @@ DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
 GRAMMARS = ("acceptability", "sentiment", "paraphrase", "similarity")
 """The names that may follow ``grammar:``."""
 
+SENTENCES = tuple(dataset.name.removeprefix("senteval-") for dataset in senteval.LOADERS)
+"""The names that may follow ``treebank:``."""
+
 
 def shown_task(name: str) -> str:
     """The display name of a task in figures, tables and reports: the one its authors use, or the name itself.
@@ -78,6 +81,8 @@ def shown_task(name: str) -> str:
     base, colon, part = name.partition(":")
     if base == "grammar":
         return part
+    if base == "treebank":
+        base, colon, part = f"senteval-{part}".partition(":")
     return f"{DATASETS[base][0].shown}{': ' * bool(colon)}{part}" if base in DATASETS else name
 
 
@@ -88,9 +93,11 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     ----------
     name : str
         A dataset (``cola``, ``trec-50`` …; ``ud:TREEBANK`` and ``universal-ner:TREEBANK`` choose a treebank),
-        ``grammar:NAME``, or the path of a TOML file that describes your own data. ``TASK:DOMAIN`` selects one domain of
-        a task whose data name the domain of each text (``mnli:fiction``). ``TASK+TASK…`` gives the distinct sentences
-        of several tasks, without labels, for one cache that serves all of them.
+        ``grammar:NAME``, ``treebank:NAME`` or ``treebank:NAME:TREEBANK`` (one of the ten tasks of Conneau et al. 2018,
+        made from the treebank in ``data_dir``), or the path of a TOML file that describes your own data.
+        ``TASK:DOMAIN`` selects one domain of a task whose data name the domain of each text (``mnli:fiction``).
+        ``TASK+TASK…`` gives the distinct sentences of several tasks, without labels, for one cache that serves all of
+        them.
     data_dir : path, optional
         Folder with the dataset's files, directly or in a subfolder; None loads from the Hugging Face hub. For a TOML
         file: the folder that its file names are relative to, instead of the TOML file's folder.
@@ -130,6 +137,8 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     base, _, part = name.partition(":")
     if base == "grammar":
         return _grammar(part, data_dir)
+    if base == "treebank":
+        return _of_treebank(part, data_dir)
     known = {plain(dataset): load for dataset, (_, load) in DATASETS.items()}
     load = known.get(plain(base))
     if load is None:
@@ -149,7 +158,7 @@ def is_task(name: str) -> bool:
     (True, True, True, False)
     """
     base = plain(name.partition(JOIN)[0].partition(":")[0])
-    return base == "grammar" or ".toml" in name or base in map(plain, DATASETS)
+    return base in ("grammar", "treebank") or ".toml" in name or base in map(plain, DATASETS)
 
 
 def _grammar(part: str, data_dir: str | Path | None) -> Task:
@@ -162,8 +171,22 @@ def _grammar(part: str, data_dir: str | Path | None) -> Task:
     return grammar_task(part)
 
 
+def _of_treebank(part: str, data_dir: str | Path | None) -> Task:
+    from probekit.tasks.sentences.tasks import sentence_task
+
+    name, _, treebank = part.partition(":")
+    if name not in SENTENCES:
+        raise UsageError(_unknown(f"treebank:{name}"))
+    if data_dir is None:
+        raise DataError(
+            f"treebank:{name} is made from a treebank in a folder: give one with .conllu files, as from "
+            "https://universaldependencies.org, or with .mrg files (--data-dir, or data_dir in Python)."
+        )
+    return sentence_task(name, data_dir, treebank or None)
+
+
 def _unknown(name: str) -> str:
-    names = [*DATASETS, *(f"grammar:{part}" for part in GRAMMARS)]
+    names = [*DATASETS, *(f"grammar:{part}" for part in GRAMMARS), *(f"treebank:{part}" for part in SENTENCES)]
     if name and (Path(name).suffix.lower() in SUFFIXES or Path(name).is_dir()):
         return (
             f"{name} holds data and is not a task; probekit tasks new {name} writes the TOML file that describes them."

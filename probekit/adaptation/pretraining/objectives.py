@@ -118,11 +118,13 @@ def source_digests(name: str, options: EncoderOptions) -> dict[str, str]:
 def _splits(name: str, options: EncoderOptions) -> tuple[Task, tuple[Split, Split]]:
     """A task with its examples to train and validate on: a tenth of train if there is no dev split."""
     kind, colon, rest = name.partition(":")
-    if Path(name).suffix == ".txt" or (colon and kind not in (*DATASETS, "grammar") and not Path(kind).exists()):
+    if Path(name).suffix == ".txt" or (
+        colon and kind not in (*DATASETS, "grammar", "treebank") and not Path(kind).exists()
+    ):
         what = f"unknown objective {kind!r}; {did_you_mean(kind, list(OBJECTIVES))}" if colon else f"{name} is a text."
         raise UsageError(f"{what} Write the objective before the corpus, as in skip-thought:{rest or name}.")
     try:
-        task = load_task(name, data_dir=options.data_dir if name.partition(":")[0] in DATASETS else None)
+        task = load_task(name, data_dir=options.data_dir if kind in (*DATASETS, "treebank") else None)
     except UsageError as error:
         text = ", ".join(f"{kind}:CORPUS" for kind in OBJECTIVES)
         raise UsageError(f"{error} The objectives on text are {text}.") from None

@@ -1,0 +1,122 @@
+"""Constituency trees in brackets, as in the Penn Treebank: ``((S (NP (NNP Ann)) (VP (VBZ sings)) (. .)))``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from probekit.errors import DataError
+from probekit.files import stream_lines
+
+__all__ = ["Node", "read_brackets"]
+
+TRACE = "-NONE-"
+ESCAPED = {
+    "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "\\/": "/", "\\*": "*",
+}  # fmt: skip
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+_FUNCTION = re.compile(r"[-=|].*")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A constituent, or a word with its tag.
+
+    Attributes
+    ----------
+    label : str
+        The category, or the tag of a word; without function tags and indices ("NP" of "NP-SBJ-1").
+    children : tuple[Node, ...], default ()
+        Empty for a word.
+    word : str, default ''
+        The word; "" for a constituent.
+    functions : tuple[str, ...], default ()
+        The function tags, such as ("SBJ",).
+    """
+
+    label: str
+    children: tuple[Node, ...] = ()
+    word: str = ""
+    functions: tuple[str, ...] = ()
+
+    @property
+    def leaves(self) -> tuple[Node, ...]:
+        """The words below, in order; the node itself if it is a word."""
+        return (self,) if self.word else tuple(leaf for child in self.children for leaf in child.leaves)
+
+    @property
+    def depth(self) -> int:
+        """The number of edges to the deepest word below, 0 for a word; the edge from tag to word is not counted."""
+        return 1 + max(child.depth for child in self.children) if self.children else 0
+
+
+def read_brackets(path: Path) -> Iterator[tuple[str, int, Node]]:
+    """The trees of a file, each with its document ("" if the file names none) and the line on which it begins.
+
+    A tree takes one line or several. A line may begin with ``FILE TAB NUMBER TAB``: FILE is then the document. Traces
+    (``-NONE-``) and what holds nothing else are left out, as is a nameless outer bracket, or ROOT or TOP.
+
+    Raises
+    ------
+    DataError
+        If brackets are not balanced, a constituent mixes words and constituents or has no label, or there is text
+        outside brackets.
+    """
+    document, began, held = "", 0, 0
+    stack: list[list[str | Node]] = []
+    for number, line in enumerate(stream_lines(path), start=1):
+        named = line.partition("(")[0].split("\t") if "\t" in line.partition("(")[0] else []
+        if stack and (named or line.startswith("(")):
+            held = held or began  # perhaps it lacks a bracket
+        if named and stack:
+            raise _unclosed(path, began, f"; another begins on line {number}")
+        if named:
+            document, line = named[0], line[line.index("(") :] if "(" in line else line
+        for token in _TOKEN.findall(line):
+            if token == "(":
+                began = began if stack else number
+                stack.append([])
+            elif not stack:
+                what = (
+                    "a closing bracket without an opening one" if token == ")" else f"{token[:40]!r} outside brackets"
+                )
+                raise DataError(f"found {what}, expected a tree such as (S (NP …) (VP …)).", file=path, line=number)
+            elif token == ")":
+                node = _node(stack.pop(), path, number)
+                if stack:
+                    stack[-1] += [] if node is None else [node]
+                elif node is not None:
+                    yield document, began, _clause(node)
+            else:
+                stack[-1].append(token)
+    if stack:
+        raise _unclosed(path, held or began, "")
+
+
+def _unclosed(path: Path, line: int, more: str) -> DataError:
+    return DataError(f"the tree that begins here lacks a closing bracket{more}.", file=path, line=line)
+
+
+def _node(parts: list[str | Node], path: Path, line: int) -> Node | None:
+    """The node of what stands between two brackets; None for a trace, or a constituent that is left without words."""
+    words = [part for part in parts if isinstance(part, str)]
+    children = tuple(part for part in parts if isinstance(part, Node))
+    if len(words) == 2 and len(parts) == 2:
+        return None if words[0] == TRACE else Node(words[0], word=ESCAPED.get(words[1], words[1]))
+    if len(words) > 1 or (words and parts[0] != words[0]):
+        shown = " ".join(part if isinstance(part, str) else f"({part.label} …)" for part in parts)
+        message = f"found the bracket ({shown[:60]}), expected a tag and a word, or a label and constituents."
+        raise DataError(message, file=path, line=line)
+    if not children:
+        return None
+    label, *functions = (words[0] if words else "").split("-")
+    return Node(_FUNCTION.sub("", label), children, "", tuple(f for f in functions if not f.isdigit()))
+
+
+def _clause(node: Node) -> Node:
+    """The tree without outer brackets that have no name, or are called ROOT or TOP."""
+    while node.label in ("", "ROOT", "TOP") and len(node.children) == 1 and node.children[0].children:
+        node = node.children[0]
+    return node
