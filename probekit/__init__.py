@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from probekit.tables import table
     from probekit.tasks import Example, Split, Task, load_task
     from probekit.tasks.check import check_task
+    from probekit.tasks.write import write_tasks
 
 __all__ = [
     "ActivationCache",
@@ -119,6 +120,7 @@ __all__ = [
     "transferability",
     "verify",
     "write_rows",
+    "write_tasks",
 ]
 
 _HOME = {
@@ -175,6 +177,7 @@ _HOME = {
     "new_task": "probekit.analyses.new_task",
     "pairs": "probekit.analyses.pairs",
     "load_task": "probekit.tasks",
+    "write_tasks": "probekit.tasks.write",
 }
 
 

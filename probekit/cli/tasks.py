@@ -28,7 +28,7 @@ app = App("tasks", help="List the tasks, check one, or write a task file for you
 def tasks(*unknown: Annotated[str, Parameter(show=False)]) -> None:
     """List the tasks with size, metric, source and licence; check one; or write a task file for your data."""
     if unknown:
-        raise UsageError(f"unknown command tasks {unknown[0]}; {did_you_mean(unknown[0], ['check', 'new'])}")
+        raise UsageError(f"unknown command tasks {unknown[0]}; {did_you_mean(unknown[0], ['check', 'new', 'write'])}")
     _listing()
 
 
@@ -103,6 +103,35 @@ def new(
     terminal.print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)
     check(str(path))
     say(f"\nWrote {path}. Read it, correct any wrong guess, and check it again: probekit tasks check {path}")
+
+
+@app.command
+def write(*names: str, out: Path, data_dir: str | None = None, seed: int = 0) -> None:
+    """Write tasks of sentences as files in SentEval's layout: tr, va or te, the label and the sentence in each line.
+
+    No existing file is replaced.
+
+    Examples:
+
+        probekit tasks write treebank:tree-depth --data-dir UD_English-EWT --out probing
+
+        probekit tasks write treebank:past-present treebank:bigram-shift --data-dir UD_German-GSD --out probing
+
+    Parameters
+    ----------
+    names
+        Tasks, such as treebank:tree-depth.
+    out
+        The folder; treebank:tree-depth becomes tree_depth.txt there, which the task senteval-tree-depth reads.
+    data_dir
+        Folder of the tasks' files.
+    seed
+        Random seed of what is drawn from a treebank.
+    """
+    import probekit
+
+    for path in probekit.write_tasks(names, out=out, data_dir=data_dir, seed=seed):
+        say(f"Wrote {path}.")
 
 
 def _listing() -> None:

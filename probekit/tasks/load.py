@@ -31,7 +31,7 @@ from probekit.tasks.folders import plain
 from probekit.tasks.task import Task
 from probekit.tasks.union import JOIN, union
 
-__all__ = ["DATASETS", "GRAMMARS", "SENTENCES", "is_task", "load_task", "shown_task"]
+__all__ = ["DATASETS", "GRAMMARS", "SENTENCES", "is_task", "load_task", "shown_task", "treebank_task"]
 
 DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
     dataset.name: (dataset, load)
@@ -138,7 +138,7 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     if base == "grammar":
         return _grammar(part, data_dir)
     if base == "treebank":
-        return _of_treebank(part, data_dir)
+        return treebank_task(part, data_dir)
     known = {plain(dataset): load for dataset, (_, load) in DATASETS.items()}
     load = known.get(plain(base))
     if load is None:
@@ -171,7 +171,16 @@ def _grammar(part: str, data_dir: str | Path | None) -> Task:
     return grammar_task(part)
 
 
-def _of_treebank(part: str, data_dir: str | Path | None) -> Task:
+def treebank_task(part: str, data_dir: str | Path | None, seed: int = 0) -> Task:
+    """The task ``treebank:PART``, where PART is NAME or NAME:TREEBANK; ``seed`` is that of what it draws.
+
+    Raises
+    ------
+    UsageError
+        If there is no such task.
+    DataError
+        If no folder is given, or the task cannot be made from its treebank.
+    """
     from probekit.tasks.sentences.tasks import sentence_task
 
     name, _, treebank = part.partition(":")
@@ -182,7 +191,7 @@ def _of_treebank(part: str, data_dir: str | Path | None) -> Task:
             f"treebank:{name} is made from a treebank in a folder: give one with .conllu files, as from "
             "https://universaldependencies.org, or with .mrg files (--data-dir, or data_dir in Python)."
         )
-    return sentence_task(name, data_dir, treebank or None)
+    return sentence_task(name, data_dir, treebank or None, seed=seed)
 
 
 def _unknown(name: str) -> str:

@@ -87,7 +87,7 @@ def balanced(drafts: Drafts, labels: Sequence[str], what: str, seed: int) -> Bal
     shown = ", ".join(f"{label} {counts[label]:,}" for label in labels) or "no labels"
     rare = [label for label in labels if counts[label] < LEAST_IN_TRAIN]
     labels = tuple(label for label in labels if label not in rare)
-    found = sizes(drafts, labels)
+    found = sizes(drafts, labels) if labels else {}
     if len(labels) < 2 or found["train"] < LEAST_IN_TRAIN:
         raise DataError(
             f"{what} needs at least two labels with {LEAST_IN_TRAIN} sentences of 5 to 28 words each in train; the "
