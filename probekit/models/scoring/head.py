@@ -18,6 +18,13 @@ class Head:
     The head is whatever the model computes from the last hidden states. Before it, the states of layers below the last
     one pass the model's final norm, if there is one (the logit lens, nostalgebraist 2020).
 
+    Parameters
+    ----------
+    model : PreTrainedModel
+        With its head, in inference mode.
+    causal : bool
+        Whether it predicts the next piece.
+
     Attributes
     ----------
     model : PreTrainedModel
@@ -28,12 +35,12 @@ class Head:
     Raises
     ------
     ModelError
-        If the head needs more than the last hidden states, as tested on a few pieces.
+        If the head needs more than the last hidden states, or a causal model reads the pieces that it predicts, as
+        tested on a few pieces.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, causal: bool) -> None:
         self.model, self.depth = model, int(model.config.num_hidden_layers)
-        self._seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
         self.norm = self._final_norm()
         ids = torch.arange(6, device=model.device)[None] % model.config.vocab_size
         with torch.inference_mode():
@@ -44,6 +51,20 @@ class Head:
             raise ModelError(
                 f"{type(model).__name__} computes its predictions from more than the last hidden states, so its "
                 "sentences cannot be scored."
+            )
+        if causal:
+            self._check_causal(ids, own)
+
+    def _check_causal(self, ids: Tensor, own: Tensor) -> None:
+        """Raise ModelError if another last piece changes what is predicted before it."""
+        other = ids.clone()
+        other[0, -1] = ids[0, 0]
+        with torch.inference_mode():
+            found = self.model(input_ids=other).logits.float()
+        if not torch.allclose(found[:, :-1], own[:, :-1], rtol=1e-3, atol=1e-3 * float(own.abs().max())):
+            raise ModelError(
+                f"{type(self.model).__name__} reads the pieces that it is to predict, so its sentences cannot be "
+                "scored. If it is meant to read from left to right, set is_decoder in its config.json."
             )
 
     def layers(self, ids: Tensor, *, last_only: bool = False) -> Tensor:

@@ -95,7 +95,7 @@ def load_scorer(
         raise UsageError(f"the tokenizer of {folder} has no piece for masks, without which it predicts nothing.")
     spec = identify(model, revision=revision, random_weights=random_weights)
     return Scorer(
-        Head(net),
+        Head(net, causal=causal),
         tokenizer,
         text_reader(folder, net.config).max_length,
         causal=causal,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +12,8 @@ from torch import Tensor
 
 from probekit.errors import TruncationError, UsageError
 from probekit.models.scoring.head import Head
+from probekit.models.scoring.queries import Query, causal_queries, masked_queries
+from probekit.models.scoring.reading import Reading, read
 from probekit.runtime import Progress, no_progress
 
 __all__ = ["Score", "Scorer"]
@@ -33,17 +34,6 @@ class Score(StrEnum):
     def causal(self) -> bool:
         """Whether causal models have it; the others are for masked models."""
         return self in (Score.LOG_PROBABILITY, Score.MEAN)
-
-
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """Sequences of one length to read, and pieces to predict: ``piece[k]`` from state ``at[k]`` of ``row[k]``."""
-
-    ids: np.ndarray
-    row: np.ndarray
-    at: np.ndarray
-    piece: np.ndarray
-    text: np.ndarray
 
 
 class Scorer:
@@ -107,104 +97,106 @@ class Scorer:
         TruncationError
             If a sentence has more pieces than the model reads.
         """
-        wanted = tuple(dict.fromkeys(Score(score) for score in scores or self.scores))
-        for score in wanted:
-            if score.causal is not self.causal:
-                kind = "causal" if self.causal else "masked"
-                raise UsageError(
-                    f"{score} is not a score of {kind} language models; they have {', '.join(self.scores)}."
-                )
-        if self.causal:
-            nats, count = self._sums(self._causal(texts, start=start), len(texts), layers=layers, progress=progress)
-            found = {Score.LOG_PROBABILITY: nats, Score.MEAN: nats / count[:, None]}
-            return {score: found[score] for score in wanted}
-        masked = {}
-        for score in wanted:
-            queries = self._masked(texts, words=score is Score.PLL_WORD)
-            masked[score], _ = self._sums(queries, len(texts), layers=layers, progress=progress)
-        return masked
+        wanted = tuple(dict.fromkeys(self._own(score) for score in scores or self.scores))
+        readings = self._readings(texts, start=start)
+        sums = self._sums(readings, wanted, layers=layers, progress=progress)
+        if not self.causal:
+            return dict(zip(wanted, sums, strict=True))
+        pieces = np.array([len(one.wanted) for one in readings])[:, None]
+        return {score: sums[0] / pieces if score is Score.MEAN else sums[0] for score in wanted}
+
+    def continuations(
+        self,
+        prefixes: Sequence[str],
+        continuations: Sequence[str],
+        score: Score | str | None = None,
+        *,
+        start: bool = True,
+        progress: Progress = no_progress,
+    ) -> np.ndarray:
+        """The score of each continuation after its prefix, such as " Yes" after a question.
+
+        Prefix and continuation are cut into pieces together, as one text. The pieces of the continuation are those with
+        at least one of its characters. So a space between the two may stand at the end of the prefix or the beginning
+        of the continuation, and a piece that reaches over the boundary counts as a whole.
+
+        Parameters
+        ----------
+        prefixes, continuations : sequence of str
+            n texts each; a prefix may be "".
+        score : Score, optional
+            By default "log-probability", the sum over the pieces of the continuation given all pieces before them; for
+            masked models "pll", where each of them is masked in turn.
+        start : bool, default True
+            As for :meth:`score`; a prefix that begins with the piece for the beginning, as chat templates do, gets no
+            second one.
+        progress : callable
+            Receives the number of sequences that were read.
+
+        Returns
+        -------
+        np.ndarray
+            float64 (n,), nats.
+
+        Raises
+        ------
+        UsageError
+            For a score of another kind of models, and a continuation without a piece to predict.
+        TruncationError
+            If both together have more pieces than the model reads.
+
+        Examples
+        --------
+        >>> scorer.continuations(["2 + 2 = 4?"] * 2, [" Yes", " No"])  # doctest: +SKIP
+        """
+        wanted = self._own(score or self.scores[0])
+        texts = [before + after for before, after in zip(prefixes, continuations, strict=True)]
+        readings = self._readings(texts, start=start, since=[len(before) for before in prefixes])
+        found = self._sums(readings, [wanted], layers=False, progress=progress)[0, :, 0]
+        return found / [len(one.wanted) for one in readings] if wanted is Score.MEAN else found
 
     def readable(self, texts: Sequence[str], *, start: bool = True) -> np.ndarray:
         """Which sentences the model can score, bool (n,): not longer than it reads, and with a piece to predict."""
-        first = 1 if self.causal and start and self.tokenizer.bos_token_id is not None else 0
-        found = self._encoded(texts, special=not self.causal)
-        given = [sum(map(bool, one.special_tokens_mask)) for one in found]
-        least = [2 - first if self.causal else given_pieces + 1 for given_pieces in given]
-        return np.array(
-            [low <= len(one.ids) <= self.max_length - first for low, one in zip(least, found, strict=True)], dtype=bool
-        )
+        found = read(self.tokenizer, texts, self.max_length, causal=self.causal, start=start, since=None)
+        return np.array([not one.problem for one in found], dtype=bool)
 
-    def _encoded(self, texts: Sequence[str], *, special: bool) -> list[Any]:
-        backend = self.tokenizer.backend_tokenizer
-        backend.no_padding()
-        backend.no_truncation()
-        return list(backend.encode_batch(list(texts), add_special_tokens=special))
+    def _own(self, name: Score | str) -> Score:
+        if name not in self.scores:
+            kind = "causal" if self.causal else "masked"
+            raise UsageError(f"{name} is not a score of {kind} language models; they have {', '.join(self.scores)}.")
+        return Score(name)
 
-    def pieces(self, texts: Sequence[str], *, special: bool) -> list[Any]:
-        """The encoding of each text; raises TruncationError if one is too long."""
-        found = self._encoded(texts, special=special)
-        room = self.max_length - (0 if special else 1)
+    def _readings(self, texts: Sequence[str], *, start: bool, since: Sequence[int] | None = None) -> list[Reading]:
+        found = read(self.tokenizer, texts, self.max_length, causal=self.causal, start=start, since=since)
         for text, one in zip(texts, found, strict=True):
-            if len(one.ids) > room:
-                raise TruncationError(
-                    f"a sentence has {len(one.ids)} pieces, but the model reads {room}: {text[:60]!r} … Leave it out."
-                )
+            if one.problem:
+                error = UsageError if not one.wanted else TruncationError
+                raise error(f"the text {text[:60]!r}{' …' * (len(text) > 60)} {one.problem}; leave it out.")
         return found
 
-    def _causal(self, texts: Sequence[str], *, start: bool) -> Iterator[_Query]:
-        """Each sentence once; state t predicts piece t + 1."""
-        first = self.tokenizer.bos_token_id if start else None
-        before = [] if first is None else [int(first)]
-        sequences = [np.array([*before, *one.ids], dtype=np.int64) for one in self.pieces(texts, special=False)]
-        for text, ids in zip(texts, sequences, strict=True):
-            if len(ids) < 2:
-                raise UsageError(f"the sentence {text!r} has no piece to predict after the first one; leave it out.")
-        for some in _batches([len(ids) for ids in sequences], self.batch_tokens):
-            ids = np.stack([sequences[i] for i in some])
-            row = np.repeat(np.arange(len(some)), ids.shape[1] - 1)
-            at = np.tile(np.arange(ids.shape[1] - 1), len(some))
-            yield _Query(ids[:, :-1], row, at, ids[row, at + 1], np.array(some)[row])
-
-    def _masked(self, texts: Sequence[str], *, words: bool) -> Iterator[_Query]:
-        """Each sentence once for each of its pieces, which is masked; with ``words`` the rest of its word is too."""
-        mask, found = int(self.tokenizer.mask_token_id), self.pieces(texts, special=True)
-        rows: list[tuple[int, int, list[int]]] = []
-        for i, one in enumerate(found):
-            places = [t for t, special in enumerate(one.special_tokens_mask) if not special]
-            if not places:
-                raise UsageError(f"the sentence {texts[i]!r} has no piece to predict; leave it out.")
-            for t in places:
-                word = one.word_ids[t]
-                rest = [u for u in places if u > t and word is not None and one.word_ids[u] == word] if words else []
-                rows.append((i, t, [t, *rest]))
-        for some in _batches([len(found[i].ids) for i, _, _ in rows], self.batch_tokens):
-            chosen = [rows[k] for k in some]
-            ids = np.array([found[i].ids for i, _, _ in chosen], dtype=np.int64)
-            at = np.array([t for _, t, _ in chosen])
-            piece = ids[np.arange(len(ids)), at]
-            for row, (_, _, hidden) in enumerate(chosen):
-                ids[row, hidden] = mask
-            yield _Query(ids, np.arange(len(ids)), at, piece, np.array([i for i, _, _ in chosen]))
-
     def _sums(
-        self, queries: Iterator[_Query], n: int, *, layers: bool, progress: Progress
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The summed log-probabilities of the pieces of each text, (n, layers), and their number (n,)."""
-        nats = np.zeros((n, self.head.depth + 1 if layers else 1))
-        count, every, done = np.zeros(n), list(queries), 0
-        device = self.head.model.device
-        total = sum(len(query.ids) for query in every)
+        self, readings: Sequence[Reading], scores: Sequence[Score], *, layers: bool, progress: Progress
+    ) -> np.ndarray:
+        """The summed log-probabilities, float64 (scores or 1 if causal, texts, layers)."""
+        most, queries = self.batch_tokens, list[Query]()
+        if self.causal:
+            queries += causal_queries(readings, most)
+        else:
+            whole = [score is Score.PLL_WORD for score in scores]
+            queries += masked_queries(readings, int(self.tokenizer.mask_token_id), most, whole)
+        nats = np.zeros((1 if self.causal else len(scores), len(readings), self.head.depth + 1 if layers else 1))
+        device, total, done = self.head.model.device, sum(len(query.ids) for query in queries), 0
         with torch.inference_mode():
-            for query in every:
+            for query in queries:
                 states = self.head.layers(torch.from_numpy(query.ids).to(device), last_only=not layers)
                 row, at, piece = (torch.from_numpy(x).to(device) for x in (query.row, query.at, query.piece))
                 for layer, of_layer in enumerate(states):
-                    found = self._predicted(of_layer[row, at], piece)
-                    np.add.at(nats[:, layer], query.text, found.double().cpu().numpy())
-                np.add.at(count, query.text, 1)
+                    found = self._predicted(of_layer[row, at], piece).double().cpu().numpy()
+                    for sums, counts in zip(nats, query.counts.T, strict=True):
+                        np.add.at(sums[:, layer], query.text[counts], found[counts])
                 done += len(query.ids)
                 progress("sequences", done, total)
-        return nats, count
+        return nats
 
     def _predicted(self, states: Tensor, piece: Tensor) -> Tensor:
         """The log-probability of a piece for each state, (m,)."""
@@ -214,15 +206,3 @@ class Scorer:
             for i in range(0, len(states), step)
         ]
         return torch.cat(parts)
-
-
-def _batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Indices of sequences of one length, at most ``most`` pieces (or one sequence) together; short ones first."""
-    order = np.argsort(np.asarray(lengths), kind="stable")
-    at = 0
-    while at < len(order):
-        n = lengths[order[at]]
-        size = max(1, most // max(n, 1))
-        some = [int(i) for i in order[at : at + size] if lengths[i] == n]
-        yield some
-        at += len(some)
