@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,18 @@ from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.activations.grouping import groups_of
 from probekit.analyses.options import VectorOptions
+from probekit.analyses.tree_scores import Gold, Intervals, Scores, Sums
 from probekit.analyses.trees import Treebank, treebank
 from probekit.analyses.vectors import columns_of, read_of
 from probekit.errors import UsageError
+from probekit.probes.trees.arcs import fit_arcs, parse
 from probekit.probes.trees.fit import Trees, fit, predict
-from probekit.probes.trees.gold import chain, depths, distances, sentences
+from probekit.probes.trees.gold import chain, distances, sentences
 from probekit.probes.trees.options import StructuralOptions
-from probekit.probes.trees.scores import mean_over_lengths, root_hits, spearman, uuas_counts
 from probekit.public import public
-from probekit.rows import Result, make_rows
+from probekit.rows import Result, make_fits, make_rows
 from probekit.runtime import Progress, no_progress
+from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
 
@@ -47,7 +49,8 @@ def structural(
     """Fit structural probes on each layer: maps under which the distances of words are those in their tree.
 
     One map is fitted to the distances and one to the depths of words (Hewitt & Manning 2019); words are the means of
-    their pieces. Punctuation is not counted in the scores of edges and roots.
+    their pieces. With ``arcs`` a biaffine probe of arcs and relations (Dozat & Manning 2017) says what a parser finds
+    in the same vectors. Words with the relation "punct" are not counted in scores of edges, roots and arcs.
 
     Parameters
     ----------
@@ -60,18 +63,22 @@ def structural(
     vectors : VectorOptions
         ``layers`` and ``groups``; each may be given as a keyword.
     options : StructuralOptions
-        ``ranks``, ``controls``, ``epochs``, ``seed`` …; each may be given as a keyword.
+        ``ranks``, ``controls``, ``arcs``, ``epochs``, ``seed`` …; each may be given as a keyword.
     progress : callable
         Receives the progress of the work.
 
     Returns
     -------
     Result
-        For each layer and rank: "uuas", the share of the undirected edges of gold trees in the minimum spanning trees
-        of predicted distances; "distance-spearman" and "depth-spearman", Spearman's coefficient over the words of
-        sentences of 5 to 50 words, averaged by length; "root-accuracy"; each with an interval over groups of sentences.
-        Rows of the target "shuffled" are probes of trees of other sentences of the same length; the estimator
-        "linear-chain" is the tree in which each word hangs on the one before. There are no predictions.
+        For each layer, the estimators "structural-RANK" (also in the column ``rank``): "uuas", the share of the
+        undirected edges of gold trees in the minimum spanning trees of predicted distances; "distance-spearman" and
+        "depth-spearman", Spearman's coefficient over the words of sentences of 5 to 50 words, averaged by length;
+        "root-accuracy". With ``arcs`` the estimator "biaffine": "uuas" of its trees; "uas", the share of words with
+        the right head; "las", that of words with the right head and relation; "relation-accuracy", that of right
+        relations for gold heads. Each has an interval over groups of sentences. Rows of the target "shuffled" are
+        probes of trees of other sentences of the same length; the estimator "linear-chain" is the tree in which each
+        word hangs on the one before. Examples of the predictions are the edges of gold trees, found (1) or not (0) by
+        each probe, so that :func:`probekit.compare` and :func:`probekit.summary` take the result.
 
     Raises
     ------
@@ -96,8 +103,7 @@ def structural(
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("structural probes read the means of the pieces of words; leave out pooling and span.")
     of_task = load_task(task, data_dir) if isinstance(task, str) else task
-    records: list[dict[str, Any]] = []
-    reads = []
+    tables, reads = list[_Table](), []
     with ExitStack() as stack:
         for pair in zip(caches[::2], caches[1::2], strict=True):
             a, b = (c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in pair)
@@ -105,115 +111,122 @@ def structural(
             if of_task is not None:
                 a, b = (c.for_task(of_task, c.spec["split"]) for c in (a, b))
             check_same(a, b, SAME)
-            records += _of_pair(a, b, vectors, options, progress)
-    return Result(make_rows(records), reads=tuple(reads))
-
-
-@dataclass(frozen=True, slots=True)
-class _Gold:
-    """Distances and depths of each sentence, its root, and which of its words are counted."""
-
-    distance: list[np.ndarray]
-    depth: list[np.ndarray]
-    root: list[int]
-    counted: list[np.ndarray]
-
-    @classmethod
-    def of(cls, bank: Treebank, heads: np.ndarray) -> _Gold:
-        found = [heads[rows] for rows in sentences(bank.length)]
-        roots = [int(np.flatnonzero(one == 0)[0]) for one in found]
-        counted = [bank.counted[rows] for rows in sentences(bank.length)]
-        return cls([distances(one) for one in found], [depths(one) for one in found], roots, counted)
+            tables.append(_of_pair(a, b, vectors, options, progress))
+    rows = make_rows(row for table in tables for row in table.rows)
+    return Result(rows, tuple(by_split(table.predictions() for table in tables)), reads=tuple(reads))
 
 
 def _of_pair(
     train: ActivationCache, dev: ActivationCache, vectors: VectorOptions, options: StructuralOptions, progress: Progress
-) -> Iterator[dict[str, Any]]:
+) -> _Table:
     banks = [treebank(cache, vectors.layers) for cache in (train, dev)]
     groups = groups_of(dev, vectors.groups)
-    of = banks[1].example if groups.of is None else groups.of[banks[1].example]
+    example = banks[1].example
     about = {
         "analysis": "structural", **columns_of(dev, "mean"), **groups.columns, "seed": options.seed,
         "n": len(banks[1].length), "n_train": len(banks[0].length), "target": "gold", "draw": None,
     }  # fmt: skip
-    measure = _Measure(banks[1].length, of, options)
-    golds = [[_Gold.of(bank, heads) for heads in _targets(bank, options)] for bank in banks]
-    base = {**about, "layer": None, "representation": "none", "estimator": "linear-chain"}
-    lines = [chain(int(n)) for n in banks[1].length]
-    yield from (base | row for row in measure.rows(lines, [line[0] for line in lines], golds[1][0]))
-    done, work = 0, len(banks[0].layers) * len(golds[0])
+    targets = [[Gold.of(bank, order) for order in _orders(bank.length, options)] for bank in banks]
+    scores = [Scores.of(banks[1], gold) for gold in targets[1]]
+    of = example if groups.of is None else groups.of[example]
+    table = _Table(about, Intervals(banks[1].length, of, options), scores[0].edges, dev.ids[example], of)
+    table.add(
+        {"layer": None, "representation": "none", "estimator": "linear-chain"}, *_chain(banks, scores[0], options)
+    )
+    done, work = 0, len(banks[0].layers) * len(scores)
     progress("structural", done, work)
     for name in banks[0].layers:
-        x, x_dev = (bank.layers[name]() for bank in banks)
-        ranks = tuple(dict.fromkeys(min(rank, x.shape[1]) for rank in options.ranks))
-        for i, (gold, gold_dev) in enumerate(zip(*golds, strict=True)):
-            trees = [Trees(banks[0].length, its) for its in (gold.distance, gold.depth)]
-            kinds = [fit(x, one, ranks, options=options.fit) for one in trees]
-            for rank, probes in zip(ranks, zip(*kinds, strict=True), strict=True):
-                distance, depth = (predict(probe, x_dev, banks[1].length) for probe in probes)
-                target = {"target": "shuffled", "draw": i - 1} if i else {}
-                more = {"layer": name, "estimator": "structural", "rank": rank, **target}
-                yield from (about | more | row for row in measure.rows(distance, depth, gold_dev))
+        x = [bank.layers[name]() for bank in banks]
+        for draw, (gold, score) in enumerate(zip(targets[0], scores, strict=True)):
+            control = {"target": "shuffled", "draw": draw - 1} if draw else {}
+            for kind, sums, found in _fits(x, banks, gold, score, options):
+                table.add({"layer": name, **kind, **control}, sums, found)
             done += 1
             progress("structural", done, work)
+    return table
 
 
-def _targets(bank: Treebank, options: StructuralOptions) -> Iterator[np.ndarray]:
-    """The heads of the trees, then for each control those of other sentences of the same length."""
-    yield bank.heads
-    start = np.cumsum(bank.length) - bank.length
+def _orders(length: np.ndarray, options: StructuralOptions) -> Iterator[np.ndarray]:
+    """The words in order, then for each control those of another sentence of the same length in the place of each."""
+    words = np.arange(int(length.sum()))
+    yield words
+    start = np.cumsum(length) - length
     for draw in range(options.controls):
-        rng, heads = np.random.default_rng((options.seed, draw)), bank.heads.copy()
-        for n in np.unique(bank.length):
-            same = np.flatnonzero(bank.length == n)
-            for into, source in zip(same, rng.permutation(same), strict=True):
-                heads[start[into] : start[into] + n] = bank.heads[start[source] : start[source] + n]
-        yield heads
+        rng, order = np.random.default_rng((options.seed, draw)), words.copy()
+        for n in np.unique(length):
+            same = rng.permutation(np.flatnonzero(length == n))  # each gets the tree of the next one
+            order[start[same][:, None] + np.arange(n)] = start[np.roll(same, -1)][:, None] + np.arange(n)
+        yield order
 
 
-@dataclass(frozen=True, slots=True)
-class _Measure:
-    """Scores of the sentences of dev, with intervals from resampled groups of sentences."""
+def _chain(banks: Sequence[Treebank], score: Scores, options: StructuralOptions) -> tuple[Sums, list[np.ndarray]]:
+    """Scores of the trees in which each word hangs on the one before; as heads on the one after, if train says so."""
+    lines = [chain(int(n)) for n in banks[1].length]
+    found = score.found(lines)
+    sums = {**score.of_distances(found, lines), **score.of_depths([line[0] for line in lines])}
+    if options.arcs:
+        before, after = ([_line(bank.length, after=after) for bank in banks] for after in (False, True))
+        heads = max(before, after, key=lambda line: int(((line[0] == banks[0].heads) & banks[0].counted).sum()))
+        sums |= score.of_heads(heads[1])
+    return sums, found
 
-    length: np.ndarray
+
+def _line(length: np.ndarray, *, after: bool) -> np.ndarray:
+    """The heads of chains: each word hangs on the one before, or after."""
+    place = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length) + 1
+    return np.asarray((place + 1) * (place < np.repeat(length, length)) if after else place - 1)
+
+
+def _fits(
+    x: Sequence[np.ndarray], banks: Sequence[Treebank], gold: Gold, score: Scores, options: StructuralOptions
+) -> Iterator[tuple[dict[str, Any], Sums, list[np.ndarray]]]:
+    """For each probe of a layer: what it is, its scores by sentence, and the gold edges of each sentence it finds."""
+    length, length_dev = (bank.length for bank in banks)
+    ranks = tuple(dict.fromkeys(min(rank, x[0].shape[1]) for rank in options.ranks))
+    kinds = [fit(x[0], Trees(length, its), ranks, options=options.fit) for its in (gold.distance, gold.depth)]
+    for rank, probes in zip(ranks, zip(*kinds, strict=True), strict=True):
+        distance, depth = (predict(probe, x[1], length_dev) for probe in probes)
+        found = score.found(distance)
+        sums = {**score.of_distances(found, distance), **score.of_depths(depth)}
+        yield {"estimator": f"structural-{rank}", "rank": rank}, sums, found
+    if options.arcs:
+        names = len(banks[0].names)
+        biaffine = fit_arcs(x[0], gold.heads, gold.relations, length, names, options=options.biaffine)
+        said = parse(biaffine, x[1], length_dev, heads=score.gold.heads)
+        found = score.found([distances(said.heads[rows]) for rows in sentences(length_dev)])
+        yield {"estimator": "biaffine"}, score.of_parse(said, found), found
+
+
+@dataclass(slots=True)
+class _Table:
+    """The rows of a pair of caches, and for each probe of gold trees the edges that it finds."""
+
+    about: dict[str, Any]
+    intervals: Intervals
+    edges: list[np.ndarray]
+    ids: np.ndarray
     groups: np.ndarray
-    options: StructuralOptions
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    fits: list[dict[str, Any]] = field(default_factory=list)
+    found: list[np.ndarray] = field(default_factory=list)
 
-    def rows(
-        self, distance: Sequence[np.ndarray], depth: Sequence[np.ndarray], gold: _Gold
-    ) -> Iterator[dict[str, Any]]:
-        edges = [uuas_counts(*one) for one in zip(distance, gold.distance, gold.counted, strict=True)]
-        roots = [
-            (root_hits(d, root, counted), bool(counted[root]))
-            for d, root, counted in zip(depth, gold.root, gold.counted, strict=True)
+    def add(self, kind: dict[str, Any], sums: Sums, found: Sequence[np.ndarray]) -> None:
+        fitted = {**self.about, **kind}
+        self.rows += [fitted | row for row in self.intervals.rows(sums)]
+        if fitted["target"] == "gold":
+            self.fits.append(fitted)
+            self.found.append(np.concatenate(found))
+
+    def predictions(self) -> Predictions:
+        """An example is an edge of a gold tree, called after its sentence and words; it is found (1) or not (0)."""
+        number, count = self.intervals.length, [len(its) for its in self.edges]
+        ids = [
+            f"{name}:{code // n + 1}-{code % n + 1}"
+            for name, n, codes in zip(self.ids, number, self.edges, strict=True)
+            for code in codes
         ]
-        for name, counts, by_length in (
-            ("uuas", edges, False),
-            ("distance-spearman", spearman(distance, gold.distance), True),
-            ("root-accuracy", roots, False),
-            ("depth-spearman", spearman(depth, gold.depth), True),
-        ):
-            sums = np.asarray(counts, dtype=np.float64)
-            value = self._value(sums, np.ones(len(sums)), by_length=by_length)
-            low, high = self._interval(sums, by_length=by_length)
-            yield {"metric": name, "value": value, "ci_low": low, "ci_high": high}
-
-    def _value(self, sums: np.ndarray, weights: np.ndarray, *, by_length: bool) -> float:
-        weighted = sums * weights[:, None]
-        if by_length:
-            return mean_over_lengths(weighted, self.length)
-        hits, total = weighted.sum(0)
-        return float(hits / total) if total else float("nan")
-
-    def _interval(self, sums: np.ndarray, *, by_length: bool) -> tuple[float, float]:
-        """Percentiles of the score of resampled groups; missing with fewer than 5 groups."""
-        code = np.unique(self.groups, return_inverse=True)[1].reshape(-1)
-        units = int(code.max()) + 1
-        if not self.options.resamples or units < 5:
-            return float("nan"), float("nan")
-        rng = np.random.default_rng(self.options.seed)
-        drawn = rng.multinomial(units, np.full(units, 1 / units), size=self.options.resamples)
-        values = [self._value(sums, weights[code].astype(float), by_length=by_length) for weights in drawn]
-        tail = (1 - self.options.level) / 2
-        low, high = np.nanquantile(values, [tail, 1 - tail])
-        return float(low), float(high)
+        found = np.stack(self.found).astype(np.int64)
+        return Predictions(
+            make_fits(self.fits), np.array(ids), np.ones(len(ids), dtype=np.int64), found, ("uuas",),
+            np.repeat(self.groups, count), label_names=("missing", "found"),
+        )  # fmt: skip

@@ -14,7 +14,8 @@ from probekit.activations import ActivationCache
 from probekit.activations.targets import word_rows
 from probekit.errors import DataError, UsageError
 from probekit.probes.spans import span_vectors
-from probekit.probes.trees.gold import check_heads
+from probekit.probes.trees.gold import sentences
+from probekit.tasks.treebank import not_a_tree
 
 __all__ = ["Treebank", "treebank"]
 
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Treebank:
-    """The sentences of a cache, s of them with t words.
+    """The sentences of a cache, s of them with t words; those of one word, or that were cut off, are not among them.
 
     Attributes
     ----------
@@ -31,22 +32,25 @@ class Treebank:
         int64 (s,).
     heads : np.ndarray
         int64 (t,), from 1 within the sentence; 0 for the root.
+    relations : np.ndarray
+        int64 (t,), the relation of each word to its head, an index into ``names``; -1 where it is unknown.
+    names : tuple[str, ...]
+        The relations; the last is "root", that of the words without a head.
     counted : np.ndarray
         Bool (t,), the words that are not punctuation.
     example : np.ndarray
         int64 (s,), the row of each sentence's example.
     layers : dict[str, Callable[[], Any]]
         By name: functions that return the means of the pieces of words, float32 (t, d).
-    left_out : int
-        Sentences of a single word, or that the model did not read to the end.
     """
 
     length: np.ndarray
     heads: np.ndarray
+    relations: np.ndarray
+    names: tuple[str, ...]
     counted: np.ndarray
     example: np.ndarray
     layers: dict[str, Callable[[], Any]]
-    left_out: int
 
 
 def treebank(cache: ActivationCache, layers: tuple[int | str, ...] | None = None) -> Treebank:
@@ -72,24 +76,31 @@ def treebank(cache: ActivationCache, layers: tuple[int | str, ...] | None = None
     number = count + 1  # the root is no target
     start = np.cumsum(number) - number
     heads = np.zeros(int(number.sum()), dtype=np.int64)
-    names = list(cache.spec["label_names"])
-    counted = np.ones(len(heads), dtype=bool)
+    names = (*cache.spec["label_names"], "root")
+    relations = np.full(len(heads), len(names) - 1)
     place = start[example] + bounds[:, 0]
     if (bounds[:, [0, 2]] >= number[example, None]).any() or len(np.unique(place)) < len(place):
         at = int(np.flatnonzero((bounds[:, [0, 2]] >= number[example, None]).any(1) | _repeated(place))[0])
-        raise DataError(f"{cache.path}: the sentence {cache.ids[example[at]]} is not a tree: it has two roots.")
+        raise _no_tree(cache, int(example[at]), "two roots")
     heads[place] = bounds[:, 2] + 1
-    counted[place] = labels != (names.index("punct") if "punct" in names else -2)
+    relations[place] = labels
+    counted = relations != (names.index("punct") if "punct" in names else -2)
     first, last = word_rows(cache, number)
     read = np.minimum.reduceat((first >= 0).astype(np.int8), start) > 0
+    rootless = (first[start + count] < 0) & (heads[start + count] == 0)
+    whole = ~cache.truncated & (count > 0)
+    for wrong, where in (("no root", rootless), ("two roots", _words(cache) > number)):
+        if (where & whole).any():
+            raise _no_tree(cache, int(np.flatnonzero(where & whole)[0]), wrong)
     kept = np.flatnonzero(read & (count > 0))
     some = np.isin(np.repeat(np.arange(len(number)), number), kept)
-    try:
-        check_heads(heads[some], number[kept])
-    except DataError as error:
-        raise DataError(f"{cache.path}: {error}") from error
-    if left_out := len(number) - len(kept):
-        log.info("%s: %d sentences of one word, or cut off, are left out.", cache.path, left_out)
+    for i, rows in zip(kept, sentences(number[kept]), strict=True):
+        if wrong := not_a_tree(heads[some][rows].tolist()):
+            raise _no_tree(cache, int(i), wrong)
+    if cut := int((~read & (count > 0)).sum()):
+        log.warning(
+            "%s: %d sentences are left out, because the model did not read all of their words.", cache.path, cut
+        )
     first, last = first[some][:, None], last[some][:, None]
 
     def read_layer(name: str) -> np.ndarray:
@@ -97,7 +108,20 @@ def treebank(cache: ActivationCache, layers: tuple[int | str, ...] | None = None
 
     chosen = cache.layers if layers is None else cache.layer_names(layers)
     found: dict[str, Callable[[], Any]] = {name: partial(read_layer, name) for name in cache.layers if name in chosen}
-    return Treebank(number[kept], heads[some], counted[some], kept, found, left_out)
+    return Treebank(number[kept], heads[some], relations[some], names, counted[some], kept, found)
+
+
+def _no_tree(cache: ActivationCache, row: int, wrong: str) -> DataError:
+    return DataError(
+        f"{cache.path}: the sentence {cache.ids[row]} is not a tree; it has {wrong}. Mend it in the data, or take it "
+        "out, and cache them again."
+    )
+
+
+def _words(cache: ActivationCache) -> np.ndarray:
+    """The number of words of each example that the model read, (n,)."""
+    word, parts = cache.index("word_index"), zip(cache.index("start"), cache.index("length"), strict=True)
+    return np.array([int(word[a : a + n].max(initial=-1)) + 1 for a, n in parts])
 
 
 def _repeated(place: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["structural"]
 
-METRICS = ("uuas", "distance-spearman", "root-accuracy", "depth-spearman")
+STRUCTURAL = ("uuas", "distance-spearman", "root-accuracy", "depth-spearman")
+ARCS = ("uas", "las", "relation-accuracy", "uuas")
 
 
 def structural(
@@ -39,13 +41,18 @@ def structural(
 
     A structural probe is a linear map under which the squared distance of two words is the number of edges between
     them in the dependency tree; a second map gives the depth of words. Controls: trees of other sentences of the same
-    length, and the tree in which each word hangs on the one before.
+    length, and the tree in which each word hangs on the one before. With --arcs a biaffine parser of arcs and relations
+    is fitted, too, as the upper reference.
 
     Examples:
 
         probekit cache-activations --model bert-base-uncased --task ud-relations --split train --out ud.train.h5
 
         probekit structural ud.train.h5 ud.dev.h5 --ranks 16,64 --out trees.parquet
+
+        probekit structural ud.train.h5 ud.dev.h5 --layers 3,6 --arcs
+
+        probekit structural ud.train.h5 ud.dev.h5 random.train.h5 random.dev.h5
 
     Parameters
     ----------
@@ -82,31 +89,35 @@ def structural(
         )
     with tables_as(format_):
         for curve in curves(result.rows):
-            _show(curve, options.level)
+            biaffine = curve["estimator"] == "biaffine"
+            _show(curve[~biaffine], STRUCTURAL, options.level)
+            if biaffine.any():
+                _show(curve[biaffine | (curve["estimator"] == "linear-chain")], ARCS, options.level)
         saved(result)
 
 
-def _show(rows: pd.DataFrame, level: float) -> None:
+def _show(rows: pd.DataFrame, names: Sequence[str], level: float) -> None:
     """A table by layer and rank: each score, the interval of the first, and the first on shuffled trees."""
     from probekit.rows import called, layer_labels
 
-    columns = [Column("layer", key=True), Column("rank", label=True), Column("uuas")]
+    columns = [Column("layer", key=True), Column("rank", label=True), Column(names[0])]
     columns += [Column(f"{100 * level:g} % interval", align="center", dim=True), Column("shuffled", dim=True)]
-    columns += [Column(name) for name in METRICS[1:]]
+    columns += [Column(name) for name in names[1:]]
     lines, bold = [], set()
-    gold = rows[rows["target"] == "gold"]
-    best = float(gold.loc[(gold["metric"] == "uuas") & (gold["site"] != ""), "value"].max())
+    gold, first = rows[rows["target"] == "gold"], rows[rows["metric"] == names[0]]
+    best = float(first.loc[(first["target"] == "gold") & (first["site"] != ""), "value"].max())
     for i, ((layer, rank), part) in enumerate(gold.groupby([layer_labels(gold), gold["rank"].fillna(0)], sort=False)):
         values = dict(zip(part["metric"], part["value"], strict=True))
-        low, high = map(float, part.loc[part["metric"] == "uuas", ["ci_low", "ci_high"]].iloc[0])
-        control = rows[(rows["target"] == "shuffled") & (rows["metric"] == "uuas")]
-        noise = control.loc[(layer_labels(control) == layer) & (control["rank"] == rank), "value"]
-        cells = [str(layer) or "linear chain", f"{rank:g}" if layer else "", f"{values['uuas']:.3f}"]
+        low, high = map(float, part.loc[part["metric"] == names[0], ["ci_low", "ci_high"]].iloc[0])
+        same = (layer_labels(first) == layer) & (first["rank"].fillna(0) == rank)
+        noise = first.loc[same & (first["target"] == "shuffled"), "value"]
+        cells = [str(layer) or "linear chain", f"{rank:g}" if rank else "", f"{values[names[0]]:.3f}"]
         cells.append(f"{low:.3f} – {high:.3f}" if isfinite(low) else "")
         cells.append("" if noise.empty else f"{noise.mean():.3f}")
-        lines.append([*cells, *(f"{values[name]:.3f}" for name in METRICS[1:])])
-        bold |= {(i, 2)} if layer and values["uuas"] == best else set()
+        lines.append([*cells, *(f"{values[name]:.3f}" if name in values else "" for name in names[1:])])
+        bold |= {(i, 2)} if layer and values[names[0]] == best else set()
     head = rows.iloc[-1]
-    title = f"{head['task']} {head['split']}, {shown_label(called(rows[rows['site'] != ''].iloc[0]))}"
+    method = "biaffine arcs" if names == ARCS else "structural probes"
+    title = f"{method}, {head['task']} {head['split']}, {shown_label(called({**head, 'estimator': ''}))}"
     title += f": {head['n']:,} sentences evaluated, {head['n_train']:,} fitted"
     show_table(Grid(columns, lines, title, bold))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INFORMATION", "LAYERED", "as_curves", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
 
-LAYERED = ("probe", "mi", "mdl", "transferability", "similarity", "movement", "geometry")
+LAYERED = ("probe", "mi", "mdl", "transferability", "similarity", "movement", "geometry", "structural")
 """The analyses with curves by layer."""
 INFORMATION = "mutual-information"
 SETTINGS = ("n", "n_train", "groups", "n_groups")
@@ -59,8 +59,8 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
     rows : DataFrame, Result or path
         Rows of :func:`probekit.probe`, :func:`probekit.mi`, :func:`probekit.mdl` and
         :func:`probekit.transferability` for one task; of
-        :func:`probekit.similarity` (the same layers of both models), :func:`probekit.movement` and
-        :func:`probekit.geometry`.
+        :func:`probekit.similarity` (the same layers of both models), :func:`probekit.movement`,
+        :func:`probekit.geometry` and :func:`probekit.structural`.
     metric : str, optional
         By default the first in the rows that is not a difference; "selectivity(accuracy)" has a line at zero.
     summary : DataFrame, Result or path, optional

@@ -44,15 +44,16 @@ __all__ = [
     "unbiased",
 ]
 
-METRICS = (*ADDITIVE, "spearman", "micro-f1")
+METRICS = (*ADDITIVE, "spearman", "micro-f1", "uuas")
 """The metrics with vectorised resampling."""
 BLOCK = 1 << 24  # numbers held at once
 KEPT = 1 << 26  # bytes of draws that are cached for the next call
 FEWEST = 5  # with fewer groups, no interval has its nominal coverage
 
 
-COUNTED_AS = {"micro-f1": "f1"}
-"""Metrics that are another one on the same gold values and predictions: of pairs of a target and a label, micro F1."""
+COUNTED_AS = {"micro-f1": "f1", "uuas": "accuracy"}
+"""Metrics that are another one on the same gold values and predictions: of pairs of a target and a label, micro F1; of
+the edges of gold trees, which are found or not, UUAS."""
 
 
 def replicates(

@@ -14,6 +14,7 @@ from scipy import stats
 
 from probekit.errors import UsageError
 from probekit.statistics._sums import Sums, Units, statistic
+from probekit.statistics.bootstrap import COUNTED_AS
 from probekit.statistics.predictions import Predictions
 
 __all__ = ["Chance", "exchanged", "of_controls", "ranks"]
@@ -90,7 +91,7 @@ def _moved(sums: Sums, rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
 
 def _sums(e: Predictions, metric: str) -> Sums:
     """The sums by unit of all fits."""
-    gold, predicted = e.gold, _predictions_or_losses(e, metric)
+    gold, predicted, metric = e.gold, _predictions_or_losses(e, metric), COUNTED_AS.get(metric, metric)
     if gold.ndim == 2 and (gold == gold[:1]).all():
         gold = gold[0]
     gold = np.atleast_2d(gold)

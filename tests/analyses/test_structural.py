@@ -9,8 +9,13 @@ import pytest
 
 import probekit
 from probekit.activations import ActivationCache
-from probekit.analyses.trees import treebank
+from probekit.analyses.structural import _orders
+from probekit.analyses.tree_scores import Gold, Intervals, Scores
+from probekit.analyses.trees import Treebank, treebank
 from probekit.errors import DataError, UsageError
+from probekit.probes.trees.arcs import Parse
+from probekit.probes.trees.options import StructuralOptions
+from probekit.rows.schema import KEYS
 from probekit.tasks import load_task
 from probekit.tasks.task import Example, Span, Split, Target, Task, TaskKind
 
@@ -61,7 +66,6 @@ def test_the_trees_of_a_cache_are_those_of_its_task(tiny_bert: Path, tmp_path: P
         kept = [tree for tree in trees["dev"] if len(tree) > 1]
         assert bank.heads.tolist() == [head for tree in kept for head in tree]
         assert bank.length.tolist() == [len(tree) for tree in kept]
-        assert bank.left_out == len(trees["dev"]) - len(kept)
         x = bank.layers["1"]()
         assert x.shape == (len(bank.heads), cache.width)
         tokens, word = cache.tokens(1), cache.index("word_index")
@@ -78,6 +82,7 @@ def test_rows_have_scores_controls_and_the_linear_chain(tiny_bert: Path, tmp_pat
     assert set(rows["target"]) == {"gold", "shuffled"}
     with ActivationCache(caches[0]) as cache:
         assert set(rows["rank"].dropna()) == {2, cache.width}
+        assert set(rows["estimator"]) == {"linear-chain", "structural-2", f"structural-{cache.width}"}
     line = rows[(rows["estimator"] == "linear-chain") & (rows["metric"] == "uuas")].iloc[0]
     kept = [tree for tree in trees["dev"] if len(tree) > 1]
     punct = task(trees).split("dev")
@@ -95,19 +100,124 @@ def test_rows_have_scores_controls_and_the_linear_chain(tiny_bert: Path, tmp_pat
     assert again["value"].equals(rows["value"])
 
 
-def test_what_is_not_a_tree_says_which_sentence(tiny_bert: Path, tmp_path: Path, trees: dict) -> None:
-    two_roots = Example(
-        "broken", "the cat sat on", words=("the", "cat", "sat", "on"), targets=(Target((Span(0, 1), Span(3, 4)), 0),)
-    )
-    good = task(trees)
-    bad = Task("toy", good.kind, {"train": good.split("train"), "dev": Split("dev", (*good.split("dev"), two_roots))},
-               good.label_names)  # fmt: skip
-    with pytest.raises(DataError, match="the sentence broken is not a tree: it has two roots"):
+def test_arcs_are_beside_them_and_edges_can_be_compared(tiny_bert: Path, tmp_path: Path, trees: dict) -> None:
+    caches = cached(tiny_bert, task(trees), tmp_path)
+    random = tmp_path / "random"
+    random.mkdir()
+    caches += cached(tiny_bert, task(trees), random, random_weights=0)
+    options = {"ranks": 3, "epochs": 1, "resamples": 100, "groups": "none", "arcs": True}
+    result = probekit.structural(*caches, **options, out=tmp_path / "trees.parquet")
+    rows = result.rows
+    arcs = rows[(rows["estimator"] == "biaffine") & (rows["target"] == "gold")]
+    assert set(arcs["metric"]) == {"uuas", "uas", "las", "relation-accuracy"}
+    assert not rows.duplicated(list(KEYS)).any()
+    line = rows[(rows["estimator"] == "linear-chain") & (rows["metric"] == "uas")]
+    right = {False: 0, True: 0}
+    for e, tree in zip(task(trees).split("dev"), trees["dev"], strict=True):
+        for w, head in enumerate(tree):
+            if len(tree) > 1 and not any(t.label for t in e.targets if t.spans[0].start == w):
+                right[False] += head == w
+                right[True] += head == (w + 2) % (len(tree) + 1) if w + 1 < len(tree) else head == 0
+    counted = sum(len(tree) - sum(t.label for t in e.targets)
+                  for e, tree in zip(task(trees).split("dev"), trees["dev"], strict=True) if len(tree) > 1)  # fmt: skip
+    assert any(line["value"].iloc[0] == pytest.approx(x / counted) for x in right.values())
+    (found,) = result.predictions
+    uuas = rows[(rows["metric"] == "uuas") & (rows["target"] == "gold")]
+    np.testing.assert_allclose(found.predicted.mean(1), uuas["value"])
+    assert found.fits["estimator"].tolist() == uuas["estimator"].tolist()
+    against = probekit.compare(tmp_path / "trees.parquet", against="random", resamples=100).rows
+    assert set(against["metric"]) == {"difference(uuas)"}
+    kinds = uuas[uuas["random_weights"].isna()].set_index(["estimator", "layer"])["value"]
+    control = uuas[uuas["random_weights"] == 0].set_index(["estimator", "layer"])["value"]
+    for row in against.to_dict("records"):
+        key = row["estimator"], row["layer"]
+        assert row["value"] == pytest.approx(kinds[key] - control[key])
+    best = probekit.summary(tmp_path / "trees.parquet", resamples=100).rows
+    assert set(best["of_metric"]) == {"uuas"}
+    said = probekit.analyses.verdict.verdict(result)
+    assert len(said) == 2
+    assert "linear chain" in said[0]
+
+
+def test_gold_trees_have_1_in_every_score() -> None:
+    rng = np.random.default_rng(3)
+    trees = [np.array(heads_of(rng, int(n))) for n in (2, 5, 5, 8, 13)]
+    heads = np.concatenate(trees)
+    length = np.array([len(tree) for tree in trees])
+    relations = np.where(heads == 0, 2, rng.integers(0, 2, len(heads)))
+    bank = Treebank(length, heads, relations, ("dep", "punct", "root"), relations != 1, np.arange(5), {})
+    gold = Gold.of(bank, np.arange(len(heads)))
+    score = Scores.of(bank, gold)
+    found = score.found([d * 3.5 for d in gold.distance])
+    parse = Parse(heads, relations, relations)
+    sums = {**score.of_distances(found, gold.distance), **score.of_depths(gold.depth)}
+    rows = [*Intervals(length, np.arange(5), StructuralOptions(resamples=100)).rows(sums)]
+    rows += Intervals(length, np.arange(5), StructuralOptions(resamples=0)).rows(score.of_parse(parse, found))
+    assert [row["metric"] for row in rows[4:]] == ["uuas", "uas", "las", "relation-accuracy"]
+    assert all(row["value"] == pytest.approx(1) for row in rows)
+    assert all(np.isnan(row["ci_low"]) for row in rows[4:])
+    wrong = np.where(np.arange(len(heads)) == int(np.flatnonzero(relations == 0)[0]), -5, heads)
+    uas = score.of_heads(wrong)["uas"].sum(0)
+    assert uas[0] == uas[1] - 1
+
+
+def test_intervals_are_those_of_sentences_drawn_one_by_one() -> None:
+    rng = np.random.default_rng(4)
+    length, groups = rng.integers(4, 9, 60), rng.integers(0, 12, 60)
+    sums = np.stack([rng.random(60), rng.integers(1, 4, 60)], axis=1)
+    measured = Intervals(length, groups, StructuralOptions(resamples=100))
+    rows = {row["metric"]: row for row in measured.rows({"uuas": sums, "depth-spearman": sums})}
+    ratio, by_length = [], []
+    for weights in measured.weights:
+        assert weights.sum() > 0
+        assert all(len(set(weights[groups == g])) == 1 for g in np.unique(groups))
+        drawn = np.repeat(np.arange(60), weights.astype(int))
+        ratio.append(sums[drawn, 0].sum() / sums[drawn, 1].sum())
+        each = [drawn[length[drawn] == n] for n in range(5, 51)]
+        by_length.append(np.mean([sums[at, 0].sum() / sums[at, 1].sum() for at in each if len(at)]))
+    for name, values in (("uuas", ratio), ("depth-spearman", by_length)):
+        assert [rows[name]["ci_low"], rows[name]["ci_high"]] == pytest.approx(np.quantile(values, [0.025, 0.975]))
+
+
+def test_shuffled_trees_are_those_of_other_sentences_of_the_same_length() -> None:
+    length = np.array([3, 2, 3, 3, 4, 2])
+    of = np.repeat(np.arange(6), length)
+    gold, shuffled = _orders(length, StructuralOptions(controls=1))
+    assert gold.tolist() == list(range(17))
+    assert sorted(shuffled) == sorted(gold)
+    source = [set(of[shuffled[of == s]]) for s in range(6)]
+    assert all(len(one) == 1 for one in source)
+    assert [int(length[min(one)]) for one in source] == length.tolist()
+    assert [s for s in range(6) if source[s] == {s}] == [4]  # the only sentence of 4 words keeps its tree
+
+
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [
+        ([0, 3, 0], "two roots"),
+        ([0, 1, 0], "two roots"),
+        ([2, 1, 0], "a cycle: word 1 -> 2 -> 1"),
+        ([2, 3, 1], "no root"),
+        ([2, 1], "no root"),
+    ],
+)
+def test_what_is_not_a_tree_says_which_sentence(
+    tiny_bert: Path, tmp_path: Path, trees: dict, heads: list[int], said: str
+) -> None:
+    bad = task({"train": trees["train"], "dev": [*trees["dev"], heads, [2, 0]]})
+    with pytest.raises(DataError, match=f"dev.h5: the sentence dev30 is not a tree; it has {said}.*cache them again"):
         probekit.structural(*cached(tiny_bert, bad, tmp_path))
-    cycle = task({"train": trees["train"], "dev": [[2, 1, 0], [2, 0]]})
-    (tmp_path / "c").mkdir()
-    with pytest.raises(DataError, match="leads into a cycle"):
-        probekit.structural(*cached(tiny_bert, cycle, tmp_path / "c"))
+
+
+def test_sentences_that_were_cut_off_are_counted(
+    tiny_bert: Path, tmp_path: Path, trees: dict, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = cached(tiny_bert, task(trees), tmp_path, max_length=7)[1]
+    with ActivationCache(short) as cache:
+        bank = treebank(cache)
+    assert 0 < len(bank.length) < sum(len(tree) > 1 for tree in trees["dev"])
+    assert bank.length.max() < max(map(len, trees["dev"]))
+    assert "did not read all of their words" in caplog.text
 
 
 def test_tasks_without_heads_are_refused(tiny_bert: Path, tmp_path: Path) -> None:
@@ -115,5 +225,12 @@ def test_tasks_without_heads_are_refused(tiny_bert: Path, tmp_path: Path) -> Non
     caches = cached(tiny_bert, plain, tmp_path, limit=20, tokens=True)
     with pytest.raises(UsageError, match="no labels of spans"):
         probekit.structural(*caches[:2])
+    words = Example("w", "the cat sat", words=("the", "cat", "sat"), targets=(Target((Span(0, 1),), 0),))
+    spans = Task("spans", TaskKind.SPAN_LABELLING, {n: Split(n, (words,)) for n in ("train", "dev")}, ("a", "b"))
+    (tmp_path / "spans").mkdir()
+    with pytest.raises(
+        UsageError, match="need a tree for each sentence, as ud-relations has; targets of spans are not"
+    ):
+        probekit.structural(*cached(tiny_bert, spans, tmp_path / "spans"))
     with pytest.raises(UsageError, match="given in pairs"):
         probekit.structural(*caches[:2], caches[0])

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.stats import spearmanr
 
-from probekit.errors import DataError, UsageError
+from probekit.errors import UsageError
 from probekit.probes.trees.fit import FitOptions, StructuralProbe, Trees, _batches, fit, loss_and_gradient, predict
-from probekit.probes.trees.gold import chain, check_heads, depths, distances
+from probekit.probes.trees.gold import chain, depths, distances
 from probekit.probes.trees.scores import (
     PUNCTUATION,
     edges,
@@ -37,6 +37,7 @@ def tree(n: int, rng: np.random.Generator) -> np.ndarray:
     return heads
 
 
+@settings(deadline=None)  # kernels are compiled
 @given(n=st.integers(1, 30), seed=st.integers(0, 999))
 def test_distances_and_depths_are_shortest_paths(n: int, seed: int) -> None:
     heads = tree(n, np.random.default_rng(seed))
@@ -47,7 +48,6 @@ def test_distances_and_depths_are_shortest_paths(n: int, seed: int) -> None:
     expected = shortest_path(graph, directed=False)
     np.testing.assert_array_equal(distances(heads), expected)
     np.testing.assert_array_equal(depths(heads), expected[np.flatnonzero(heads == 0)[0]])
-    check_heads(heads, np.array([n]))
     found = edges(expected)
     assert {tuple(sorted(pair)) for pair in found.tolist()} == {
         tuple(sorted((word, head - 1))) for word, head in enumerate(heads) if head
@@ -55,21 +55,7 @@ def test_distances_and_depths_are_shortest_paths(n: int, seed: int) -> None:
     assert uuas_counts(expected, expected, np.ones(n, dtype=bool)) == (n - 1, n - 1)
 
 
-@pytest.mark.parametrize(
-    ("heads", "said"),
-    [
-        ([0, 1, 0], r"sentence 1.*has 2 \(1, 3\)"),
-        ([2, 3, 1], r"sentence 1.*has 0 \(none\)"),
-        ([0, 3, 2], r"sentence 1.*word 2 leads into a cycle"),
-        ([0, 4, 1], r"word 2 has the head 4, but there are 3 words"),
-        ([0, -1, 1], r"word 2 has the head -1"),
-    ],
-)
-def test_what_is_not_a_tree_is_refused(heads: list[int], said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        check_heads(np.array([2, 0, *heads]), np.array([2, 3]))
-
-
+@settings(deadline=None)  # kernels are compiled
 @given(n=st.integers(2, 12), seed=st.integers(0, 999))
 def test_edges_are_a_minimum_spanning_tree(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -84,8 +70,8 @@ def test_spearman_is_that_of_scipy() -> None:
     a, b = rng.integers(0, 4, (2, 20, 9)).astype(float)
     np.testing.assert_allclose(row_spearman(a, b), [spearmanr(x, y).statistic for x, y in zip(a, b, strict=True)])
     sums = spearman([np.eye(4), np.eye(6)], [np.eye(4), -np.eye(6)])
-    assert mean_over_lengths(sums, np.array([4, 6])) == pytest.approx(-1)  # length 4 does not count
-    assert np.isnan(mean_over_lengths(sums[:1], np.array([4])))
+    assert mean_over_lengths(sums, np.array([4, 6]))[0] == pytest.approx(-1)  # length 4 does not count
+    assert np.isnan(mean_over_lengths(sums[:1], np.array([4])))[0]
 
 
 def test_words_between_punctuation_stay_connected() -> None:
@@ -122,7 +108,7 @@ def test_the_authors_code_gives_the_same(kind: str) -> None:
     counted = [~np.isin(g["xpos"][i, :n], PUNCTUATION) for i, n in enumerate(length)]
     for name, said in (("pred", theirs), ("gold", gold), ("gold_noisy", noisy)):
         key = f"{kind}_psd/{name}"
-        mean = mean_over_lengths(spearman(said, gold), length)
+        mean = mean_over_lengths(spearman(said, gold), length)[0]
         assert mean == pytest.approx(float(g[f"{key}/spearman_5_50_mean"]), abs=1e-6)
         if kind == "two":
             hits, total = np.sum([uuas_counts(*one) for one in zip(said, gold, counted, strict=True)], 0)

@@ -67,6 +67,18 @@ def test_wrong_heads_and_relations_say_where(treebank: Path, was: str, now: str,
     assert "word 1" in str(error.value)
 
 
+@pytest.mark.parametrize(("was", "now", "said"), [("\t4\tnsubj", "\t0\tnsubj", "two roots (words 1 and 4)"),
+                                                  ("\t0\troot", "\t1\tdep", "a cycle: word 1 -> 4 -> 1")])  # fmt: skip
+def test_sentences_that_are_no_trees_say_where_and_what_to_do(treebank: Path, was: str, now: str, said: str) -> None:
+    assert was in CONLLU
+    (treebank / "xx_toy-ud-dev.conllu").write_text(CONLLU.replace(was, now))
+    with pytest.raises(DataError) as error:
+        load_task("ud-relations", treebank)
+    assert f"not a tree; it has {said}" in str(error.value)
+    assert "xx_toy-ud-dev.conllu, line 4" in str(error.value)
+    assert "Mend it" in str(error.value)
+
+
 def test_chunks_are_read_from_iob2(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("He PRP B-NP\nsaw VBD B-VP\nthe DT B-NP\ndog NN I-NP\n. . O\n\n")
     task = load_task("conll2000", tmp_path)

@@ -59,6 +59,9 @@ class FitOptions:
 SMALL = 0.1
 """The initial map is so much smaller than one of the right size: fits from a small map overfit less."""
 
+BETAS = 0.9, 0.999
+"""Decay of Adam's means of gradients and of their squares."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trees:
@@ -194,8 +197,12 @@ def fit(
     if wrong := [rank for rank in ranks if not 1 <= rank <= x.shape[1]]:
         raise UsageError(f"the rank must be from 1 to the width {x.shape[1]}, not {wrong[0]}.")
     centre = x.mean(0, dtype=np.float64).astype(np.float32)
-    data = torch.from_numpy(np.asarray(x, dtype=np.float32) - centre)
-    size = float(data.square().mean(dtype=torch.float64)) ** 0.5 or 1.0
+    centred = np.asarray(x, dtype=np.float32) - centre
+    squares = sum(
+        float(np.square(part, dtype=np.float64).sum()) for part in np.array_split(centred, len(x) // 4096 + 1)
+    )
+    size = (squares / centred.size) ** 0.5 or 1.0
+    data = torch.from_numpy(centred)
     data /= size
     order = np.random.default_rng(options.seed).permutation(len(trees.length))
     count = max(1, round(options.held_out * len(order)))
@@ -233,18 +240,21 @@ def _predicted(x: torch.Tensor, b: torch.Tensor, batch: _Batch, kind: Kind) -> t
 def _descend(
     x: torch.Tensor, b: torch.Tensor, batches: Sequence[_Batch], held: Sequence[_Batch], kind: Kind, options: FitOptions
 ) -> tuple[torch.Tensor, tuple[float, ...]]:
-    """Adam from b; the map after the epoch with the lowest loss on the held-out batches, and that loss by epoch."""
+    """Adam from b (Kingma & Ba 2015, algorithm 1); the best map on held-out batches, and their losses."""
     import torch
 
     rng, steps = np.random.default_rng(options.seed), options.epochs * len(batches)
-    adam = torch.optim.Adam([b], lr=options.learning_rate)
-    best, losses = b, []
-    for epoch in range(options.epochs):
-        for i, at in enumerate(rng.permutation(len(batches)).tolist()):
-            b.grad = loss_and_gradient(x, b, batches[at], kind)[1] / len(batches[at].rows)
-            share = (epoch * len(batches) + i) / steps
-            adam.param_groups[0]["lr"] = options.learning_rate * (1 + np.cos(np.pi * share)) / 2
-            adam.step()
+    mean, square = torch.zeros_like(b), torch.zeros_like(b)
+    best, losses, step = b, [], 0
+    for _ in range(options.epochs):
+        for at in rng.permutation(len(batches)).tolist():
+            gradient = loss_and_gradient(x, b, batches[at], kind)[1] / len(batches[at].rows)
+            rate = options.learning_rate * (1 + np.cos(np.pi * step / steps)) / 2
+            step += 1
+            mean.lerp_(gradient, 1 - BETAS[0])
+            square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+            spread = (square / (1 - BETAS[1] ** step)).sqrt_().add_(1e-8)
+            b.addcdiv_(mean, spread, value=-rate / (1 - BETAS[0] ** step))
         total = sum(float(loss_and_gradient(x, b, batch, kind)[0]) for batch in held)
         losses.append(total / sum(len(batch.rows) for batch in held))
         if losses[-1] == min(losses):

@@ -4,49 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numba
 import numpy as np
 
-from probekit.errors import DataError
-
-__all__ = ["chain", "check_heads", "depths", "distances", "sentences"]
+__all__ = ["chain", "depths", "distances", "sentences"]
 
 
 def sentences(length: np.ndarray) -> Iterator[slice]:
     """The rows of each sentence; ``length`` int64 (s,)."""
     stop = np.cumsum(length)
     yield from map(slice, (stop - length).tolist(), stop.tolist())
-
-
-def check_heads(heads: np.ndarray, length: np.ndarray) -> None:
-    """Raise DataError unless the heads of every sentence are a tree: one root, every head inside, no cycle.
-
-    Parameters
-    ----------
-    heads : np.ndarray
-        Int (t,), the number of each word's head in its sentence, from 1; 0 for the root.
-    length : np.ndarray
-        Int (s,), words of each sentence.
-    """
-    for number, rows in enumerate(sentences(length)):
-        _check(heads[rows], number)
-
-
-def _check(heads: np.ndarray, number: int) -> None:
-    n, roots = len(heads), np.flatnonzero(heads == 0)
-    where = f"sentence {number}, counted from 0, is not a tree"
-    if (heads < 0).any() or (heads > n).any():
-        word = int(np.flatnonzero((heads < 0) | (heads > n))[0])
-        raise DataError(f"{where}: word {word + 1} has the head {heads[word]}, but there are {n} words.")
-    if len(roots) != 1:
-        found = ", ".join(str(root + 1) for root in roots) or "none"
-        raise DataError(f"{where}: it needs one word with the head 0, and has {len(roots)} ({found}).")
-    known = np.zeros(n + 1, dtype=bool)
-    known[0] = True
-    for _ in range(n):
-        known[1:] |= known[heads]
-    if not known.all():
-        word = int(np.flatnonzero(~known)[0])
-        raise DataError(f"{where}: following the heads from word {word} leads into a cycle.")
 
 
 def depths(heads: np.ndarray) -> np.ndarray:
@@ -75,14 +42,16 @@ def distances(heads: np.ndarray) -> np.ndarray:
            [2, 1, 0, 1],
            [3, 2, 1, 0]])
     """
-    depth = depths(heads)
-    found = np.zeros((len(heads), len(heads)), dtype=np.int64)
-    for word in np.argsort(depth, kind="stable")[1:]:
-        above, known = heads[word] - 1, depth < depth[word]
-        known |= (depth == depth[word]) & (found[:, above] > 0) & (np.arange(len(heads)) != word)
-        found[word] = found[above] + 1
-        found[:, word] = found[word]
-        found[word, word] = 0
+    return np.asarray(_distances(heads.astype(np.int64), np.argsort(depths(heads), kind="stable")))
+
+
+@numba.njit(cache=True)
+def _distances(heads: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """``order``: words by depth, a head comes before its word; paths to the words before lead over the head."""
+    found = np.zeros((len(heads), len(heads)), np.int64)
+    for k in range(1, len(order)):
+        for m in range(k):
+            found[order[k], order[m]] = found[order[m], order[k]] = found[heads[order[k]] - 1, order[m]] + 1
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from probekit.errors import UsageError
+from probekit.probes.trees.arcs import ArcOptions
 from probekit.probes.trees.fit import FitOptions
 from probekit.recipe import check_least, option
 from probekit.statistics.options import check_resamples
@@ -26,7 +27,10 @@ class StructuralOptions:
         (64,), "Ranks of the maps, separated by commas; a rank above the width of a layer is the width."
     )
     controls: int = option(1, "Number of probes on shuffled trees: those of other sentences of the same length.")
-    epochs: int = option(8, "Passes over train; the learning rate falls to 0.")
+    arcs: bool = option(
+        False, "Also fit a biaffine probe of arcs and relations to each layer: what a parser finds there."
+    )
+    epochs: int = option(8, "Passes of structural probes over train; the learning rate falls to 0.")
     learning_rate: float = option(1e-3, "Highest learning rate of Adam, for features of variance 1 on average.")
     batch: int = option(512, "Words in a step, of sentences of about the same length.")
     held_out: float = option(0.1, "Share of the sentences of train that choose the epoch.")
@@ -41,9 +45,14 @@ class StructuralOptions:
         object.__setattr__(self, "ranks", ranks)
         check_least(self, controls=0)
         check_resamples(self.resamples, self.level, none=True)
-        _ = self.fit
+        _ = self.fit, self.biaffine
 
     @property
     def fit(self) -> FitOptions:
         """The options of one fit."""
         return FitOptions(self.epochs, self.learning_rate, self.batch, self.held_out, self.seed)
+
+    @property
+    def biaffine(self) -> ArcOptions:
+        """The options of a biaffine probe."""
+        return ArcOptions(held_out=self.held_out, seed=self.seed)

@@ -11,7 +11,8 @@ import numba
 import numpy as np
 from scipy.stats import rankdata
 
-__all__ = ["PUNCTUATION", "edges", "mean_over_lengths", "root_hits", "row_spearman", "spearman", "uuas_counts"]
+__all__ = ["PUNCTUATION", "edges", "mean_over_lengths", "root_hits", "row_spearman", "spearman", "tree_edges",
+           "uuas_counts"]  # fmt: skip
 
 PUNCTUATION = ("''", ",", ".", ":", "``", "-LRB-", "-RRB-")
 """The tags of the Penn Treebank whose words no score of edges and roots counts."""
@@ -51,22 +52,30 @@ def edges(distance: np.ndarray) -> np.ndarray:
     return _kruskal(np.argsort(distance, axis=None, kind="stable"), len(distance))
 
 
-def uuas_counts(predicted: np.ndarray, gold: np.ndarray, counted: np.ndarray) -> tuple[int, int]:
-    """Undirected edges of the gold tree that the predicted tree has, and all of them, among the counted words.
+def tree_edges(distance: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """The edges i · n + j, i < j, of the minimum spanning tree of the counted words, int64, increasing.
 
-    Both trees are minimum spanning trees of the counted words: a word between punctuation stays connected.
+    A word between punctuation stays connected, because only the distances of counted words are looked at.
 
     Parameters
     ----------
-    predicted, gold : np.ndarray
-        (n, n), distances.
+    distance : np.ndarray
+        (n, n).
     counted : np.ndarray
         Bool (n,), the words that are not punctuation.
     """
     at = np.flatnonzero(counted)
-    both = [np.sort(edges(d[np.ix_(at, at)]), axis=1) for d in (predicted, gold)]
-    codes = [pair[:, 0] * len(at) + pair[:, 1] for pair in both]
-    return int(np.isin(*codes).sum()), len(codes[1])
+    i, j = at[edges(distance[np.ix_(at, at)])].T
+    return np.sort(np.minimum(i, j) * len(distance) + np.maximum(i, j))
+
+
+def uuas_counts(predicted: np.ndarray, gold: np.ndarray, counted: np.ndarray) -> tuple[int, int]:
+    """Undirected edges of the gold tree that the predicted tree has, and all of them, among the counted words.
+
+    Both trees are minimum spanning trees of the counted words; predicted and gold (n, n), counted bool (n,).
+    """
+    said, true = (tree_edges(d, counted) for d in (predicted, gold))
+    return int(np.isin(true, said).sum()), len(true)
 
 
 def root_hits(depth: np.ndarray, root: int, counted: np.ndarray) -> bool:
@@ -75,36 +84,49 @@ def root_hits(depth: np.ndarray, root: int, counted: np.ndarray) -> bool:
     return len(at) > 0 and int(at[np.argmin(depth[at])]) == root
 
 
+def centred_ranks(values: np.ndarray) -> np.ndarray:
+    """The ranks of each row, minus their mean, of length 1; (r, n). NaN for a constant row."""
+    ranks = rankdata(values, axis=1)
+    ranks -= ranks.mean(1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(ranks / np.sqrt((ranks * ranks).sum(1, keepdims=True)))
+
+
 def row_spearman(predicted: np.ndarray, gold: np.ndarray) -> np.ndarray:
     """Spearman's coefficient of each row, float64 (r,); NaN for a constant row. Both are (r, n)."""
-    ranks = [rankdata(values, axis=1) for values in (predicted, gold)]
-    a, b = (r - r.mean(1, keepdims=True) for r in ranks)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1)))
+    return np.asarray((centred_ranks(predicted) * centred_ranks(gold)).sum(1))
 
 
 def spearman(predicted: Sequence[np.ndarray], gold: Sequence[np.ndarray]) -> np.ndarray:
     """For each sentence, the sum over its rows of Spearman's coefficient, and the number of rows; float64 (s, 2).
 
-    A sentence has one row for each word's distances (DSpr), or one row of depths (NSpr).
+    A sentence has one row for each word's distances (DSpr), or one row of depths (NSpr). Sentences of one length are
+    ranked together.
     """
-    found = [row_spearman(np.atleast_2d(p), np.atleast_2d(g)) for p, g in zip(predicted, gold, strict=True)]
-    return np.array([(rows[np.isfinite(rows)].sum(), np.isfinite(rows).sum()) for rows in found], dtype=np.float64)
+    found = np.zeros((len(gold), 2))
+    length = np.array([one.shape[-1] for one in gold])
+    for n in np.unique(length):
+        at = np.flatnonzero(length == n)
+        said, true = (np.concatenate([np.atleast_2d(side[i]) for i in at]) for side in (predicted, gold))
+        rows = row_spearman(said, true).reshape(len(at), -1)
+        found[at] = np.stack([np.nansum(rows, 1), np.isfinite(rows).sum(1)], 1)
+    return found
 
 
-def mean_over_lengths(sums: np.ndarray, length: np.ndarray, lengths: tuple[int, int] = LENGTHS) -> float:
-    """The mean over sentence lengths of the mean of all rows of sentences of that length.
+def mean_over_lengths(sums: np.ndarray, length: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """The mean over sentence lengths of the mean of all rows of sentences of that length, float64 (w,).
 
     Parameters
     ----------
     sums : np.ndarray
-        Float (s, 2), from :func:`spearman`, possibly weighted.
+        Float (s, 2), from :func:`spearman`.
     length : np.ndarray
-        Int (s,), words of each sentence.
-    lengths : tuple[int, int], default (5, 50)
-        The shortest and the longest length that counts.
+        Int (s,), words of each sentence; those of 5 to 50 words count.
+    weights : np.ndarray, optional
+        Float (w, s), weights of the sentences; by default 1, and w is 1.
     """
-    total = np.stack([np.bincount(length, column, minlength=lengths[1] + 1) for column in sums.T])
-    total = total[:, lengths[0] : lengths[1] + 1]
-    some = total[1] > 0
-    return float((total[0, some] / total[1, some]).mean()) if some.any() else float("nan")
+    of = np.arange(LENGTHS[0], LENGTHS[1] + 1) == length[:, None]
+    weights = np.ones((1, len(sums))) if weights is None else weights
+    total, number = (weights @ (of * column[:, None]) for column in sums.T)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(number > 0, total / number, 0).sum(1) / (number > 0).sum(1))

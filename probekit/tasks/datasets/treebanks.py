@@ -12,6 +12,7 @@ from probekit.tasks.datasets.sources import examples
 from probekit.tasks.datasets.ud import domain_of, treebank_files
 from probekit.tasks.files.readers import Sentence, read_conllu
 from probekit.tasks.task import Span, Target, Task, TaskKind
+from probekit.tasks.treebank import not_a_tree
 
 __all__ = ["LOADERS", "features", "relations"]
 
@@ -49,7 +50,7 @@ Sentences = Mapping[str, tuple[Path, list[Sentence]]]
 def relations(root: str | Path | None = None, treebank: str | None = None) -> Task:
     """The universal relation (without subtype) of each word to its head; the targets are (word, head).
 
-    The root has no head and is left out. Files: as for ``ud``.
+    The root has no head and is left out. Files: as for ``ud``. Raises DataError for a sentence that is no tree.
     """
     name, files = _sentences(RELATIONS, root, treebank)
     known = {relation: i for i, relation in enumerate(RELATIONS.label_names)}
@@ -87,6 +88,9 @@ def _to_heads(s: Sentence, path: Path, known: Mapping[str, int]) -> tuple[Target
             raise DataError(f"{message}the {len(known)} universal ones.", file=path, line=s.line, column="DEPREL")
         if int(head):
             found.append(Target((Span(i, i + 1), Span(int(head) - 1, int(head))), known[name]))
+    if wrong := not_a_tree([int(head) for head in s.column(6)]):
+        message = f"the sentence that begins here is not a tree; it has {wrong}. Mend it, or take it out of the file."
+        raise DataError(message, file=path, line=s.line, column="HEAD")
     return tuple(found)
 
 
