@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tiny import WORDS, tiny_model
 
@@ -160,3 +162,60 @@ def test_language_model_benchmark_runs(tmp_path: Path) -> None:
         assert 1 < one["perplexity"] < 300
         assert 0 < one["bits-per-byte"] < 8
     assert table["Kneser-Ney 5-gram"] != table["Kneser-Ney 3-gram"]
+
+
+def toy_treebank(folder: Path) -> Path:
+    """Random sentences whose words hang on the word before."""
+    for split, sentences in {"train": 60, "dev": 20}.items():
+        lines = []
+        for i in range(sentences):
+            for n in range(1, 4 + i % 3):
+                rest = f"X\t_\t_\t{n - 1}\t{'root' if n == 1 else 'dep'}\t_\t_"
+                lines.append(f"{n}\t{WORDS[(i * 7 + n * n) % len(WORDS)]}\t_\t{rest}")
+            lines.append("")
+        (folder / f"xx_toy-ud-{split}.conllu").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_structural_benchmark_runs(tmp_path: Path) -> None:
+    import probekit
+
+    model, bank = tiny_model("bert", tmp_path / "model"), toy_treebank(tmp_path)
+    caches = [
+        probekit.cache_activations(model, "ud-relations", split, data_dir=bank, out=tmp_path / f"{split}.h5").path
+        for split in ("train", "dev")
+    ]
+    options = ["--layer", "1", "--ranks", "4", "--epochs", "2", "--json", tmp_path / "out.json"]
+    done = subprocess.run(
+        [sys.executable, CACHE.with_name("structural.py"), *caches, *options],
+        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path / "out.json").read_text())
+    assert set(out) == {"4, probekit", "4, authors"}
+    assert out["4, authors"]["epochs"] == 2
+    assert all(0 < one["uuas"] <= 1 and one["cpu"] > 0 and one["sentences"] == 60 for one in out.values())
+    assert "times the CPU time" in done.stdout
+
+
+def test_structural_benchmark_has_the_loss_of_our_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from probekit.probes.trees.fit import Trees, _batches, loss_and_gradient
+    from probekit.probes.trees.gold import chain
+
+    monkeypatch.syspath_prepend(str(CACHE.parent))
+    structural: Any = import_module("structural")
+    torch.manual_seed(0)
+    length, projection = [2, 5, 3], torch.randn(6, 4, requires_grad=True)
+    x, gold = [torch.randn(n, 6) for n in length], [chain(n) for n in length]
+    data = [(one, torch.from_numpy(its).float()) for one, its in zip(x, gold, strict=True)]
+    (batch,) = structural.batches(data, np.arange(3))
+    theirs = structural.mean_loss(*batch, projection)
+    theirs.backward()
+    ours, gradient = 0.0, torch.zeros(6, 4)
+    for part in _batches(Trees(np.array(length), gold), 100):
+        loss, its = loss_and_gradient(torch.cat(x), projection.detach(), part, "distance")
+        ours, gradient = ours + float(loss) / 3, gradient + its / 3
+    assert float(theirs.detach()) == pytest.approx(ours, rel=1e-5)
+    torch.testing.assert_close(gradient, projection.grad, rtol=1e-4, atol=1e-5)

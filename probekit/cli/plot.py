@@ -69,10 +69,12 @@ def layers() -> None:
 
         probekit plot layers cola.parquet sst2.parquet --width text --out figure1.pdf
 
+        probekit plot layers trees.parquet --metric uuas
+
     Parameters
     ----------
     first
-        Rows that probekit probe, mi, mdl, similarity, movement or geometry wrote (.parquet, .csv).
+        Rows that probekit probe, mi, mdl, similarity, movement, geometry or structural wrote (.parquet, .csv).
     rows
         Further rows.
     """

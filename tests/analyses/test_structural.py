@@ -132,11 +132,19 @@ def test_arcs_are_beside_them_and_edges_can_be_compared(tiny_bert: Path, tmp_pat
     for row in against.to_dict("records"):
         key = row["estimator"], row["layer"]
         assert row["value"] == pytest.approx(kinds[key] - control[key])
-    best = probekit.summary(tmp_path / "trees.parquet", resamples=100).rows
-    assert set(best["of_metric"]) == {"uuas"}
+    assert set(probekit.summary(tmp_path / "trees.parquet", resamples=100).rows["of_metric"]) == {"uuas"}
+    drawn = probekit.plots.layers.curve_rows(rows, "uuas")
+    assert set(drawn.loc[drawn["role"] == "line", "label"]) == {"linear chain"}
+    assert (drawn["role"] == "control").sum() == len(set(rows["layer"].dropna())) * 2  # of the trained model
+    assert drawn.loc[drawn["role"] == "curve", "series"].nunique() == 4
     said = probekit.analyses.verdict.verdict(result)
     assert len(said) == 2
-    assert "linear chain" in said[0]
+    best = uuas[uuas["estimator"] == "structural-3"].groupby("checkpoint", sort=False)["value"].max()
+    for sentence, value in zip(said, best, strict=True):
+        assert f", rank 3, has {100 * value:.1f} % (" in sentence
+        assert "the linear chain (" in sentence
+        assert "; a parser finds " in sentence
+        assert "nan" not in sentence
 
 
 def test_gold_trees_have_1_in_every_score() -> None:

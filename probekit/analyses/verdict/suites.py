@@ -45,16 +45,21 @@ def pairs(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
 
 
 def structural(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
-    """The best layer of each model beside the linear chain and shuffled trees."""
+    """The best layer of each model beside the linear chain, shuffled trees, and a parser of the same vectors."""
     edges = rows[rows["metric"] == "uuas"]
     for _key, part in edges.groupby(["model", "checkpoint"], sort=False):
-        gold = part[(part["target"] == "gold") & (part["site"] != "")]
         chain = float(part.loc[part["estimator"] == "linear-chain", "value"].iloc[0])
-        best = gold.iloc[int(gold["value"].argmax())]
-        shuffled = part.loc[part["target"] == "shuffled", "value"]
+        by_layer, parser = part[part["site"] != ""], part["estimator"] == "biaffine"
+        gold, shuffled = (by_layer[by_layer["target"] == name] for name in ("gold", "shuffled"))
+        best, *arcs = (
+            some.iloc[int(some["value"].argmax())] for some in (gold[~parser[gold.index]], gold[parser[gold.index]])
+            if len(some)
+        )  # fmt: skip
         beyond = "above" if best["ci_low"] > chain else "not shown to be above"
-        noise = f"; probes of shuffled trees at most {100 * shuffled.max():.1f} %" if len(shuffled) else ""
+        noise = shuffled.loc[~parser[shuffled.index], "value"].max()
+        more = f"; probes of shuffled trees at most {100 * noise:.1f} %" if len(shuffled) else ""
+        more += "".join(f"; a parser finds {_percent(one)} at layer {_layer(one)}" for one in arcs)
         yield (
             f"layer {_layer(best)} of {called(best)}, rank {best['rank']:g}, has {_percent(best)} of "
-            f"the edges of gold trees, {beyond} the linear chain ({100 * chain:.1f} %){noise}"
+            f"the edges of gold trees, {beyond} the linear chain ({100 * chain:.1f} %){more}"
         )

@@ -107,7 +107,7 @@ def spearman(predicted: Sequence[np.ndarray], gold: Sequence[np.ndarray]) -> np.
     length = np.array([one.shape[-1] for one in gold])
     for n in np.unique(length):
         at = np.flatnonzero(length == n)
-        said, true = (np.concatenate([np.atleast_2d(side[i]) for i in at]) for side in (predicted, gold))
+        said, true = (np.concatenate([np.atleast_2d(side[i]) for i in at.tolist()]) for side in (predicted, gold))
         rows = row_spearman(said, true).reshape(len(at), -1)
         found[at] = np.stack([np.nansum(rows, 1), np.isfinite(rows).sum(1)], 1)
     return found
