@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from probekit.errors import DataError
 from probekit.tasks.sentences.parse import Parse
 
-__all__ = ["LEAST", "LEAST_IN_TRAIN", "Balanced", "Draft", "Drafts", "balanced", "worth"]
+__all__ = ["LEAST", "LEAST_IN_TRAIN", "Balanced", "Draft", "Drafts", "balanced", "tally", "worth"]
 
 LEAST_IN_TRAIN = 20
 """Examples that a label needs in train."""
@@ -44,21 +44,31 @@ Drafts = Mapping[str, Sequence[Draft]]
 """Drafts by split."""
 
 
-def sizes(drafts: Drafts, labels: Iterable[str]) -> dict[str, int]:
-    """The examples that each of the labels can have in each split, all of them equally many."""
-    wanted, found = tuple(labels), {}
+Tally = Mapping[str, Mapping[Hashable, Counter[str]]]
+"""The number of drafts of each label, by split and stratum."""
+
+
+def tally(drafts: Drafts) -> Tally:
+    """The number of drafts of each label, by split and stratum."""
+    counts: dict[str, dict[Hashable, Counter[str]]] = {split: defaultdict(Counter) for split in drafts}
     for split, some in drafts.items():
-        counts = Counter((draft.stratum, draft.label) for draft in some)
-        found[split] = sum(min(counts[s, label] for label in wanted) for s in {s for s, _ in counts})
-    return found
+        for draft in some:
+            counts[split][draft.stratum][draft.label] += 1
+    return counts
 
 
-def worth(drafts: Drafts, labels: Sequence[str]) -> tuple[int, int]:
+def sizes(counts: Tally, labels: Iterable[str]) -> dict[str, int]:
+    """The examples that each of the labels can have in each split, all of them equally many."""
+    wanted = tuple(labels)
+    return {split: sum(min(n[label] for label in wanted) for n in strata.values()) for split, strata in counts.items()}
+
+
+def worth(counts: Tally, labels: Sequence[str]) -> tuple[int, int]:
     """How good a choice of labels is: the number of labels, if each has many balanced examples; then the examples.
 
     The rarest label limits all, so each further label costs examples. Many are 50 in train and 8 in every other split.
     """
-    found = sizes(drafts, labels)
+    found = sizes(counts, labels)
     many = all(n >= (MANY_IN_TRAIN if split == "train" else MANY) for split, n in found.items())
     return len(labels) if many else 0, len(labels) * found["train"]
 
@@ -87,7 +97,7 @@ def balanced(drafts: Drafts, labels: Sequence[str], what: str, seed: int) -> Bal
     shown = ", ".join(f"{label} {counts[label]:,}" for label in labels) or "no labels"
     rare = [label for label in labels if counts[label] < LEAST_IN_TRAIN]
     labels = tuple(label for label in labels if label not in rare)
-    found = sizes(drafts, labels) if labels else {}
+    found = sizes(tally(drafts), labels) if labels else {}
     if len(labels) < 2 or found["train"] < LEAST_IN_TRAIN:
         raise DataError(
             f"{what} needs at least two labels with {LEAST_IN_TRAIN} sentences of 5 to 28 words each in train; the "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from probekit.errors import DataError
-from probekit.tasks.sentences.balance import LEAST, LEAST_IN_TRAIN, Draft, Drafts, worth
+from probekit.tasks.sentences.balance import LEAST, LEAST_IN_TRAIN, Draft, Drafts, tally, worth
 from probekit.tasks.sentences.parse import Parse, is_word
 
 __all__ = [
@@ -54,7 +54,8 @@ def tree_depth(sentences: Sentences, seed: int) -> Made:
     made = _each(sentences, lambda parse: Draft(parse, str(parse.depth), parse.words, len(parse)))
     known = sorted({int(draft.label) for draft in made["train"]})
     ranges = [tuple(map(str, known[i:j])) for i in range(len(known)) for j in range(i + 2, len(known) + 1)]
-    return made, max(ranges, key=lambda labels: worth(made, labels), default=())
+    counts = tally(made)
+    return made, max(ranges, key=lambda labels: worth(counts, labels), default=())
 
 
 def top_constituents(sentences: Sentences, seed: int) -> Made:
@@ -68,11 +69,9 @@ def top_constituents(sentences: Sentences, seed: int) -> Made:
 
         return _each(sentences, draft)
 
-    choices = {(*common[:k], OTHER): drafts(common[:k]) for k in range(1, len(common) + 1)}
-    if not choices:
-        return drafts(()), []
-    best = max(choices, key=lambda labels: worth(choices[labels], labels))
-    return choices[best], best
+    choices = {(*common[:k], *([OTHER] if k < len(counts) else [])): k for k in range(len(common), 0, -1)}
+    best = max(choices, key=lambda labels: worth(tally(drafts(common[: choices[labels]])), labels), default=())
+    return drafts(common[: choices.get(best, 0)]), best
 
 
 def word_content(sentences: Sentences, seed: int) -> Made:

@@ -86,19 +86,23 @@ def _treebanks(root: Path) -> dict[str, tuple[tuple[str, Path], ...]]:
     """All treebanks in a folder and two floors below it, by name."""
     files: dict[str, list[Path]] = {}
     for pattern in ("*", "*/*", "*/*/*"):
+        level: dict[str, list[Path]] = {}
         for path in sorted(root.glob(pattern)):
             if path.name.endswith((*CONLLU, *BRACKETS)) and path.is_file():
-                files.setdefault(_name(path, root), []).append(path)
+                level.setdefault(_name(path, root), []).append(path)
+        files |= {name: paths for name, paths in level.items() if name not in files}  # copies below do not count
     return {name: tuple((_split(path), path) for path in paths) for name, paths in files.items()}
 
 
 def _name(path: Path, root: Path) -> str:
     if "-ud-" in path.name and path.name.endswith(CONLLU):
         return path.name.partition("-ud-")[0]
-    folder = path.parent
+    folder, kind = path.parent, "-brackets" if path.name.endswith(BRACKETS) else ""
+    if not any(other.name.endswith(CONLLU) for other in folder.iterdir()):
+        kind = ""  # there is nothing to confuse it with
     while folder != root and folder.name.isdigit():
         folder = folder.parent  # a section of the Wall Street Journal
-    return root.resolve().name if folder == root else folder.name
+    return (root.resolve().name if folder == root else folder.name) + kind
 
 
 def _split(path: Path) -> str:
@@ -113,6 +117,10 @@ def parses(found: Found) -> Mapping[str, Sequence[Parse]]:
     the order of a hash of their names, a tenth of the sentences each becomes dev and test.
     """
     name, files = found
+    places = dict[tuple[str, str], Path]()
+    for split, path in files:
+        if split and "-ud-" in path.name and (other := places.setdefault((split, path.name), path)) != path:
+            raise DataError(f"could be the {split} split of {name}, as could {path}. Keep one.", file=other)
     return _parses(name, tuple((split, path, *_stamp(path)) for split, path in files))
 
 

@@ -142,7 +142,26 @@ def test_brackets_give_the_labels_of_dependencies(toy: Path, brackets: Path) -> 
 
 def test_top_constituents_are_those_below_s(brackets: Path) -> None:
     task = load_task("treebank:top-constituents", brackets)
-    assert task.label_names == ("NP_VP_.", "S_CC_S_.", "OTHER")[:2] or "OTHER" in task.label_names
+    assert task.label_names == ("NP_VP_.", "S_CC_S_.")
+    for e in task.split("train"):
+        assert task.label_names[int(e.label)] == ("S_CC_S_." if " and " in e.text else "NP_VP_.")  # type: ignore[arg-type]
+
+
+def test_rare_constituents_are_other(tmp_path: Path) -> None:
+    below = {"NP VP": 200, "NP VP .": 160, "PP NP VP": 130, "SBAR NP": 3, "UH": 2}
+    words = (" ".join(w for w, *_ in s) for s in simple(500))
+    trees = []
+    for labels, n in below.items():
+        for i in range(n):
+            first, *rest = labels.split()
+            leaves = "".join(f"(X {w})" for w in next(words).split())
+            inner = "".join(f"({label} (X w{i}))" for label in rest)
+            trees.append(f"((S ({first} {leaves}) {inner}))")
+    (tmp_path / "my.mrg").write_text("\n".join(trees))
+    task = load_task("treebank:top-constituents", tmp_path)
+    assert task.label_names == ("NP_VP", "NP_VP_.", "OTHER")  # with PP_NP_VP, too few would be OTHER
+    counts = [Counter(e.label for e in split) for split in task.splits.values()]
+    assert all(n[0] == n[1] == n[2] >= 5 for n in counts)
 
 
 def test_documents_stay_whole_where_files_do_not_say_the_split(brackets: Path) -> None:

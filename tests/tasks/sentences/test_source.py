@@ -23,6 +23,24 @@ def test_a_treebank_is_found_in_a_subfolder_and_chosen_by_name(tmp_path: Path) -
     assert find_treebank(tmp_path, brackets=True)[0] == "ptb"
 
 
+def test_copies_of_a_treebank_are_not_read_twice(tmp_path: Path) -> None:
+    treebank(tmp_path)
+    treebank(tmp_path / "copy")
+    assert len(find_treebank(tmp_path)[1]) == 3
+    treebank(tmp_path / "two" / "a")
+    treebank(tmp_path / "two" / "b")
+    with pytest.raises(DataError, match=r"could be the dev split of xx_toy, as could .* Keep one"):
+        parses(find_treebank(tmp_path / "two"))
+
+
+def test_both_kinds_of_trees_in_a_folder_are_two_treebanks(tmp_path: Path) -> None:
+    conllu(tmp_path / "my.conllu", simple(3))
+    (tmp_path / "my.mrg").write_text(f"{bracketed(simple(1)[0])}\n")
+    assert find_treebank(tmp_path, tmp_path.name)[1][0][1].name == "my.conllu"
+    assert find_treebank(tmp_path, f"{tmp_path.name}-brackets")[1][0][1].name == "my.mrg"
+    assert find_treebank(tmp_path, brackets=True)[0] == f"{tmp_path.name}-brackets"
+
+
 def test_sections_of_one_treebank_are_read_together(tmp_path: Path) -> None:
     for section in ("00", "01"):
         folder = tmp_path / "wsj" / section
