@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from probekit.adaptation.train import train
     from probekit.analyses.comparison import compare, summary
     from probekit.analyses.domains import domains
+    from probekit.analyses.edges import edges
     from probekit.analyses.ensemble import ensemble
     from probekit.analyses.geometry import geometry
     from probekit.analyses.glue import glue_score
@@ -81,6 +82,7 @@ __all__ = [
     "demo",
     "domains",
     "edge",
+    "edges",
     "ensemble",
     "evaluate",
     "explore",
@@ -152,6 +154,7 @@ _HOME = {
     "glue_score": "probekit.analyses.glue",
     "mdl": "probekit.analyses.mdl",
     "structural": "probekit.analyses.structural",
+    "edges": "probekit.analyses.edges",
     "movement": "probekit.analyses.movement",
     "transferability": "probekit.analyses.transferability",
     "edge": "probekit.information.edge",

@@ -66,6 +66,7 @@ FUNCTIONS: dict[str, Function] = {
     "mi": Function("probekit.analyses.information:mi"),
     "mdl": Function("probekit.analyses.mdl:mdl"),
     "structural": Function("probekit.analyses.structural:structural"),
+    "edges": Function("probekit.analyses.edges:edges"),
     "pairs": Function("probekit.analyses.pairs:pairs"),
     "similarity": Function("probekit.analyses.similarity:similarity"),
     "movement": Function("probekit.analyses.movement:movement", ("out", "examples")),

@@ -500,3 +500,33 @@ def neighbour_influence(ours, theirs, score):
             change += score[len(a & b)] - before
         out.append(change)
     return out
+
+
+def edge_logits(weights, reads, spans, rows, gate=None):
+    """The logits of one edge probe, (rows, labels), one target after the other; ``spans`` is a SpanLayers."""
+    import torch
+
+    out = []
+    for n, row in enumerate(rows):
+        parts = []
+        for k in range(spans.first.shape[1]):
+            inside = slice(spans.first[row, k], spans.last[row, k] + 1)
+            read = np.stack([x[inside] for x in spans.layers]).astype(np.float32)
+            x = torch.from_numpy((read - spans.centre) / spans.scale)
+            if "mix" in weights:
+                at = np.flatnonzero(reads)
+                shares = torch.exp(weights["mix"][at]) / torch.exp(weights["mix"][at]).sum()
+                z = weights["gamma"] * sum(share * x[i] for share, i in zip(shares, at, strict=True))
+            else:
+                z = x[int(np.flatnonzero(reads)[0])]
+            if f"project{k}" in weights:
+                z = z @ weights[f"project{k}"] + weights[f"project{k}_bias"]
+            share = torch.softmax(z @ weights[f"score{k}"], 0)
+            parts.append(sum(s * piece for s, piece in zip(share, z, strict=True)))
+        x = torch.cat(parts)
+        if "hidden" in weights:
+            x = torch.tanh(x @ weights["hidden"] + weights["hidden_bias"])
+            x = (x - x.mean()) / torch.sqrt(x.var(unbiased=False) + 1e-5) * weights["gain"] + weights["shift"]
+            x = x if gate is None else x * gate[n]
+        out.append(x @ weights["out"] + weights["out_bias"])
+    return torch.stack(out)

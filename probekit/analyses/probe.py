@@ -36,7 +36,7 @@ from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
 
-__all__ = ["probe"]
+__all__ = ["check_layers", "check_match", "check_splits", "labels_of_pair", "numbered_alike", "probe", "probe_pair"]
 
 log = logging.getLogger(__name__)
 
@@ -132,17 +132,17 @@ def probe_pair(
     progress: Progress = no_progress,
 ) -> tuple[pd.DataFrame, Predictions]:
     """The rows and predictions of one pair of caches; CacheMismatch if the two do not match."""
-    _check_match(train, dev)
-    _check_layers(train, dev, vectors.layers)
+    check_match(train, dev)
+    check_layers(train, dev, vectors.layers)
     if not options.any_split:
-        _check_splits(train.spec, dev.spec)
+        check_splits(train.spec, dev.spec)
     if wrong := unfit(metrics or (), train.spec["kind"]):
         raise UsageError(f"metrics must fit the labels: {wrong}")
     of_train = layer_vectors(train, vectors)
     pooling = None if of_train.words else of_train.representation
     same = replace(vectors, pooling=pooling, layers=tuple(of_train.layers))
     of_dev = layer_vectors(dev, same)
-    labels = _labels(train, dev, of_train, of_dev, options, ungrouped=vectors.groups == "none")
+    labels = labels_of_pair(train, dev, of_train, of_dev, options, ungrouped=vectors.groups == "none")
     for cache in (train, dev):
         if cut := int(cache.truncated.sum()):
             log.warning(
@@ -179,17 +179,25 @@ def _of_label_sets(
     options: ProbeOptions,
     progress: Progress,
 ) -> Predictions:
-    """Where several labels can hold at once; the two caches number the label sets each in its own way."""
-    own = [np.asarray(of.label_sets) for of in (of_train, of_dev)]
-    sets, number = np.unique(np.concatenate(own), axis=0, return_inverse=True)
-    places = np.split(number.reshape(-1), [len(own[0])])
-    train, dev = (replace(given, y=place[given.y]) for given, place in zip(labels, places, strict=True))
+    """Where several labels can hold at once."""
+    sets, train, dev = numbered_alike(of_train, of_dev, labels)
     return evaluate_label_sets(
         of_train.layers, train, of_dev.layers, dev, sets, question, options=options, progress=progress
     )
 
 
-def _labels(
+def numbered_alike(
+    of_train: LayerVectors, of_dev: LayerVectors, labels: tuple[Labels, Labels]
+) -> tuple[np.ndarray, Labels, Labels]:
+    """The label sets of two caches, bool (sets, label names), and the labels as their numbers: each has its own."""
+    own = [np.asarray(of.label_sets) for of in (of_train, of_dev)]
+    sets, number = np.unique(np.concatenate(own), axis=0, return_inverse=True)
+    places = np.split(number.reshape(-1), [len(own[0])])
+    train, dev = (replace(given, y=place[given.y]) for given, place in zip(labels, places, strict=True))
+    return sets, train, dev
+
+
+def labels_of_pair(
     train: ActivationCache,
     dev: ActivationCache,
     of_train: LayerVectors,
@@ -252,7 +260,7 @@ def _shared(train: ActivationCache, dev: ActivationCache) -> np.ndarray:
     return np.logical_or.reduce(list(found.values()))
 
 
-def _check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
+def check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
     """Raise UsageError if the splits of two caches do not fit their roles as train and dev."""
     fitted, evaluated = train["split"].lower(), dev["split"].lower()
     for_evaluation = re.match(r"(dev|valid|val|test|eval)", fitted) and "train" not in fitted
@@ -263,7 +271,7 @@ def _check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
         )
 
 
-def _check_match(train: ActivationCache, dev: ActivationCache) -> None:
+def check_match(train: ActivationCache, dev: ActivationCache) -> None:
     """Raise CacheMismatch if two caches hold incompatible vectors or labels, or the same examples."""
     if train.spec.get("data_digest") == dev.spec.get("data_digest") is not None:
         raise CacheMismatch(
@@ -273,7 +281,7 @@ def _check_match(train: ActivationCache, dev: ActivationCache) -> None:
     check_same(train, dev, (*SAME, "tokens") if of_tokens else SAME)
 
 
-def _check_layers(train: ActivationCache, dev: ActivationCache, layers: tuple[int | str, ...] | None) -> None:
+def check_layers(train: ActivationCache, dev: ActivationCache, layers: tuple[int | str, ...] | None) -> None:
     """Raise an error if two caches hold different layers, and none are chosen, or some that one of them lacks."""
     if train.layers == dev.layers:
         return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INFORMATION", "LAYERED", "as_curves", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
 
-LAYERED = ("probe", "mi", "mdl", "transferability", "similarity", "movement", "geometry", "structural")
+LAYERED = ("probe", "edges", "mi", "mdl", "transferability", "similarity", "movement", "geometry", "structural")
 """The analyses with curves by layer."""
 INFORMATION = "mutual-information"
 SETTINGS = ("n", "n_train", "groups", "n_groups")

@@ -233,6 +233,7 @@ def test_everything_else_stays_as_it_was(words, arguments, tmp_path):
 READ = {
     "probe": {"train", "dev", "more", "pooling", "layers", "metrics", "estimator", "penalties", "choose_by",
               "groups", "task", "data_dir", "span"},
+    "edges": {"train", "dev", "more", "metrics", "task", "data_dir", "pooling", "layers", "groups", "span", "probe"},
     "structural": {"train", "dev", "more", "task", "data_dir", "pooling", "layers", "groups", "span"},
     "pairs": {"source", "task", "data_dir", "pooling", "layers", "device", "dtype", "revision", "scores", "by"},
     "mdl": {"train", "code", "pooling", "layers", "groups"},

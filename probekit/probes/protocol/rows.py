@@ -142,18 +142,17 @@ def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> Iterator[p
 def _summed_up(draws: pd.DataFrame, noise: np.ndarray, level: float) -> pd.DataFrame:
     """One row for all draws of a control: their mean, and the range of single draws."""
     low, high = intervals(noise.reshape(1, -1), level=level)[0] if noise.size else (np.nan, np.nan)
+    of_fits: dict[str, Any] = {"penalty": np.nan, "penalty_at_edge": False, "held_out": np.nan, "digest": ""}
+    if "decrement" in draws:
+        of_fits["decrement"] = draws["decrement"].max()
     return draws.iloc[:1].assign(
         draw=None,
         value=draws["value"].mean(),
         value_unseen=draws["value_unseen"].mean(),
         controls=len(draws),
         converged=bool(draws["converged"].all()),
-        penalty=np.nan,
-        penalty_at_edge=False,
-        held_out=np.nan,
-        decrement=draws["decrement"].max(),
-        digest="",
         ci_low=low,
         ci_high=high,
         why="",
+        **{name: value for name, value in of_fits.items() if name in draws},
     )

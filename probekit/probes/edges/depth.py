@@ -1,0 +1,102 @@
+"""Where in a model the information is: centre of gravity and expected layer (Tenney, Das & Pavlick 2019, section 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from probekit.metrics import metric as metric_called
+from probekit.statistics.bootstrap import COUNTED_AS, estimates, intervals, replicates
+from probekit.statistics.predictions import Predictions
+
+__all__ = ["centre_of_gravity", "expected_layer", "expected_layer_of", "over_seeds"]
+
+
+def centre_of_gravity(layers: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Σ l s(l) of the weights of a mix, which sum to 1 (equation 2).
+
+    Parameters
+    ----------
+    layers : np.ndarray
+        (L,), the numbers of the layers.
+    weights : np.ndarray
+        (..., L), those of the mix.
+
+    Examples
+    --------
+    >>> centre_of_gravity(np.arange(3), np.array([0.25, 0.25, 0.5]))
+    1.25
+    """
+    return weights @ layers
+
+
+def expected_layer(layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Σ l Δ(l) / Σ Δ(l) with Δ(l) = score(l) - score(l - 1) (equations 3 and 4).
+
+    Parameters
+    ----------
+    layers : np.ndarray
+        (L,), ascending.
+    scores : np.ndarray
+        (L, R), of probes of a mix of all layers up to each; higher is better.
+
+    Returns
+    -------
+    np.ndarray
+        (R,); NaN where the mix of all layers is not better than the first layer alone (Σ Δ ≤ 0). Steps down count as
+        such, so that the number can lie beyond the layers if scores fall much between others.
+
+    Examples
+    --------
+    >>> expected_layer(np.arange(3), np.array([[0.5], [0.8], [0.9]]))
+    array([1.25])
+    """
+    steps = np.diff(scores, axis=0)
+    gain = scores[-1] - scores[0]
+    some = gain > 1e-9 * np.abs(scores).max(0)
+    return np.divide(layers[1:] @ steps, gain, out=np.full(len(gain), np.nan), where=some)
+
+
+def expected_layer_of(
+    mixes: Predictions, metric: str, *, resamples: int, level: float, seed: int
+) -> tuple[float, float, float]:
+    """The expected layer of one model, and its interval over the groups of dev.
+
+    Parameters
+    ----------
+    mixes : Predictions
+        Of the probes of mixes up to each layer, one fit for each, in order.
+    metric : str
+        The score.
+    resamples, level, seed
+        Of the bootstrap; the trained probes stay as they are.
+
+    Returns
+    -------
+    tuple of float
+        Value, lower and upper end. The value is missing where the mix of all layers is not better than the first layer;
+        the interval, if in more than (1 - level) / 2 of the resamples it is not.
+    """
+    layers = mixes.fits["layer"].to_numpy(dtype=np.float64)
+    sign, name = metric_called(metric).sign, COUNTED_AS.get(metric, metric)
+    sample: dict[str, Any] = {**mixes.sample(), "metric": name, "score": metric_called(metric).function}
+    value = float(expected_layer(layers, sign * estimates(**sample)[:, None])[0])
+    groups = len(mixes.ids) if mixes.groups is None else len(np.unique(mixes.groups))
+    if np.isnan(value) or not resamples or groups < 5:
+        return value, np.nan, np.nan
+    drawn = expected_layer(layers, sign * replicates(**sample, resamples=resamples, seed=seed))
+    if np.isnan(drawn).mean() > (1 - level) / 2:
+        return value, np.nan, np.nan
+    low, high = intervals(drawn[None], level=level, units=groups)[0]
+    return value, float(low), float(high)
+
+
+def over_seeds(values: np.ndarray, level: float) -> tuple[float, float, float]:
+    """The mean of some trainings, with Student's interval; without one for a single training."""
+    mean, n = float(np.mean(values)), len(values)
+    if n < 2:
+        return mean, np.nan, np.nan
+    half = stats.t.ppf((1 + level) / 2, n - 1) * np.std(values, ddof=1) / np.sqrt(n)
+    return mean, mean - float(half), mean + float(half)
