@@ -99,9 +99,11 @@ DERIVED: dict[str, str] = {
     "above-shuffled": "{}\nabove shuffled labels",
     "difference": "Difference in\n{}",
     "lost": "{}\nlost by training elsewhere",
+    "normalised": "{}\nbetween control (0) and ceiling (1)",
 }
 """Derived metrics ``PREFIX(METRIC)`` and their titles: gold minus control tasks (Hewitt & Liang 2019, section 2) or
-shuffled labels, the difference of two values, and the loss from training on another domain."""
+shuffled labels, the difference of two values, the loss from training on another domain, and the place between control
+and ceiling."""
 
 
 def derive(prefix: str, name: str) -> str:
@@ -126,10 +128,11 @@ def metric(name: str) -> Metric:
         low, high = base.range
         title = base.title if prefix != "selectivity" or base.name in PROPER else base.title[0].lower() + base.title[1:]
         width = high - low
-        better: Better = "lower" if prefix == "lost" else base.better
+        better: Better = {"lost": "lower", "normalised": "higher"}.get(prefix, base.better)  # type: ignore[assignment]
+        ends = (-inf, 1.0) if prefix == "normalised" else (-width, width)
         return replace(
-            base, name=name, title=DERIVED[prefix].format(title), range=(-width, width), better=better, function=None,
-            of=inner, derived=prefix,
+            base, name=name, title=DERIVED[prefix].format(title), range=ends, better=better, function=None,
+            of=inner, derived=prefix, unit="" if prefix == "normalised" else base.unit,
         )  # fmt: skip
     raise UsageError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, most=3)}")
 

@@ -20,7 +20,9 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Contrast", "against_best", "contrasts", "curves", "family", "fitting_metric", "nothing_to_compare"]
+__all__ = [
+    "Contrast", "against_best", "beside", "contrasts", "curves", "family", "fitting_metric", "nothing_to_compare",
+]  # fmt: skip
 
 CURVE = (
     *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
@@ -130,7 +132,7 @@ def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
             pairs = [(int(f), reference) for f in curve if reference and f not in reference]
             name = against.replace("-", " ", 1)
         elif against == BAG:
-            bag = _bag(e.fits, curve)
+            bag = beside(e.fits, curve, BAG)
             pairs, name = [(int(f), bag) for f in curve if bag], BAG
         else:
             theirs = [c for c in every if _held_against(e.fits, curve, c, against)]
@@ -167,9 +169,9 @@ def against_best(fits: Iterable[int], best: int) -> list[tuple[int, list[int]]]:
     return [(f, [best]) for f in rest] + [(f, [g]) for i, f in enumerate(rest) for g in rest[:i]]
 
 
-def _bag(fits: pd.DataFrame, curve: np.ndarray) -> list[int]:
-    """Position of the bag of word pieces of a curve's run, [] without one."""
-    same = (fits["representation"] == BAG) & (fits["target"] == "gold")
+def beside(fits: pd.DataFrame, curve: np.ndarray, representation: str) -> list[int]:
+    """Position of a baseline of a curve's run: "bag-of-pieces", or "none" for the majority class; [] without one."""
+    same = (fits["representation"] == representation) & (fits["target"] == "gold")
     for name in (name for name in CURVE if name in fits and name not in ("representation", "estimator", "position")):
         column = fits[name].astype("string").fillna("")
         same &= column == column.iloc[curve[0]]
