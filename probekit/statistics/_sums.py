@@ -111,6 +111,9 @@ class Pseudo:
     size : np.ndarray
         (F,), the design effect of groups: the number of examples that contain as much information as one independent
         one.
+    degrees : np.ndarray
+        (F,), degrees of freedom of the spread between groups; less than their number if few of them, such as long
+        sentences, carry most of it.
     """
 
     planes: np.ndarray
@@ -120,6 +123,7 @@ class Pseudo:
     held: np.ndarray
     known: np.ndarray
     size: np.ndarray
+    degrees: np.ndarray
 
     def used(self, side: Side) -> np.ndarray:
         """The weight of each cell, (F, cells).
@@ -282,7 +286,8 @@ def _pseudo(name: str, metric: Additive, gold: np.ndarray, predicted: np.ndarray
         hit = np.sum(by_unit[:-1:3], axis=0) if metric.planes is by_class_planes else by_unit[0]
         of = by_unit[-1]
     size = _design_effect(hit, of, by_unit[-1])
-    return Pseudo(planes.astype(np.float64), mass, a == b, partner, held, known, size)
+    degrees = _degrees(hit, of, by_unit[-1], size)
+    return Pseudo(planes.astype(np.float64), mass, a == b, partner, held, known, size, degrees)
 
 
 def _rows(gold: np.ndarray, predicted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -311,6 +316,26 @@ def _design_effect(hit: np.ndarray, of: np.ndarray, rows: np.ndarray) -> np.ndar
     spread = ((hit - share[:, None] * of) ** 2).sum(1) * units / max(1, units - 1)
     ratio = np.divide(spread, alone, out=np.full(len(hit), size), where=alone > 0)
     return np.ceil(8 * np.clip(ratio, 1, size)) / 8
+
+
+def _degrees(hit: np.ndarray, of: np.ndarray, rows: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Degrees of freedom of the variance of the proportion of hits between units, (F,), from 1 to units - 1.
+
+    units / (kurtosis - 1), half of Satterthwaite's (1946), since samples underestimate the kurtosis; what as many
+    independent rows as the units are worth (rows / size) would have of it is left to the posterior, so that copies
+    change nothing.
+    """
+    units = rows.shape[1]
+    most = max(1, units - 1)
+    if rows.max() <= 1:
+        return np.full(len(hit), float(most))
+    every = of.sum(1)
+    share = np.divide(hit.sum(1), every, out=np.zeros(len(hit)), where=every > 0)
+    away, alone = (hit - share[:, None] * of) ** 2, share * (1 - share)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        between = (away**2).sum(1) / away.sum(1) ** 2 - 1 / units
+        within = ((1 - 3 * alone) / alone - 1) * size / every
+        return np.clip(np.nan_to_num(1 / np.maximum(between - within, 1 / most), nan=most), 1, most)
 
 
 def _codes(gold: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:

@@ -352,7 +352,8 @@ def _ends(
     if isinstance(one, Sums) and one.pseudo is not None:
         sides: list[Side] = ["both", "low", "high", "none"]
         again, low, high, alone = _posterior(one, units.count, resamples, seed, sides)
-        ends = [intervals(x, level=level, units=units.count)[:, i] for i, x in enumerate((low, high))]
+        how: dict[str, Any] = {"level": level, "units": units.count, "degrees": one.pseudo.degrees}
+        ends = [intervals(x, **how)[:, i] for i, x in enumerate((low, high))]
         ci = np.stack(ends, axis=1)
         why = one.pseudo.silent(metric)
         if metric == "macro-f1":  # a mean of several ratios is biased, and its replicates twice as much
@@ -440,7 +441,9 @@ def band(value: np.ndarray, ci: np.ndarray, again: np.ndarray, *, level: float =
     return value[:, None] + max(1.0, float(reach)) * (ci - value[:, None])
 
 
-def intervals(replicated: np.ndarray, *, level: float = 0.95, units: int | None = None) -> np.ndarray:
+def intervals(
+    replicated: np.ndarray, *, level: float = 0.95, units: int | None = None, degrees: np.ndarray | None = None
+) -> np.ndarray:
     """Percentile intervals of F fits, (F, 2), from their replicates (F, resamples).
 
     Undefined replicates are left out; (NaN, NaN) if fewer than half remain.
@@ -451,16 +454,20 @@ def intervals(replicated: np.ndarray, *, level: float = 0.95, units: int | None 
         Number of examples or groups drawn. The percentiles are then those of the expanded interval (Hesterberg 2015,
         section 5.3), which corrects for intervals that are too narrow with few units; for 400 units the third digit
         changes.
+    degrees : np.ndarray, optional
+        (F,), degrees of freedom of the spread between units, by default ``units`` - 1.
     """
     if units is not None and units < 2:  # resampling one unit always gives the same unit
         return np.full((len(replicated), 2), np.nan)
+    tail = np.full(len(replicated), (1 - level) / 2)
     if units is not None:
-        level = 1 - 2 * float(stats.norm.cdf(np.sqrt(units / (units - 1)) * stats.t.ppf((1 - level) / 2, units - 1)))
+        t = stats.t.ppf((1 - level) / 2, units - 1 if degrees is None else degrees)
+        tail[:] = stats.norm.cdf(np.sqrt(units / (units - 1)) * t)
     ordered = np.sort(replicated, axis=1)  # NaN last
     known = np.isfinite(ordered).sum(1)
     enough = (known > 0) & (2 * known >= replicated.shape[1])
     out = np.full((len(ordered), 2), np.nan)
-    for side, share in enumerate(((1 - level) / 2, (1 + level) / 2)):
+    for side, share in enumerate((tail, 1 - tail)):
         at = share * (np.maximum(known, 1) - 1)
         low = np.floor(at).astype(np.int64)
         high = np.minimum(low + 1, np.maximum(known, 1) - 1)

@@ -15,7 +15,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE, BY_CLASS, span_finder
 from probekit.statistics._sums import EXACT, Statistic, Sums, Units, statistic
-from probekit.statistics.bootstrap import bounds, replicates, unbiased
+from probekit.statistics.bootstrap import COUNTED_AS, bounds, replicates, unbiased
 from probekit.statistics.permutation import BLOCK, Chance, ranks
 from probekit.statistics.predictions import Predictions
 
@@ -63,8 +63,8 @@ def above_chance(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The distance of a metric of several fits from that of labels independent of the predictions.
 
-    Independent labels and predictions have the same frequencies as in each resample. For span F1, where frequencies do
-    not determine it, chance is the mean over permuted labels.
+    Independent labels and predictions have the same frequencies as in each resample. For span F1 and micro F1, where
+    frequencies do not determine it, chance is the mean over permuted labels.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def above_chance(
         The distance, float64 (K,), and its replicates, (K, resamples).
     """
     part = evaluated.take(list(fits))
-    if metric == "span-f1":
+    if metric in ("span-f1", "micro-f1"):
         found = bounds(metric=metric, resamples=resamples, seed=seed, **part.sample())
         mean = np.nanmean(chance[1], axis=1)
         return chance[0] - mean, np.where(found.why == "", found.again.T - mean, np.nan).T
@@ -119,6 +119,7 @@ def _relabelling(e: Predictions, gold: np.ndarray, metric: str) -> Callable[[np.
     """The metric of all fits as a function of orders of the labels, (R, n) -> (F, R)."""
     if metric == "span-f1":
         return _by_spans(e, gold)
+    metric = COUNTED_AS.get(metric, metric)
     if metric == "log-loss":
         losses = _losses_by_class(e)
         return _by_class(gold, range(len(losses)), losses, lambda hits, _: hits.sum(0) / len(gold))

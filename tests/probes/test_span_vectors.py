@@ -97,7 +97,7 @@ def test_noise_is_no_better_than_shuffled_labels_and_signal_is() -> None:
     assert gain["ci_low"] > 0.2
     gold = rows[(rows["metric"] == "micro-f1") & (rows["target"] == "gold")]
     assert ((gold["ci_low"] <= gold["value"]) & (gold["value"] <= gold["ci_high"])).all()
-    assert gold["p"].isna().all()
+    assert gold.set_index("layer").loc[1, "p"] < 0.01  # the label sets of sentences are permuted
 
 
 def test_options_that_do_not_apply_are_refused() -> None:

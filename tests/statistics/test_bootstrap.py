@@ -292,3 +292,19 @@ def test_what_does_not_go_together_is_said(gold, predicted, metric_name, said):
 def test_groups_of_another_length_are_refused():
     with pytest.raises(UsageError, match="one for each of the 3 rows"):
         replicates(np.zeros(3, int), np.zeros((1, 3), int), "accuracy", groups=np.zeros(2, int))
+
+
+def test_few_long_sentences_widen():
+    """Two long sentences carry most of the spread: less is known than from 40 sentences of one length."""
+    right = np.arange(40) % 5 > 0
+    even, uneven = np.full(40, 10), np.append(np.full(38, 5), [105, 105])
+    uneven_right = np.append(right[:38], [True, False])
+    width = []
+    for count, of_sentence in ((even, right), (uneven, uneven_right)):
+        of = np.repeat(np.arange(40), count)
+        guess = of_sentence[of].astype(int)
+        found = bounds(np.ones(len(of), int), guess[None], "accuracy", groups=of, seed=0)
+        spread = found.again.std()
+        width.append((found.ci[0, 1] - found.ci[0, 0]) / spread)
+    assert width[0] == pytest.approx(2 * 2.02, abs=0.25)  # Student's t with 39 degrees of freedom
+    assert width[1] > 1.15 * width[0]

@@ -240,3 +240,32 @@ def test_a_metric_of_other_labels_is_refused(kind, wanted, told):
     }[kind]
     with pytest.raises(UsageError, match=told):
         compare_predictions(e, options=CompareOptions(metric=wanted))
+
+
+def label_sets(rng, said, sentences=40, shares=(0.6, 0.2, 0.03)):
+    """Label sets of one to four examples a sentence, as pairs of an example and a label, and predictions of them."""
+    of = np.repeat(np.arange(sentences), np.tile([1, 2, 3, 4], sentences // 4))
+    gold = (rng.random((len(of), len(shares))) < shares).astype(np.int64)
+    ids = np.arange(gold.size).astype(str)
+    fits = pd.DataFrame({"task": "t", "split": "dev", "model": "m", "layer": [0], "target": "gold"})
+    predicted = said(gold).reshape(1, -1)
+    return Predictions(fits, ids, gold.ravel(), predicted, ("micro-f1",), np.repeat(of, len(shares)))
+
+
+def test_label_sets_move_as_wholes():
+    """A probe that says the frequent label of every example knows the frequencies of labels, and nothing else."""
+    e = label_sets(np.random.default_rng(0), lambda gold: np.tile([1, 0, 0], (len(gold), 1)), shares=(1, 0.2, 0.03))
+    observed, null = relabelled(e, [0], "micro-f1", draws=200, seed=0)
+    np.testing.assert_allclose(null, np.broadcast_to(observed[:, None], null.shape), atol=0.05)
+    torn = replace(e, groups=None)  # the control that must fail: pairs permuted one by one
+    assert observed[0] > relabelled(torn, [0], "micro-f1", draws=200, seed=0)[1].max() + 0.2
+
+
+def test_several_labels_have_a_p():
+    known = label_sets(np.random.default_rng(0), lambda gold: gold * (np.arange(len(gold)) % 3 > 0)[:, None])
+    how = CompareOptions(against="shuffled", tails="better", resamples=400)
+    assert compare_predictions(known, options=how)["p"].iloc[0] < 0.01
+    rng = np.random.default_rng(1)
+    noise = [label_sets(rng, lambda gold: (rng.random(gold.shape) < [0.5, 0.2, 0.1]).astype(int)) for _ in range(100)]
+    ps = [compare_predictions(e, options=how)["p"].iloc[0] for e in noise]
+    assert np.mean(np.array(ps) <= 0.05) <= 0.05 + 3 * 0.022

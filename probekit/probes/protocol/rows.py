@@ -44,8 +44,8 @@ def probe_rows(
     gold, and "token-accuracy" is measured in addition.
 
     ``p`` and ``p_adjusted`` (over the layers) are for the null hypothesis that a layer is no better than noise: the
-    test of :func:`probekit.compare` against "shuffled", ``tails`` "better". Where several labels can hold at once
-    there is none; shuffled labels give the noise level.
+    test of :func:`probekit.compare` against "shuffled", ``tails`` "better". Where several labels can hold at once,
+    the label sets of a sentence move together; log loss has none there.
 
     Additional columns: the intervals from ``joint_low`` to ``joint_high`` cover all layers of the curve simultaneously
     with probability ``level``; ``why`` gives the reason for a missing interval.
@@ -91,7 +91,7 @@ def probe_rows(
 def _beyond_noise(found: Predictions, name: str, draws: int, seed: int) -> np.ndarray:
     """For the gold fit of each layer, p of being no better than noise, plain and corrected over its curve; (F, 2)."""
     out = np.full((len(found), 2), np.nan)
-    if draws and name in METRICS and name != "micro-f1" and (name != "log-loss" or found.probabilities is not None):
+    if draws and name in METRICS and (name != "log-loss" or found.probabilities is not None):
         for curve in curves(found):
             out[curve] = np.transpose(above_noise(found, curve.tolist(), name, draws=draws, seed=seed))
     return out
