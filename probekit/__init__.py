@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from probekit.analyses.new_task import new_task
     from probekit.analyses.pairs import pairs
     from probekit.analyses.probe import probe
+    from probekit.analyses.scoreboard import scoreboard
     from probekit.analyses.similarity import similarity
     from probekit.analyses.structural import structural
     from probekit.analyses.transferability import transferability
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from probekit.recipe import Recipe
     from probekit.rows import Result, read, read_rows, write_rows
     from probekit.studies.run import study
+    from probekit.studies.suites.run import suite
     from probekit.tables import table
     from probekit.tasks import Example, Split, Task, load_task
     from probekit.tasks.check import check_task
@@ -112,10 +114,12 @@ __all__ = [
     "reproduce",
     "results",
     "run",
+    "scoreboard",
     "search",
     "similarity",
     "structural",
     "study",
+    "suite",
     "summary",
     "table",
     "train",
@@ -153,8 +157,10 @@ _HOME = {
     "geometry": "probekit.analyses.geometry",
     "glue_score": "probekit.analyses.glue",
     "mdl": "probekit.analyses.mdl",
+    "scoreboard": "probekit.analyses.scoreboard",
     "structural": "probekit.analyses.structural",
     "edges": "probekit.analyses.edges",
+    "suite": "probekit.studies.suites.run",
     "movement": "probekit.analyses.movement",
     "transferability": "probekit.analyses.transferability",
     "edge": "probekit.information.edge",

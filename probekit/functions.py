@@ -73,6 +73,8 @@ FUNCTIONS: dict[str, Function] = {
     "geometry": Function("probekit.analyses.geometry:geometry"),
     "transferability": Function("probekit.analyses.transferability:transferability"),
     "compare": Function("probekit.analyses.comparison:compare"),
+    "scoreboard": Function("probekit.analyses.scoreboard:scoreboard"),
+    "suite": Function("probekit.studies.suites.run:suite", rows=""),
     "summary": Function("probekit.analyses.comparison:summary"),
     "domains": Function("probekit.analyses.domains:domains", ("out", "counts")),
     "train": Function("probekit.adaptation.train:train", ("out", "caches"), inside="rows.parquet", always=("caches",)),
@@ -101,6 +103,8 @@ SILENT = ("progress", "wait", "watcher")
 
 REPEATED: dict[str, tuple[str, ...]] = {
     "evaluate": ("task",),
+    "scoreboard": ("groups",),
+    "suite": ("model", "set_"),
     "plot": ("out", "summary", "names", "models", "variants"),
     "report": ("figure", "explore", "text"),
     "study": ("model", "set_"),

@@ -219,3 +219,17 @@ def test_structural_benchmark_has_the_loss_of_our_probes(monkeypatch: pytest.Mon
         ours, gradient = ours + float(loss) / 3, gradient + its / 3
     assert float(theirs.detach()) == pytest.approx(ours, rel=1e-5)
     torch.testing.assert_close(gradient, projection.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow  # 30 s
+def test_suite_benchmark_runs(tmp_path: Path) -> None:
+    options = ["--tasks", "grammar:sentiment,grammar:acceptability", "--limit", "60", "--controls", "1"]
+    options += ["--model", tiny_model("bert", tmp_path / "model"), "--json", tmp_path / "out.json"]
+    done = subprocess.run(
+        [sys.executable, CACHE.with_name("suite.py"), *options],
+        capture_output=True, text=True, check=False, env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path / "out.json").read_text())
+    assert len(out["loop"]["accuracy"]) == len(out["suite"]["accuracy"]) == 2
+    assert out["gap"] < 0.2

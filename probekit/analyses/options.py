@@ -13,11 +13,13 @@ from probekit.statistics.options import check_resamples
 
 __all__ = [
     "DISTANCES",
+    "Control",
     "CostKind",
     "GeometryOptions",
     "GuidelinesOptions",
     "MovementOptions",
     "PairOptions",
+    "ScoreboardOptions",
     "SpanVector",
     "TransferabilityOptions",
     "VectorOptions",
@@ -203,6 +205,33 @@ class TransferabilityOptions:
             )
         if not 0 < self.eps < float("inf"):
             raise UsageError(f"eps is {self.eps}; it must be above 0.")
+
+
+class Control(StrEnum):
+    """What counts as 0 on a scoreboard."""
+
+    SHUFFLED = "shuffled"
+    CONTROL_TASK = "control-task"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreboardOptions:
+    """What counts as 0, and the intervals."""
+
+    control: Control = option(
+        Control.SHUFFLED,
+        "What counts as 0 for probes: shuffled (labels) or control-task (random labels by word type); the majority "
+        "class if it is better.",
+    )
+    resamples: int = option(1000, "Bootstrap resamples of the examples.")
+    level: float = option(0.95, "Coverage of the intervals.")
+    seed: int = option(0, "Seed of the resamples.")
+
+    def __post_init__(self) -> None:
+        if self.control not in list(Control):
+            raise UsageError(f"control must be one of {', '.join(Control)}, not {self.control!r}.")
+        object.__setattr__(self, "control", Control(self.control))
+        check_resamples(self.resamples, self.level, self.seed)
 
 
 @dataclass(frozen=True, slots=True)

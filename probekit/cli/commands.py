@@ -77,6 +77,7 @@ COMMANDS: dict[str, Command] = {
     "summary": Command(
         "probekit.cli.compare:summary", "Summarise layer curves: best layer, centre of gravity.", ANALYSE
     ),
+    "scoreboard": Command("probekit.cli.scoreboard:scoreboard", "Put tasks on one scale and rank models.", ANALYSE),
     "domains": Command("probekit.cli.domains:domains", "Measure the divergence between domains of text.", ANALYSE),
     "plot": Command("probekit.cli.plot:app", "Draw results as figures (PDF, SVG, EPS, PNG).", SHOW),
     "table": Command("probekit.cli.table:table", "Print results as a table in a paper's layout.", SHOW),
@@ -103,6 +104,7 @@ COMMANDS: dict[str, Command] = {
         "probekit.cli.guidelines:guidelines", "Compare fine-tuning and feature extraction runs.", ADAPT
     ),
     "study": Command("probekit.cli.study:app", "Produce all tables and figures of a paper from one file.", PUBLISH),
+    "suite": Command("probekit.cli.suite:app", "Run many probing tasks on one or several models.", PUBLISH),
     "reproduce": Command(
         "probekit.cli.reproduce:reproduce", "Recompute rows from their evidence card and compare them.", KEEP
     ),

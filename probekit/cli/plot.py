@@ -409,3 +409,23 @@ def geometry() -> None:
     rows
         Further rows.
     """
+
+
+@figure
+def scoreboard() -> None:
+    """Plot tasks by layer, each between its control (0) and its ceiling (1): one heat map for each model.
+
+    A frame marks the layer that train chooses (dashed: the best on dev, where train chooses none). Hatched cells are
+    not shown to be above the control.
+
+    Examples:
+
+        probekit plot scoreboard suites/syntax/rows/scoreboard.parquet --out syntax.pdf
+
+    Parameters
+    ----------
+    first
+        Rows that probekit scoreboard or probekit suite wrote (.parquet, .csv).
+    rows
+        Further rows.
+    """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from probekit.studies.runner import Outcome
     from probekit.studies.steps import Step
 
-__all__ = ["StepPrinter", "app", "show_end", "show_warnings"]
+__all__ = ["StepPrinter", "app", "run_planned", "show_end", "show_plan", "show_warnings"]
 
 app = App("study", help="Produce all tables and figures of a paper from one file.")
 
@@ -66,17 +66,24 @@ def run_command(
     commands
         With --plan: print the command of each step.
     """
-    from probekit.studies.run import plan_study, pool_of, run_study
+    from probekit.studies.run import plan_study
 
     planned = plan_study(study, out, options)
     if plan:
-        return _show_plan(planned, workers.jobs, commands=commands)
-    pool = pool_of(workers)
-    with _terminable(), StepPrinter(planned) as printer:
-        run = run_study(planned, pool, begin=printer.begin, tell=printer.end)
+        return show_plan(planned, workers.jobs, commands=commands)
+    run = run_planned(planned, workers)
     show_end(run)
     show_warnings(run)
     return 1 if run.failed else 0
+
+
+def run_planned(planned: PlannedStudy, workers: WorkerOptions) -> StudyRun:
+    """Run the steps, with a line for each."""
+    from probekit.studies.run import pool_of, run_study
+
+    pool = pool_of(workers)
+    with _terminable(), StepPrinter(planned) as printer:
+        return run_study(planned, pool, begin=printer.begin, tell=printer.end)
 
 
 @app.command(name="list")
@@ -107,7 +114,8 @@ def show_command(study: str, /) -> None:
     say(shipped[study].rstrip("\n"))
 
 
-def _show_plan(planned: PlannedStudy, jobs: int, *, commands: bool) -> int:
+def show_plan(planned: PlannedStudy, jobs: int, *, commands: bool) -> int:
+    """Print the steps with a forecast of their time, and what cannot be done; the exit status."""
     say(f"{planned.study.title}\n")
     forecast = planned.forecast()
     fails: dict[str, str] = {}

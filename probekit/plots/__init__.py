@@ -1,8 +1,8 @@
 """Plots: rows in, Axes out. Nothing is shown, and nothing is saved except with :func:`save`.
 
-``adaptation_rows``, ``curve_rows``, ``difference_rows``, ``domain_values``, ``expected_values``, ``mix_rows``,
-``relation_rows``, ``score_rows``, ``similarity_values``, ``trajectory_grids`` and ``transfer_values`` return the drawn
-values as tables.
+``adaptation_rows``, ``board_values``, ``curve_rows``, ``difference_rows``, ``domain_values``, ``expected_values``,
+``mix_rows``, ``relation_rows``, ``score_rows``, ``similarity_values``, ``trajectory_grids`` and ``transfer_values``
+return the drawn values as tables.
 """
 
 from probekit.plots.adaptation import adaptation_panels
@@ -27,6 +27,7 @@ from probekit.plots.movement import geometry_panels, movement_panels
 from probekit.plots.options import WIDTHS, PlotOptions
 from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import save
+from probekit.plots.scoreboard import board_panels, board_values
 from probekit.plots.scores import score_panels, score_rows
 from probekit.plots.similarity import (
     similarity_matrix,
@@ -43,6 +44,8 @@ __all__ = [
     "PlotOptions",
     "adaptation_panels",
     "adaptation_rows",
+    "board_panels",
+    "board_values",
     "curve_rows",
     "difference_panels",
     "difference_rows",

@@ -23,6 +23,7 @@ from probekit.plots.movement import drawn_rows, others_drawn
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK, one_sided
 from probekit.plots.options import PlotOptions
 from probekit.plots.relation import relation_rows
+from probekit.plots.scoreboard import board_values
 from probekit.plots.scores import score_rows
 from probekit.plots.similarity import axis_models
 from probekit.plots.titles import control_title, first_line
@@ -413,6 +414,18 @@ def _first(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
+def _scoreboard(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    values = board_values(rows)
+    against = listed(sorted(values["against"].unique()))
+    yield f"0: the control ({against}, whichever is better); 1: the best possible value. Numbers are times 100."
+    if (values["chosen_by"] == "held-out").any():
+        yield "Frames: the layer with the lowest loss on held-out parts of train."
+    if (values["chosen_by"] == "dev").any():
+        yield "Dashed frames: the best layer on dev."
+    if (~(values["ci_low"] > 0)).any():
+        yield f"Hatched: the {look.interval} reaches the control."
+
+
 DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] = {
     "layers": _layers,
     "differences": _differences,
@@ -430,4 +443,5 @@ DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] =
     "geometry": _geometry,
     "gains": _gains,
     "adaptation": _adaptation,
+    "scoreboard": _scoreboard,
 }

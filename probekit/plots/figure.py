@@ -24,6 +24,7 @@ from probekit.plots.options import COMMON, KINDS, Kind, PlotOptions, inches
 from probekit.plots.palette import INK
 from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import check_files, save
+from probekit.plots.scoreboard import board_panels
 from probekit.plots.scores import score_panels
 from probekit.plots.similarity import similarity_panels, similarity_trees
 from probekit.plots.text import wrapped
@@ -56,6 +57,7 @@ HEADS = {
     "geometry": "Dimension and anisotropy of each layer.",
     "gains": "Gain of each layer's probe against the layer's distance from the reference model.",
     "adaptation": "What each way to adapt does to a model and its layers.",
+    "scoreboard": "Tasks by layer, each between its control (0) and its ceiling (1).",
 }
 """The first sentence of the suggested caption, by kind."""
 DOMAINS = ("domains", "relation", "transfer")
@@ -73,7 +75,8 @@ def plot(
     ----------
     kind : str
         "layers", "differences", "trajectory", "mix", "learning", "expected", "score-correlations", "domains",
-        "relation", "transfer", "similarity", "dendrogram", "movement", "geometry", "gains" or "adaptation".
+        "relation", "transfer", "similarity", "dendrogram", "movement", "geometry", "gains", "adaptation" or
+        "scoreboard".
     *rows : DataFrame, Result or path
         Rows of analyses that the kind does not draw are ignored.
     out : path or tuple of path, optional
@@ -177,4 +180,5 @@ FIGURES: dict[str, Callable[[Any, PlotOptions, Look], Figure]] = {
     "geometry": lambda rows, o, look: geometry_panels(rows, metric=o.metric, **_panels(o, 4, look)),
     "gains": lambda rows, o, look: gain_panels(rows, metric=o.metric, **_panels(o, 2, look)),
     "adaptation": lambda rows, o, look: adaptation_panels(rows, **_panels(o, 4, look)),
+    "scoreboard": lambda rows, o, look: board_panels(rows, **_panels(o, 3, look)),
 }

@@ -32,6 +32,7 @@ Kind = Literal[
     "geometry",
     "gains",
     "adaptation",
+    "scoreboard",
 ]
 KINDS: dict[str, tuple[str, ...]] = {
     "layers": ("metric", "summary", "columns"),
@@ -50,6 +51,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "geometry": ("metric", "columns"),
     "gains": ("metric", "columns"),
     "adaptation": ("models", "columns"),
+    "scoreboard": ("models", "columns"),
 }
 """The kinds of figure, and the options each takes in addition to :data:`COMMON`."""
 METRIC = {

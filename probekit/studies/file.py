@@ -35,7 +35,7 @@ from probekit.studies.catalogue import shipped_studies
 from probekit.studies.schema import Section, Study
 from probekit.toml import read_named, what_is_wrong
 
-__all__ = ["arguments_of", "read_study"]
+__all__ = ["arguments_of", "changed", "read_study"]
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
     """
     raw, path = read_named(where, shipped_studies(), "study")
     for change in changes:
-        _change(raw, change)
+        changed(raw, change)
     if models:
         raw["models"] = _with_models(raw.get("models"), models)
     try:
@@ -197,13 +197,13 @@ SECTIONS = {
 """The keys of each kind of section."""
 
 
-def _change(raw: dict[str, Any], change: str) -> None:
-    """Replace one value: "key.0.key=value"."""
+def changed(raw: dict[str, Any], change: str, file: str = "study") -> None:
+    """Replace one value of a file of the kind ``file``: "key.0.key=value"; UsageError if there is no such place."""
     place, equals, text = (part.strip() for part in change.partition("="))
     keys, value = place.split("."), text
     with suppress(tomllib.TOMLDecodeError):
         value = tomllib.loads(f"value = {text}")["value"]
-    what = _wrong_place(raw, *keys, text=text) if equals else "write key=value, such as train.0.seeds=[0,1,2]."
+    what = _wrong_place(raw, *keys, text=text) if equals else "write key=value, such as train.0.limit=500."
     at: Any = raw
     try:
         for key in keys[:-1]:  # a number indexes a list
@@ -211,9 +211,9 @@ def _change(raw: dict[str, Any], change: str) -> None:
         if not what:
             at[int(keys[-1]) if isinstance(at, list) else keys[-1]] = value
     except (AttributeError, LookupError, TypeError, ValueError):
-        what = what or "probekit study show prints the file of a study that comes with probekit."
+        what = what or f"probekit {file} show prints the file of a {file} that comes with probekit."
     if what:
-        raise UsageError(f"--set {change!r} does not match a value of the study; {what}")
+        raise UsageError(f"--set {change!r} does not match a value of the {file}; {what}")
 
 
 def _wrong_place(raw: Mapping[str, Any], name: str, *rest: str, text: str) -> str:

@@ -22,7 +22,7 @@ from probekit.studies.runner import Outcome, run_steps
 from probekit.studies.schema import Study
 from probekit.studies.steps import Step
 
-__all__ = ["Forecast", "PlannedStudy", "StudyRun", "plan_study", "pool_of", "run_study", "study"]
+__all__ = ["Forecast", "PlannedStudy", "StudyRun", "plan_study", "pool_of", "run_study", "split_model", "study"]
 
 
 def _is_study(path: Path) -> bool:
@@ -159,7 +159,7 @@ def plan_study(study: str | Path, out: str | Path | None = None, options: StudyO
         For errors in the file, and for invalid arguments of a step.
     """
     options = options or StudyOptions()
-    found = read_study(study, models=dict(map(_split_model, options.model)), changes=options.set_)
+    found = read_study(study, models=dict(map(split_model, options.model)), changes=options.set_)
     steps = study_steps(found, options.data_dir)
     check_steps(found, steps)
     return PlannedStudy(found, Path(out) if out else Path("studies") / slug(found.name), tuple(steps))
@@ -195,7 +195,7 @@ def pool_of(workers: WorkerOptions) -> Pool:
     return dask_pool(str(workers.scheduler)) if workers.backend == "dask" else local_pool(workers.jobs)
 
 
-def _split_model(text: str) -> tuple[str, str]:
+def split_model(text: str) -> tuple[str, str]:
     """Split NAME=MODEL; MODEL without a name keeps its name."""
     from probekit.models.identity import model_name
 

@@ -28,11 +28,14 @@ __all__ = [
     "Table",
     "Train",
     "Transferability",
+    "not_set",
 ]
 
 Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
-RowsOf = Literal["probe", "mi", "transferability", "compare", "similarity", "movement", "train", "domains", "table"]
+RowsOf = Literal[
+    "probe", "mi", "transferability", "compare", "similarity", "movement", "train", "domains", "table", "scoreboard"
+]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]
@@ -43,15 +46,16 @@ SET = ("out", "rows", "pooling", "published", "task", "data_dir", "split", "limi
 SET_IN_PRETRAINING = ("model", "on", "out", "seed", "data_dir", "run_name", "overwrite")
 
 
-def _not_set(options: Options, names: Collection[str] = SET) -> Options:
+def not_set(options: Options, names: Collection[str] = SET) -> Options:
+    """The options; ValueError if one is set by the study itself."""
     for name in options:
         if name.replace("-", "_") in names:
             raise ValueError(f"{name} is not allowed in options, because the study sets it")
     return options
 
 
-Given = Annotated[Options, AfterValidator(_not_set)]
-GivenInPretraining = Annotated[Options, AfterValidator(partial(_not_set, names=SET_IN_PRETRAINING))]
+Given = Annotated[Options, AfterValidator(not_set)]
+GivenInPretraining = Annotated[Options, AfterValidator(partial(not_set, names=SET_IN_PRETRAINING))]
 
 
 class Section(BaseModel):

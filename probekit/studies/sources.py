@@ -114,7 +114,7 @@ class Sources:
         here = f" in {name}" if ".toml" in name else ""
         files = read_toml(Path(name))[0].get("splits", {}) if name.endswith(".toml") else {}
         for part in parts:
-            if all(example.label is None for example in part):
+            if all(example.label is None and not example.targets for example in part):
                 now = f" ({files[part.name]})" if part.name in files else ""
                 return (
                     f"{name}: none of the {len(part):,} examples of {part.name}{now} has a label, and "

@@ -18,6 +18,7 @@ Kind = Literal[
     "diagnostic",
     "expected",
     "adaptation",
+    "scoreboard",
 ]
 """The kinds of table."""
 

@@ -26,6 +26,7 @@ from probekit.tables.grid import SUFFIXES, WRITERS, Format, Grid, markdown
 from probekit.tables.mixtures import mixture_table
 from probekit.tables.options import Kind, TableOptions
 from probekit.tables.regimes import regime_table
+from probekit.tables.scoreboard import board_table
 from probekit.tables.scores import score_table
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ STUDIES = {
     "diagnostic": "probekit.analyses.encoders:diagnostic_scores",
     "expected": "probekit.analyses.regimes:expected_performance",
     "adaptation": "probekit.analyses.several_settings:compared_settings",
+    "scoreboard": "probekit.analyses.scoreboard:board_rows",
 }
 """The function that computes the rows of each kind. This package only renders: functions are looked up when used."""
 TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
@@ -55,6 +57,7 @@ TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
     "diagnostic": diagnostic_table,
     "expected": expected_table,
     "adaptation": adaptation_table,
+    "scoreboard": board_table,
 }
 """The function that renders the rows of each kind."""
 SHOWN = {
@@ -67,6 +70,7 @@ SHOWN = {
     "diagnostic": ["diagnostic"],
     "expected": ["expected-performance"],
     "adaptation": ["guidelines"],
+    "scoreboard": ["scoreboard"],
 }
 """The analyses of the rows that each kind shows, which ``rows_out`` writes."""
 BESIDE = {
@@ -79,6 +83,7 @@ BESIDE = {
     "diagnostic": ("bowman-2018/6",),
     "expected": (),
     "adaptation": (),
+    "scoreboard": (),
 }
 """The published numbers that each kind can show, by their beginning."""
 TABLE_FILE = FileKind("a table as probekit wrote it", is_sealed)
@@ -157,6 +162,7 @@ def table(
         probes, LogME, mutual information or similarity. "mixtures": results of mixtures in pretraining, by sampling and
         loss scaling. "diagnostic": results on a diagnostic set by category. "expected": the expected dev metric of the
         best of n trials of a search. "adaptation": metric, difference from the reference and cost of each setting.
+        "scoreboard": tasks by model, with the chosen layer, means by group, and ranks.
     *rows : DataFrame, Result or path
         Rows of trainings, evaluations, guidelines and domains; or only the rows that ``rows_out`` saved.
     out : path, optional

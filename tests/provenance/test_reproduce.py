@@ -234,6 +234,7 @@ READ = {
     "probe": {"train", "dev", "more", "pooling", "layers", "metrics", "estimator", "penalties", "choose_by",
               "groups", "task", "data_dir", "span"},
     "edges": {"train", "dev", "more", "metrics", "task", "data_dir", "pooling", "layers", "groups", "span", "probe"},
+    "scoreboard": {"sources", "groups", "against", "control"},
     "structural": {"train", "dev", "more", "task", "data_dir", "pooling", "layers", "groups", "span"},
     "pairs": {"source", "task", "data_dir", "pooling", "layers", "device", "dtype", "revision", "scores", "by"},
     "mdl": {"train", "code", "pooling", "layers", "groups"},

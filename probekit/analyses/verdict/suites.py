@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["edges", "pairs", "structural"]
+__all__ = ["pairs", "scoreboard", "structural"]
 
 CHANCE = 0.5
 
@@ -89,3 +90,21 @@ def _with_interval(row: pd.Series) -> str:
         return "undetermined"
     interval = "" if row[["ci_low"]].isna().any() else f" ({row['ci_low']:.3f}–{row['ci_high']:.3f})"
     return f"{row['value']:.3f}{interval}"
+def scoreboard(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
+    """For each model: on how many tasks it is above the control, its best and worst groups, and its rank."""
+    means = rows[rows["metric"] == "mean-normalised"]
+    for key, part in means.groupby(["model", "checkpoint"], sort=False):
+        whole = part[part["group"] == ""].iloc[0]
+        name = " ".join(filter(None, map(str, key)))
+        of = rows[(rows["model"] == key[0]) & (rows["checkpoint"] == key[1])]
+        above = of[(of["metric"] == "above-control") & (of["group"] == "")].iloc[0]
+        text = f"{name} is above the control on {above['value']:.0f} of {above['tasks']:.0f} tasks"
+        text += f" (mean {100 * whole['value']:.0f} % of the way to the ceiling"
+        groups = part[part["group"] != ""].sort_values("value", ascending=False, kind="stable")
+        if len(groups) > 1:
+            best, worst = groups.iloc[0], groups.iloc[-1]
+            text += f"; most in {best['group']}, {100 * best['value']:.0f} %, "
+            text += f"least in {worst['group']}, {100 * worst['value']:.0f} %"
+        rank = of[(of["metric"] == "rank") & (of["line"].fillna("") == "")]
+        better = str(rank["better_than"].fillna("").iloc[0]) if len(rank) else ""
+        yield text + ")" + (f"; its mean is higher than that of {better}" if better else "")

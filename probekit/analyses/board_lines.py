@@ -1,0 +1,190 @@
+"""The lines of a scoreboard: each task on all models, on a scale from its control to its ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from probekit.analyses.options import ScoreboardOptions
+from probekit.errors import UsageError
+from probekit.metrics import derive
+from probekit.metrics import metric as metric_called
+from probekit.rows import Result, make_rows
+from probekit.statistics._sums import Units
+from probekit.statistics.bootstrap import bounds, replicates
+from probekit.statistics.contrasts import fitting_metric
+from probekit.statistics.normalised import normalised_rows
+from probekit.statistics.predictions import Predictions, join
+
+__all__ = ["MODEL", "Line", "board_lines"]
+
+MODEL = ["model", "checkpoint", "step", "trained_on", "regime", "head", "variant"]
+"""The columns that say which model a row is about."""
+GUESS = 0.5
+"""The accuracy of a guess between two sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A task on all models.
+
+    Attributes
+    ----------
+    rows : pd.DataFrame
+        A row for each layer of each model.
+    again : np.ndarray, optional
+        (models, resamples), the normalised scores of the chosen rows, in their order, on the same resampled examples;
+        None if they cannot be paired.
+    units : int
+        The number of examples or groups that are resampled.
+    """
+
+    rows: pd.DataFrame
+    again: np.ndarray | None = None
+    units: int = 0
+
+    @property
+    def chosen(self) -> pd.DataFrame:
+        """A row for each model: that of its chosen layer."""
+        return self.rows[self.rows["chosen"]]
+
+
+def board_lines(results: Sequence[Result], options: ScoreboardOptions) -> Iterator[Line]:
+    """The lines of all tasks in these results, in the order of the first result of each."""
+    found: dict[tuple[str, str, str], list[Result]] = {}
+    for one in results:
+        for analysis, task, split in one.rows[["analysis", "task", "split"]].drop_duplicates().itertuples(index=False):
+            if analysis in OF:
+                found.setdefault((str(analysis), str(task), str(split)), []).append(one)
+    for (analysis, task, split), some in found.items():
+        yield from OF[analysis](analysis, task, split, some, options)
+
+
+def _of_predictions(
+    analysis: str, task: str, split: str, results: Sequence[Result], options: ScoreboardOptions
+) -> Iterator[Line]:
+    """The lines of a task from the predictions of probes; models with other examples have lines without pairs."""
+    tables = [p for one in results for p in one.predictions if (p.task, p.split) == (task, split)]
+    tables = [p.take(np.asarray(p.fits["analysis"] == analysis)) for p in tables]
+    try:
+        tables = [join(*tables)] if tables else []
+        paired = True
+    except UsageError:
+        paired = False
+    parts = [part for table in tables for part in _measured(table, options)]
+    for name, lines in _named(analysis, task, [line.rows for line in parts]):
+        several = [replace(part, rows=rows) for part, rows in zip(parts, lines, strict=True) if len(rows)]
+        if paired and len(several) == 1:
+            yield replace(several[0], rows=several[0].rows.assign(line=name))
+        elif several:
+            yield Line(pd.concat([one.rows for one in several], ignore_index=True).assign(line=name))
+
+
+def _measured(table: Predictions, options: ScoreboardOptions) -> Iterator[Line]:
+    """A line for each kind of probe and of vectors in a table."""
+    name = fitting_metric(table, None)
+    about = metric_called(name)
+    how: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
+    numbered = replace(table, fits=table.fits.assign(fit=np.arange(len(table))))
+    whole = normalised_rows(numbered, against=str(options.control), **how)
+    whole = whole[whole["site"] != ""]
+    units = Units.of_groups(table.groups, len(table.ids)).count
+    for _, rows in whole.groupby(["representation", "estimator"], sort=False):
+        fits = rows["fit"].to_numpy(dtype=np.int64)
+        raw = bounds(metric=name, **how, **table.take(fits).sample())
+        rows = _choose(rows.assign(raw=raw.value, raw_low=raw.ci[:, 0], raw_high=raw.ci[:, 1]))
+        chosen = rows[rows["chosen"]]
+        sign, top = about.sign, float(chosen["ceiling"].iloc[0])
+        floor = float(chosen["control"].mean())
+        best = table.take(chosen["fit"].to_numpy(dtype=np.int64))
+        again = replicates(metric=name, resamples=options.resamples, seed=options.seed, **best.sample())
+        yield Line(rows.drop(columns="fit"), sign * (again - floor) / (sign * (top - floor)), units)
+
+
+def _of_trees(
+    analysis: str, task: str, split: str, results: Sequence[Result], options: ScoreboardOptions
+) -> Iterator[Line]:
+    """The lines of structural probes: edges beside the linear chain, or shuffled trees if these have more."""
+    rows = _rows_of(analysis, task, split, results)
+    rows = rows[rows["metric"] == "uuas"]
+    gold = rows[(rows["target"] == "gold") & (rows["site"] != "")]
+    chain = rows.loc[rows["estimator"] == "linear-chain", "value"].max()
+    keys = [*MODEL, "site", "layer", "rank"]
+    shuffled = rows[rows["target"] == "shuffled"].groupby(keys, dropna=False)["value"].mean().rename("shuffled")
+    beside = gold[keys].merge(shuffled.reset_index(), how="left", on=keys)["shuffled"].to_numpy()
+    control = np.fmax(beside, chain)
+    against = np.where(beside > chain, "shuffled", "linear-chain")
+    yield from _of_rows(analysis, task, gold, control, against, ["rank"])
+
+
+def _of_pairs(
+    analysis: str, task: str, split: str, results: Sequence[Result], options: ScoreboardOptions
+) -> Iterator[Line]:
+    """The lines of minimal pairs, beside a guess."""
+    rows = _rows_of(analysis, task, split, results)
+    gold = rows[(rows["level"] == "all") & (rows["target"] == "gold")]
+    yield from _of_rows(analysis, task, gold, np.full(len(gold), GUESS), np.full(len(gold), "guess"), ["estimator"])
+
+
+OF: dict[str, Callable[..., Iterator[Line]]] = {
+    "probe": _of_predictions,
+    "edges": _of_predictions,
+    "structural": _of_trees,
+    "pairs": _of_pairs,
+}
+"""By analysis, the function that makes lines of its results."""
+
+
+def _rows_of(analysis: str, task: str, split: str, results: Sequence[Result]) -> pd.DataFrame:
+    rows = pd.concat([one.rows for one in results], ignore_index=True)
+    return rows[(rows["analysis"] == analysis) & (rows["task"] == task) & (rows["split"] == split)]
+
+
+def _of_rows(
+    analysis: str, task: str, gold: pd.DataFrame, control: np.ndarray, against: np.ndarray, kinds: list[str]
+) -> Iterator[Line]:
+    """Lines of rows with intervals: the control counts as known, and 1 is the ceiling."""
+    scale = {end: (gold[end] - control) / (1 - control) for end in ("value", "ci_low", "ci_high")}
+    raw = {"raw": gold["value"], "raw_low": gold["ci_low"], "raw_high": gold["ci_high"]}
+    metric = [derive("normalised", str(name)) for name in gold["metric"]]
+    gold = gold.assign(**scale, **raw, metric=metric, control=control, against=against, ceiling=1.0)
+    for name, (rows,) in _named(analysis, task, [gold], kinds):
+        yield Line(_choose(rows).assign(line=name))
+
+
+def _named(
+    analysis: str, task: str, parts: Sequence[pd.DataFrame], kinds: Sequence[str] = ("estimator", "representation")
+) -> Iterator[tuple[str, list[pd.DataFrame]]]:
+    """The rows of each line, with its name: the task, the analysis, and what tells several lines of a task apart."""
+    name = task if analysis == "probe" else f"{task}, {analysis}"
+    every = pd.concat([part[list(kinds)] for part in parts], ignore_index=True).drop_duplicates()
+    differ = [kind for kind in kinds if every[kind].nunique(dropna=False) > 1]
+    for values in every[differ].drop_duplicates().itertuples(index=False) if differ else [()]:
+        rows = [part[np.all([part[k] == v for k, v in zip(differ, values, strict=True)], axis=0)] if differ else part
+                for part in parts]  # fmt: skip
+        words = [f"{kind} {value:g}" if isinstance(value, float | int) else str(value)
+                 for kind, value in zip(differ, values, strict=True)]  # fmt: skip
+        yield ", ".join([name, *words]), rows
+
+
+def _choose(rows: pd.DataFrame) -> pd.DataFrame:
+    """``chosen``: the layer of each model with the lowest loss on held-out parts of train, or else the best on dev."""
+    chosen, by = pd.Series(index=rows.index, data=False), pd.Series("", index=rows.index)
+    held_out = rows["held_out"] if "held_out" in rows else pd.Series(np.nan, index=rows.index)
+    for _, part in rows.groupby(MODEL, sort=False, dropna=False):
+        model = part[part["site"] == ""]  # scored as a whole, beside its layers
+        among = model if len(model) else part
+        losses = held_out[among.index].astype(float)
+        if len(among) == 1:
+            at, how = among.index[0], "only"
+        elif losses.notna().all():
+            at, how = losses.idxmin(), "held-out"
+        else:
+            at, how = among["value"].idxmax(), "dev"
+        chosen[at] = True
+        by[part.index] = how
+    return make_rows(rows.assign(chosen=chosen, chosen_by=by))

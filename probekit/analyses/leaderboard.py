@@ -1,0 +1,99 @@
+"""Published leaderboards, and how well the ranks of models agree with them."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import DataError, UsageError
+from probekit.files import read_lines
+from probekit.statistics.correlation import relation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["agreement", "leaderboard"]
+
+log = logging.getLogger(__name__)
+FEWEST = 3
+
+
+def leaderboard(path: str | Path) -> dict[str, dict[str, float]]:
+    """Scores by task ("" for a board without tasks) and model, from a CSV file with the columns model and score.
+
+    Raises
+    ------
+    DataError
+        If a column is missing, a score is no number, or a model is listed twice; the message gives the line.
+    """
+    path = Path(path)
+    lines = csv.DictReader(StringIO("\n".join(read_lines(path))))
+    if missing := [name for name in ("model", "score") if name not in (lines.fieldnames or ())]:
+        have = ", ".join(lines.fieldnames or ()) or "none"
+        raise DataError(f"lacks the column {missing[0]}; its columns are {have}.", file=path, line=1)
+    found: dict[str, dict[str, float]] = {}
+    for row in lines:
+        task, model, text = str(row.get("task") or ""), str(row["model"]), str(row["score"])
+        try:
+            score = float(text)
+        except ValueError:
+            score = float("nan")
+        if not isfinite(score):
+            raise DataError(f"the score of {model} is {text!r}; expected a number.", file=path, line=lines.line_num)
+        if model in found.setdefault(task, {}):
+            raise DataError(f"{model} is listed twice{f' for {task}' * bool(task)}.", file=path, line=lines.line_num)
+        found[task][model] = score
+    return found
+
+
+def agreement(
+    chosen: pd.DataFrame, board: Mapping[str, Mapping[str, float]], *, seed: int = 0
+) -> Iterator[dict[str, Any]]:
+    """Spearman's correlations of the models' scores with those of a leaderboard, over the models that both have.
+
+    Parameters
+    ----------
+    chosen : pd.DataFrame
+        Rows of a scoreboard, one for each line and model; a line's score is compared with the board's for its task,
+        and the mean over the lines that all models have with the board's scores without a task.
+    board : mapping
+        As from :func:`leaderboard`.
+    seed : int
+        For permutations and resamples.
+
+    Raises
+    ------
+    UsageError
+        If fewer than three models are on both.
+    """
+    trained = chosen[~chosen["checkpoint"].str.startswith("random-")]
+    table = trained.pivot_table("value", "model", "line", sort=False)
+    known = {model for scores in board.values() for model in scores}
+    both = [model for model in table.index if model in known]
+    if len(both) < FEWEST:
+        raise UsageError(
+            f"the leaderboard and the scoreboard have {len(both)} models in common ({', '.join(both) or 'none'}), and "
+            f"a rank correlation needs {FEWEST}. The board has {', '.join(sorted(known)[:10])}; "
+            f"the scoreboard {', '.join(table.index)}. Models need the same names: --model NAME=FOLDER."
+        )
+    for task, scores in board.items():
+        models = [model for model in both if model in scores]
+        lines = [line for line in table if not task or line == task or line.startswith((f"{task}:", f"{task}, "))]
+        part = table.loc[models, lines].dropna(axis=1)
+        if len(models) < FEWEST or part.empty:
+            log.warning("the leaderboard's %s is not on the scoreboard for %d models.", task or "mean", FEWEST)
+            continue
+        one = relation(part.mean(axis=1).to_numpy(), np.array([scores[model] for model in models]), seed=seed)[
+            "spearman"
+        ]
+        yield {
+            "task": task, "model": "", "group": "", "metric": "rank-correlation", "value": one.value,
+            "ci_low": one.low, "ci_high": one.high, "p": one.p, "n": one.n, "tasks": part.shape[1],
+        }  # fmt: skip

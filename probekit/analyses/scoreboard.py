@@ -1,0 +1,224 @@
+"""Several tasks on one scale, and ranks of models: the analysis of ``probekit scoreboard``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from probekit.analyses.board_lines import MODEL, Line, board_lines
+from probekit.analyses.leaderboard import agreement, leaderboard
+from probekit.analyses.options import ScoreboardOptions
+from probekit.errors import UsageError, did_you_mean
+from probekit.files import digest_of_content
+from probekit.public import public
+from probekit.recipe import Read
+from probekit.rows import Result, make_rows, read
+from probekit.statistics.bootstrap import intervals
+from probekit.statistics.rankings import Ranks, ranks
+
+__all__ = ["board_rows", "scoreboard"]
+
+log = logging.getLogger(__name__)
+
+
+@public(options=ScoreboardOptions)
+def scoreboard(
+    *sources: str | Path | Result,
+    groups: tuple[str, ...] = (),
+    against: str | Path | None = None,
+    options: ScoreboardOptions,
+) -> Result:
+    """Put tasks on one scale between control and ceiling, choose a layer of each model for each, and rank the models.
+
+    A normalised score is (value - control) / (ceiling - control): 0 for the control, 1 for the best possible value. The
+    control of probes is the mean of shuffled labels, or the majority class if that is better; of trees the linear
+    chain, or shuffled trees if these are better; of minimal pairs a guess, .5.
+
+    The layer of a model on a task is the one whose probe has the lowest loss on held-out parts of train, so that dev
+    says without bias how good it is. Where an analysis has no such loss (trees), it is the best layer on dev, which is
+    too good by the luck of the choice.
+
+    Parameters
+    ----------
+    *sources : str, path or Result
+        Results of ``probe``, ``edges``, ``structural`` and ``pairs``.
+    groups : tuple of str, default ()
+        "LINE=GROUP" for tasks, such as "ud:en_ewt=syntax"; a line is a task, or "TASK, ANALYSIS" for other analyses
+        than probe.
+    against : path, optional
+        A published leaderboard: a CSV file with the columns ``model`` and ``score``, and optionally ``task``.
+    options : ScoreboardOptions
+        ``control``, ``resamples``, ``level``, ``seed``; each may be given as a keyword.
+
+    Returns
+    -------
+    Result
+        A row "normalised(METRIC)" for each layer, with the columns ``line``, ``group``, ``raw`` (the metric),
+        ``raw_low``, ``raw_high``, ``control``, ``ceiling``, ``against``, ``chosen`` (bool) and ``chosen_by``
+        ("held-out", "dev" or "only"). For each model and group (all tasks: the group ""), "mean-normalised" over its
+        tasks, and "above-control", the number of tasks whose interval at the chosen layer lies above the control, both
+        with the column ``tasks``. For several models with the same examples, "rank" on each line and, without a line,
+        by mean score, and "mean-rank"; the column ``better_than`` names the models that one is shown to be better than.
+        With ``against``, "rank-correlation".
+
+    Raises
+    ------
+    UsageError
+        If no source holds layers that can be put on a scale, or a group is of an unknown line.
+    DataError
+        If the leaderboard cannot be read.
+
+    Notes
+    -----
+    Intervals are about these fitted probes on new examples of these tasks. The numbers of tasks above their control are
+    not corrected for the number of tasks. Ranks: see :func:`probekit.statistics.rankings.ranks`.
+
+    Examples
+    --------
+    >>> board = probekit.scoreboard("ud.parquet", "conll2000.parquet", groups=("ud:en_ewt=syntax",))  # doctest: +SKIP
+    """
+    found = [one if isinstance(one, Result) else read(one) for one in sources]
+    lines = list(board_lines(found, options))
+    if not lines:
+        raise UsageError(
+            "the sources have no layers to put on a scale; give rows of probekit probe, edges, structural or pairs."
+        )
+    names, of = [str(line.rows["line"].iloc[0]) for line in lines], _groups(groups)
+    if unknown := [name for name in of if not any(_is_of(name, line) for line in names)]:
+        raise UsageError(f"groups: there is no line {unknown[0]!r}; {did_you_mean(unknown[0], names)}")
+    lines = [
+        Line(line.rows.assign(group=next((of[key] for key in of if _is_of(key, name)), "")), line.again, line.units)
+        for name, line in zip(names, lines, strict=True)
+    ]
+    chosen = pd.concat([line.chosen for line in lines], ignore_index=True)
+    records = [*_means(lines, options), *_ranked(lines, options)]
+    if against is not None:
+        records += agreement(chosen, leaderboard(against), seed=options.seed)
+    common = {"split": "", "representation": "", "estimator": "", "target": "gold", "seed": options.seed}
+    summaries = make_rows([{"task": "", **common, **record} for record in records])
+    rows = pd.concat([*(line.rows for line in lines), summaries], ignore_index=True)
+    reads = [Read(str(one.path), "rows", digest_of_content(one.path)) for one in found if one.path is not None]
+    return Result(make_rows(rows.assign(analysis="scoreboard")), reads=tuple(reads))
+
+
+def board_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of :func:`scoreboard`, as the table takes them; UsageError for other rows."""
+    found = rows[rows["analysis"] == "scoreboard"]
+    if found.empty:
+        raise UsageError("the table scoreboard shows rows of probekit scoreboard or probekit suite; give these.")
+    return found
+
+
+def _groups(given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, equals, group = text.rpartition("=")
+        if not (equals and name and group):
+            raise UsageError(f"groups must have the form TASK=GROUP, not {text!r}.")
+        found[name] = group
+    return found
+
+
+def _is_of(name: str, line: str) -> bool:
+    """Whether a line is the one called ``name``, or one of several that ``name`` has."""
+    return line == name or line.startswith(f"{name}, ")
+
+
+def _means(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[str, Any]]:
+    """For each model and group, and for all: the mean over tasks, and how many are above their control."""
+    models = _models(lines)
+    groups = list(dict.fromkeys(str(line.rows["group"].iloc[0]) for line in lines))
+    for group in dict.fromkeys(["", *groups]):
+        some = [line for line in lines if group in ("", line.rows["group"].iloc[0])]
+        for model, about in models.items():
+            at = [(line, _position(line, model)) for line in some]
+            there = [(line, i) for line, i in at if i is not None]
+            if not there:
+                continue
+            rows = pd.DataFrame([line.chosen.iloc[i] for line, i in there])
+            low = high = np.nan
+            if all(line.again is not None for line, _ in there):
+                drawn = np.mean([line.again[i] for line, i in there], axis=0)  # type: ignore[index]
+                low, high = intervals(drawn[None], level=options.level, units=min(line.units for line, _ in there))[0]
+            own = {**about, "group": group, "n": len(there), "tasks": len(there)}
+            value = float(rows["value"].mean())
+            yield {**own, "metric": "mean-normalised", "value": value, "ci_low": low, "ci_high": high}
+            yield {**own, "metric": "above-control", "value": float((rows["ci_low"] > 0).sum())}
+
+
+def _ranked(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[str, Any]]:
+    """Ranks of the models on each line that has them all on the same examples, and over these lines."""
+    models = _models(lines)
+    able = [line for line in lines if line.again is not None and all(_position(line, m) is not None for m in models)]
+    if len(models) < 2 or not able:
+        if len(models) > 1:
+            log.warning("no task has all %d models on the same examples, so models are not ranked.", len(models))
+        return
+    if len(able) < len(lines):
+        log.warning("%d of %d tasks do not have all models on the same examples; they are not ranked.",
+                    len(lines) - len(able), len(lines))  # fmt: skip
+    order = [[_position(line, m) for m in models] for line in able]
+    again = np.stack([line.again[at] for line, at in zip(able, order, strict=True)])  # type: ignore[index]
+    floor = [float(line.chosen["control"].mean()) for line in able]
+    value = np.stack([
+        _scaled(line.chosen.iloc[at], zero) for line, at, zero in zip(able, order, floor, strict=True)  # type: ignore[index]
+    ])  # fmt: skip
+    one = ranks(value, again, units=[line.units for line in able], level=options.level)
+    names = [" ".join(filter(None, map(str, (about["model"], about["checkpoint"])))) for about in models.values()]
+    yield from _rank_rows(one, able, list(models.values()), names)
+
+
+def _scaled(rows: pd.DataFrame, floor: float) -> np.ndarray:
+    """The metrics of the models of a line, with the same control for all, so that only the metric ranks them."""
+    return ((rows["raw"] - floor) / (rows["ceiling"] - floor)).to_numpy(dtype=float)
+
+
+def _rank_rows(
+    one: Ranks, lines: Sequence[Line], models: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    for t, line in enumerate(lines):
+        first = line.rows.iloc[0]
+        where = {key: first[key] for key in ("task", "split", "line", "group", "estimator")}
+        for m, about in enumerate(models):
+            yield {
+                **about, **where, "metric": "rank", "value": one.rank[t, m], "ci_low": one.low[t, m],
+                "ci_high": one.high[t, m], "n": int(first["n"]), "better_than": _listed(names, one.better[t, m]),
+            }  # fmt: skip
+    for m, about in enumerate(models):
+        whole = {**about, "group": "", "n": len(lines), "tasks": len(lines)}
+        better = _listed(names, one.better_overall[m])
+        yield {
+            **whole, "metric": "rank", "value": one.overall[m], "ci_low": one.overall_low[m],
+            "ci_high": one.overall_high[m], "better_than": better,
+        }  # fmt: skip
+        yield {
+            **whole, "metric": "mean-rank", "value": one.mean_rank[m], "ci_low": one.mean_low[m],
+            "ci_high": one.mean_high[m],
+        }  # fmt: skip
+
+
+def _listed(names: Sequence[str], which: np.ndarray) -> str:
+    return ", ".join(name for name, yes in zip(names, which, strict=True) if yes)
+
+
+Model = tuple[Any, ...]
+
+
+def _key(row: pd.Series) -> Model:
+    return tuple(None if pd.isna(row[name]) else row[name] for name in MODEL)
+
+
+def _models(lines: Sequence[Line]) -> dict[Model, dict[str, Any]]:
+    """The models of all lines, with the columns that describe each."""
+    rows = pd.concat([line.chosen for line in lines], ignore_index=True)
+    return {_key(row): {name: row[name] for name in MODEL} for _, row in rows.iterrows()}
+
+
+def _position(line: Line, model: Model) -> int | None:
+    """The position of a model among the chosen rows of a line."""
+    return next((i for i, (_, row) in enumerate(line.chosen.iterrows()) if _key(row) == model), None)

@@ -1,0 +1,97 @@
+"""``probekit suite``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from probekit.cli.show import say
+from probekit.errors import UsageError, did_you_mean
+from probekit.studies.options import StudyOptions, WorkerOptions
+
+__all__ = ["app"]
+
+app = App("suite", help="Run many probing tasks on one or several models.")
+
+
+@app.command(name="run")
+def run_command(
+    suite: str,
+    /,
+    *,
+    out: Path | None = None,
+    plan: bool = False,
+    commands: bool = False,
+    options: Annotated[StudyOptions, Parameter(name="*")] = StudyOptions(),
+    workers: Annotated[WorkerOptions, Parameter(name="*")] = WorkerOptions(),
+) -> int:
+    """Run the steps of a suite: shared caches, an analysis of each task and model, scoreboard, figure and report.
+
+    Tasks whose files are in one folder share a cache, so the model reads their sentences once. Steps that are done are
+    reused: run the same command again to resume. If a task cannot be read, or a step fails, the rest is done, and the
+    exit status is 1.
+
+    Examples:
+
+        probekit suite run syntax --model minilm --data-dir data --jobs 2
+
+        probekit suite run surface --model bert=bert-base-uncased --model mine=runs/mine --data-dir data --plan
+
+        probekit suite run mine.toml --model minilm --set limit=500
+
+    Parameters
+    ----------
+    suite
+        A suite file (.toml), or the name of a suite that comes with probekit (probekit suite list).
+    out
+        Folder of the suite; by default suites/SUITE.
+    plan
+        List the steps with an estimate of their time, without running them.
+    commands
+        With --plan: print the command of each step.
+    """
+    from probekit.cli.scoreboard import show_board
+    from probekit.cli.study import run_planned, show_end, show_plan, show_warnings
+    from probekit.studies.suites.run import board_of, plan_suite
+
+    planned = plan_suite(suite, out, options)
+    if plan:
+        return show_plan(planned, workers.jobs, commands=commands)
+    run = run_planned(planned, workers)
+    show_end(run)
+    show_warnings(run)
+    board = board_of(run)
+    show_board(board)
+    for sentence in board.verdict:
+        say(sentence)
+    return 1 if run.failed else 0
+
+
+@app.command(name="list")
+def list_command() -> None:
+    """List the suites that come with probekit."""
+    import tomllib
+
+    from probekit.studies.suites.schema import shipped_suites
+
+    for name, text in shipped_suites().items():
+        say(f"{name}: {tomllib.loads(text)['title']}")
+
+
+@app.command(name="show")
+def show_command(suite: str, /) -> None:
+    """Print the file of a suite that comes with probekit, as a starting point for your own.
+
+    Parameters
+    ----------
+    suite
+        The name of the suite.
+    """
+    from probekit.studies.suites.schema import shipped_suites
+
+    shipped = shipped_suites()
+    if suite not in shipped:
+        raise UsageError(f"there is no suite {suite!r}; {did_you_mean(suite, shipped, most=3)}")
+    say(shipped[suite].rstrip("\n"))

@@ -1,0 +1,125 @@
+"""Tasks by layer, each between its control and its ceiling: a heat map for each model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from probekit.errors import UsageError
+from probekit.plots.curves import plot_rows
+from probekit.plots.look import Look
+from probekit.plots.matrix import colour_bar, draw_cells, hatch_cells, name_cells, write_cells
+from probekit.plots.palette import INK
+from probekit.plots.panels import new_figure
+from probekit.rows import layer_labels
+from probekit.rows.schema import called
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+__all__ = ["board_panels", "board_values"]
+
+CELL, LINE = 0.36, 0.23
+"""Width of a layer and height of a task, in inches."""
+
+
+def board_values(rows: Any) -> pd.DataFrame:
+    """Return the normalised scores that :func:`board_panels` draws, with columns ``name`` (the model) and ``at``.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.scoreboard`.
+
+    Returns
+    -------
+    DataFrame
+        A row for each model, line and layer (``at``; "" for a model that is scored as a whole), by group.
+
+    Raises
+    ------
+    UsageError
+        If the rows have no normalised scores.
+    """
+    rows = plot_rows(rows)
+    rows = rows[(rows["analysis"] == "scoreboard") & rows["metric"].str.startswith("normalised(")]
+    if rows.empty:
+        raise UsageError("the rows have no normalised scores; give those of probekit scoreboard or probekit suite.")
+    names = [called({**row, "representation": ""}) for row in rows.to_dict("records")]
+    rows = rows.assign(name=names, at=layer_labels(rows))
+    groups = list(dict.fromkeys(rows["group"]))
+    return rows.sort_values("group", key=lambda g: g.map(groups.index), kind="stable").reset_index(drop=True)
+
+
+def board_panels(
+    rows: Any, *, columns: int | None = None, width: float | None = None, look: Look | None = None
+) -> Figure:
+    """Draw a heat map for each model: tasks by layer, from the control (0) to the ceiling (1).
+
+    A frame marks the layer chosen on train, a dashed one the best layer on dev where train chooses none. Hatched cells
+    have intervals that reach the control.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As in :func:`board_values`.
+    columns : int, optional
+        Largest number of panels side by side, 3 by default.
+    width, look
+        As in :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+    """
+    values, look = board_values(rows), look or Look()
+    models, lines = (list(dict.fromkeys(values[name])) for name in ("name", "line"))
+    layers = list(dict.fromkeys(values.sort_values("layer", kind="stable")["at"]))
+    across = min(len(models), columns or 3)
+    down = -(-len(models) // across)
+    names = 0.075 * max(map(len, lines))
+    size = (width or names + across * (CELL * len(layers) + 0.25) + 0.8, down * (LINE * len(lines) + 0.55) + 0.3)
+    figure = new_figure(size, "constrained")
+    axes = figure.subplots(down, across, sharey=True, squeeze=False)
+    for ax in axes.flat[len(models) :]:
+        ax.set_axis_off()
+    image = None
+    for ax, model in zip(axes.flat, models, strict=False):
+        image = _draw(ax, values[values["name"] == model], lines, layers, look)
+        ax.set_title(look.shown(model), fontsize=9, color=INK, loc="left", parse_math=False)
+        ax.set_xlabel("Layer", fontsize=9, color=INK)
+    colour_bar(image, "Between control (0) and ceiling (1)", list(axes.flat))
+    return figure
+
+
+def _draw(ax: Axes, values: pd.DataFrame, lines: Sequence[str], layers: Sequence[str], look: Look) -> AxesImage:
+    """One model."""
+    from matplotlib.patches import Rectangle
+
+    table = values.pivot_table("value", "line", "at", dropna=False).reindex(index=lines, columns=layers)
+    grid = table.to_numpy(dtype=float)
+    image = draw_cells(ax, grid, light_is_small=True, limits=(0, 1))
+    write_cells(image, grid, _percent, size=6.5)
+    for row in values.itertuples():
+        i, j = lines.index(row.line), layers.index(row.at)
+        if not row.ci_low > 0:
+            hatch_cells(ax, [(i, j)])
+        if row.chosen:
+            style: dict[str, Any] = {"linewidth": 1.3, "linestyle": "--" if row.chosen_by == "dev" else "-"}
+            ax.add_patch(Rectangle((j - 0.46, i - 0.44), 0.92, 0.88, facecolor="none", edgecolor=INK, **style))
+    of = dict(zip(values["line"], values["group"], strict=True))
+    for i in range(1, len(lines)):
+        if of.get(lines[i]) != of.get(lines[i - 1]):
+            ax.axhline(i - 0.5, color="white", linewidth=3)
+    name_cells(ax, [look.task(line) for line in lines], [layer or "head" for layer in layers])
+    ax.tick_params(axis="x", labelrotation=0, labelsize=7)
+    ax.tick_params(axis="y", labelsize=7)
+    return image
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f}"

@@ -1,0 +1,102 @@
+"""Suites: from a file to caches, analyses, the scoreboard, its figure and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from probekit.errors import UsageError
+from probekit.files import slug
+from probekit.public import public
+from probekit.rows import Result, read
+from probekit.runtime import Progress, no_progress
+from probekit.studies.options import StudyOptions, WorkerOptions
+from probekit.studies.plan import check_steps
+from probekit.studies.run import PlannedStudy, StudyRun, pool_of, run_study, split_model
+from probekit.studies.suites.schema import read_suite
+from probekit.studies.suites.steps import study_of, suite_steps
+
+__all__ = ["board_of", "plan_suite", "suite"]
+
+BOARD = "rows/scoreboard.parquet"
+
+
+@public(options=StudyOptions, workers=WorkerOptions)
+def suite(
+    suite: str | Path,
+    /,
+    *,
+    out: str | Path | None = None,
+    options: StudyOptions,
+    workers: WorkerOptions,
+    progress: Progress = no_progress,
+) -> Result:
+    """Run the missing steps of a suite: shared caches, an analysis of each task and model, and the scoreboard.
+
+    Tasks whose files are in one folder share a cache, so the model reads their sentences once. Each analysis has its
+    controls, and by default the same architecture with random weights. Finished steps are reused, and a task that
+    cannot be read, or a step that fails, affects only what needs it.
+
+    Parameters
+    ----------
+    suite : path
+        A TOML file, or the name of a shipped suite.
+    out : path, optional
+        Folder of the suite (default: ``suites/NAME``), with caches, rows, figures, tables and ``report.html``.
+    options : StudyOptions
+        ``model`` (NAME=MODEL, one or several), ``data_dir``, ``set_``; each may be given as a keyword.
+    workers : WorkerOptions
+        ``jobs``, ``backend``, ``scheduler``; each may be given as a keyword.
+    progress : callable
+        Receives the number of steps that have ended.
+
+    Returns
+    -------
+    Result
+        The scoreboard; see :func:`probekit.scoreboard`.
+
+    Raises
+    ------
+    DataError
+        If the file is invalid; the message gives the file and the key.
+    UsageError
+        If there is no model, nothing can be done, or another process runs the suite.
+
+    Examples
+    --------
+    >>> board = probekit.suite("syntax", model=("minilm",), data_dir="data", jobs=2)  # doctest: +SKIP
+    """
+    planned, ended = plan_suite(suite, out, options), 0
+
+    def tell(_: object) -> None:
+        nonlocal ended
+        ended += 1
+        progress("steps", ended, len(planned.steps))
+
+    return board_of(run_study(planned, pool_of(workers), tell=tell))
+
+
+def plan_suite(suite: str | Path, out: str | Path | None = None, options: StudyOptions | None = None) -> PlannedStudy:
+    """A suite and its steps, all checked before anything is run.
+
+    Raises
+    ------
+    DataError, UsageError
+        For errors in the file, without a model, and if no task can be analysed.
+    """
+    options = options or StudyOptions()
+    found = read_suite(suite, models=dict(map(split_model, options.model)), changes=options.set_)
+    steps, study = suite_steps(found, options.data_dir), study_of(found)
+    check_steps(study, steps)
+    if not any(step.function == "scoreboard" for step in steps):
+        errors = "; ".join(dict.fromkeys(step.error for step in steps if step.error))
+        raise UsageError(f"nothing of the suite {found.name} can be done: {errors}")
+    return PlannedStudy(study, Path(out) if out else Path("suites") / slug(found.name), tuple(steps))
+
+
+def board_of(done: StudyRun) -> Result:
+    """The scoreboard of a suite; raises UsageError if there is none."""
+    failed = next((one for one in done.outcomes if one.step.function == "scoreboard" and one in done.failed), None)
+    if failed is not None:
+        first = done.failed[0]
+        raise UsageError(f"the suite has no scoreboard: {first.step.name}: {first.message.rstrip('.')}.")
+    return read(done.folder / BOARD)

@@ -1,0 +1,254 @@
+"""The steps of a suite: caches that tasks share, an analysis of each task and model, the scoreboard, figure and page.
+
+Tasks whose files are in one folder share a cache for each split, because they read the same sentences: one for tasks
+about texts, one for tasks about pairs of texts, and one for tasks about words and spans, which needs the vectors of
+all pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from probekit.errors import ProbekitError
+from probekit.files import slug
+from probekit.models.find import resolve_model
+from probekit.studies.file import arguments_of
+from probekit.studies.schema import Figure, Study, Table
+from probekit.studies.sections.names import guarded, task_name
+from probekit.studies.sections.outputs import figure_step, report_step, table_step
+from probekit.studies.sources import Sources
+from probekit.studies.steps import Inside, Outside, Step
+from probekit.studies.suites.schema import Suite, Tasks
+from probekit.tasks.task import TaskKind
+from probekit.tasks.union import JOIN
+
+__all__ = ["line", "study_of", "suite_steps"]
+
+TEXTS, PAIRS, WORDS = "texts", "pairs", "words"
+"""What a cache stores: vectors of texts, of pairs of texts, or of all pieces."""
+STEPS = {"probe": 10.0, "structural": 60.0, "edges": 120.0, "pairs": 60.0}
+"""Roughly the seconds of an analysis."""
+
+
+class Key(NamedTuple):
+    """What tasks must have in common to share a cache."""
+
+    folder: str
+    level: str
+    train: str
+    dev: str
+    limit: int | None
+    limit_dev: int | None
+
+
+@dataclass(slots=True)
+class Shared:
+    """The tasks that share the caches of a key, in the order of the file."""
+
+    key: Key
+    number: int = 0  # of others with the same folder and level
+    tasks: list[str] = field(default_factory=list)
+
+    @property
+    def called(self) -> str:
+        """In names of files."""
+        where = task_name(self.tasks[0]) if len(self.tasks) == 1 else slug(Path(self.key.folder).name or "tasks")
+        return f"{where}.{self.key.level}" + (f".{self.number}" if self.number else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    suite: Suite
+    sources: Sources
+
+    def key(self, section: Tasks, name: str) -> Key:
+        """The caches of a task; ProbekitError or OSError if it cannot be read."""
+        task = self.sources.task(name)
+        dev = section.dev if section.dev != "dev" or "dev" in task.splits else "test"
+        for split in (section.train, dev):
+            task.split(split)
+        of_words = task.kind in (TaskKind.SEQUENCE_LABELLING, TaskKind.SPAN_LABELLING)
+        paired = any(task.split(split).paired for split in (section.train, dev))
+        level = WORDS if of_words or section.options.get("span") else PAIRS if paired else TEXTS
+        folder = self.sources.folder(name)
+        suite = self.suite
+        limits = section.limit or suite.limit, section.limit_dev or section.limit or suite.limit_dev or suite.limit
+        return Key("" if folder is None else str(folder), level, section.train, dev, *limits)
+
+    def weights(self) -> list[int | None]:
+        """None for the pretrained weights, the seed for random ones."""
+        return [None if of == "pretrained" else self.suite.random_seed for of in self.suite.of]
+
+
+def study_of(suite: Suite) -> Study:
+    """The title and the models of a suite, as a study without sections."""
+    return Study(name=suite.name, title=suite.title, about=suite.about, models=suite.models, data=suite.data)
+
+
+def line(analysis: str, task: str) -> str:
+    """The name of a task's line in the scoreboard.
+
+    Examples
+    --------
+    >>> line("probe", "cola"), line("structural", "ud-relations:en_ewt")
+    ('cola', 'ud-relations:en_ewt, structural')
+    """
+    return task if analysis == "probe" else f"{task}, {analysis}"
+
+
+def suite_steps(suite: Suite, data_dir: str | Path | None = None) -> list[Step]:
+    """The steps of a suite, each after the steps it needs.
+
+    Parameters
+    ----------
+    suite : Suite
+        The suite.
+    data_dir : path, optional
+        Folder with one subfolder per task (default: the hub).
+
+    Returns
+    -------
+    list of Step
+        A task or model that cannot be read affects only its steps, which hold the error.
+    """
+    plan = _Plan(suite, Sources(None if data_dir is None else Path(data_dir), suite.data, suite.models))
+    shared: dict[Key, Shared] = {}
+    keys: dict[tuple[int, str], Key | str] = {}
+    for i, section in enumerate(suite.tasks):
+        for name in section.tasks:
+            try:
+                key = plan.key(section, name)
+            except (ProbekitError, OSError) as error:
+                keys[i, name] = " ".join(str(error).split())
+                continue
+            keys[i, name] = key
+            if section.analysis != "pairs":
+                alike = sum(other[:2] == key[:2] for other in shared)
+                of = shared.setdefault(key, Shared(key, alike))
+                of.tasks += [name] * (name not in of.tasks)
+    caches = {
+        (of.key, model): tuple(step for seed in plan.weights() for step in _caches(plan, of, model, seed))
+        for of in shared.values()
+        for model in suite.models
+    }
+    analyses = [
+        step
+        for i, section in enumerate(suite.tasks)
+        for name in section.tasks
+        for model in suite.models
+        for step in _analyses(plan, section, name, model, keys[i, name], shared, caches)
+    ]
+    steps = [*(step for some in caches.values() for step in some), *analyses]
+    if any(not step.error for step in analyses):
+        board = _scoreboard(plan, keys, analyses)
+        steps += [board, table_step(Table(kind="scoreboard"), [board])]
+        steps.append(figure_step(Figure(kind="scoreboard", rows="scoreboard"), [board]))
+    return [*steps, report_step(suite.title, steps)]
+
+
+def _caches(plan: _Plan, shared: Shared, model: str, seed: int | None) -> Iterator[Step]:
+    """The caches of train and of dev for one kind of weights."""
+    key, suite, sources = shared.key, plan.suite, plan.sources
+    for split, limit in ((key.train, key.limit), (key.dev, key.limit_dev)):
+        name = (
+            f"cache {shared.called}.{slug(model)}"
+            + ("" if seed is None else f".random-{seed}")
+            + f".{slug(split)}"
+            + (f".limit-{limit}" if limit else "")
+        )
+        leaf = f"caches/{slug(name.removeprefix('cache '))}.h5"
+
+        def make(split: str = split, limit: int | None = limit, name: str = name, leaf: str = leaf) -> Step:
+            size = sources.size(model)
+            pieces = sum(sources.pieces(task, split, limit) for task in shared.tasks)
+            texts = sum(sources.examples(task, split, limit) for task in shared.tasks)
+            arguments: dict[str, Any] = {
+                **_task(sources, shared.tasks, key), **sources.model_arguments(model), "split": split,
+                "random_weights": seed, "limit": limit, **({"data_seed": suite.data_seed} if limit else {}),
+            }  # fmt: skip
+            arguments |= {"tokens": True} if key.level == WORDS else {"pooling": ["mean"]}
+            space = (pieces if key.level == WORDS else texts) * size.layers * size.width * 4
+            work = 2 * size.weights * pieces
+            arguments["out"] = Inside(leaf)
+            return Step(name, "cache_activations", arguments, (), (leaf,), work, 4.0, space, between=True)
+
+        yield guarded(name, (leaf,), make)
+
+
+def _task(sources: Sources, tasks: Sequence[str], key: Key) -> dict[str, Any]:
+    """The arguments for one task, or for several that are read together, identified by the digests of their splits."""
+    read = [sources.task_arguments(task, *dict.fromkeys((key.train, key.dev)))["task"].digest for task in tasks]
+    where = {"data_dir": Outside(key.folder)} if key.folder else {}
+    return {"task": Outside(JOIN.join(tasks), json.dumps(read)), **where}
+
+
+def _analyses(
+    plan: _Plan,
+    section: Tasks,
+    task: str,
+    model: str,
+    key: Key | str,
+    shared: dict[Key, Shared],
+    caches: dict[tuple[Key, str], tuple[Step, ...]],
+) -> Iterator[Step]:
+    """The analysis of a task on a model, with all its weights."""
+    function = section.analysis
+    name = f"{function} {task_name(task)}.{slug(model)}"
+    rows = f"rows/{slug(name)}.parquet"
+    leaves = (rows, rows.replace(".parquet", ".examples.parquet"))
+    if isinstance(key, str):
+        yield Step(name, leaves=leaves, error=key)
+        return
+    options = arguments_of(function, section.options)
+    if function == "pairs":
+        yield from _pairs(plan, task, model, name, options)
+        return
+    of, made = shared[key], caches[key, model]
+    if error := plan.sources.unfit(task, key.train, key.dev) if function == "probe" else "":
+        yield Step(name, leaves=leaves, error=error)
+        return
+    read, needs = [Inside(step.leaves[0]) for step in made], tuple(step.name for step in made)
+    arguments = {"train": read[0], "dev": read[1], "more": read[2:], **options, "out": Inside(rows)}
+    if len(of.tasks) > 1:
+        arguments |= _task(plan.sources, [task], key)
+    yield Step(
+        name, function, arguments, needs, leaves if function != "structural" else (rows,), seconds=STEPS[function],
+        partly=True, together=tuple(zip(needs[::2], needs[1::2], strict=True)), inputs=("train", "dev", "more"),
+    )  # fmt: skip
+
+
+def _pairs(plan: _Plan, task: str, model: str, name: str, options: dict[str, Any]) -> Iterator[Step]:
+    """Minimal pairs scored by the head of each kind of weights."""
+    for seed in plan.weights():
+        called = name + ("" if seed is None else f".random-{seed}")
+        rows = f"rows/{slug(called)}.parquet"
+        leaves = (rows, rows.replace(".parquet", ".examples.parquet"))
+
+        def make(seed: int | None = seed, called: str = called, leaves: tuple[str, ...] = leaves) -> Step:
+            from probekit.models.scoring.load import is_causal
+
+            where = plan.sources.models[model]
+            is_causal(resolve_model(where), "it cannot score minimal pairs")
+            key = Key(str(plan.sources.folder(task) or ""), TEXTS, "test", "test", None, None)
+            source = {"source": plan.sources.model_arguments(model)["model"]}
+            arguments = {**source, **_task(plan.sources, [task], key), "random_weights": seed, **options}
+            return Step(called, "pairs", arguments | {"out": Inside(leaves[0])}, (), leaves, seconds=STEPS["pairs"])
+
+        yield guarded(called, leaves, make)
+
+
+def _scoreboard(plan: _Plan, keys: dict[tuple[int, str], Key | str], analyses: Sequence[Step]) -> Step:
+    """The step that puts all analyses on one scale."""
+    groups = []
+    for (i, name), key in keys.items():
+        if isinstance(key, Key):
+            section = plan.suite.tasks[i]
+            groups.append(f"{line(section.analysis, plan.sources.task(name).name)}={section.group}")
+    read, needs = [Inside(step.leaves[0]) for step in analyses], tuple(step.name for step in analyses)
+    leaf = "rows/scoreboard.parquet"
+    arguments = {"sources": read, "groups": groups, "out": Inside(leaf)}
+    return Step("scoreboard", "scoreboard", arguments, needs, (leaf,), seconds=30.0, partly=True)

@@ -1,0 +1,107 @@
+"""Tasks by model: the chosen layer's metric, means between control and ceiling, ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from probekit.metrics import metric as metric_called
+from probekit.rows import layer_labels
+from probekit.rows.schema import called
+from probekit.tables.cells import interval
+from probekit.tables.grid import Column, Grid
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["board_table"]
+
+
+def board_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | str]:
+    """A line for each task and a column for each model, then means of groups and ranks.
+
+    Parameters
+    ----------
+    found : pd.DataFrame
+        Rows of ``analyses.scoreboard``.
+    beside : str, optional
+        Not used: no published numbers belong to this table.
+
+    Returns
+    -------
+    list of Grid or str
+        The tables, and what they show.
+    """
+    named = found.assign(name=[called({**row, "representation": ""}) for row in found.to_dict("records")])
+    models = list(dict.fromkeys(named.loc[named["name"] != "", "name"]))
+    scores = named[named["metric"].str.startswith("normalised(") & named["chosen"].fillna(value=False).astype(bool)]
+    scores = scores.assign(at=layer_labels(scores))
+    lines = []
+    for (group, line), part in scores.groupby(["group", "line"], sort=False):
+        at = {row["name"]: row for row in part.to_dict("records")}
+        first = part.iloc[0]
+        cells = [_score(at[model]) if model in at else "" for model in models]
+        metric = metric_called(str(first["metric"])).of
+        lines.append([str(group), str(line), metric, f"{first['control']:.3f}", *cells])
+    keys = [Column("group", align="left", label=True), Column("task", align="left", key=True)]
+    keys += [Column("metric", align="left"), Column("control")]
+    parts: list[Grid | str] = [Grid([*keys, *map(Column, models)], lines), _legend(scores)]
+    parts += [_summaries(named, models)]
+    correlations = named[named["metric"] == "rank-correlation"]
+    parts += [
+        f"Published leaderboard{f', {row.task}' * bool(row.task)}: Spearman's ρ "
+        f"{interval(row.value, row.ci_low, row.ci_high, '{:+.2f}')}, p = {row.p:.3f}, {row.n} models.\n"
+        for row in correlations.itertuples()
+    ]
+    return parts
+
+
+def _score(row: dict[str, object]) -> str:
+    """The metric with its interval, its layer, and the normalised score."""
+    shape = "{:.3f}"
+    raw = interval(row["raw"], row["raw_low"], row["raw_high"], shape)  # type: ignore[arg-type]
+    layer = f", layer {row['at']}" if row["at"] else ""
+    dagger = "†" if row["chosen_by"] == "dev" else ""
+    none = "" if float(row["ci_low"]) > 0 else " ∘"  # type: ignore[arg-type]
+    return f"{raw}{layer}{dagger} ({100 * float(row['value']):.0f}){none}"  # type: ignore[arg-type]
+
+
+def _summaries(named: pd.DataFrame, models: list[str]) -> Grid:
+    """Means by group and over all tasks, and ranks."""
+    whole = named[named["line"].fillna("") == ""]
+
+    def of(metric: str, group: str = "") -> dict[str, dict[str, float]]:
+        part = whole[(whole["metric"] == metric) & (whole["group"] == group)]
+        return {row["name"]: row for row in part.to_dict("records")}
+
+    lines = []
+    for group in dict.fromkeys([*filter(None, whole["group"]), ""]):
+        mean, above = of("mean-normalised", group), of("above-control", group)
+        counts = {m: f"{above[m]['value']:.0f} of {above[m]['tasks']:.0f}" for m in above}
+        cells = [f"{_percent(mean[m])}; {counts[m]}" if m in mean else "" for m in models]
+        lines.append([f"mean of {group}" if group else "mean of all tasks", *cells])
+    for metric, title in (("rank", "rank by mean"), ("mean-rank", "mean of ranks")):
+        if at := of(metric):
+            lines.append([title, *(_rank(at[model]) if model in at else "" for model in models)])
+    return Grid([Column("", align="left", key=True), *map(Column, models)], lines)
+
+
+def _percent(row: dict[str, float]) -> str:
+    return interval(100 * row["value"], 100 * row["ci_low"], 100 * row["ci_high"], "{:.0f}")
+
+
+def _rank(row: dict[str, float]) -> str:
+    return interval(row["value"], row["ci_low"], row["ci_high"], "{:.2g}")
+
+
+def _legend(scores: pd.DataFrame) -> str:
+    on_dev = " †: the best layer on dev, which is too good by the luck of the choice."
+    not_above = " ∘: not shown to be above the control."
+    notes = on_dev * bool((scores["chosen_by"] == "dev").any()) + not_above * bool((~(scores["ci_low"] > 0)).any())
+    return (
+        "The metric on dev with its 95 % interval, at the layer with the lowest loss on held-out parts of train; in "
+        "brackets 100 (value - control) / (ceiling - control), where the control is the mean of shuffled labels or the "
+        "majority class (trees: the linear chain or shuffled trees; minimal pairs: a guess) and the ceiling the best "
+        f"possible value. Column control: that of the first model.{notes} Below: means of the numbers in brackets, and "
+        "the number of tasks above their control, not corrected for the number of tasks; ranks, 1 is best, with "
+        "simultaneous intervals.\n"
+    )

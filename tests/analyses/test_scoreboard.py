@@ -1,0 +1,131 @@
+"""Tasks on one scale: choice of the layer, trees and pairs beside predictions, groups, leaderboards."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import probekit
+from probekit.errors import DataError, UsageError
+from probekit.rows import Result, make_rows
+from probekit.statistics.predictions import Predictions
+
+ABOUT = {"analysis": "probe", "split": "dev", "representation": "mean", "estimator": "logistic", "target": "gold"}
+
+
+def task(name, right, n=400, held_out=None, seed=0):
+    """Rows and predictions of models: for each, the accuracy of each layer; shuffled labels are right on half."""
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(2, size=n)
+    fits, predicted = [], []
+    for model, values in right.items():
+        for layer, value in enumerate(values):
+            loss = 1 - value if held_out is None else held_out[layer]
+            for target, share in (("gold", value), ("shuffled", 0.5)):
+                fits.append({**ABOUT, "task": name, "model": model, "layer": layer, "target": target,
+                             "draw": None if target == "gold" else 0, "held_out": loss, "n": n})  # fmt: skip
+                hit = rng.permutation(np.arange(n) < round(share * n))
+                predicted.append(np.where(hit, gold, 1 - gold))
+    table = Predictions(pd.DataFrame(fits), np.arange(n).astype(str), gold, np.array(predicted), ("accuracy",))
+    rows = make_rows([{**fit, "metric": "accuracy", "value": float((p == gold).mean())}
+                      for fit, p in zip(fits, predicted, strict=True)])  # fmt: skip
+    return Result(rows, (table,))
+
+
+def of(board, metric, **where):
+    rows = board.rows[board.rows["metric"] == metric]
+    for key, value in where.items():
+        rows = rows[rows[key] == value]
+    return rows
+
+
+def test_scores_lie_between_control_and_ceiling_at_the_layer_that_train_chooses():
+    board = probekit.scoreboard(task("a", {"m": [0.6, 0.9, 0.8]}, held_out=[0.5, 0.4, 0.3]), groups=("a=syntax",))
+    scores = of(board, "normalised(accuracy)")
+    assert scores["value"].round(3).tolist() == [0.2, 0.8, 0.6]
+    assert scores["chosen"].tolist() == [False, False, True]  # not the best one on dev
+    assert set(scores["group"]) == {"syntax"}
+    assert of(board, "mean-normalised", group="").iloc[0]["value"] == pytest.approx(0.6)
+    assert of(board, "above-control", group="syntax")["value"].item() == 1
+    assert board.verdict == ("m is above the control on 1 of 1 tasks (mean 60 % of the way to the ceiling).",)
+
+
+def test_models_are_ranked_and_equal_ones_are_not_told_apart():
+    one = task("a", {"good": [0.9], "twin": [0.7], "other": [0.7]})
+    two = task("b", {"good": [0.8], "twin": [0.61], "other": [0.6]}, seed=1)
+    board = probekit.scoreboard(one, two)
+    overall = of(board, "rank", task="").set_index("model")
+    assert overall.loc["good", ["value", "ci_low", "ci_high"]].tolist() == [1, 1, 1]
+    assert overall.loc["good", "better_than"] == "twin, other"
+    assert overall.loc["twin", ["ci_low", "ci_high"]].tolist() == [2, 3]
+    assert overall.loc["other", "better_than"] == ""
+    assert any(text.startswith("good is above") and text.endswith("than that of twin, other.") for text in board.verdict)
+
+
+def test_trees_and_pairs_stand_beside_their_own_controls():
+    trees = {**ABOUT, "analysis": "structural", "task": "ud", "model": "m", "metric": "uuas", "n": 50, "rank": 8}
+    rows = [trees | {"layer": None, "representation": "none", "estimator": "linear-chain", "value": 0.4, "rank": None}]
+    for layer, value in enumerate((0.55, 0.7)):
+        ends = {"value": value, "ci_low": value - 0.1, "ci_high": value + 0.1}
+        rows.append(trees | {"layer": layer, "estimator": "structural", **ends})
+        rows.append(trees | {"layer": layer, "estimator": "structural", "target": "shuffled", "draw": 0, "value": 0.3})
+    pairs = {**ABOUT, "analysis": "pairs", "task": "blimp", "model": "m", "metric": "accuracy", "n": 50, "level": "all"}
+    whole = pairs | {"layer": None, "representation": "lm-head", "value": 0.8, "ci_low": 0.7, "ci_high": 0.9}
+    lens = whole | {"layer": 0, "representation": "logit-lens", "value": 0.55, "ci_low": 0.45, "ci_high": 0.65}
+    board = probekit.scoreboard(Result(make_rows(rows)), Result(make_rows([whole, lens])))
+    edges = of(board, "normalised(uuas)")
+    assert edges["line"].unique().tolist() == ["ud, structural"]
+    assert edges["value"].round(3).tolist() == [0.25, 0.5]
+    assert edges["ci_low"].round(3).tolist() == [0.083, 0.333]
+    assert edges["chosen"].tolist() == [False, True]
+    assert set(edges["chosen_by"]) == {"dev"}
+    chosen = of(board, "normalised(accuracy)", chosen=True)
+    assert chosen["representation"].tolist() == ["lm-head"]
+    assert chosen["value"].item() == pytest.approx(0.6)
+    assert of(board, "above-control")["value"].tolist() == [2]
+
+
+def test_a_leaderboard_in_the_same_order(tmp_path):
+    models = {name: [0.9 - 0.08 * i] for i, name in enumerate("abcde")}
+    (tmp_path / "board.csv").write_text("model,score\n" + "".join(f"{m},{90 - i}\n" for i, m in enumerate("abcde")))
+    board = probekit.scoreboard(task("x", models), against=tmp_path / "board.csv")
+    found = of(board, "rank-correlation").iloc[0]
+    assert found["value"] == pytest.approx(1)
+    assert found["n"] == 5
+    assert found["p"] == pytest.approx(2 / 120)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name,score\na,1\n", "line 1: lacks the column model"),
+        ("model,score\na,high\n", "line 2: the score of a is 'high'"),
+        ("model,score\na,1\na,2\n", "line 3: a is listed twice"),
+    ],
+)
+def test_mistakes_in_a_leaderboard(tmp_path, text, said):
+    (tmp_path / "board.csv").write_text(text)
+    with pytest.raises(DataError, match=said):
+        probekit.scoreboard(task("x", {"a": [0.8]}), against=tmp_path / "board.csv")
+
+
+def test_what_is_refused(tmp_path):
+    one = task("x", {"a": [0.8]})
+    with pytest.raises(UsageError, match="there is no line 'y'"):
+        probekit.scoreboard(one, groups=("y=syntax",))
+    with pytest.raises(UsageError, match="the form TASK=GROUP"):
+        probekit.scoreboard(one, groups=("x",))
+    (tmp_path / "board.csv").write_text("model,score\na,1\nb,2\n")
+    with pytest.raises(UsageError, match="1 models in common"):
+        probekit.scoreboard(one, against=tmp_path / "board.csv")
+    with pytest.raises(UsageError, match="no layers to put on a scale"):
+        probekit.scoreboard(Result(one.rows.assign(analysis="mi")))
+
+
+def test_the_figure_shows_each_layer(tmp_path):
+    board = probekit.scoreboard(task("a", {"m": [0.6, 0.9]}), task("b", {"m": [0.5, 0.7]}, seed=1))
+    values = probekit.plots.board_values(board)
+    assert len(values) == 4
+    figure = probekit.plot("scoreboard", board, out=tmp_path / "board.png")
+    [ax, _] = figure.axes
+    np.testing.assert_allclose(ax.images[0].get_array(), [[0.2, 0.8], [0.0, 0.4]], atol=1e-9)
+    assert "0: the control" in (tmp_path / "board.caption.txt").read_text()

@@ -1,0 +1,181 @@
+"""Suites: many tasks from one file on shared caches, the scoreboard, and what is refused or left out."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import probekit
+from probekit.cli import main
+from probekit.errors import DataError, UsageError
+from probekit.rows import read_rows
+from probekit.studies.options import StudyOptions
+from probekit.studies.suites.run import plan_suite
+from probekit.studies.suites.schema import read_suite, shipped_suites
+from probekit.studies.suites.steps import suite_steps
+
+SUITE = """
+title = "Toys"
+limit = 60
+limit_dev = 40
+
+[[tasks]]
+group = "form"
+tasks = ["grammar:acceptability", "grammar:sentiment"]
+options = { controls = 1, held-out = 0.3, resamples = 100 }
+
+[[tasks]]
+group = "pairs"
+tasks = ["grammar:paraphrase"]
+options = { controls = 1, held-out = 0.3, resamples = 100 }
+"""
+
+
+TWICE = 'title = "x"\n[[tasks]]\ngroup = "g"\ntasks = ["cola"]\n[[tasks]]\ngroup = "h"\ntasks = ["cola"]'
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toys.toml").write_text(SUITE)
+    return tmp_path
+
+
+def steps_of(text: str, path: Path, models=None):
+    path.write_text(text)
+    return suite_steps(read_suite(path, models=models or {"m": "m"}))
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory, tiny_model):
+    """The folder of a suite that was run, and its scoreboard."""
+    folder = tmp_path_factory.mktemp("suite")
+    (folder / "toys.toml").write_text(SUITE)
+    board = probekit.suite(folder / "toys.toml", model=(f"tiny={tiny_model('bert')}",), out=folder / "toys")
+    return folder / "toys", board
+
+
+def test_a_suite_and_its_scoreboard(toys):
+    folder, board = toys
+    assert {path.name for path in folder.iterdir()} >= {"report.html", "rows", "caches", "figures", "tables"}
+    rows = board.rows
+    scores = rows[rows["metric"].str.startswith("normalised(")]
+    assert set(scores["line"]) == {"grammar:acceptability", "grammar:sentiment", "grammar:paraphrase"}
+    assert dict(zip(scores["line"], scores["group"], strict=True))["grammar:paraphrase"] == "pairs"
+    assert set(scores["checkpoint"]) == {"", "random-0"}
+    assert (scores.groupby(["line", "checkpoint"])["chosen"].sum() == 1).all()
+    by_hand = (scores["raw"] - scores["control"]) / (scores["ceiling"] - scores["control"])
+    np.testing.assert_allclose(scores["value"], by_hand, atol=1e-12)
+    mean = rows[(rows["metric"] == "mean-normalised") & (rows["group"] == "") & (rows["checkpoint"] == "")]
+    chosen = scores[scores["chosen"].astype(bool) & (scores["checkpoint"] == "")]
+    assert mean["value"].item() == pytest.approx(chosen["value"].mean())
+    ranks = rows[(rows["metric"] == "rank") & (rows["task"] != "")]
+    assert len(ranks) == 6
+    assert (ranks.groupby("line")["value"].sum() == 3).all()
+    table = (folder / "tables/scoreboard.md").read_text()
+    assert "grammar:sentiment" in table
+    assert "rank by mean" in table
+    assert any("tiny is above the control on" in sentence for sentence in board.verdict)
+
+
+def test_a_suite_from_the_command_line_reuses_what_is_done(toys, tiny_bert, capsys):
+    folder, _ = toys
+    words = ["suite", "run", str(folder.parent / "toys.toml"), "--model", f"tiny={tiny_bert}", "--out", str(folder)]
+    assert main([*words, "--plan"]) == 0
+    assert "0 of 15 steps to do" in capsys.readouterr().out
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "15 of 15 steps are reused" in told
+    assert "tiny is above the control on" in told
+
+
+def test_tasks_in_one_place_share_caches_by_what_they_read(here):
+    steps = suite_steps(read_suite("toys.toml", models={"m": "m"}))
+    caches = [step.name for step in steps if step.name.startswith("cache")]
+    assert caches == [
+        "cache tasks.texts.m.train.limit-60", "cache tasks.texts.m.dev.limit-40",
+        "cache tasks.texts.m.random-0.train.limit-60", "cache tasks.texts.m.random-0.dev.limit-40",
+        "cache grammar-paraphrase.pairs.m.train.limit-60", "cache grammar-paraphrase.pairs.m.dev.limit-40",
+        "cache grammar-paraphrase.pairs.m.random-0.train.limit-60",
+        "cache grammar-paraphrase.pairs.m.random-0.dev.limit-40",
+    ]  # fmt: skip
+
+
+def test_the_numbers_are_those_of_a_cache_of_the_task_alone(toys, here, tiny_bert):
+    caches = [
+        probekit.cache_activations(tiny_bert, "grammar:sentiment", split, limit=limit, out=f"{split}.h5")
+        for split, limit in (("train", 60), ("dev", 40))
+    ]
+    alone = probekit.probe(*caches, controls=1, held_out=0.3, resamples=100).rows
+    gold = alone[(alone["target"] == "gold") & (alone["metric"] == "accuracy") & (alone["site"] != "")]
+    rows = toys[1].rows
+    line = rows[(rows["line"] == "grammar:sentiment") & (rows["checkpoint"] == "") & (rows["site"] != "")]
+    assert line["raw"].tolist() == gold["value"].tolist()
+    chosen = line[line["chosen"].astype(bool)].iloc[0]
+    assert chosen["layer"] == gold.loc[gold["held_out"].astype(float).idxmin(), "layer"]
+
+
+def test_a_missing_task_leaves_the_rest(here, tiny_bert, capsys):
+    changed = SUITE.replace('"grammar:sentiment"', '"nosuch"').replace("grammar:paraphrase", "missing.toml")
+    (here / "toys.toml").write_text(changed)
+    words = ["suite", "run", "toys.toml", "--model", f"tiny={tiny_bert}", "--out", "toys", "--set", 'of=["pretrained"]']
+    assert main(words) == 1
+    told = capsys.readouterr()
+    assert "unknown task 'nosuch'" in told.err
+    assert "missing.toml" in told.err
+    assert "tiny is above the control on" in told.out
+    board = read_rows(here / "toys/rows/scoreboard.parquet")
+    assert set(board["line"].dropna()) - {""} == {"grammar:acceptability"}
+
+
+def test_nothing_that_can_be_done_is_an_error_before_anything_runs(here, tiny_bert):
+    (here / "toys.toml").write_text('title = "x"\n[[tasks]]\ngroup = "g"\ntasks = ["nosuch"]\n')
+    with pytest.raises(UsageError, match="nothing of the suite toys can be done: unknown task 'nosuch'"):
+        plan_suite("toys.toml", options=StudyOptions(model=(str(tiny_bert),)))
+    assert not (here / "suites").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('title = "x"', "has no tasks"),
+        ('title = "x"\n[[tasks]]\ntasks = ["cola"]', "lacks tasks.0.group"),
+        ('title = "x"\n[[tasks]]\ngroup = "g"\ntasks = ["cola"]\nanalysis = "prob"', "did you mean 'probe'"),
+        ('title = "x"\n[[tasks]]\ngroup = "g"\ntasks = ["cola"]\noptions = { task = "a" }', "task is not allowed"),
+        ('title = "x"\n[[tasks]]\ngroup = "g"\ntasks = ["cola"]\noptions = { contrls = 1 }', "contrls"),
+        ('title = "x"\ninclude = ["sintax"]', "did you mean syntax"),
+        (TWICE, "two sections"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_the_file(here, text, said):
+    (here / "mine.toml").write_text(text)
+    with pytest.raises(DataError, match=said) as caught:
+        read_suite("mine.toml", models={"m": "m"})
+    assert "mine.toml" in str(caught.value)
+
+
+def test_a_suite_needs_a_model(here):
+    with pytest.raises(UsageError, match="needs a model: --model minilm"):
+        read_suite("toys.toml")
+
+
+@pytest.mark.parametrize("name", shipped_suites())
+def test_shipped_suites_are_valid(name, capsys):
+    suite = read_suite(name, models={"m": "m"})
+    assert suite.about
+    assert main(["suite", "show", name]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == shipped_suites()[name].rstrip("\n")
+
+
+def test_everything_holds_the_tasks_of_what_it_includes_once():
+    whole = [(task, s.analysis) for s in read_suite("everything", models={"m": "m"}).tasks for task in s.tasks]
+    assert len(whole) == len(set(whole)) >= 30
+    for name in ("surface", "syntax", "edges", "truth"):
+        assert {(t, s.analysis) for s in read_suite(name, models={"m": "m"}).tasks for t in s.tasks} <= set(whole)
+
+
+def test_pairs_are_refused_for_a_model_without_a_head(here, tiny_bert):
+    text = 'title = "x"\n[[tasks]]\ngroup = "g"\ntasks = ["mine.tsv"]\nanalysis = "pairs"\n'
+    (here / "mine.tsv").write_text("good\tbad\na b\tb a\nc d\td c\n")
+    found = steps_of(text, here / "p.toml", {"tiny": str(tiny_bert)})
+    assert any("it cannot score minimal pairs" in step.error for step in found)
