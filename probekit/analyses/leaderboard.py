@@ -85,7 +85,9 @@ def agreement(
         )
     for task, scores in board.items():
         models = [model for model in both if model in scores]
-        lines = [line for line in table if not task or line == task or line.startswith((f"{task}:", f"{task}, "))]
+        lines = [
+            line for line in map(str, table) if not task or line == task or line.startswith((f"{task}:", f"{task}, "))
+        ]
         part = table.loc[models, lines].dropna(axis=1)
         if len(models) < FEWEST or part.empty:
             log.warning("the leaderboard's %s is not on the scoreboard for %d models.", task or "mean", FEWEST)

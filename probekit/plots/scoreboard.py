@@ -104,12 +104,12 @@ def _draw(ax: Axes, values: pd.DataFrame, lines: Sequence[str], layers: Sequence
     grid = table.to_numpy(dtype=float)
     image = draw_cells(ax, grid, light_is_small=True, limits=(0, 1))
     write_cells(image, grid, _percent, size=6.5)
-    for row in values.itertuples():
-        i, j = lines.index(row.line), layers.index(row.at)
-        if not row.ci_low > 0:
+    for row in values.to_dict("records"):
+        i, j = lines.index(row["line"]), layers.index(row["at"])
+        if not row["ci_low"] > 0:
             hatch_cells(ax, [(i, j)])
-        if row.chosen:
-            style: dict[str, Any] = {"linewidth": 1.3, "linestyle": "--" if row.chosen_by == "dev" else "-"}
+        if row["chosen"]:
+            style: dict[str, Any] = {"linewidth": 1.3, "linestyle": "--" if row["chosen_by"] == "dev" else "-"}
             ax.add_patch(Rectangle((j - 0.46, i - 0.44), 0.92, 0.88, facecolor="none", edgecolor=INK, **style))
     of = dict(zip(values["line"], values["group"], strict=True))
     for i in range(1, len(lines)):

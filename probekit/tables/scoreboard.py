@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
 from probekit.rows.schema import called
-from probekit.tables.cells import interval
+from probekit.tables.cells import correlation, interval
 from probekit.tables.grid import Column, Grid
 
 if TYPE_CHECKING:
@@ -48,28 +49,28 @@ def board_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | s
     parts += [_summaries(named, models)]
     correlations = named[named["metric"] == "rank-correlation"]
     parts += [
-        f"Published leaderboard{f', {row.task}' * bool(row.task)}: Spearman's ρ "
-        f"{interval(row.value, row.ci_low, row.ci_high, '{:+.2f}')}, p = {row.p:.3f}, {row.n} models.\n"
-        for row in correlations.itertuples()
+        f"Published leaderboard{f', {row["task"]}' * bool(row['task'])}: Spearman's ρ "
+        f"{correlation(row)}, {row['n']} models.\n"
+        for row in correlations.to_dict("records")
     ]
     return parts
 
 
-def _score(row: dict[str, object]) -> str:
+def _score(row: Mapping[Any, Any]) -> str:
     """The metric with its interval, its layer, and the normalised score."""
     shape = "{:.3f}"
-    raw = interval(row["raw"], row["raw_low"], row["raw_high"], shape)  # type: ignore[arg-type]
+    raw = interval(row["raw"], row["raw_low"], row["raw_high"], shape)
     layer = f", layer {row['at']}" if row["at"] else ""
     dagger = "†" if row["chosen_by"] == "dev" else ""
-    none = "" if float(row["ci_low"]) > 0 else " ∘"  # type: ignore[arg-type]
-    return f"{raw}{layer}{dagger} ({100 * float(row['value']):.0f}){none}"  # type: ignore[arg-type]
+    none = "" if row["ci_low"] > 0 else " ∘"
+    return f"{raw}{layer}{dagger} ({100 * row['value']:.0f}){none}"
 
 
 def _summaries(named: pd.DataFrame, models: list[str]) -> Grid:
     """Means by group and over all tasks, and ranks."""
     whole = named[named["line"].fillna("") == ""]
 
-    def of(metric: str, group: str = "") -> dict[str, dict[str, float]]:
+    def of(metric: str, group: str = "") -> dict[str, Mapping[Any, Any]]:
         part = whole[(whole["metric"] == metric) & (whole["group"] == group)]
         return {row["name"]: row for row in part.to_dict("records")}
 
@@ -85,11 +86,11 @@ def _summaries(named: pd.DataFrame, models: list[str]) -> Grid:
     return Grid([Column("", align="left", key=True), *map(Column, models)], lines)
 
 
-def _percent(row: dict[str, float]) -> str:
+def _percent(row: Mapping[Any, Any]) -> str:
     return interval(100 * row["value"], 100 * row["ci_low"], 100 * row["ci_high"], "{:.0f}")
 
 
-def _rank(row: dict[str, float]) -> str:
+def _rank(row: Mapping[Any, Any]) -> str:
     return interval(row["value"], row["ci_low"], row["ci_high"], "{:.2g}")
 
 
