@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
@@ -96,7 +95,7 @@ def board_panels(
     return figure
 
 
-def _draw(ax: Axes, values: pd.DataFrame, lines: Sequence[str], layers: Sequence[str], look: Look) -> AxesImage:
+def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], look: Look) -> AxesImage:
     """One model."""
     from matplotlib.patches import Rectangle
 
@@ -105,7 +104,7 @@ def _draw(ax: Axes, values: pd.DataFrame, lines: Sequence[str], layers: Sequence
     image = draw_cells(ax, grid, light_is_small=True, limits=(0, 1))
     write_cells(image, grid, _percent, size=6.5)
     for row in values.to_dict("records"):
-        i, j = lines.index(row["line"]), layers.index(row["at"])
+        i, j = lines.index(str(row["line"])), layers.index(str(row["at"]))
         if not row["ci_low"] > 0:
             hatch_cells(ax, [(i, j)])
         if row["chosen"]:

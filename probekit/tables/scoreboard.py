@@ -49,8 +49,7 @@ def board_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | s
     parts += [_summaries(named, models)]
     correlations = named[named["metric"] == "rank-correlation"]
     parts += [
-        f"Published leaderboard{f', {row["task"]}' * bool(row['task'])}: Spearman's ρ "
-        f"{correlation(row)}, {row['n']} models.\n"
+        f"Published leaderboard, {row['task'] or 'mean'}: Spearman's ρ {correlation(row)}, {row['n']} models.\n"
         for row in correlations.to_dict("records")
     ]
     return parts
