@@ -11,8 +11,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["edges", "pairs", "structural"]
-__all__ = ["pairs", "scoreboard", "structural"]
+__all__ = ["edges", "pairs", "scoreboard", "structural"]
 
 CHANCE = 0.5
 
@@ -90,6 +89,8 @@ def _with_interval(row: pd.Series) -> str:
         return "undetermined"
     interval = "" if row[["ci_low"]].isna().any() else f" ({row['ci_low']:.3f}–{row['ci_high']:.3f})"
     return f"{row['value']:.3f}{interval}"
+
+
 def scoreboard(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """For each model: on how many tasks it is above the control, its best and worst groups, and its rank."""
     means = rows[rows["metric"] == "mean-normalised"]
