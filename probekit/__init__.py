@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from probekit.analyses.pairs import pairs
     from probekit.analyses.probe import probe
     from probekit.analyses.scoreboard import scoreboard
+    from probekit.analyses.shift import shift
     from probekit.analyses.similarity import similarity
     from probekit.analyses.structural import structural
     from probekit.analyses.transferability import transferability
@@ -116,6 +117,7 @@ __all__ = [
     "run",
     "scoreboard",
     "search",
+    "shift",
     "similarity",
     "structural",
     "study",
@@ -185,6 +187,7 @@ _HOME = {
     "check_task": "probekit.tasks.check",
     "new_task": "probekit.analyses.new_task",
     "pairs": "probekit.analyses.pairs",
+    "shift": "probekit.analyses.shift",
     "load_task": "probekit.tasks",
     "write_tasks": "probekit.tasks.write",
 }

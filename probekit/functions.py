@@ -68,6 +68,7 @@ FUNCTIONS: dict[str, Function] = {
     "structural": Function("probekit.analyses.structural:structural"),
     "edges": Function("probekit.analyses.edges:edges"),
     "pairs": Function("probekit.analyses.pairs:pairs"),
+    "shift": Function("probekit.analyses.shift:shift"),
     "similarity": Function("probekit.analyses.similarity:similarity"),
     "movement": Function("probekit.analyses.movement:movement", ("out", "examples")),
     "geometry": Function("probekit.analyses.geometry:geometry"),

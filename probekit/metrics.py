@@ -465,6 +465,11 @@ METRICS: dict[str, Metric] = _table(
         )
         for n in (1, 2)
     ),
+    # scores of two classes
+    Metric("auroc", "AUROC", SHARE),
+    Metric("recall-at-rate", "Recall at the threshold of train", SHARE),
+    Metric("false-positive-rate", "False positives at the threshold of train", SHARE, "lower"),
+    Metric("recall-at-rate-on-test", "Recall at the test set's own threshold", SHARE),
     # probes and trained models
     Metric("log-loss", "Log loss", ABOVE_0, "lower", "nats", "probabilities"),
     Metric("log-loss, scaled", "Log loss, temperature scaled", ABOVE_0, "lower", "nats", "probabilities"),

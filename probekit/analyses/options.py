@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from probekit.errors import UsageError, did_you_mean
+from probekit.probes.protocol.options import Estimator
 from probekit.probes.transferability import MEASURES
 from probekit.recipe import check_least, option
 from probekit.sites import layer_list
@@ -20,6 +21,7 @@ __all__ = [
     "MovementOptions",
     "PairOptions",
     "ScoreboardOptions",
+    "ShiftOptions",
     "SpanVector",
     "TransferabilityOptions",
     "VectorOptions",
@@ -264,3 +266,36 @@ class PairOptions:
             raise UsageError(f"level is {self.level:g}; it must be between 0 and 1.")
         if not self.penalties or min(self.penalties) <= 0:
             raise UsageError("penalties must be one or more numbers above 0.")
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftOptions:
+    """How probes of one data set are fitted and evaluated on others."""
+
+    estimators: tuple[Estimator, ...] = option(
+        (Estimator.LOGISTIC, Estimator.MASS_MEAN), "Probes, separated by commas: logistic, mass-mean, mlp, k-sparse."
+    )
+    rate: float = option(0.01, "Rate of false positives at which recall is measured, with two classes.")
+    blocks: int = option(
+        10,
+        "Blocks of train, of whole groups: the folds that choose the penalty and give scores out of fold for the "
+        "threshold, and are left out in turn to measure how much the training examples matter.",
+    )
+    controls: int = option(10, "Probes of shuffled labels.")
+    resamples: int = option(1000, "Bootstrap resamples of the evaluated examples for intervals; 0 for none.")
+    level: float = option(0.95, "Coverage of the intervals.")
+    seed: int = option(0, "Seed of the blocks, controls and resamples.")
+
+    def __post_init__(self) -> None:
+        given = (self.estimators,) if isinstance(self.estimators, str) else tuple(self.estimators)
+        known = [name for name in Estimator if name is not Estimator.RIDGE]
+        for name in given:
+            if name not in known:
+                raise UsageError(f"unknown probe {str(name)!r}; {did_you_mean(str(name), known)}")
+        if not given:
+            raise UsageError(f"estimators is empty; name one or more of {', '.join(known)}.")
+        object.__setattr__(self, "estimators", tuple(Estimator(name) for name in given))
+        if not 0 < self.rate < 1:
+            raise UsageError(f"rate is {self.rate:g}; it must be between 0 and 1.")
+        check_least(self, blocks=2, controls=0)
+        check_resamples(self.resamples, self.level, self.seed, none=True)

@@ -62,6 +62,9 @@ COMMANDS: dict[str, Command] = {
     "pairs": Command(
         "probekit.cli.pairs:pairs", "Count the minimal pairs that a model or its layers get right.", ANALYSE
     ),
+    "shift": Command(
+        "probekit.cli.shift:shift", "Evaluate probes of one data set on others with the same labels.", ANALYSE
+    ),
     "mdl": Command("probekit.cli.mdl:mdl", "Measure minimum description length: online or variational codes.", ANALYSE),
     "transferability": Command(
         "probekit.cli.transferability:transferability", "Score each layer by its labels, without a classifier.", ANALYSE

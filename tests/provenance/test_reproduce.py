@@ -237,6 +237,7 @@ READ = {
     "scoreboard": {"sources", "groups", "against", "control"},
     "structural": {"train", "dev", "more", "task", "data_dir", "pooling", "layers", "groups", "span"},
     "pairs": {"source", "task", "data_dir", "pooling", "layers", "device", "dtype", "revision", "scores", "by"},
+    "shift": {"train", "dev", "more", "pooling", "layers", "groups", "span", "estimators"},
     "mdl": {"train", "code", "pooling", "layers", "groups"},
     "similarity": {"caches", "against", "pooling", "layers", "groups", "measures"},
     "movement": {"caches", "pooling", "layers", "groups", "measures"},

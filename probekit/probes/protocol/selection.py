@@ -22,7 +22,7 @@ from probekit.probes.solvers.logistic import CS, LogisticFit, Turned, balanced, 
 from probekit.probes.solvers.ridge import ALPHAS, RidgeFit, fit_ridge
 from probekit.statistics.calibration import temperature
 
-__all__ = ["Chosen", "Estimator", "Outcome", "Problem", "probabilities", "select"]
+__all__ = ["Chosen", "Estimator", "Outcome", "Problem", "probabilities", "refit", "select"]
 
 ROUGH = 2e-8  # tolerance per row, at most 1e-3 nats, of fits on folds, which only serve to choose
 Outcome = tuple[np.ndarray | None, np.ndarray]
@@ -183,6 +183,12 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
         tuple(_digest(final, t) for t in range(len(p.y))),
         heat,
     )
+
+
+def refit(problem: Problem, use: np.ndarray, settings: np.ndarray) -> Fitted:
+    """Fit the rows of ``use``, bool (m,), with one setting for each target, (targets,)."""
+    settings = np.asarray(settings, dtype=float)[:, None]
+    return _fit(problem, use, settings, None, None, precision(len(problem.rows), problem.x.shape[1]))
 
 
 def _sums(p: Problem, folds: Sequence[int], dtype: torch.dtype) -> tuple[list[Moments], Moments]:

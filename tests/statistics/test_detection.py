@@ -1,0 +1,90 @@
+"""Areas, thresholds and differences of scores, against scikit-learn, a jackknife and direct counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from probekit.statistics.detection import (
+    area,
+    area_influence,
+    area_interval,
+    difference,
+    own_recall,
+    smallest_rate,
+    threshold,
+)
+
+
+@pytest.fixture
+def scored() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    y = (rng.random(60) < 0.4).astype(int)
+    return y, np.round(rng.normal(size=(3, 60)) + y, 1)  # with ties
+
+
+def test_the_area_is_that_of_scikit_learn(scored: tuple[np.ndarray, np.ndarray]) -> None:
+    y, scores = scored
+    np.testing.assert_allclose(area(y, scores), [roc_auc_score(y, s) for s in scores], rtol=1e-12)
+    assert np.isnan(area(np.ones(3, dtype=int), np.zeros((1, 3)))[0])
+
+
+def test_the_influence_is_what_leaving_out_an_example_changes(scored: tuple[np.ndarray, np.ndarray]) -> None:
+    y, scores = scored
+    influence, whole = area_influence(y, scores), area(y, scores)
+    for i in range(0, 60, 7):
+        rest = np.arange(60) != i
+        same = (y == y[i]).sum()
+        change = (whole - area(y[rest], scores[:, rest])) * (same - 1)  # exact: the area is a mean over each class
+        np.testing.assert_allclose(influence[:, i], change * 60 / same, atol=1e-9)
+
+
+def test_groups_of_copies_widen_the_interval(scored: tuple[np.ndarray, np.ndarray]) -> None:
+    y, scores = scored
+    low, high = area_interval(y, scores)
+    twice = np.tile(y, 2), np.tile(scores, (1, 2))
+    wide = area_interval(*twice, np.tile(np.arange(60), 2))
+    np.testing.assert_allclose(wide, (low, high), rtol=1e-9)
+    narrow = area_interval(*twice)
+    assert (narrow[0] > low).all()
+    perfect = area_interval(y, y[None].astype(float))
+    assert np.isnan(perfect).all()
+
+
+@pytest.mark.parametrize(("m", "rate"), [(100, 0.01), (250, 0.01), (199, 0.01), (40, 0.1)])
+def test_a_threshold_lets_the_rate_pass(m: int, rate: float) -> None:
+    negative = np.random.default_rng(m).normal(size=(1, m))
+    at = threshold(negative, rate)[0]
+    assert (negative > at).sum() == int(rate * m)
+    assert (negative >= at).sum() == int(rate * m) + 1
+
+
+def test_too_few_negatives_give_no_threshold() -> None:
+    assert np.isnan(threshold(np.zeros((1, 99)), 0.01)[0])
+    assert smallest_rate(43) == 1 / 43
+
+
+def test_recall_at_the_own_threshold_is_a_count() -> None:
+    rng = np.random.default_rng(1)
+    y = np.repeat([0, 1], 300)
+    scores = rng.normal(size=(2, 600)) + 2 * y
+    value, low, high, at = own_recall(y, scores, 0.02, resamples=200)
+    for f in range(2):
+        ordered = np.sort(scores[f, :300])
+        assert at[f] == ordered[-7]
+        assert value[f] == (scores[f, 300:] > ordered[-7]).mean()
+        assert low[f] < value[f] < high[f]
+    assert np.isnan(own_recall(y[250:], scores[:, 250:], 0.01)[0]).all()
+
+
+def test_a_difference_counts_both_samples() -> None:
+    influence = np.random.default_rng(2).normal(size=200)
+    alone = difference(0.1, influence, np.full(10, 0.1))
+    assert alone.of_train == pytest.approx(0, abs=1e-12)
+    assert alone.of_test == pytest.approx(influence.std(ddof=1) / np.sqrt(200))
+    both = difference(0.1, influence, np.linspace(0.05, 0.15, 10))
+    assert both.p > alone.p
+    spread = np.linspace(0.05, 0.15, 10)
+    assert both.of_train == pytest.approx(np.sqrt(0.9 * ((spread - spread.mean()) ** 2).sum()))
+    assert np.isnan(difference(0.0, np.zeros(20), np.zeros(10)).p)
