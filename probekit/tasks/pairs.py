@@ -114,24 +114,22 @@ def load_pairs(name: str, data_dir: str | Path | None = None) -> Pairs:
     base, _, part = name.partition(":")
     if Path(name).suffix.lower() in OWN:
         return _own(Path(data_dir) / name if data_dir and not Path(name).exists() else Path(name))
-    load = READERS.get(base)
-    if load is None:
-        raise UsageError(f"unknown pairs {name!r}; {did_you_mean(name, READERS)} A file of pairs ends in .tsv.")
+    names = (*READERS, "agreement")
+    if base not in names:
+        raise UsageError(f"unknown pairs {name!r}; {did_you_mean(name, names)} A file of pairs ends in .tsv.")
     if data_dir is None:
         raise DataError(f"{name} is read from a folder: give the one with its files (--data-dir, or data_dir).")
     if base == "agreement":
         return agreement(data_dir, part or None)
-    if part:
-        whole = load(data_dir)
-        chosen = tuple(p for p in whole.pairs if part in (p.field, p.phenomenon, p.paradigm))
-        if not chosen:
-            known = sorted({p.paradigm for p in whole.pairs} | {p.phenomenon for p in whole.pairs} - {""})
-            raise UsageError(f"{base} has no paradigm {part!r}; {did_you_mean(part, known)}")
-        return Pairs(name, chosen, whole.equal)
-    return load(data_dir)
+    found = list(READERS[base](data_dir))
+    chosen = [(p, place) for p, place in found if not part or part in (p.field, p.phenomenon, p.paradigm)]
+    if part and not chosen:
+        known = sorted({name for p, _ in found for name in (p.paradigm, p.phenomenon, p.field) if name})
+        raise UsageError(f"{base} has no paradigm {part!r}; {did_you_mean(part, known)}")
+    return _kept(name, chosen)
 
 
-def blimp(root: str | Path) -> Pairs:
+def blimp(root: str | Path) -> Iterator[tuple[Pair, str]]:
     """BLiMP (Warstadt et al. 2020): 67 paradigms of 1,000 pairs, from the files ``data/PARADIGM.jsonl`` of its release.
 
     Pairs of equal sentences (7 in the release) are left out, with a warning that names their lines.
@@ -140,7 +138,7 @@ def blimp(root: str | Path) -> Pairs:
     files = next((found for place in places if (found := sorted(place.glob("*.jsonl")))), [])
     if not files:
         locate(root, {"": ("adjunct_island.jsonl", "data/adjunct_island.jsonl")}, what="BLiMP")
-    return _kept("blimp", _of_blimp(files))
+    return _of_blimp(files)
 
 
 def _of_blimp(files: Iterable[Path]) -> Iterator[tuple[Pair, str]]:
@@ -157,7 +155,7 @@ def _of_blimp(files: Iterable[Path]) -> Iterator[tuple[Pair, str]]:
             yield pair, f"{file}, line {line}"
 
 
-def marvin_linzen(root: str | Path) -> Pairs:
+def marvin_linzen(root: str | Path) -> Iterator[tuple[Pair, str]]:
     """Marvin & Linzen 2018, from tables with the columns template, condition, sentence_good and sentence_bad.
 
     Tables of negative polarity items have two unacceptable sentences, ``sentence_bad_intrusive`` and
@@ -165,7 +163,7 @@ def marvin_linzen(root: str | Path) -> Pairs:
     """
     names = {"pairs": ("minimal_pairs*.tsv",), "triples": ("npi_triples*.tsv",)}
     files = locate(root, names, folder="marvin_linzen", what="Marvin & Linzen 2018")
-    return _kept("marvin-linzen", _of_templates(files))
+    return _of_templates(files)
 
 
 def _of_templates(files: Mapping[str, Path]) -> Iterator[tuple[Pair, str]]:
@@ -201,7 +199,8 @@ def agreement(root: str | Path, treebank: str | None = None) -> Pairs:
 
     The unacceptable sentence has the verb in the other number, in a form of its lemma that the treebank attests. Only
     sentences count whose subject is one common noun before the verb, in the number of the verb. ``distance`` counts the
-    words between subject and verb, ``attractors`` the common nouns between them in the other number. The columns XPOS
+    words between subject and verb, ``attractors`` the common nouns between them in the other number. Verbs that are
+    contracted with the word before them ("the cat's here") have no other form there, and are left out. The columns XPOS
     must hold Penn tags, as in the English treebanks. All splits are read.
     """
     name, files = treebank_files(root, treebank, "conllu", "a UD treebank")
@@ -209,7 +208,7 @@ def agreement(root: str | Path, treebank: str | None = None) -> Pairs:
     forms: dict[tuple[str, str], Counter[str]] = {}
     for tree in (tree for some in trees.values() for tree in some):
         for lemma, tag, word in zip(tree.lemmas, tree.xpos, tree.words, strict=True):
-            if tag in VERBS:
+            if tag in VERBS and _is_whole(word):
                 forms.setdefault((lemma, tag), Counter())[word.lower()] += 1
     found = ((pair, pair.id) for some in trees.values() for tree in some for pair in _swapped(tree, forms))
     return _kept(f"agreement:{name}", found, distinct=True)
@@ -226,7 +225,7 @@ def _swapped(tree: Tree, forms: Mapping[tuple[str, str], Counter[str]]) -> Itera
         modal = any(relations[c] == "aux" and c < verb and c not in auxiliary for c in children)
         coordinated = any(relations[c] == "conj" for c in tree.children(subject))
         agrees = verb not in done and tree.xpos[verb] == NOUNS[tree.xpos[subject]]
-        if verb <= subject or modal or coordinated or not agrees:
+        if verb <= subject or modal or coordinated or not agrees or not _is_whole(tree.words[verb]):
             continue
         done.add(verb)
         others = forms.get((tree.lemmas[verb], VERBS[tree.xpos[verb]]))
@@ -234,9 +233,18 @@ def _swapped(tree: Tree, forms: Mapping[tuple[str, str], Counter[str]]) -> Itera
             continue
         between = tree.xpos[subject + 1 : verb]
         attractors = sum(tag in NOUNS and tag != tree.xpos[subject] for tag in between)
-        form = other if tree.words[verb].islower() else other.capitalize()
         factors = {"distance": str(len(between)), "attractors": str(attractors)}
-        yield Pair(f"{tree.id}-{verb}", tree.written(), tree.written({verb: form}), "agreement", factors=factors)
+        bad = tree.written({verb: _in_case(other, tree.words[verb])})
+        yield Pair(f"{tree.id}-{verb}", tree.written(), bad, "agreement", factors=factors)
+
+
+def _is_whole(word: str) -> bool:
+    """Whether a verb is no contraction: "'s", or the s of a writer who leaves the apostrophe out."""
+    return word.isalpha() and len(word) > 1
+
+
+def _in_case(form: str, like: str) -> str:
+    return form.upper() if like.isupper() else form.capitalize() if like[0].isupper() else form
 
 
 def _own(file: Path) -> Pairs:
@@ -299,7 +307,7 @@ def _kept(name: str, found: Iterable[tuple[Pair, str]], *, distinct: bool = Fals
 
 
 OWN = (".tsv", ".csv", ".jsonl")
-READERS: dict[str, Callable[..., Pairs]] = {"blimp": blimp, "marvin-linzen": marvin_linzen, "agreement": agreement}
+READERS: dict[str, Callable[..., Iterable[tuple[Pair, str]]]] = {"blimp": blimp, "marvin-linzen": marvin_linzen}
 
 
 def _dataset(name: str, title: str, size: int, source: str, licence: str, shown: str) -> Dataset:

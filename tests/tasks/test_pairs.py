@@ -47,13 +47,14 @@ def test_the_real_files_have_the_published_counts(caplog: pytest.LogCaptureFixtu
         found = load_pairs("blimp", SHARED / "blimp")
     assert len(found) == 67_000 - 7
     assert len({p.paradigm for p in found.pairs}) == 67
-    assert len({p.phenomenon for p in found.pairs}) == 12 or len({p.phenomenon for p in found.pairs}) == 13
+    assert len({p.phenomenon for p in found.pairs}) == 13  # the paper's 12, and s-selection
     assert set(Counter(p.field for p in found.pairs)) == {"syntax", "morphology", "syntax_semantics", "semantics"}
     assert len(found.equal) == 7
     assert "passive_1.jsonl, line 325" in caplog.text
     linzen = load_pairs("marvin-linzen", SHARED / "marvin_linzen")
     assert len(linzen) == 12_420 + 2 * 664
     assert {p.phenomenon for p in linzen.pairs} == {"agreement", "reflexives", "npi"}
+    assert len(load_pairs("blimp:passive_2", SHARED / "blimp").equal) == 0
     part = load_task("blimp:passive_1", SHARED / "blimp")
     assert len(part.split("test")) == 2 * 998
 
@@ -64,6 +65,36 @@ def test_agreement_changes_the_verb_and_counts_attractors(tmp_path: Path) -> Non
     assert (pair.good, pair.bad) == ("The keys to the cabinet are here.", "The keys to the cabinet is here.")
     assert dict(pair.factors) == {"distance": "3", "attractors": "1"}
     assert load_pairs("agreement", tmp_path).name == "agreement:xx"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "bad"),
+    [
+        ("\tare\tbe", "\tARE\tbe", "The keys to the cabinet IS here."),
+        ("\tare\tbe", "\tAre\tbe", "The keys to the cabinet Is here."),
+        ("\tare\tbe", "\t're\tbe", None),
+    ],
+)
+def test_agreement_keeps_the_case_and_leaves_contractions_out(
+    tmp_path: Path, was: str, now: str, bad: str | None
+) -> None:
+    text = TREEBANK.replace(was, now).replace(" are here", " " * (now[1] != "'") + f"{now.split()[0]} here")
+    (tmp_path / "xx-ud-train.conllu").write_text(text)
+    if bad is None:
+        with pytest.raises(DataError, match="no pair of different sentences"):
+            load_pairs("agreement", tmp_path)
+    else:
+        assert [p.bad for p in load_pairs("agreement", tmp_path).pairs] == [bad]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
+def test_agreement_in_a_real_treebank_changes_one_whole_word() -> None:
+    found = load_pairs("agreement", SHARED / "ud_english_ewt").pairs
+    assert len(found) == 2379
+    for pair in found:
+        good, bad = pair.good.split(), pair.bad.split()
+        assert len(good) == len(bad)
+        assert sum(a != b for a, b in zip(good, bad, strict=True)) == 1
 
 
 def test_own_files_keep_their_columns(tmp_path: Path) -> None:

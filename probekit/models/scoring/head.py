@@ -13,7 +13,7 @@ __all__ = ["Head"]
 
 
 class Head:
-    """A language model in two parts: its layers, and the head that turns a state into log-probabilities.
+    """A language model in two parts: its layers, and the head that turns a state into predictions.
 
     The head is whatever the model computes from the last hidden states. Before it, the states of layers below the last
     one pass the model's final norm, if there is one (the logit lens, nostalgebraist 2020).
@@ -87,9 +87,9 @@ class Head:
         """States of any layer as the head reads them."""
         return states if self.norm is None else self.norm(states)
 
-    def log_probabilities(self, states: Tensor) -> Tensor:
+    def logits(self, states: Tensor) -> Tensor:
         """Float32 (m, vocabulary) for states (m, d) of any layer."""
-        return self._logits(self.normed(states)[:, None])[:, 0].log_softmax(-1)
+        return self._logits(self.normed(states)[:, None])[:, 0]
 
     def _logits(self, states: Tensor) -> Tensor:
         """Float32 (b, t, vocabulary): the model, with the result of its layers replaced by normed states (b, t, d)."""

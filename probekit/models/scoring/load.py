@@ -72,7 +72,8 @@ def load_scorer(
     revision : str, optional
         Branch, tag or commit of the model on the hub.
     batch_tokens : int, default 4096
-        Pieces that the model reads at once; sentences of one length share a batch, without padding.
+        Pieces that the model reads at once. Sequences of one length share a batch (for causal models, of similar
+        length).
 
     Raises
     ------

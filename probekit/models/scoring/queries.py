@@ -14,7 +14,7 @@ __all__ = ["Query", "causal_queries", "masked_queries"]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Sequences of one length, which are read together, without padding.
+    """Sequences that are read together.
 
     Attributes
     ----------
@@ -38,6 +38,9 @@ class Query:
 def causal_queries(readings: Sequence[Reading], most: int) -> Iterator[Query]:
     """Each text once, without its last piece; equal sequences, such as questions with several answers, are read once.
 
+    Texts of similar length share a batch. Shorter ones are filled up at their end, which a causal model reads last, so
+    it changes no prediction.
+
     Parameters
     ----------
     readings : sequence of Reading
@@ -45,9 +48,12 @@ def causal_queries(readings: Sequence[Reading], most: int) -> Iterator[Query]:
     most : int
         Pieces in a batch.
     """
-    for some in _batches([len(one.ids) - 1 for one in readings], most):
+    for some in _batches([len(one.ids) - 1 for one in readings], most, alike=False):
         chosen = [readings[i] for i in some]
-        ids, row = np.unique(np.array([one.ids[:-1] for one in chosen], dtype=np.int64), axis=0, return_inverse=True)
+        filled = np.zeros((len(some), len(chosen[-1].ids) - 1), dtype=np.int64)
+        for row, one in zip(filled, chosen, strict=True):
+            row[: len(one.ids) - 1] = one.ids[:-1]
+        ids, row = np.unique(filled, axis=0, return_inverse=True)
         many = [len(one.wanted) for one in chosen]
         at = np.concatenate([one.wanted for one in chosen]) - 1
         piece = np.array([one.ids[t] for one in chosen for t in one.wanted], dtype=np.int64)
@@ -78,7 +84,7 @@ def masked_queries(readings: Sequence[Reading], mask: int, most: int, words: Seq
             for s, whole in enumerate(words):
                 rows.setdefault((i, (t, *rest) if whole else (t,)), [False] * len(words))[s] = True
     keys, counts = list(rows), np.array(list(rows.values()), dtype=bool)
-    for some in _batches([len(readings[i].ids) for i, _ in keys], most):
+    for some in _batches([len(readings[i].ids) for i, _ in keys], most, alike=True):
         chosen, n = [keys[k] for k in some], np.arange(len(some))
         ids = np.array([readings[i].ids for i, _ in chosen], dtype=np.int64)
         at = np.array([hidden[0] for _, hidden in chosen])
@@ -88,12 +94,16 @@ def masked_queries(readings: Sequence[Reading], mask: int, most: int, words: Seq
         yield Query(ids, n, at, piece, np.array([i for i, _ in chosen]), counts[some])
 
 
-def _batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Indices of sequences of one length, at most ``most`` pieces (or one sequence) together; short ones first."""
-    order = np.argsort(np.asarray(lengths), kind="stable")
-    at = 0
-    while at < len(order):
-        n = lengths[order[at]]
-        some = [int(i) for i in order[at : at + max(1, most // max(n, 1))] if lengths[i] == n]
+def _batches(lengths: Sequence[int], most: int, *, alike: bool) -> Iterator[list[int]]:
+    """Indices of sequences in batches of at most ``most`` pieces or one sequence, short ones first.
+
+    The sequences of a batch have the same length, or are filled up to that of the last one.
+    """
+    some: list[int] = []
+    for i in np.argsort(np.asarray(lengths), kind="stable").tolist():
+        if some and ((alike and lengths[i] > lengths[some[0]]) or (len(some) + 1) * lengths[i] > most):
+            yield some
+            some = []
+        some.append(i)
+    if some:
         yield some
-        at += len(some)

@@ -193,7 +193,7 @@ class Scorer:
                 for layer, of_layer in enumerate(states):
                     found = self._predicted(of_layer[row, at], piece).double().cpu().numpy()
                     for sums, counts in zip(nats, query.counts.T, strict=True):
-                        np.add.at(sums[:, layer], query.text[counts], found[counts])
+                        sums[:, layer] += np.bincount(query.text, found * counts, len(sums))
                 done += len(query.ids)
                 progress("sequences", done, total)
         return nats
@@ -201,8 +201,8 @@ class Scorer:
     def _predicted(self, states: Tensor, piece: Tensor) -> Tensor:
         """The log-probability of a piece for each state, (m,)."""
         step = max(1, LOGITS_AT_ONCE // self.head.model.config.vocab_size)
-        parts = [
-            self.head.log_probabilities(states[i : i + step]).gather(1, piece[i : i + step, None])[:, 0]
-            for i in range(0, len(states), step)
-        ]
+        parts = []
+        for some, wanted in zip(states.split(step), piece.split(step), strict=True):
+            logits = self.head.logits(some)
+            parts.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1))
         return torch.cat(parts)
