@@ -144,7 +144,7 @@ def unfit(names: Iterable[str], kind: str) -> str:
         "response-generation": {"responses"},
         "question-answering": {"answers"}, "span-labelling": {"classes", "labels"},
     }.get(kind, {"classes", "tags"})  # fmt: skip
-    every = {"classes", "labels", "numbers", "tags", "answers", "responses"}
+    every = {"classes", "labels", "numbers", "tags", "answers", "responses", "edges"}
     for name in names:
         if name in METRICS and METRICS[name].needs in every - needs:
             fit = [known.name for known in METRICS.values() if known.function and known.needs in needs]
@@ -440,7 +440,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("pearson", "Pearson correlation", SIGNED, needs="numbers", function=_correlation("pearsonr")),
     Metric("spearman", "Spearman correlation", SIGNED, needs="numbers", function=_correlation("spearmanr")),
     Metric("rmse", "Root mean squared error", ABOVE_0, "lower", needs="numbers", function=_rmse),
-    Metric("uuas", "Undirected unlabelled\nattachment score", SHARE, needs="edges"),
+    Metric("uuas", "Undirected unlabelled\nattachment score", SHARE, needs="edges", function=_accuracy),
     Metric("uas", "Unlabelled\nattachment score", SHARE),
     Metric("las", "Labelled\nattachment score", SHARE),
     Metric("relation-accuracy", "Accuracy of relations\nof gold arcs", SHARE),
