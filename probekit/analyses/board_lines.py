@@ -15,7 +15,7 @@ from probekit.metrics import derive
 from probekit.metrics import metric as metric_called
 from probekit.rows import Result, make_rows
 from probekit.statistics._sums import Units
-from probekit.statistics.bootstrap import bounds, replicates
+from probekit.statistics.bootstrap import bounds, estimates, replicates
 from probekit.statistics.contrasts import fitting_metric
 from probekit.statistics.normalised import normalised_rows
 from probekit.statistics.predictions import Predictions, join
@@ -68,8 +68,7 @@ def _of_predictions(
     analysis: str, task: str, split: str, results: Sequence[Result], options: ScoreboardOptions
 ) -> Iterator[Line]:
     """The lines of a task from the predictions of probes; models with other examples have lines without pairs."""
-    tables = [p for one in results for p in one.predictions if (p.task, p.split) == (task, split)]
-    tables = [p.take(np.asarray(p.fits["analysis"] == analysis)) for p in tables]
+    tables = _tables(analysis, task, split, results)
     try:
         tables = [join(*tables)] if tables else []
         paired = True
@@ -113,12 +112,13 @@ def _of_trees(
     rows = rows[rows["metric"] == "uuas"]
     gold = rows[(rows["target"] == "gold") & (rows["site"] != "")]
     chain = rows.loc[rows["estimator"] == "linear-chain", "value"].max()
-    keys = [*MODEL, "site", "layer", "rank"]
+    keys = [*MODEL, "site", "layer", "estimator"]
     shuffled = rows[rows["target"] == "shuffled"].groupby(keys, dropna=False)["value"].mean().rename("shuffled")
     beside = gold[keys].merge(shuffled.reset_index(), how="left", on=keys)["shuffled"].to_numpy()
     control = np.fmax(beside, chain)
     against = np.where(beside > chain, "shuffled", "linear-chain")
-    yield from _of_rows(analysis, task, gold, control, against, ["rank"])
+    for line in _of_rows(analysis, task, gold, control, against):
+        yield _with_resamples(line, _tables(analysis, task, split, results), options)
 
 
 def _of_pairs(
@@ -127,7 +127,8 @@ def _of_pairs(
     """The lines of minimal pairs, beside a guess."""
     rows = _rows_of(analysis, task, split, results)
     gold = rows[(rows["level"] == "all") & (rows["target"] == "gold")]
-    yield from _of_rows(analysis, task, gold, np.full(len(gold), GUESS), np.full(len(gold), "guess"), ["estimator"])
+    for line in _of_rows(analysis, task, gold, np.full(len(gold), GUESS), np.full(len(gold), "guess")):
+        yield _with_resamples(line, _tables(analysis, task, split, results), options)
 
 
 OF: dict[str, Callable[..., Iterator[Line]]] = {
@@ -139,21 +140,52 @@ OF: dict[str, Callable[..., Iterator[Line]]] = {
 """By analysis, the function that makes lines of its results."""
 
 
+def _tables(analysis: str, task: str, split: str, results: Sequence[Result]) -> list[Predictions]:
+    """The predictions of an analysis of a task, by result."""
+    found = [p for one in results for p in one.predictions if (p.task, p.split) == (task, split)]
+    own = [p.take(np.asarray(p.fits["analysis"] == analysis, dtype=bool)) for p in found]
+    return [p for p in own if len(p)]
+
+
 def _rows_of(analysis: str, task: str, split: str, results: Sequence[Result]) -> pd.DataFrame:
     rows = pd.concat([one.rows for one in results], ignore_index=True)
     return rows[(rows["analysis"] == analysis) & (rows["task"] == task) & (rows["split"] == split)]
 
 
-def _of_rows(
-    analysis: str, task: str, gold: pd.DataFrame, control: np.ndarray, against: np.ndarray, kinds: list[str]
-) -> Iterator[Line]:
+def _of_rows(analysis: str, task: str, gold: pd.DataFrame, control: np.ndarray, against: np.ndarray) -> Iterator[Line]:
     """Lines of rows with intervals: the control counts as known, and 1 is the ceiling."""
     scale = {end: (gold[end] - control) / (1 - control) for end in ("value", "ci_low", "ci_high")}
     raw = {"raw": gold["value"], "raw_low": gold["ci_low"], "raw_high": gold["ci_high"]}
     metric = [derive("normalised", str(name)) for name in gold["metric"]]
     gold = gold.assign(**scale, **raw, metric=metric, control=control, against=against, ceiling=1.0)
-    for name, (rows,) in _named(analysis, task, [gold], kinds):
+    for name, (rows,) in _named(analysis, task, [gold], ["estimator"]):
         yield Line(_choose(rows).assign(line=name))
+
+
+def _with_resamples(line: Line, tables: Sequence[Predictions], options: ScoreboardOptions) -> Line:
+    """The line with resamples of its chosen rows, if there are predictions of all of them for the same examples."""
+    chosen = line.chosen
+    try:
+        table = join(*tables) if tables else None
+    except UsageError:
+        table = None
+    if table is None:
+        return line
+    keys = [*MODEL, "site", "layer", "representation", "estimator", "target"]
+    place = {key: at for at, key in enumerate(_keys(table.fits, keys))}
+    fits = [place.get(key) for key in _keys(chosen, keys)]
+    if None in fits:
+        return line
+    best, name = table.take(np.array(fits)), table.metrics[0]
+    if not np.allclose(estimates(metric=name, **best.sample()), chosen["raw"].astype(float), atol=1e-9):
+        return line  # another score than the mean over examples
+    again = replicates(metric=name, resamples=options.resamples, seed=options.seed, **best.sample())
+    floor = float(chosen["control"].mean())
+    return replace(line, again=(again - floor) / (1 - floor), units=Units.of_groups(best.groups, len(best.ids)).count)
+
+
+def _keys(rows: pd.DataFrame, names: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(map(str, row)) for row in rows[list(names)].itertuples(index=False)]
 
 
 def _named(

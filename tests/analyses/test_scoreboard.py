@@ -62,12 +62,14 @@ def test_models_are_ranked_and_equal_ones_are_not_told_apart():
 
 
 def test_trees_and_pairs_stand_beside_their_own_controls():
-    trees = {**ABOUT, "analysis": "structural", "task": "ud", "model": "m", "metric": "uuas", "n": 50, "rank": 8}
-    rows = [trees | {"layer": None, "representation": "none", "estimator": "linear-chain", "value": 0.4, "rank": None}]
+    trees = {**ABOUT, "analysis": "structural", "task": "ud", "model": "m", "metric": "uuas", "n": 50}
+    rows = [trees | {"layer": None, "representation": "none", "estimator": "linear-chain", "value": 0.4}]
     for layer, value in enumerate((0.55, 0.7)):
         ends = {"value": value, "ci_low": value - 0.1, "ci_high": value + 0.1}
-        rows.append(trees | {"layer": layer, "estimator": "structural", **ends})
-        rows.append(trees | {"layer": layer, "estimator": "structural", "target": "shuffled", "draw": 0, "value": 0.3})
+        rows.append(trees | {"layer": layer, "estimator": "structural-8", **ends})
+        rows.append(
+            trees | {"layer": layer, "estimator": "structural-8", "target": "shuffled", "draw": 0, "value": 0.3}
+        )
     pairs = {**ABOUT, "analysis": "pairs", "task": "blimp", "model": "m", "metric": "accuracy", "n": 50, "level": "all"}
     whole = pairs | {"layer": None, "representation": "lm-head", "value": 0.8, "ci_low": 0.7, "ci_high": 0.9}
     lens = whole | {"layer": 0, "representation": "logit-lens", "value": 0.55, "ci_low": 0.45, "ci_high": 0.65}

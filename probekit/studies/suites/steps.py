@@ -216,7 +216,7 @@ def _analyses(
     if len(of.tasks) > 1:
         arguments |= _task(plan.sources, [task], key)
     yield Step(
-        name, function, arguments, needs, leaves if function != "structural" else (rows,), seconds=STEPS[function],
+        name, function, arguments, needs, leaves, seconds=STEPS[function],
         partly=True, together=tuple(zip(needs[::2], needs[1::2], strict=True)), inputs=("train", "dev", "more"),
     )  # fmt: skip
 
