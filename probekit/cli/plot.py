@@ -142,7 +142,7 @@ def mix() -> None:
     Parameters
     ----------
     first
-        Rows of feature-extraction runs (.parquet, .csv).
+        Rows of feature-extraction runs, or of probekit edges (.parquet, .csv).
     rows
         Further rows.
     """

@@ -1,4 +1,4 @@
-"""Scalar-mix weights by layer: the share of each layer in feature extraction."""
+"""Scalar-mix weights by layer: the share of each layer in feature extraction and in edge probes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def mix_weights(rows: Any, *, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of feature-extraction runs for one task; the final ``mix-weight`` rows are drawn.
+        Rows of feature-extraction runs or of edge probes for one task; the final ``mix-weight`` rows are drawn.
     ax : Axes, optional
         Axes to draw into; by default those of a new figure. Nothing is shown or saved.
 
@@ -115,7 +115,8 @@ def _of_mixes(rows: Any) -> pd.DataFrame:
     rows = rows[(rows["metric"] == MIX) & (rows["layer_name"] != "") & rows["value"].notna()]
     if rows.empty:
         raise UsageError(
-            f"these rows contain no {MIX} by layer; expected rows of probekit train --regime feature-extraction."
+            f"these rows contain no {MIX} by layer; expected rows of probekit train --regime feature-extraction, or of "
+            "probekit edges."
         )
     return rows.assign(run=rows["run_kind"])
 

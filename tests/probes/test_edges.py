@@ -264,3 +264,36 @@ def test_bad_vectors_and_labels_are_refused() -> None:
     for wrong in ({"probe": "cubic"}, {"dropout": 1.0}, {"held_out": 0.0}, {"seeds": 0}, {"learning_rate": 0}):
         with pytest.raises(UsageError):
             EdgeOptions(**wrong)
+
+
+def in_sentences(m: int, rng: np.random.Generator) -> tuple[SpanLayers, Labels]:
+    """Words in sentences of four with common noise; layer 1 has a part of the label, layer 2 another one."""
+    y, noise = rng.integers(2, size=m), np.repeat(rng.normal(size=(m // 4, 3, 4)), 4, 0).transpose(1, 0, 2)
+    x = (rng.normal(size=(3, m, 4)) + noise).astype(np.float32)
+    x[1, :, 0] += 2 * (2 * y - 1)
+    x[2, :, 1] += 3 * (2 * y - 1)
+    at = np.arange(m)[:, None]
+    return SpanLayers(list(x), at, at), Labels(y, np.arange(m) // 4)
+
+
+def test_the_interval_of_the_expected_layer_covers_that_of_the_population() -> None:
+    """From features to intervals: 400 dev sets of 100 sentences, for trained probes."""
+    rng, size = np.random.default_rng(0), 400
+    options = replace(PLANTED, probe="linear", steps=200, controls=0, learning_rate=0.02)
+    asked, layers = Question("span-labelling", ("accuracy",), ("no", "yes"), ABOUT), {"0": 0, "1": 1, "2": 2}
+    train, everyone = in_sentences(800, rng), in_sentences(400 * size, rng)
+    found, _ = evaluate_edges(layers, *train, *everyone, np.eye(2, dtype=bool), asked, options=options)
+    mixes = found.take((found.fits["representation"] == MIX).to_numpy(dtype=bool))
+    truth = expected_layer(np.arange(3), (mixes.predicted == mixes.gold).mean(1)[:, None])[0]
+    assert 1.1 < truth < 1.9
+    covered = []
+    for at in range(0, len(mixes.ids), size):
+        some = slice(at, at + size)
+        groups = None if mixes.groups is None else mixes.groups[some]
+        dev = Predictions(
+            mixes.fits, mixes.ids[some], mixes.gold[some], mixes.predicted[:, some], ("accuracy",), groups
+        )
+        _, low, high = expected_layer_of(dev, "accuracy", resamples=200, level=0.95, seed=at)
+        covered.append(low <= truth <= high)
+    assert len(covered) == 400
+    assert 0.92 < np.mean(covered) < 0.98  # standard error .011

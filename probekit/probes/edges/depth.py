@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from probekit.metrics import metric as metric_called
-from probekit.statistics.bootstrap import COUNTED_AS, estimates, intervals, replicates
+from probekit.statistics.bootstrap import COUNTED_AS, estimates, replicates
 from probekit.statistics.predictions import Predictions
 
 __all__ = ["centre_of_gravity", "expected_layer", "expected_layer_of", "over_seeds"]
@@ -76,21 +76,34 @@ def expected_layer_of(
     Returns
     -------
     tuple of float
-        Value, lower and upper end. The value is missing where the mix of all layers is not better than the first layer;
-        the interval, if in more than (1 - level) / 2 of the resamples it is not.
+        Value, lower and upper end: Fieller's interval of a ratio, with the covariance of the resamples. The value is
+        missing where the mix of all layers is not better than the first layer; the interval, where it is not shown to
+        differ from it.
     """
     layers = mixes.fits["layer"].to_numpy(dtype=np.float64)
     sign, name = metric_called(metric).sign, COUNTED_AS.get(metric, metric)
     sample: dict[str, Any] = {**mixes.sample(), "metric": name, "score": metric_called(metric).function}
-    value = float(expected_layer(layers, sign * estimates(**sample)[:, None])[0])
+    scores, tail = sign * estimates(**sample), (1 + level) / 2
+    value, gain = float(expected_layer(layers, scores[:, None])[0]), float(scores[-1] - scores[0])
     groups = len(mixes.ids) if mixes.groups is None else len(np.unique(mixes.groups))
     if np.isnan(value) or not resamples or groups < 5:
         return value, np.nan, np.nan
-    drawn = expected_layer(layers, sign * replicates(**sample, resamples=resamples, seed=seed))
-    if np.isnan(drawn).mean() > (1 - level) / 2:
-        return value, np.nan, np.nan
-    low, high = intervals(drawn[None], level=level, units=groups)[0]
-    return value, float(low), float(high)
+    steps = np.diff(sign * replicates(**sample, resamples=resamples, seed=seed), axis=0)
+    return value, *_fieller(value, np.cov(layers[1:] @ steps, steps.sum(0)), gain, stats.t.ppf(tail, groups - 1))
+
+
+def _fieller(ratio: float, cov: np.ndarray, below: float, t: float) -> tuple[float, float]:
+    """The ratios e for which above - e · below is within t standard errors of 0 (Fieller 1954); cov is of the two.
+
+    Missing if ``below`` is not that far from 0: then the set has no ends.
+    """
+    (vn, c), (_, vd) = cov
+    g = t**2 * vd / below**2
+    if not g < 1:
+        return np.nan, np.nan
+    inner = vn - 2 * ratio * c + ratio**2 * vd - g * (vn - (c**2 / vd if vd else 0))
+    middle, half = ratio - (t / below) ** 2 * c, t / below * np.sqrt(max(inner, 0))
+    return float((middle - half) / (1 - g)), float((middle + half) / (1 - g))
 
 
 def over_seeds(values: np.ndarray, level: float) -> tuple[float, float, float]:
