@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from probekit.adaptation.pretraining.pretrain_encoder import pretrain_encoder
     from probekit.adaptation.search.search import search
     from probekit.adaptation.train import train
+    from probekit.analyses.choices import choices
     from probekit.analyses.comparison import compare, summary
     from probekit.analyses.domains import domains
     from probekit.analyses.edges import edges
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from probekit.analyses.movement import movement
     from probekit.analyses.new_task import new_task
     from probekit.analyses.pairs import pairs
+    from probekit.analyses.places import places
     from probekit.analyses.probe import probe
     from probekit.analyses.scoreboard import scoreboard
     from probekit.analyses.shift import shift
@@ -79,6 +81,7 @@ __all__ = [
     "cache_activations",
     "certify",
     "check_task",
+    "choices",
     "clean",
     "compare",
     "convert",
@@ -104,6 +107,7 @@ __all__ = [
     "new_encoder",
     "new_task",
     "pairs",
+    "places",
     "plot",
     "plots",
     "pretrain",
@@ -188,6 +192,8 @@ _HOME = {
     "new_task": "probekit.analyses.new_task",
     "pairs": "probekit.analyses.pairs",
     "shift": "probekit.analyses.shift",
+    "places": "probekit.analyses.places",
+    "choices": "probekit.analyses.choices",
     "load_task": "probekit.tasks",
     "write_tasks": "probekit.tasks.write",
 }

@@ -69,6 +69,8 @@ FUNCTIONS: dict[str, Function] = {
     "edges": Function("probekit.analyses.edges:edges"),
     "pairs": Function("probekit.analyses.pairs:pairs"),
     "shift": Function("probekit.analyses.shift:shift"),
+    "places": Function("probekit.analyses.places:places"),
+    "choices": Function("probekit.analyses.choices:choices"),
     "similarity": Function("probekit.analyses.similarity:similarity"),
     "movement": Function("probekit.analyses.movement:movement", ("out", "examples")),
     "geometry": Function("probekit.analyses.geometry:geometry"),

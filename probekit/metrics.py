@@ -239,6 +239,18 @@ def _rmse(y_true: Any, y_pred: Any) -> float:
     return float(np.sqrt(np.mean((gold.astype(np.float64) - guess) ** 2)))
 
 
+def _absolute_error(y_true: Any, y_pred: Any) -> float:
+    gold, guess = _pair(y_true, y_pred)
+    return float(np.mean(np.abs(gold - guess)))
+
+
+def _r2(y_true: Any, y_pred: Any) -> float:
+    """1 - squared errors / squared distances from the mean of the gold values; NaN if these are constant."""
+    gold, guess = _pair(y_true, y_pred)
+    spread = float(((gold - gold.mean()) ** 2).sum())
+    return 1 - float(((gold - guess) ** 2).sum()) / spread if spread else float("nan")
+
+
 def _sentences(y_true: Sequence[Sequence[Any]], y_pred: Sequence[Sequence[Any]]) -> None:
     if [len(s) for s in y_true] != [len(s) for s in y_pred]:
         raise UsageError("gold and predicted tags must have the same sentences and the same number of words in each.")
@@ -465,6 +477,11 @@ METRICS: dict[str, Metric] = _table(
         )
         for n in (1, 2)
     ),
+    Metric("r2", "R²", (-inf, 1.0), needs="numbers", function=_r2),
+    Metric("mean-absolute-error", "Mean absolute error", ABOVE_0, "lower", needs="numbers", function=_absolute_error),
+    Metric("great-circle-error", "Distance to the true place", ABOVE_0, "lower", "km"),
+    Metric("great-circle-error-median", "Median distance to the true place", ABOVE_0, "lower", "km"),
+    Metric("matching-answers", "Answers that match the behaviour", SHARE, ""),
     # scores of two classes
     Metric("auroc", "AUROC", SHARE),
     Metric("recall-at-rate", "Recall at the threshold of train", SHARE),

@@ -14,12 +14,14 @@ from probekit.statistics.options import check_resamples
 
 __all__ = [
     "DISTANCES",
+    "ChoiceOptions",
     "Control",
     "CostKind",
     "GeometryOptions",
     "GuidelinesOptions",
     "MovementOptions",
     "PairOptions",
+    "PlaceOptions",
     "ScoreboardOptions",
     "ShiftOptions",
     "SpanVector",
@@ -299,3 +301,39 @@ class ShiftOptions:
             raise UsageError(f"rate is {self.rate:g}; it must be between 0 and 1.")
         check_least(self, blocks=2, controls=0)
         check_resamples(self.resamples, self.level, self.seed, none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOptions:
+    """How the regressions on coordinates are fitted and evaluated."""
+
+    penalties: tuple[float, ...] | None = option(None, "Alphas of ridge regression to choose from (default: a grid).")
+    folds: int = option(5, "Cross-validation folds of train that choose the penalty; groups stay whole.")
+    controls: int = option(3, "Regressions on places exchanged in train.")
+    resamples: int = option(1000, "Bootstrap resamples of the evaluated places for intervals; 0 for none.")
+    level: float = option(0.95, "Coverage of the intervals.")
+    seed: int = option(0, "Seed of the folds, controls and resamples.")
+
+    def __post_init__(self) -> None:
+        check_least(self, folds=2, controls=0)
+        check_resamples(self.resamples, self.level, self.seed, none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceOptions:
+    """How the answers of questions are scored."""
+
+    prompt: str = option(
+        "\n\nHuman: {question}\n\nAssistant:",
+        r"The text before an answer; {question} stands for the question with its choices, \n for a line break.",
+    )
+    score: str | None = option(
+        None, "log-probability or mean-log-probability (causal models), pll, pll-word (masked models)."
+    )
+    level: float = option(0.95, "Coverage of the intervals.")
+
+    def __post_init__(self) -> None:
+        if "{question}" not in self.prompt:
+            raise UsageError(f"prompt is {self.prompt!r}; it must contain {{question}}.")
+        if not 0 < self.level < 1:
+            raise UsageError(f"level is {self.level:g}; it must be between 0 and 1.")

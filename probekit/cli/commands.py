@@ -65,6 +65,10 @@ COMMANDS: dict[str, Command] = {
     "shift": Command(
         "probekit.cli.shift:shift", "Evaluate probes of one data set on others with the same labels.", ANALYSE
     ),
+    "places": Command("probekit.cli.places:places", "Predict where places are; errors in kilometres.", ANALYSE),
+    "choices": Command(
+        "probekit.cli.choices:choices", "Count the answers of a language model that match a behaviour.", ANALYSE
+    ),
     "mdl": Command("probekit.cli.mdl:mdl", "Measure minimum description length: online or variational codes.", ANALYSE),
     "transferability": Command(
         "probekit.cli.transferability:transferability", "Score each layer by its labels, without a classifier.", ANALYSE

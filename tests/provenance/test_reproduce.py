@@ -237,6 +237,8 @@ READ = {
     "scoreboard": {"sources", "groups", "against", "control"},
     "structural": {"train", "dev", "more", "task", "data_dir", "pooling", "layers", "groups", "span"},
     "pairs": {"source", "task", "data_dir", "pooling", "layers", "device", "dtype", "revision", "scores", "by"},
+    "places": {"train", "test", "more", "task", "data_dir", "pooling", "layers", "groups", "span", "penalties"},
+    "choices": {"model", "task", "data_dir", "device", "dtype", "revision", "prompt", "score"},
     "shift": {"train", "dev", "more", "pooling", "layers", "groups", "span", "estimators"},
     "mdl": {"train", "code", "pooling", "layers", "groups"},
     "similarity": {"caches", "against", "pooling", "layers", "groups", "measures"},

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.analyses.verdict.comparisons import compare, domains, guidelines, summary
 from probekit.analyses.verdict.layers import mdl, mi, probe, transferability
 from probekit.analyses.verdict.representations import geometry, movement, similarity
-from probekit.analyses.verdict.shifts import shift
+from probekit.analyses.verdict.shifts import choices, places, shift
 from probekit.analyses.verdict.suites import edges, pairs, scoreboard, structural
 from probekit.analyses.verdict.words import short
 from probekit.statistics.predictions import Predictions
@@ -32,7 +32,7 @@ JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
     "probe": probe, "mi": mi, "mdl": mdl, "compare": compare, "summary": summary, "domains": domains,
     "guidelines": guidelines, "transferability": transferability, "similarity": similarity, "movement": movement,
     "geometry": geometry, "pairs": pairs, "structural": structural, "edges": edges,
-    "scoreboard": scoreboard, "shift": shift,
+    "scoreboard": scoreboard, "shift": shift, "places": places, "choices": choices,
 }  # fmt: skip
 """By analysis, the function that turns the rows of one task into sentences."""
 

@@ -14,7 +14,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["shift"]
+__all__ = ["choices", "places", "shift"]
 
 CHANCE = 0.5
 
@@ -56,3 +56,35 @@ def _transfers(rows: pd.DataFrame, main: str, task: str) -> Iterator[str]:
             gap = "no difference to it is shown" if p > ALPHA else f"difference to it {number(lost['value'])}"
             said += f", {gap}, {adjusted(p_value(p), int(lost['tests']), 'differences')}"
         yield f"one of {short(name)} {said} ({number(cell['value'])})"
+
+
+def places(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
+    """The best layer of each model beside the middle of train and exchanged places."""
+    errors = rows[rows["metric"] == "great-circle-error"]
+    for _key, part in errors.groupby(["model", "checkpoint"], sort=False):
+        gold = part[(part["target"] == "gold") & (part["site"] != "")]
+        middle = part[part["estimator"] == "centroid"].iloc[0]
+        best = gold.iloc[int(gold["value"].argmin())]
+        shuffled = part.loc[part["target"] == "shuffled", "value"]
+        below = "below" if best["ci_high"] < middle["ci_low"] else "not shown to be below"
+        noise = f"; probes of exchanged places {shuffled.min():,.0f} km or more" if len(shuffled) else ""
+        yield (
+            f"layer {_layer(best)} of {called(best)} places names {best['value']:,.0f} km "
+            f"({best['ci_low']:,.0f}–{best['ci_high']:,.0f}) from the truth on average, {below} the middle of train "
+            f"({middle['value']:,.0f} km){noise}"
+        )
+
+
+def choices(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
+    """How often the likeliest answer of each model matches, and by which answer that is."""
+    for _key, part in rows.groupby(["model", "checkpoint", "estimator"], sort=False):
+        whole = part[part["level"] == "all"].iloc[0]
+        above = whole["ci_low"] > whole["chance"], whole["ci_high"] < whole["chance"]
+        said = "more often than" if above[0] else "less often than" if above[1] else "not shown to differ from"
+        by = part[part["level"] == "matching"]
+        of = ", ".join(f"{row['of']} {100 * row['value']:.1f} %" for _, row in by.iterrows())
+        yield (
+            f"the likeliest answer of {called(whole).removesuffix(', lm-head')} matches in {number(whole['value'])} "
+            f"({number(whole['ci_low'])}–{number(whole['ci_high'])}) of "
+            f"{whole['n']:,} questions, {said} chance ({100 * whole['chance']:.1f} %); by matching answer: {of}"
+        )

@@ -15,7 +15,7 @@ from probekit.tasks.task import Example, Task, TaskKind
 __all__ = ["LOADERS", "PLACES", "art_dates", "places"]
 
 SOURCE = "Gurnee and Tegmark 2023, https://github.com/wesg52/world-models"
-METRICS = ("pearson", "spearman", "rmse")
+METRICS = ("r2", "mean-absolute-error", "spearman")
 LIMITS = {"latitude": 90.0, "longitude": 180.0}
 
 

@@ -1,0 +1,140 @@
+"""How often a language model's likeliest answer matches a behaviour: the analysis of ``probekit choices``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from probekit.analyses.options import ChoiceOptions
+from probekit.errors import DataError
+from probekit.models.scoring import load_scorer
+from probekit.public import public
+from probekit.recipe import Read
+from probekit.rows import Result, make_fits, make_rows
+from probekit.runtime import Progress, no_progress
+from probekit.statistics.predictions import Predictions
+from probekit.statistics.proportions import wilson
+from probekit.tasks.questions import Question, load_questions
+
+__all__ = ["choices"]
+
+log = logging.getLogger(__name__)
+
+
+@public(options=ChoiceOptions)
+def choices(
+    model: str | Path,
+    task: str,
+    /,
+    *,
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+    random_weights: int | None = None,
+    revision: str | None = None,
+    batch_tokens: int = 4096,
+    options: ChoiceOptions,
+    progress: Progress = no_progress,
+) -> Result:
+    """Count the questions for which the answer that a model finds likeliest matches a behaviour.
+
+    Each answer, such as " Yes" and " No", is scored as the continuation of the prompt.
+
+    Parameters
+    ----------
+    model : str or path
+        A language model with its head (hub id or folder).
+    task : str
+        "persona:TRAIT" (Yes or No) or "human-generated:BEHAVIOUR" (lettered choices); see
+        :func:`probekit.tasks.questions.load_questions`.
+    data_dir : path, optional
+        Folder with the files.
+    device, dtype, random_weights, revision, batch_tokens
+        As for :func:`probekit.load_encoder`; ``random_weights`` is a control.
+    options : ChoiceOptions
+        ``prompt``, ``score`` …; each may be given as a keyword.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Result
+        Rows with the metric "matching-answers": of all questions, and (``level`` "matching") of those that each answer
+        matches, which shows a bias for one answer; with Wilson's interval over questions, and ``chance``. Equal highest
+        scores share the question; ``ties`` counts them. The predictions are 1 where the matching answer alone has the
+        highest score.
+
+    Raises
+    ------
+    UsageError
+        If the model has no head, or the questions are unknown.
+    DataError
+        If the questions cannot be read, or the model can score none.
+
+    References
+    ----------
+    Perez et al. 2022, Discovering Language Model Behaviors with Model-Written Evaluations.
+
+    Examples
+    --------
+    >>> result = probekit.choices("gpt2", "persona:openness", data_dir="evals")  # doctest: +SKIP
+    """
+    found = load_questions(task, data_dir)
+    scorer = load_scorer(
+        model, device=device, dtype=dtype, random_weights=random_weights, revision=revision, batch_tokens=batch_tokens
+    )
+    prompts = [options.prompt.replace("\\n", "\n").replace("{question}", q.text) for q in found]
+    texts = [[prompt + answer for answer in q.answers] for prompt, q in zip(prompts, found, strict=True)]
+    able = [bool(scorer.readable(some).all()) for some in texts]
+    if not all(able):
+        log.warning("%s: %d of %d questions are longer than the model reads, and are left out.", task,
+                    len(able) - sum(able), len(able))  # fmt: skip
+    kept = [(q, prompt) for q, prompt, there in zip(found, prompts, able, strict=True) if there]
+    if not kept:
+        raise DataError(f"{task}: the model can score no question; it reads {scorer.max_length} pieces.")
+    flat = [(prompt, answer) for q, prompt in kept for answer in q.answers]
+    scores = scorer.continuations(
+        [prompt for prompt, _ in flat], [answer for _, answer in flat], options.score, progress=progress
+    )
+    cuts = np.cumsum([len(q.answers) for q, _ in kept])[:-1]
+    questions, by_question = [q for q, _ in kept], np.split(np.asarray(scores), cuts)
+    random, where = scorer.spec["random_weights"], str(scorer.spec["model"])
+    about = {
+        "analysis": "choices", "task": task, "split": "test", "target": "gold",
+        "model": PurePath(where).name if PurePath(where).is_absolute() else where, "random_weights": random,
+        "checkpoint": "" if random is None else f"random-{random}", "layer": None, "representation": "lm-head",
+        "estimator": str(options.score or scorer.scores[0]),
+    }  # fmt: skip
+    rows = make_rows(about | row for row in _rows(questions, by_question, options.level))
+    share = np.array([_share(q, s) for q, s in zip(questions, by_question, strict=True)])
+    predictions = Predictions(
+        make_fits([about | {"n": len(share)}]), np.array([q.id for q in questions]),
+        np.ones(len(share), dtype=np.int64), (share == 1).astype(np.int64)[None], ("accuracy",),
+        label_names=("other", "matching"),
+    )  # fmt: skip
+    read = Read(str(model), "model", str(scorer.spec.get("weights_digest") or ""), dict(scorer.spec))
+    return Result(rows, (predictions,), reads=(read,))
+
+
+def _share(question: Question, scores: np.ndarray) -> float:
+    """1 if the matching answer has the highest score alone, its share if several have it, otherwise 0."""
+    best = scores == scores.max()
+    return float(best[question.matching] / best.sum())
+
+
+def _rows(questions: Sequence[Question], scores: Sequence[np.ndarray], level: float) -> Iterator[dict[str, Any]]:
+    share = np.array([_share(q, s) for q, s in zip(questions, scores, strict=True)])
+    chance = np.array([1 / len(q.answers) for q in questions])
+    match = np.array([q.answers[q.matching].strip() for q in questions])
+    for name, of in (("all", ""), *(("matching", str(of)) for of in sorted(set(match)))):
+        mine = np.ones(len(share), dtype=bool) if name == "all" else match == of
+        low, high = (float(end) for end in wilson(share[mine].sum(), mine.sum(), level))
+        yield {
+            "metric": "matching-answers", "value": float(share[mine].mean()), "ci_low": low, "ci_high": high,
+            "n": int(mine.sum()), "level": name, "of": of, "chance": float(chance[mine].mean()),
+            "ties": int(((share[mine] > 0) & (share[mine] < 1)).sum()),
+        }  # fmt: skip

@@ -1,0 +1,158 @@
+"""Latitude and longitude from the vectors of place names: the analysis of ``probekit places``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probekit.activations import ActivationCache
+from probekit.activations.description import check_same
+from probekit.analyses.options import PlaceOptions, VectorOptions
+from probekit.analyses.vectors import columns_of, layer_vectors, read_of
+from probekit.errors import UsageError
+from probekit.probes.protocol.options import Estimator
+from probekit.probes.protocol.selection import Problem, grid, select
+from probekit.public import public
+from probekit.rows import Result, make_rows
+from probekit.runtime import Progress, no_progress
+from probekit.statistics.controls import shuffled
+from probekit.statistics.distances import centroid, great_circle, mean_interval, median_interval, on_sphere, r2_interval
+from probekit.statistics.folds import folds
+from probekit.tasks.load import load_task
+
+__all__ = ["places"]
+
+SAME = ("task", "random_weights", "weights_digest", "tokenizer_digest", "cut_at", "dtype", "store")
+PARTS = ("latitude", "longitude")
+
+
+@public(vectors=VectorOptions, options=PlaceOptions)
+def places(
+    train: str | Path | ActivationCache,
+    test: str | Path | ActivationCache,
+    /,
+    *more: str | Path | ActivationCache,
+    task: str,
+    data_dir: str | Path | None = None,
+    vectors: VectorOptions,
+    options: PlaceOptions,
+    progress: Progress = no_progress,
+) -> Result:
+    """Predict where places are from the vectors of their names, and measure the error in kilometres.
+
+    Ridge regressions predict the latitude and the longitude from each layer (Gurnee & Tegmark 2023); their penalties
+    are chosen by cross-validation on train.
+
+    Parameters
+    ----------
+    train, test : path or ActivationCache
+        Caches of ``world-places:latitude+world-places:longitude`` (or us-places): one for both numbers.
+    *more : path or ActivationCache
+        Further pairs, train and test alternating, such as those of random weights.
+    task : str
+        "world-places" or "us-places".
+    data_dir : path, optional
+        The folder of its files.
+    vectors : VectorOptions
+        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
+    options : PlaceOptions
+        ``controls``, ``folds``, ``seed`` …; each may be given as a keyword.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Result
+        For each layer: "great-circle-error" and "great-circle-error-median", the mean and median distance of the
+        predicted from the true place in km, and "r2" by ``coordinate``, with intervals over the evaluated places for
+        these probes. Rows of the target "shuffled" are probes of places exchanged in train; the estimator "centroid"
+        predicts the middle of train for every place. There are no predictions.
+
+    Raises
+    ------
+    UsageError
+        If the task has no latitude and longitude, or for an odd number of caches.
+    CacheMismatch
+        If the caches do not match each other or the task.
+
+    References
+    ----------
+    Gurnee & Tegmark 2023, Language Models Represent Space and Time.
+
+    Examples
+    --------
+    >>> result = probekit.places("world.train.h5", "world.test.h5", task="world-places")  # doctest: +SKIP
+    """
+    caches = (train, test, *more)
+    if len(caches) % 2:
+        raise UsageError(f"caches must be given in pairs, TRAIN.h5 TEST.h5; {len(caches)} were given.")
+    of_part = [load_task(f"{task}:{part}", data_dir) for part in PARTS]
+    records: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
+        for pair in zip(opened[::2], opened[1::2], strict=True):
+            check_same(*pair, SAME)
+            sides = [[cache.for_task(part, cache.spec["split"]) for part in of_part] for cache in pair]
+            records += _of_pair(task, sides[0], sides[1], vectors, options, progress)
+        return Result(make_rows(records), reads=tuple(map(read_of, opened)))
+
+
+def _of_pair(
+    task: str, train: list[ActivationCache], test: list[ActivationCache], vectors: VectorOptions,
+    options: PlaceOptions, progress: Progress,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """The rows of one pair of caches, each seen as latitudes and as longitudes."""
+    of_train, of_test = (layer_vectors(views[0], vectors) for views in (train, test))
+    y, gold = (np.stack([view.labels for view in views]) for views in (train, test))
+    groups, held = of_train.labels.groups, of_test.labels.groups
+    order = [np.arange(y.shape[1]), *_exchanged(y.shape[1], groups, options)]
+    sets = np.concatenate([y[:, at] for at in order])
+    fold = folds(y[0], options.folds, groups=groups, seed=options.seed, stratify=False)
+    about = {
+        "analysis": "places", **columns_of(test[0], of_test.representation), **of_test.group_columns, "task": task,
+        "n": gold.shape[1], "n_train": y.shape[1], "seed": options.seed, "draw": None,
+    }  # fmt: skip
+    middle = np.broadcast_to(np.array(centroid(*y))[:, None], gold.shape)
+    none = {"estimator": "centroid", "target": "gold", "layer": None}
+    yield from (about | none | row for row in _rows(gold, middle, held, options))
+    for done, (name, read) in enumerate(of_train.layers.items()):
+        progress("layers", done, len(of_train.layers))
+        x, x_test = np.asarray(read()), np.asarray(of_test.layers[name]())
+        settings = grid(Estimator.RIDGE, options.penalties, x.shape[1])
+        rows = np.arange(len(x))
+        chosen = select(Problem(x, rows, sets, 0, fold, Estimator.RIDGE, settings), None)
+        _, predicted = chosen.fitted.outcome(x_test, np.arange(len(x_test)), np.repeat(gold, len(order), 0))
+        for draw in range(len(order)):
+            said = predicted[2 * draw : 2 * draw + 2, 0].astype(np.float64)
+            fit: dict[str, Any] = {"estimator": "ridge", "layer": name, "target": "shuffled" if draw else "gold"}
+            fit |= {"draw": draw - 1 if draw else None}
+            yield from (about | fit | row for row in _rows(gold, said, held, options, interval=not draw))
+
+
+def _exchanged(n: int, groups: np.ndarray | None, options: PlaceOptions) -> np.ndarray:
+    """Rows of train in other orders: whole places are exchanged, (controls, n)."""
+    return shuffled(np.arange(n), options.controls, options.seed, groups=groups)
+
+
+def _rows(
+    gold: np.ndarray, said: np.ndarray, groups: np.ndarray | None, options: PlaceOptions, *, interval: bool = True
+) -> Iterator[dict[str, Any]]:
+    """The errors of predicted coordinates (2, n)."""
+    error = great_circle(gold[0], gold[1], *on_sphere(said[0], said[1]))
+    how: dict[str, Any] = {
+        "resamples": options.resamples if interval else 0,
+        "level": options.level,
+        "seed": options.seed,
+    }
+    for name, measure in (
+        ("great-circle-error", mean_interval), ("great-circle-error-median", median_interval)
+    ):  # fmt: skip
+        value, low, high = measure(error, groups, **how)
+        yield {"metric": name, "value": value, "ci_low": low, "ci_high": high}
+    for name, true, guess in zip(PARTS, gold, said, strict=True):
+        value, low, high = r2_interval(true, guess, groups, **how)
+        yield {"metric": "r2", "coordinate": name, "value": value, "ci_low": low, "ci_high": high}
