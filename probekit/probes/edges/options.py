@@ -45,7 +45,7 @@ class EdgeOptions:
     check: int = option(100, "Steps between two measurements of the loss on the held-out part of train.")
     halve: int = option(1, "Measurements without a better loss, after which the learning rate is halved.")
     patience: int = option(3, "Measurements without a better loss, after which a probe is finished.")
-    steps: int = option(3000, "Largest number of steps.")
+    steps: int = option(2000, "Largest number of steps.")
     held_out: float = option(0.1, "Share of the sentences of train on which the loss is measured.")
     raw: bool = option(
         False, "Read the vectors as they are, as the paper does, not standardised (mean 0, variance 1) on train."
