@@ -71,10 +71,12 @@ def layers() -> None:
 
         probekit plot layers trees.parquet --metric uuas
 
+        probekit plot layers pairs.parquet --by phenomenon
+
     Parameters
     ----------
     first
-        Rows that probekit probe, mi, mdl, similarity, movement, geometry or structural wrote (.parquet, .csv).
+        Rows that probekit probe, mi, mdl, pairs, similarity, movement, geometry or structural wrote (.parquet, .csv).
     rows
         Further rows.
     """

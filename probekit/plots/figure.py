@@ -21,6 +21,7 @@ from probekit.plots.look import Look
 from probekit.plots.mix import mix_panels
 from probekit.plots.movement import geometry_panels, movement_panels
 from probekit.plots.options import COMMON, KINDS, Kind, PlotOptions, inches
+from probekit.plots.pairs import pairs_by
 from probekit.plots.palette import INK
 from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import check_files, save
@@ -110,6 +111,8 @@ def plot(
     files = [out] if isinstance(out, str | Path) else list(out or ())
     check_files(files)
     table = select(as_rows(rows[0] if len(rows) == 1 else list(rows)), options.models, options.variants)
+    if kind == "layers":
+        table = pairs_by(table, options.by)
     names = dict(name.split("=", 1) for name in options.names)
     look = Look(names, options.legend, coverage(rows))
     if kind in DOMAINS:

@@ -34,6 +34,7 @@ BANDS: dict[str, dict[str, Any]] = {
 LINE: dict[str, Any] = {"linestyle": (0, (3, 1.5)), "linewidth": 1.0}
 LINES: dict[str, dict[str, Any]] = {
     "majority": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
+    "chance": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
     "mean": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
     "bag-of-pieces": {"linestyle": (0, (7, 2, 1.5, 2)), "linewidth": 1.0},
     "length": {"linestyle": (0, (1, 4)), "linewidth": 2.2},

@@ -10,6 +10,7 @@ from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_
 from probekit.plots.layer_axes import draw_layers
 from probekit.plots.look import Look
 from probekit.plots.noise import controls_by_layer, not_above_noise
+from probekit.plots.pairs import as_pairs
 from probekit.plots.panels import legend, one_axes, panels
 from probekit.plots.titles import band_title
 from probekit.rows import called
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["INFORMATION", "LAYERED", "as_curves", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
 
-LAYERED = ("probe", "edges", "mi", "mdl", "transferability", "similarity", "movement", "geometry", "structural")
+LAYERED = (
+    *("probe", "edges", "pairs", "mi", "mdl", "transferability", "similarity", "movement", "geometry", "structural"),
+)
 """The analyses with curves by layer."""
 INFORMATION = "mutual-information"
 SETTINGS = ("n", "n_train", "groups", "n_groups")
@@ -60,7 +63,7 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
         Rows of :func:`probekit.probe`, :func:`probekit.mi`, :func:`probekit.mdl` and
         :func:`probekit.transferability` for one task; of
         :func:`probekit.similarity` (the same layers of both models), :func:`probekit.movement`,
-        :func:`probekit.geometry` and :func:`probekit.structural`.
+        :func:`probekit.geometry`, :func:`probekit.structural`, and :func:`probekit.pairs` (all pairs).
     metric : str, optional
         By default the first in the rows that is not a difference; "selectivity(accuracy)" has a line at zero.
     summary : DataFrame, Result or path, optional
@@ -244,10 +247,12 @@ def as_curves(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of similarity and movement as curves by layer; rows of other analyses as they are.
 
     Similarity: a curve for each model that is compared with the first one, at its own layers, with the permuted
-    examples as a control. Movement: the means over all examples.
+    examples as a control. Movement: the means over all examples. Minimal pairs: the accuracy of all pairs.
     """
     import pandas as pd
 
+    if (paired := rows["analysis"] == "pairs").any():
+        rows = pd.concat([rows[~paired], as_pairs(rows[paired])], ignore_index=True)
     analysis = rows["analysis"]
     vectors = analysis.isin(("similarity", "movement", "geometry"))
     if not vectors.any():

@@ -35,7 +35,7 @@ Kind = Literal[
     "scoreboard",
 ]
 KINDS: dict[str, tuple[str, ...]] = {
-    "layers": ("metric", "summary", "columns"),
+    "layers": ("metric", "by", "summary", "columns"),
     "differences": ("level", "columns"),
     "trajectory": ("metric", "columns"),
     "mix": ("columns",),
@@ -74,6 +74,12 @@ class PlotOptions:
 
     metric: str | None = option(
         None, "Metric to plot, such as log-loss, selectivity(accuracy) or cka; by default the rows' first."
+    )
+    by: str | None = option(
+        None,
+        "For minimal pairs: one panel per field, phenomenon, paradigm, or value of a column that probekit pairs --by "
+        "was given; by default all pairs.",
+        metavar="LEVEL",
     )
     summary: tuple[str, ...] = option(
         (), "Rows that probekit summary wrote, drawn under the curves; may be repeated.", metavar="ROWS"
