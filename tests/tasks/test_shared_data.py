@@ -229,3 +229,22 @@ def test_ud_words_and_what_is_left_out() -> None:
 def test_ids_are_unique(name: str) -> None:
     for split in load(name).splits.values():
         assert len({e.id for e in split}) == len(split)
+
+
+def test_arguments_of_spr1_are_where_their_trees_say() -> None:
+    task = load("spr1")
+    assert {name: len(split) for name, split in task.splits.items()} == {"train": 377, "dev": 79, "test": 76}
+    assert {name: sum(len(e.targets) for e in split) for name, split in task.splits.items()} == {
+        "train": 672, "dev": 80, "test": 78
+    }  # fmt: skip
+    assert task.notes == ("978 annotated sentences have no tree, and are left out.",)
+    verbs = {(e.id, t.spans[0].start): e for split in task.splits.values() for e in split for t in e.targets}
+    roleset = {}
+    for line in (DATA / "spr1/protoroles_eng_pb_08302015.sample.tsv").read_text().splitlines()[1:]:
+        _, sentence, predicate, _, _, name, *_ = line.split("\t")
+        if int(sentence[:4]) < 200:
+            roleset[sentence, int(predicate)] = name
+    assert len(verbs) == len(roleset) == 427
+    in_order = zip(sorted(roleset), sorted(verbs), strict=True)  # places differ by the traces before them
+    same = [(verbs[at].words or ())[at[1]][:2].lower() == roleset[given][:2] for given, at in in_order]
+    assert sum(same) == 405  # the others are irregular forms

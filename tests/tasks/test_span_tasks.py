@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -212,3 +213,64 @@ def test_micro_f1_counts_all_labels_together() -> None:
     assert metric("micro-f1")(gold.ravel().astype(int), guess.ravel().astype(int)) == metric("micro-f1")(gold, guess)
     with pytest.raises(UsageError, match="same shape"):
         metric("micro-f1")(gold, guess[:, :3])
+
+
+TREES = """
+( (S
+    (NP-SBJ-1 (DT The) (NNS dogs))
+    (VP (VBD wanted)
+      (S
+        (NP-SBJ (-NONE- *-1))
+        (VP (TO to) (VP (VB eat)
+          (NP (NNS bones) (-LRB- -LRB-) (NN meat) (-RRB- -RRB-))))))
+    (. .)) )
+( (S (NP-SBJ (PRP They)) (VP (VBD slept)) (. .)) )
+"""
+
+
+def spr1_files(folder: Path, rows: Sequence[str]) -> Path:
+    (folder / "wsj/00").mkdir(parents=True)
+    (folder / "wsj/00/wsj_0003.mrg").write_text(TREES)
+    (folder / "wsj/00/wsj_0004.mrg").write_text("(S (not read")
+    head = "Split\tSentence.ID\tPred.Token\tArg\tArg.Pos\tRoleset\tGram.Func\tProperty\tResponse\tApplicable\n"
+    (folder / "protoroles_eng_pb_08302015.tsv").write_text(head + "".join(f"{row}\n" for row in rows))
+    return folder
+
+
+def test_spr1_finds_words_in_trees_whose_places_count_traces(tmp_path: Path) -> None:
+    eat, rest = "train\t0003_0\t5\t{}\t{}\teat.01\tsubj\t{}", ("sentient\t5\tTrue", "created\t5\tFalse")
+    rows = [eat.format(0, place, end) for place in ("0:1", "6:1") for end in rest]
+    rows += [eat.format(1, "3:1", rest[0]), eat.format(1, "0:1,6:1", rest[0]), eat.format(1, "0:1,2:0", rest[0])]
+    rows += ["dev\t0003_1\t1\t0\t0:1\tsleep.01\tsubj\tvolition\t4\tTrue"]
+    rows += ["test\t1778_51\t1\t0\t0:1\thear.01\tsubj\tawareness\t5\tTrue"]
+    task = load_task("spr1", spr1_files(tmp_path, rows))
+    (e,), (other,) = task.split("train"), task.split("dev")
+    assert e.words == ("The", "dogs", "wanted", "to", "eat", "bones", "(", "meat", ")", ".")
+    sentient = (task.label_names.index("sentient"),)
+    arguments = (Span(0, 2), Span(0, 3), Span(5, 9))  # the trace before "to" is terminal 3
+    assert e.targets == tuple(Target((Span(4, 5), argument), sentient) for argument in arguments)
+    assert (e.group, other.id, other.words) == ("wsj_0003", "0003_1", ("They", "slept", "."))
+    assert other.targets == (Target((Span(1, 2), Span(0, 1)), (task.label_names.index("volition"),)),)
+    assert task.notes == (
+        "1 annotated sentences have no tree, and are left out.",
+        "2 arguments are traces or have parts apart from each other, and are left out.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("train\t0003_0\t5\t0\t0-1\teat.01\tsubj\tsentient\t5\tTrue", "line 3: found the positions 5 and '0-1'"),
+        ("train\t0003_0\t5\t0\t0:1\teat.01\tsubj\tsentient\t9\tTrue", "line 3: found the response '9'"),
+    ],
+)
+def test_wrong_annotations_of_spr1_say_file_and_line(tmp_path: Path, row: str, said: str) -> None:
+    good = "train\t0003_0\t5\t0\t0:1\teat.01\tsubj\tsentient\t5\tTrue"
+    with pytest.raises(DataError, match=said):
+        load_task("spr1", spr1_files(tmp_path, [good, row]))
+
+
+def test_spr1_without_trees_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "protoroles_eng_pb_08302015.tsv").write_text("Split\tSentence.ID\n")
+    with pytest.raises(DataError, match=r"no wsj_\*\.mrg.*Penn Treebank"):
+        load_task("spr1", tmp_path)

@@ -10,9 +10,10 @@ from pathlib import Path
 from probekit.errors import DataError
 from probekit.files import stream_lines
 
-__all__ = ["Node", "read_brackets"]
+__all__ = ["TRACE", "Node", "read_brackets"]
 
 TRACE = "-NONE-"
+"""The tag of an empty element."""
 ESCAPED = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "\\/": "/", "\\*": "*",
 }  # fmt: skip
@@ -52,11 +53,12 @@ class Node:
         return 1 + max(child.depth for child in self.children) if self.children else 0
 
 
-def read_brackets(path: Path) -> Iterator[tuple[str, int, Node]]:
+def read_brackets(path: Path, *, traces: bool = False) -> Iterator[tuple[str, int, Node]]:
     """The trees of a file, each with its document ("" if the file names none) and the line on which it begins.
 
     A tree takes one line or several. A line may begin with ``FILE TAB NUMBER TAB``: FILE is then the document. Traces
-    (``-NONE-``) and what holds nothing else are left out, as is a nameless outer bracket, or ROOT or TOP.
+    (``-NONE-``) and what holds nothing else are left out, unless ``traces``: PropBank counts them. A nameless outer
+    bracket is left out too, or ROOT or TOP.
 
     Raises
     ------
@@ -84,7 +86,7 @@ def read_brackets(path: Path) -> Iterator[tuple[str, int, Node]]:
                 )
                 raise DataError(f"found {what}, expected a tree such as (S (NP …) (VP …)).", file=path, line=number)
             elif token == ")":
-                node = _node(stack.pop(), path, number)
+                node = _node(stack.pop(), path, number, traces)
                 if stack:
                     stack[-1] += [] if node is None else [node]
                 elif node is not None:
@@ -99,12 +101,12 @@ def _unclosed(path: Path, line: int, more: str) -> DataError:
     return DataError(f"the tree that begins here lacks a closing bracket{more}.", file=path, line=line)
 
 
-def _node(parts: list[str | Node], path: Path, line: int) -> Node | None:
+def _node(parts: list[str | Node], path: Path, line: int, traces: bool) -> Node | None:
     """The node of what stands between two brackets; None for a trace, or a constituent that is left without words."""
     words = [part for part in parts if isinstance(part, str)]
     children = tuple(part for part in parts if isinstance(part, Node))
     if len(words) == 2 and len(parts) == 2:
-        return None if words[0] == TRACE else Node(words[0], word=ESCAPED.get(words[1], words[1]))
+        return None if words[0] == TRACE and not traces else Node(words[0], word=ESCAPED.get(words[1], words[1]))
     if len(words) > 1 or (words and parts[0] != words[0]):
         shown = " ".join(part if isinstance(part, str) else f"({part.label} …)" for part in parts)
         message = f"found the bracket ({shown[:60]}), expected a tag and a word, or a label and constituents."
