@@ -76,7 +76,8 @@ def layers() -> None:
     Parameters
     ----------
     first
-        Rows that probekit probe, mi, mdl, pairs, similarity, movement, geometry or structural wrote (.parquet, .csv).
+        Rows that probekit probe, shift, mi, mdl, pairs, similarity, movement, geometry or structural wrote (.parquet,
+        .csv).
     rows
         Further rows.
     """
@@ -428,6 +429,30 @@ def scoreboard() -> None:
     ----------
     first
         Rows that probekit scoreboard or probekit suite wrote (.parquet, .csv).
+    rows
+        Further rows.
+    """
+
+
+@figure
+def shift() -> None:
+    """Plot probes of one data set on others: a heat map for each model and probe, at one layer.
+
+    A frame marks a cell that differs from the diagonal of its column, a probe of the same data set (p <= 0.05, paired,
+    corrected). probekit plot layers draws the same rows by layer, a curve for each data set that probes were fitted on.
+
+    Examples:
+
+        probekit plot shift shift.parquet --out shift.pdf
+
+        probekit plot shift shift.parquet --metric recall-at-rate --layer 6
+
+        probekit plot layers shift.parquet --metric auroc
+
+    Parameters
+    ----------
+    first
+        Rows that probekit shift wrote (.parquet, .csv).
     rows
         Further rows.
     """

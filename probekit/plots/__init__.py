@@ -1,8 +1,8 @@
 """Plots: rows in, Axes out. Nothing is shown, and nothing is saved except with :func:`save`.
 
 ``adaptation_rows``, ``board_values``, ``curve_rows``, ``difference_rows``, ``domain_values``, ``expected_values``,
-``mix_rows``, ``relation_rows``, ``score_rows``, ``similarity_values``, ``trajectory_grids`` and ``transfer_values``
-return the drawn values as tables.
+``mix_rows``, ``relation_rows``, ``score_rows``, ``shift_values``, ``similarity_values``, ``trajectory_grids`` and
+``transfer_values`` return the drawn values as tables.
 """
 
 from probekit.plots.adaptation import adaptation_panels
@@ -29,6 +29,7 @@ from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import save
 from probekit.plots.scoreboard import board_panels, board_values
 from probekit.plots.scores import score_panels, score_rows
+from probekit.plots.shift import shift_panels, shift_values
 from probekit.plots.similarity import (
     similarity_matrix,
     similarity_panels,
@@ -78,6 +79,8 @@ __all__ = [
     "save",
     "score_panels",
     "score_rows",
+    "shift_panels",
+    "shift_values",
     "similarity_matrix",
     "similarity_panels",
     "similarity_tree",

@@ -25,6 +25,7 @@ from probekit.plots.options import PlotOptions
 from probekit.plots.relation import relation_rows
 from probekit.plots.scoreboard import board_values
 from probekit.plots.scores import score_rows
+from probekit.plots.shift import shift_values
 from probekit.plots.similarity import axis_models
 from probekit.plots.titles import control_title, first_line
 from probekit.plots.trajectory import trajectory_grids
@@ -427,6 +428,32 @@ def _scoreboard(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterato
         yield f"Hatched: the {look.interval} reaches the control."
 
 
+def _shift(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    values = shift_values(rows, options.metric, options.layer)
+    sizes = [f"{look.task(str(task))}, {listed(of['split'].unique())}, n = {of['n'].max():,}" for task, of in
+             values.groupby("task", sort=False)]  # fmt: skip
+    yield f"{_metrics(values)} ({'; '.join(sizes)}). Lines: data sets of training; columns: of evaluation."
+    counts = values.drop_duplicates("trained_on")
+    fitted = [f"{look.task(str(row['trained_on']))} {row['n_train']:,}" for row in counts.to_dict("records")]
+    yield f"Examples of training: {', '.join(fitted)}."
+    layers = {str(row["model"]): str(row["layer_name"]) for row in values.to_dict("records")}
+    if values["chosen"].any():
+        best = "; ".join(f"{look.shown(model)}: layer {layer}" for model, layer in layers.items())
+        main = first_line("auroc" if (rows["metric"] == "auroc").any() else "accuracy")
+        yield f"The layer with the highest mean {main} of the diagonal, on the evaluated examples ({best})."
+    if "rate" in values and values["rate"].notna().any():
+        yield f"At {100 * values['rate'].max():g} % false positives in train; on other data they may be more or fewer."
+    if values["p_difference"].notna().any():
+        yield (
+            "Framed cells differ from the diagonal of their column "
+            f"(p of at most {options.level:g}; paired, with the choice of training examples, corrected by Holm)."
+        )
+    if values["metric"].eq("auroc").all():
+        yield "0.5 is chance; below it the probe is reversed."
+    if values["value"].isna().any():
+        yield "Empty cells: no value; the column why of the rows says the reason."
+
+
 DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] = {
     "layers": _layers,
     "differences": _differences,
@@ -445,4 +472,5 @@ DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] =
     "gains": _gains,
     "adaptation": _adaptation,
     "scoreboard": _scoreboard,
+    "shift": _shift,
 }

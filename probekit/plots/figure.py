@@ -27,6 +27,7 @@ from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import check_files, save
 from probekit.plots.scoreboard import board_panels
 from probekit.plots.scores import score_panels
+from probekit.plots.shift import shift_panels
 from probekit.plots.similarity import similarity_panels, similarity_trees
 from probekit.plots.text import wrapped
 from probekit.plots.trajectory import trajectory_panels
@@ -59,6 +60,7 @@ HEADS = {
     "gains": "Gain of each layer's probe against the layer's distance from the reference model.",
     "adaptation": "What each way to adapt does to a model and its layers.",
     "scoreboard": "Tasks by layer, each between its control (0) and its ceiling (1).",
+    "shift": "Probes of one data set evaluated on others.",
 }
 """The first sentence of the suggested caption, by kind."""
 DOMAINS = ("domains", "relation", "transfer")
@@ -76,8 +78,8 @@ def plot(
     ----------
     kind : str
         "layers", "differences", "trajectory", "mix", "learning", "expected", "score-correlations", "domains",
-        "relation", "transfer", "similarity", "dendrogram", "movement", "geometry", "gains", "adaptation" or
-        "scoreboard".
+        "relation", "transfer", "similarity", "dendrogram", "movement", "geometry", "gains", "adaptation",
+        "scoreboard" or "shift".
     *rows : DataFrame, Result or path
         Rows of analyses that the kind does not draw are ignored.
     out : path or tuple of path, optional
@@ -184,4 +186,7 @@ FIGURES: dict[str, Callable[[Any, PlotOptions, Look], Figure]] = {
     "gains": lambda rows, o, look: gain_panels(rows, metric=o.metric, **_panels(o, 2, look)),
     "adaptation": lambda rows, o, look: adaptation_panels(rows, **_panels(o, 4, look)),
     "scoreboard": lambda rows, o, look: board_panels(rows, **_panels(o, 3, look)),
+    "shift": lambda rows, o, look: shift_panels(
+        rows, metric=o.metric, layer=o.layer, level=o.level, **_panels(o, 2, look)
+    ),
 }

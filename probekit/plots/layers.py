@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["INFORMATION", "LAYERED", "as_curves", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
 
 LAYERED = (
-    *("probe", "edges", "pairs", "mi", "mdl", "transferability", "similarity", "movement", "geometry", "structural"),
+    *("probe", "shift", "edges", "pairs", "mi", "mdl", "transferability"),
+    *("similarity", "movement", "geometry", "structural"),
 )
 """The analyses with curves by layer."""
 INFORMATION = "mutual-information"
@@ -63,7 +64,8 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
         Rows of :func:`probekit.probe`, :func:`probekit.mi`, :func:`probekit.mdl` and
         :func:`probekit.transferability` for one task; of
         :func:`probekit.similarity` (the same layers of both models), :func:`probekit.movement`,
-        :func:`probekit.geometry`, :func:`probekit.structural`, and :func:`probekit.pairs` (all pairs).
+        :func:`probekit.geometry`, :func:`probekit.structural`, and :func:`probekit.pairs` (all pairs); of
+        :func:`probekit.shift`, a curve for each data set that probes were fitted on.
     metric : str, optional
         By default the first in the rows that is not a difference; "selectivity(accuracy)" has a line at zero.
     summary : DataFrame, Result or path, optional
@@ -247,13 +249,17 @@ def as_curves(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of similarity and movement as curves by layer; rows of other analyses as they are.
 
     Similarity: a curve for each model that is compared with the first one, at its own layers, with the permuted
-    examples as a control. Movement: the means over all examples. Minimal pairs: the accuracy of all pairs.
+    examples as a control. Movement: the means over all examples. Minimal pairs: the accuracy of all pairs. Shift: a
+    curve for each data set that probes were fitted on.
     """
     import pandas as pd
 
     if (paired := rows["analysis"] == "pairs").any():
         rows = pd.concat([rows[~paired], as_pairs(rows[paired])], ignore_index=True)
     analysis = rows["analysis"]
+    if (shifted := analysis == "shift").any():  # a curve for each data set that probes were fitted on
+        fitted = rows["estimator"] + ", trained on " + rows["trained_on"]
+        rows = rows.assign(method=rows["method"].mask(shifted, fitted))
     vectors = analysis.isin(("similarity", "movement", "geometry"))
     if not vectors.any():
         return rows

@@ -36,6 +36,7 @@ def draw_cells(
     light_is_small: bool = False,
     limits: tuple[float | None, float | None] = (None, None),
     from_below: bool = False,
+    colours: str | None = None,
 ) -> AxesImage:
     """Draw a matrix as coloured cells; missing values are white.
 
@@ -51,11 +52,13 @@ def draw_cells(
         Ends of the colour scale; by default those of the values.
     from_below : bool
         Draw the first row at the bottom.
+    colours : str, optional
+        The name of another colour map, such as one with white in the middle.
     """
     import matplotlib as mpl
 
-    colours = mpl.colormaps["viridis_r" if light_is_small else "viridis"].with_extremes(bad="white")
-    style: dict[str, Any] = {"cmap": colours, "aspect": "auto", "origin": "lower" if from_below else "upper"}
+    chosen = mpl.colormaps[colours or ("viridis_r" if light_is_small else "viridis")].with_extremes(bad="white")
+    style: dict[str, Any] = {"cmap": chosen, "aspect": "auto", "origin": "lower" if from_below else "upper"}
     return ax.imshow(np.ma.masked_invalid(values), vmin=limits[0], vmax=limits[1], **style)
 
 

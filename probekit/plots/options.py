@@ -33,6 +33,7 @@ Kind = Literal[
     "gains",
     "adaptation",
     "scoreboard",
+    "shift",
 ]
 KINDS: dict[str, tuple[str, ...]] = {
     "layers": ("metric", "by", "summary", "columns"),
@@ -52,6 +53,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "gains": ("metric", "columns"),
     "adaptation": ("models", "columns"),
     "scoreboard": ("models", "columns"),
+    "shift": ("metric", "layer", "level", "columns"),
 }
 """The kinds of figure, and the options each takes in addition to :data:`COMMON`."""
 METRIC = {
@@ -60,6 +62,7 @@ METRIC = {
     "dendrogram": "Measure of similarity, such as cka; by default the rows' first.",
     "movement": "Distance to plot, such as relative-distance; by default all in the rows.",
     "geometry": "Measure to plot, such as rank; by default participation ratio, intrinsic dimension and mean cosine.",
+    "shift": "Metric of the cells, such as accuracy or recall-at-rate; by default auroc.",
     "gains": "Similarity or distance on the horizontal axis, such as cka or relative-distance; by default the rows' "
     "first. The vertical axis shows the metric that probekit compare compared.",
 }
@@ -83,6 +86,9 @@ class PlotOptions:
     )
     summary: tuple[str, ...] = option(
         (), "Rows that probekit summary wrote, drawn under the curves; may be repeated.", metavar="ROWS"
+    )
+    layer: str | None = option(
+        None, "Layer to draw; by default that with the highest mean diagonal of AUROC, for each model."
     )
     level: float = option(
         0.05,

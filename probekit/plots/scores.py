@@ -10,7 +10,7 @@ from probekit.display import shown_score
 from probekit.errors import UsageError
 from probekit.plots.curves import plot_rows
 from probekit.plots.look import Look
-from probekit.plots.matrix import colour_bar, name_cells, write_cells
+from probekit.plots.matrix import colour_bar, draw_cells, name_cells, write_cells
 from probekit.plots.palette import COLOURS, FAINT, INK
 from probekit.plots.panels import bare, new_figure
 from probekit.plots.relation import arms
@@ -90,7 +90,7 @@ def score_panels(rows: Any, *, level: float = 0.05, width: float | None = None, 
     size = (width or 1.9 + 0.42 * len(tasks) + 2.2, 1.0 + 0.24 * len(labels))
     figure = new_figure(size, "constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(0.42 * len(tasks), 1.6))
-    image = left.imshow(np.ma.masked_invalid(values), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
+    image = draw_cells(left, values, limits=(-1, 1), colours="RdBu_r")
     write_cells(image, values, "{:+.2f}".format, size=7)
     for i, j in np.argwhere(p <= level):
         left.add_patch(Rectangle((j - 0.46, i - 0.44), 0.92, 0.88, facecolor="none", edgecolor=INK, linewidth=1.2))

@@ -1,0 +1,163 @@
+"""Probes of one data set on others: heat maps of a metric of one layer by training and evaluated data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from probekit.errors import UsageError
+from probekit.metrics import metric as metric_called
+from probekit.plots.curves import plot_rows
+from probekit.plots.look import Look
+from probekit.plots.matrix import colour_bar, draw_cells, name_cells, write_cells
+from probekit.plots.palette import INK
+from probekit.plots.panels import even, fitting, grid
+from probekit.plots.titles import first_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+__all__ = ["shift_panels", "shift_values"]
+
+CELL, LINE, SIDE = 0.5, 0.36, 0.6
+"""Width and height of a cell, and room for the colour bar, in inches."""
+CELLS = ("name", "estimator", "trained_on", "task")
+
+
+def shift_values(rows: Any, metric: str | None = None, layer: str | None = None) -> pd.DataFrame:
+    """Return the values that :func:`shift_panels` draws, a row for each cell.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows of :func:`probekit.shift`.
+    metric : str, optional
+        By default "auroc", with more than two classes "accuracy".
+    layer : str, optional
+        By default, for each model, the layer with the highest mean diagonal of the default metric on the evaluated
+        examples, over estimators. Random weights are drawn at the layer of the trained ones.
+
+    Returns
+    -------
+    DataFrame
+        The rows of the metric, with columns ``name`` (the model), ``p_difference`` (p of the difference to the diagonal
+        of the column, corrected; NaN on the diagonal and for a metric without such a test) and ``chosen`` (whether the
+        layer was chosen by its diagonal).
+
+    Raises
+    ------
+    UsageError
+        For rows of other analyses, an unknown metric or layer, and two values for one cell.
+    """
+    rows = plot_rows(rows)
+    rows = rows[(rows["analysis"] == "shift") & (rows["target"] == "gold")]
+    if rows.empty:
+        raise UsageError("the rows have no probes of one data set on others; give those of probekit shift.")
+    distinct = [c for c in ("model", "run", "step", "representation") if c == "model" or rows[c].nunique() > 1]
+    rows = rows.assign(name=[_joined(row) for row in rows[distinct].to_dict("records")])
+    plain = [name for name in rows["metric"].unique() if not metric_called(name).derived]
+    main = "auroc" if "auroc" in plain else "accuracy"
+    metric = metric or main
+    if metric not in plain:
+        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(plain)}.")
+    found = rows[rows["metric"] == metric]
+    known = list(found["layer_name"].unique())
+    if layer is not None and layer not in known:
+        raise UsageError(f"the rows have no layer {layer!r}; they have {', '.join(known)}.")
+    diagonal = rows[(rows["metric"] == main) & (rows["trained_on"] == rows["task"])]
+    best = {model: layer or _best(of) for model, of in diagonal.groupby("model", sort=False)}
+    found = found[found["layer_name"] == found["model"].map(best)]
+    if (twice := found.duplicated([*CELLS])).any():
+        row = found[twice].iloc[0]
+        raise UsageError(
+            f"the probe of {row['trained_on']} on {row['task']} has two values in {row['name']}; were the rows given "
+            "twice, or with two seeds?"
+        )
+    lost = rows[rows["metric"] == f"difference({metric})"].set_index(["layer_name", *CELLS])["p_adjusted"]
+    p = lost.reindex(found[["layer_name", *CELLS]]).to_numpy(dtype=float)
+    return found.assign(p_difference=p, chosen=layer is None and len(known) > 1).reset_index(drop=True)
+
+
+def _joined(row: Mapping[Any, Any]) -> str:
+    words = {c: "" if str(value) in ("<NA>", "nan") else str(value) for c, value in row.items()}
+    return ", ".join(f"step {word}" if c == "step" else word for c, word in words.items() if word)
+
+
+def _best(diagonal: pd.DataFrame) -> str:
+    """The layer of one model with the highest mean, of trained weights if there are any."""
+    trained = diagonal if diagonal["random"].all() else diagonal[~diagonal["random"]]
+    mean = trained.groupby("layer_name", sort=False)["value"].mean()
+    return str(mean.index[0] if mean.isna().all() else mean.idxmax())
+
+
+def shift_panels(
+    rows: Any,
+    *,
+    metric: str | None = None,
+    layer: str | None = None,
+    level: float = 0.05,
+    columns: int = 2,
+    width: float | None = None,
+    look: Look | None = None,
+) -> Figure:
+    """Draw a heat map for each model and probe: the data set it was fitted on by the one it is evaluated on.
+
+    A cell has a frame where it is shown to differ from the diagonal of its column: p, paired and corrected, is at most
+    ``level``.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As in :func:`shift_values`.
+    metric, layer : str, optional
+        As in :func:`shift_values`.
+    level : float
+        Threshold for the corrected p-values.
+    columns, width, look
+        As in :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+    """
+    values, look = shift_values(rows, metric, layer), look or Look()
+    sets = list(dict.fromkeys([*values["task"], *values["trained_on"]]))
+    shown = [look.task(name) for name in sets]
+    names = 0.075 * max(map(len, shown))
+    parts = [part for _, part in values.groupby(["name", "estimator"], sort=False)]
+    natural = names + CELL * len(sets) + 0.3
+    across = even(len(parts), fitting(columns, None if width is None else width - SIDE, natural))
+    figure, axes = grid(len(parts), across, LINE * len(sets) + 0.75 * names + 0.8, width, natural + SIDE / across)
+    drawn = list(axes.ravel())[: len(parts)]
+    images = [_draw(ax, part, sets, level) for ax, part in zip(drawn, parts, strict=True)]
+    for i, (ax, part) in enumerate(zip(drawn, parts, strict=True)):
+        name_cells(ax, shown, shown)
+        first = part.iloc[0]
+        what = ", ".join((look.shown(str(first["estimator"])), f"layer {first['layer_name']}"))
+        ax.set_title(f"{look.shown(str(first['name']))}\n{what}", fontsize=9, color=INK, loc="left", parse_math=False)
+        ax.set_xlabel("Evaluated on" if i + across >= len(parts) else "", fontsize=9, color=INK)
+        ax.set_ylabel("" if i % across else "Trained on", fontsize=9, color=INK)
+        ax.tick_params(axis="y", labelleft=not i % across)
+        ax.tick_params(axis="x", labelbottom=i + across >= len(parts))
+    colour_bar(images[0], first_line(str(values["metric"].iloc[0])), drawn)
+    return figure
+
+
+def _draw(ax: Axes, values: pd.DataFrame, sets: list[str], level: float) -> AxesImage:
+    """One panel."""
+    from matplotlib.patches import Rectangle
+
+    metric = metric_called(str(values["metric"].iloc[0]))
+    table = values.pivot_table("value", "trained_on", "task", dropna=False).reindex(index=sets, columns=sets)
+    cells = table.to_numpy(dtype=float)
+    colours = "RdBu_r" if metric.name == "auroc" else None  # white at chance, blue where the probe is reversed
+    image = draw_cells(ax, cells, light_is_small=metric.better == "lower", limits=(0, 1), colours=colours)
+    write_cells(image, cells, "{:.2f}".format)
+    for row in values[values["p_difference"] <= level].to_dict("records"):
+        at = (sets.index(row["task"]) - 0.46, sets.index(row["trained_on"]) - 0.44)
+        ax.add_patch(Rectangle(at, 0.92, 0.88, facecolor="none", edgecolor=INK, linewidth=1.2))
+    return image
