@@ -36,6 +36,7 @@ __all__ = [
     "digest_of_content",
     "held",
     "in_words",
+    "is_path",
     "is_running",
     "is_sealed",
     "lock",
@@ -59,6 +60,8 @@ __all__ = [
 DATA_CACHE = Path("data_cache")
 FIGURES = Path("figures")
 """Default folders for caches and figures, below the working directory."""
+LONGEST = 120
+"""Letters of the names of tasks in the default names of files."""
 
 
 # names and texts ------------------------------------------------------------------------------------------------------
@@ -69,9 +72,17 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.") or "unnamed"
 
 
+def is_path(text: str) -> bool:
+    """Whether a file or folder has this name; False for a text that cannot be a name, such as one that is too long."""
+    try:
+        return Path(text).exists()
+    except OSError:
+        return False
+
+
 def cache_path(task: str, split: str, model: str, spec_id: str, root: Path = DATA_CACHE) -> Path:
     """The default path of a cache: task, split, model and the first eight digits of its spec_id."""
-    return root / f"{slug(task)}.{slug(split)}.{slug(model)}.{spec_id[:8]}.h5"
+    return root / f"{slug(task)[:LONGEST]}.{slug(split)}.{slug(model)}.{spec_id[:8]}.h5"
 
 
 def in_words(size: float) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 from probekit.analyses.board_lines import MODEL, Line, board_lines
 from probekit.analyses.leaderboard import agreement, leaderboard
 from probekit.analyses.options import ScoreboardOptions
-from probekit.errors import UsageError, did_you_mean
+from probekit.errors import UsageError
 from probekit.files import digest_of_content
 from probekit.public import public
 from probekit.recipe import Read
@@ -69,7 +69,7 @@ def scoreboard(
     Raises
     ------
     UsageError
-        If no source holds layers that can be put on a scale, or a group is of an unknown line.
+        If no source holds layers that can be put on a scale, or fewer than three models are on the leaderboard.
     DataError
         If the leaderboard cannot be read.
 
@@ -90,7 +90,7 @@ def scoreboard(
         )
     names, of = [str(line.rows["line"].iloc[0]) for line in lines], _groups(groups)
     if unknown := [name for name in of if not any(_is_of(name, line) for line in names)]:
-        raise UsageError(f"groups: there is no line {unknown[0]!r}; {did_you_mean(unknown[0], names)}")
+        log.warning("groups: there is no line %s; the lines are %s.", ", ".join(unknown), ", ".join(names))
     lines = [
         Line(line.rows.assign(group=next((of[key] for key in of if _is_of(key, name)), "")), line.again, line.units)
         for name, line in zip(names, lines, strict=True)

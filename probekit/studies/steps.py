@@ -10,6 +10,7 @@ from typing import Any
 
 import xxhash
 
+from probekit.files import is_path
 from probekit.recipe import Recipe
 
 __all__ = ["Inside", "Outside", "Step"]
@@ -113,7 +114,7 @@ class Step:
             if isinstance(one, Inside):
                 path = out / one.leaf
                 return str(path.absolute() if absolute else path)
-            there = absolute and Path(one.place).exists()
+            there = absolute and is_path(one.place)
             return str(Path(one.place).absolute()) if there else one.place
 
         given = dict(self.arguments)

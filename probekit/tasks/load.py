@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from probekit.errors import DataError, UsageError, did_you_mean
+from probekit.files import is_path
 from probekit.tasks import pairs
 from probekit.tasks.datasets import (
     diagnostic,
@@ -123,7 +124,7 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     (616, ('unacceptable', 'acceptable'))
     """
     name = str(name)
-    if JOIN in name and not Path(name).exists():
+    if JOIN in name and not is_path(name):
         return union(name, [load_task(part, data_dir, groups=groups) for part in name.split(JOIN)])
     whole, toml, domain = name.partition(".toml:")
     if toml:

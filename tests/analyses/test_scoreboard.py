@@ -110,10 +110,11 @@ def test_mistakes_in_a_leaderboard(tmp_path, text, said):
         probekit.scoreboard(task("x", {"a": [0.8]}), against=tmp_path / "board.csv")
 
 
-def test_what_is_refused(tmp_path):
+def test_what_is_refused(tmp_path, caplog):
     one = task("x", {"a": [0.8]})
-    with pytest.raises(UsageError, match="there is no line 'y'"):
-        probekit.scoreboard(one, groups=("y=syntax",))
+    board = probekit.scoreboard(one, groups=("y=syntax",))  # such as a task that could not be read
+    assert "groups: there is no line y; the lines are x." in caplog.text
+    assert set(board.rows["group"]) == {""}
     with pytest.raises(UsageError, match="the form TASK=GROUP"):
         probekit.scoreboard(one, groups=("x",))
     (tmp_path / "board.csv").write_text("model,score\na,1\nb,2\n")
