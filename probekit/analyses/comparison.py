@@ -134,6 +134,12 @@ def _predictions(given: Evaluated) -> tuple[tuple[Predictions, ...], list[Read]]
             f"{'the result' if result.path is None else result.path} has no predictions for single examples; give the "
             "result of probekit.probe, or the examples of a training (RUN/dev.examples.parquet)."
         )
+    if any("shift" in set(table.fits.get("analysis", ())) for table in result.predictions):
+        raise UsageError(
+            f"{'the result' if result.path is None else result.path} is of probes of several data sets. Their "
+            'differences are in its rows, "difference(auroc)" and so on, with p that includes the choice of training '
+            "examples; here it would be left out, and the curves would not say what they were trained on."
+        )
     if result.file() is None:
         return result.predictions, list(result.reads)
     files = [f for f in result.prediction_files() if f.is_file()]

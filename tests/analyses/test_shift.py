@@ -74,6 +74,9 @@ def test_rows_have_every_cell_and_its_controls(caches: list[Path]) -> None:
     again = probekit.shift(*caches, blocks=4, controls=2, resamples=100, layers=(0, 1), estimators="mass-mean")
     assert again.rows["value"].equals(rows["value"])
     assert any("one: " in text and "one of other" in text for text in result.verdict)
+    for refuse in (probekit.compare, probekit.summary):
+        with pytest.raises(UsageError, match="is of probes of several data sets. Their differences are in its rows"):
+            refuse(result)
 
 
 def test_other_weights_have_a_matrix_of_their_own(caches: list[Path], tiny_bert: Path, tmp_path: Path) -> None:
