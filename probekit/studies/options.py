@@ -20,15 +20,19 @@ class StudyOptions:
 
     model: tuple[str, ...] = option(
         (),
-        "Use MODEL (a hub id or a folder) for the model that the file calls NAME; may be repeated. A new NAME, or "
-        "MODEL without a name, replaces all models of the file.",
+        "MODEL (a hub id or a folder), or NAME=MODEL to choose the name that tables show; may be repeated. It replaces "
+        "the model that the file calls NAME; a new NAME, or MODEL without a name, replaces all models of the file.",
         metavar="NAME=MODEL",
     )
     data_dir: str | None = option(
-        None, "Folder with one subfolder of files per task (default: the hub).", metavar="FOLDER"
+        None,
+        "Folder with one subfolder of files per task (default: the hub, for the tasks that it has).",
+        metavar="FOLDER",
     )
     set_: tuple[str, ...] = option(
-        (), "Replace a value of the file, such as train.0.seeds=[0,1,2]; may be repeated.", metavar="KEY=VALUE"
+        (),
+        "Replace a value of the file, such as train.0.seeds=[0,1,2] of a study or limit=500 of a suite; may be repeated.",
+        metavar="KEY=VALUE",
     )
 
 
