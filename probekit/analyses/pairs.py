@@ -85,7 +85,7 @@ def pairs(
         which pairs: "all", a field, a phenomenon, a paradigm, or a column of ``by`` with one of its values. That of
         "all", fields and phenomena is the mean over their paradigms. Intervals are over items (Wilson, MOVER), for
         fixed paradigms. Equal scores count half; ``ties`` says how many there are. The predictions are 1 where the good
-        sentence has the higher score.
+        sentence has the higher score, and 0 where the scores are equal.
 
     Raises
     ------

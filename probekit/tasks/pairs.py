@@ -249,12 +249,12 @@ def _in_case(form: str, like: str) -> str:
 
 def _own(file: Path) -> Pairs:
     """Your own file; see :func:`load_pairs`."""
-    return _kept(file.stem, _of_own(file))
+    return _kept(file.stem, _of_own(file), file=file)
 
 
 def _of_own(file: Path) -> Iterator[tuple[Pair, str]]:
     if file.suffix.lower() == ".jsonl":
-        rows = [(line, {k: str(v) for k, v in record.items()}) for line, record in read_json_lines(file)]
+        rows = [(line, _cells(record, file, line)) for line, record in read_json_lines(file)]
     else:
         table = (read_csv if file.suffix.lower() == ".csv" else read_tsv)(file)
         rows = [
@@ -284,7 +284,14 @@ def _of_own(file: Path) -> Iterator[tuple[Pair, str]]:
         )  # fmt: skip
 
 
-def _kept(name: str, found: Iterable[tuple[Pair, str]], *, distinct: bool = False) -> Pairs:
+def _cells(record: Mapping[str, object], file: Path, line: int) -> dict[str, str]:
+    for key in (*GOOD, *BAD):
+        if key in record and not isinstance(record[key], str):
+            raise DataError(f"found {record[key]!r}, expected a sentence.", file=file, line=line, column=key)
+    return {key: str(value) for key, value in record.items() if value is not None}
+
+
+def _kept(name: str, found: Iterable[tuple[Pair, str]], *, distinct: bool = False, file: Path | None = None) -> Pairs:
     """The pairs whose sentences differ, with a warning that names the others; raises DataError if none is left."""
     pairs, equal, ids, texts = list[Pair](), list[str](), set[str](), set[tuple[str, str]]()
     for pair, place in found:
@@ -300,9 +307,9 @@ def _kept(name: str, found: Iterable[tuple[Pair, str]], *, distinct: bool = Fals
         pairs.append(pair)
     if equal:
         shown = "; ".join(equal[:7]) + ("; …" if len(equal) > 7 else "")
-        log.warning("%s: %d pairs are left out, because their two sentences are equal: %s.", name, len(equal), shown)
+        log.warning("%s: pairs of equal sentences are left out (%d): %s.", name, len(equal), shown)
     if not pairs:
-        raise DataError(f"{name}: no pair of different sentences was found.")
+        raise DataError(f"{'' if file else f'{name}: '}no pair of different sentences was found.", file=file)
     return Pairs(name, tuple(pairs), tuple(equal))
 
 

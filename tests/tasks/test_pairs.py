@@ -123,6 +123,13 @@ def test_bad_files_say_where(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     (tmp_path / "d.tsv").write_text("good\tbad\nx\tx\n")
     with pytest.raises(DataError, match="no pair of different sentences"):
         load_pairs(str(tmp_path / "d.tsv"))
+    (tmp_path / "e.jsonl").write_text('{"good": "x", "bad": "y"}\n{"good": "x", "bad": null}\n')
+    with pytest.raises(DataError, match=r"e\.jsonl, line 2, column 'bad': found None, expected a sentence"):
+        load_pairs(str(tmp_path / "e.jsonl"))
+    (tmp_path / "e.jsonl").unlink()
+    (tmp_path / "f.tsv").write_text("good\tbad\n")
+    with pytest.raises(DataError, match=r"f\.tsv: no pair"):
+        load_pairs(str(tmp_path / "f.tsv"))
     with pytest.raises(UsageError, match="did you mean blimp"):
         load_pairs("blmp", tmp_path)
     with pytest.raises(DataError, match="has no file of BLiMP"):

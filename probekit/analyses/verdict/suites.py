@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from probekit.rows.schema import called, layer_labels
 from probekit.statistics.predictions import Predictions
+from probekit.statistics.proportions import mean_of_proportions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,13 +26,17 @@ def _layer(row: pd.Series) -> str:
 
 
 def pairs(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
-    """How often each model, and its best layer, prefers the acceptable sentence, and whether that is above chance."""
+    """How often each model, and its best layer, prefers the acceptable sentence, and whether that is above chance.
+
+    The 95 % interval of the best layer is corrected for the choice among all layers (Bonferroni).
+    """
     whole = rows[(rows["level"] == "all") & (rows["target"] == "gold")]
     keys = ["model", "checkpoint", "representation", "estimator"]
     for _key, part in whole.groupby(keys, sort=False, dropna=False):
         if len(part) > 1:
             best = part.iloc[int(part["value"].argmax())]
-            where = f"layer {_layer(best)} of {called(best)} prefers"
+            where = f"layer {_layer(best)} of {called(best)}, the best of {len(part)}, prefers"
+            best = _corrected(best, rows, len(part))
         else:
             best = part.iloc[0]
             where = f"{called(best).removesuffix(', lm-head')} prefers"
@@ -42,6 +47,19 @@ def pairs(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
             f"by {best['estimator']}, {where} the acceptable sentence of {_percent(best)} of {best['n']:,} pairs, "
             f"{chance}{noise}"
         )
+
+
+def _corrected(best: pd.Series, rows: pd.DataFrame, layers: int) -> pd.Series:
+    """The best layer with an interval that holds for all layers at once, from the counts of its paradigms."""
+    same = ["model", "checkpoint", "representation", "estimator", "target", "site", "layer"]
+    of = rows[rows["level"] == "paradigm"]
+    for name in same:
+        of = of[of[name].isna() if best[[name]].isna().any() else of[name] == best[name]]
+    right, n = (of["value"] * of["n"]).to_numpy(dtype=float), of["n"].to_numpy(dtype=float)
+    _, low, high = mean_of_proportions(right, n, 1 - 0.05 / layers)
+    best = best.copy()
+    best["ci_low"], best["ci_high"] = low, high
+    return best
 
 
 def structural(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
