@@ -173,6 +173,13 @@ def test_wrong_targets_say_file_and_line(tmp_path: Path, targets: object, said: 
     assert "train.jsonl, line 1" in str(error.value)
 
 
+def test_wrong_targets_in_words_say_file_and_line(tmp_path: Path) -> None:
+    targets = [{"span1": [0, 2], "label": "a"}, {"span1": [1, 5], "label": "a"}]  # overlapping spans are allowed
+    with pytest.raises(DataError, match="covers words 1 to 5, but the sentence has 4") as error:
+        load_task(str(write(tmp_path, targets, 'unit = "words"')))
+    assert "train.jsonl, line 1" in str(error.value)
+
+
 def test_a_field_that_is_not_set_changes_no_digest() -> None:
     plain = Split("train", (Example("1", "A cat.", 1), Example("2", "Dogs", None, domain="d")))
     assert plain.digest() == "bf26f5b36688c60bbfb5c89d5f4cac54"  # before there were targets
