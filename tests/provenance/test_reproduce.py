@@ -100,7 +100,7 @@ def turned(command, tmp_path):
         ("/bin/sh -c probekit", "made by a program"),
         ("train.py --out x", "made by a program"),
         ("../probekit probe a b --out x.parquet", "made by a program"),
-        ("probekit", "cannot be reproduced; these can: average, compare, demo"),
+        ("probekit", "cannot be reproduced; these can: average, choices, compare, demo"),
         ("probekit clean --yes --what caches", "probekit clean cannot be reproduced"),
         ("probekit reproduce x.json", "cannot be reproduced"),
         ("probekit convert elmo a b /etc/x", "probekit convert cannot be reproduced"),
