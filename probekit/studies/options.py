@@ -31,7 +31,8 @@ class StudyOptions:
     )
     set_: tuple[str, ...] = option(
         (),
-        "Replace a value of the file, such as train.0.seeds=[0,1,2] of a study or limit=500 of a suite; may be repeated.",
+        "Replace a value of the file, such as train.0.seeds=[0,1,2] of a study, or limit=500 of a suite; may be "
+        "repeated.",
         metavar="KEY=VALUE",
     )
 
