@@ -91,8 +91,19 @@ def board_panels(
         image = _draw(ax, values[values["name"] == model], lines, layers, look)
         ax.set_title(look.shown(model), fontsize=9, color=INK, loc="left", parse_math=False)
         ax.set_xlabel("Layer", fontsize=9, color=INK)
+    for ax in axes[:, -1]:
+        _name_groups(ax, values, lines)
     colour_bar(image, "Between control (0) and ceiling (1)", list(axes.flat))
     return figure
+
+
+def _name_groups(ax: Axes, values: pd.DataFrame, lines: list[str]) -> None:
+    """Write the names of groups to the right of their lines."""
+    of = dict(zip(values["line"], values["group"], strict=True))
+    for group in filter(None, dict.fromkeys(of.values())):
+        places = [i for i, line in enumerate(lines) if of[line] == group]
+        style: dict[str, Any] = {"fontsize": 7, "color": INK, "va": "center", "parse_math": False}
+        ax.text(1.02, sum(places) / len(places), group, transform=ax.get_yaxis_transform(), **style)
 
 
 def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], look: Look) -> AxesImage:
