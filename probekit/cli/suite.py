@@ -72,12 +72,11 @@ def run_command(
 @app.command(name="list")
 def list_command() -> None:
     """List the suites that come with probekit."""
-    import tomllib
-
     from probekit.studies.suites.schema import shipped_suites
+    from probekit.toml import parse_toml
 
     for name, text in shipped_suites().items():
-        say(f"{name}: {tomllib.loads(text)['title']}")
+        say(f"{name}: {parse_toml(text, Path(name))['title']}")
 
 
 @app.command(name="show")
