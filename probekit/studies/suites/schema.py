@@ -47,7 +47,7 @@ class Tasks(Section):
     Attributes
     ----------
     tasks : list[str]
-        Names of tasks, or paths of task files relative to the suite's file.
+        Names of tasks, or paths of task files.
     group : str
         What they are about: surface, syntax, semantics, discourse, world …
     analysis : {"probe", "structural", "edges", "pairs"}, default "probe"
