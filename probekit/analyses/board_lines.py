@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,18 +10,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from probekit.analyses.options import ScoreboardOptions
+from probekit.analyses.options import Control, ScoreboardOptions
 from probekit.errors import UsageError
 from probekit.metrics import derive
-from probekit.metrics import metric as metric_called
-from probekit.rows import Result, make_rows
+from probekit.rows import Result, layer_labels, make_rows
+from probekit.rows.schema import called
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import bounds, estimates, replicates
 from probekit.statistics.contrasts import fitting_metric
-from probekit.statistics.normalised import normalised_rows
+from probekit.statistics.normalised import normalised_layers
 from probekit.statistics.predictions import Predictions, join
 
 __all__ = ["MODEL", "Line", "board_lines"]
+
+log = logging.getLogger(__name__)
 
 MODEL = ["model", "checkpoint", "step", "trained_on", "regime", "head", "variant"]
 """The columns that say which model a row is about."""
@@ -38,13 +41,17 @@ class Line:
         A row for each layer of each model.
     again : np.ndarray, optional
         (models, resamples), the normalised scores of the chosen rows, in their order, on the same resampled examples;
-        None if they cannot be paired.
+        None if there are no predictions.
+    ranked : np.ndarray, optional
+        The same with one control for all models, the mean of theirs, so that only the metric ranks them; None if their
+        examples differ.
     units : int
         The number of examples or groups that are resampled.
     """
 
     rows: pd.DataFrame
     again: np.ndarray | None = None
+    ranked: np.ndarray | None = None
     units: int = 0
 
     @property
@@ -61,7 +68,10 @@ def board_lines(results: Sequence[Result], options: ScoreboardOptions) -> Iterat
             if analysis in OF:
                 found.setdefault((str(analysis), str(task), str(split)), []).append(one)
     for (analysis, task, split), some in found.items():
-        yield from OF[analysis](analysis, task, split, some, options)
+        several = sum(other[:2] == (analysis, task) for other in found) > 1
+        for line in OF[analysis](analysis, task, split, some, options):
+            name = str(line.rows["line"].iloc[0])
+            yield replace(line, rows=line.rows.assign(line=f"{name}, {split}")) if several else line
 
 
 def _of_predictions(
@@ -86,22 +96,33 @@ def _of_predictions(
 def _measured(table: Predictions, options: ScoreboardOptions) -> Iterator[Line]:
     """A line for each kind of probe and of vectors in a table."""
     name = fitting_metric(table, None)
-    about = metric_called(name)
     how: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
     numbered = replace(table, fits=table.fits.assign(fit=np.arange(len(table))))
-    whole = normalised_rows(numbered, against=str(options.control), **how)
+    whole, drawn = _normalised(numbered, str(options.control), how)
     whole = whole[whole["site"] != ""]
     units = Units.of_groups(table.groups, len(table.ids)).count
     for _, rows in whole.groupby(["representation", "estimator"], sort=False):
-        fits = rows["fit"].to_numpy(dtype=np.int64)
+        at, fits = rows.index.to_numpy(), rows["fit"].to_numpy(dtype=np.int64)
         raw = bounds(metric=name, **how, **table.take(fits).sample())
         rows = _choose(rows.assign(raw=raw.value, raw_low=raw.ci[:, 0], raw_high=raw.ci[:, 1]))
-        chosen = rows[rows["chosen"]]
-        sign, top = about.sign, float(chosen["ceiling"].iloc[0])
-        floor = float(chosen["control"].mean())
-        best = table.take(chosen["fit"].to_numpy(dtype=np.int64))
+        chosen = rows["chosen"].to_numpy(dtype=bool)
+        top, floor = float(rows["ceiling"].iloc[0]), float(rows.loc[chosen, "control"].mean())
+        best = table.take(fits[chosen])
         again = replicates(metric=name, resamples=options.resamples, seed=options.seed, **best.sample())
-        yield Line(rows.drop(columns="fit"), sign * (again - floor) / (sign * (top - floor)), units)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ranked = (again - floor) / (top - floor)
+        yield Line(rows.drop(columns="fit"), drawn[at][chosen], ranked, units)
+
+
+def _normalised(table: Predictions, against: str, how: dict[str, Any]) -> tuple[pd.DataFrame, np.ndarray]:
+    """The normalised scores of a table and their resamples; beside shuffled labels where it has no other control."""
+    try:
+        return normalised_layers(table, against=against, **how)
+    except UsageError:
+        if against == Control.SHUFFLED:
+            raise
+        log.warning("%s has no %s; its control is shuffled labels.", table.task, against)
+        return normalised_layers(table, against=str(Control.SHUFFLED), **how)
 
 
 def _of_trees(
@@ -180,8 +201,9 @@ def _with_resamples(line: Line, tables: Sequence[Predictions], options: Scoreboa
     if not np.allclose(estimates(metric=name, **best.sample()), chosen["raw"].astype(float), atol=1e-9):
         return line  # another score than the mean over examples
     again = replicates(metric=name, resamples=options.resamples, seed=options.seed, **best.sample())
-    floor = float(chosen["control"].mean())
-    return replace(line, again=(again - floor) / (1 - floor), units=Units.of_groups(best.groups, len(best.ids)).count)
+    own, floor = chosen["control"].to_numpy(dtype=float)[:, None], float(chosen["control"].mean())
+    units = Units.of_groups(best.groups, len(best.ids)).count
+    return replace(line, again=(again - own) / (1 - own), ranked=(again - floor) / (1 - floor), units=units)
 
 
 def _keys(rows: pd.DataFrame, names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -205,6 +227,12 @@ def _named(
 
 def _choose(rows: pd.DataFrame) -> pd.DataFrame:
     """``chosen``: the layer of each model with the lowest loss on held-out parts of train, or else the best on dev."""
+    if (twice := rows.duplicated([*MODEL, "site", "layer", "estimator", "representation"])).any():
+        row = rows[twice].iloc[0]
+        raise UsageError(
+            f"{row['task']} has two values for layer {layer_labels(rows[twice]).iloc[0]} of {called(row)}; do two "
+            "models have the same name? Name them: --model NAME=MODEL, or --model-name."
+        )
     chosen, by = pd.Series(index=rows.index, data=False), pd.Series("", index=rows.index)
     held_out = rows["held_out"] if "held_out" in rows else pd.Series(np.nan, index=rows.index)
     for _, part in rows.groupby(MODEL, sort=False, dropna=False):
@@ -216,7 +244,7 @@ def _choose(rows: pd.DataFrame) -> pd.DataFrame:
         elif losses.notna().all():
             at, how = losses.idxmin(), "held-out"
         else:
-            at, how = among["value"].idxmax(), "dev"
+            at, how = among["value"].fillna(-np.inf).idxmax(), "dev"
         chosen[at] = True
         by[part.index] = how
     return make_rows(rows.assign(chosen=chosen, chosen_by=by))

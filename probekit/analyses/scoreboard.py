@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def scoreboard(
     if unknown := [name for name in of if not any(_is_of(name, line) for line in names)]:
         log.warning("groups: there is no line %s; the lines are %s.", ", ".join(unknown), ", ".join(names))
     lines = [
-        Line(line.rows.assign(group=next((of[key] for key in of if _is_of(key, name)), "")), line.again, line.units)
+        replace(line, rows=line.rows.assign(group=next((of[key] for key in of if _is_of(key, name)), "")))
         for name, line in zip(names, lines, strict=True)
     ]
     chosen = pd.concat([line.chosen for line in lines], ignore_index=True)
@@ -137,7 +138,7 @@ def _means(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[s
         some = [line for line in lines if group in ("", line.rows["group"].iloc[0])]
         for model, about in models.items():
             at = [(line, _position(line, model)) for line in some]
-            there = [(line, i) for line, i in at if i is not None]
+            there = [(line, i) for line, i in at if i is not None and np.isfinite(line.chosen.iloc[i]["value"])]
             if not there:
                 continue
             rows = pd.DataFrame([line.chosen.iloc[i] for line, i in there])
@@ -154,7 +155,7 @@ def _means(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[s
 def _ranked(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[str, Any]]:
     """Ranks of the models on each line that has them all on the same examples, and over these lines."""
     models = _models(lines)
-    able = [line for line in lines if line.again is not None and all(_position(line, m) is not None for m in models)]
+    able = [line for line in lines if line.ranked is not None and _has_all(line, models)]
     if len(models) < 2 or not able:
         if len(models) > 1:
             log.warning("no task has all %d models on the same examples, so models are not ranked.", len(models))
@@ -163,7 +164,7 @@ def _ranked(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[
         log.warning("%d of %d tasks do not have all models on the same examples; they are not ranked.",
                     len(lines) - len(able), len(lines))  # fmt: skip
     order = [[_position(line, m) for m in models] for line in able]
-    again = np.stack([line.again[at] for line, at in zip(able, order, strict=True)])  # type: ignore[index]
+    again = np.stack([line.ranked[at] for line, at in zip(able, order, strict=True)])  # type: ignore[index]
     floor = [float(line.chosen["control"].mean()) for line in able]
     value = np.stack([
         _scaled(line.chosen.iloc[at], zero) for line, at, zero in zip(able, order, floor, strict=True)  # type: ignore[index]
@@ -171,6 +172,12 @@ def _ranked(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[
     one = ranks(value, again, units=[line.units for line in able], level=options.level)
     names = [" ".join(filter(None, map(str, (about["model"], about["checkpoint"])))) for about in models.values()]
     yield from _rank_rows(one, able, list(models.values()), names)
+
+
+def _has_all(line: Line, models: Iterable[Model]) -> bool:
+    """Whether a line has a value of each model."""
+    at = [_position(line, model) for model in models]
+    return None not in at and bool(np.isfinite(line.chosen["value"].astype(float)).all())
 
 
 def _scaled(rows: pd.DataFrame, floor: float) -> np.ndarray:

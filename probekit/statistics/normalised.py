@@ -25,7 +25,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Measured", "Normalised", "normalised", "normalised_rows"]
+__all__ = ["Measured", "Normalised", "normalised", "normalised_layers", "normalised_rows"]
 
 CONTROL, MAJORITY = "control", "majority"
 
@@ -153,7 +153,12 @@ def _error(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     return values.std(0, ddof=1)[:, None] / np.sqrt(k) * t
 
 
-def normalised_rows(
+def normalised_rows(evaluated: Predictions, **options: Any) -> pd.DataFrame:
+    """The rows of :func:`normalised_layers`, with the same options."""
+    return normalised_layers(evaluated, **options)[0]
+
+
+def normalised_layers(
     evaluated: Predictions,
     *,
     metric: str | None = None,
@@ -162,7 +167,7 @@ def normalised_rows(
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, np.ndarray]:
     """A row "normalised(METRIC)" for each layer of each curve of gold labels.
 
     Parameters
@@ -180,9 +185,11 @@ def normalised_rows(
 
     Returns
     -------
-    DataFrame
+    rows : DataFrame
         value, ci_low, ci_high as in :func:`normalised`; the columns against (the control, or "majority" if that is
         better), control (its metric), ceiling, and why (the reason for a missing interval, or "").
+    again : np.ndarray
+        (rows, resamples), the scores in the resamples.
 
     Raises
     ------
@@ -192,6 +199,7 @@ def normalised_rows(
     name = fitting_metric(evaluated, metric)
     check_resamples(resamples, level, seed)
     about, records = metric_called(name), []
+    scores: list[np.ndarray] = []
     best = (about.range[1] if about.sign == 1 else about.range[0]) if ceiling is None else ceiling
     if not np.isfinite(best):
         raise UsageError(f"{name} has no best value; give the ceiling.")
@@ -218,6 +226,7 @@ def normalised_rows(
             own |= {"ci_low": found.ci[k, 0], "ci_high": found.ci[k, 1], "control": about.sign * found.control[k]}
             own |= {"against": contrast.against if found.by[k] == CONTROL else MAJORITY, "ceiling": best}
             records.append({**of, **own, "why": found.why[k]})
+            scores.append(found.again[k])
     if not records:
         raise UsageError(f"there is no layer of gold labels with the control {against!r}.")
-    return make_rows(records)
+    return make_rows(records), np.array(scores)

@@ -19,7 +19,7 @@ from probekit.studies.sections.training import evaluation_steps, guidelines_step
 from probekit.studies.sources import Sources
 from probekit.studies.steps import Inside, Step
 
-__all__ = ["check_steps", "study_steps"]
+__all__ = ["check_steps", "study_steps", "unique"]
 
 
 def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
@@ -44,7 +44,7 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
     """
     plan = Plan(study, Sources(None if data_dir is None else Path(data_dir), study.data, study.models))
     layered: list[Probe | Information] = [*study.probe, *study.mi, *study.transferability]
-    measured = _unique(
+    measured = unique(
         [
             *(step for block in study.pretrain for step in pretraining_steps(plan, block)),
             *(step for block in study.train for step in training_steps(plan, block)),
@@ -59,7 +59,7 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
     tables = [table_step(table, measured) for table in study.table]
     compared = [step for block in study.compare for step in compare_steps(plan, block)]
     figures = [figure_step(figure, [*measured, *compared, *tables]) for figure in study.figure]
-    made = _unique([*measured, *compared, *tables, *figures])
+    made = unique([*measured, *compared, *tables, *figures])
     return [*made, report_step(study.title, made)]
 
 
@@ -87,13 +87,13 @@ def _check_places(step: Step) -> None:
                 )
 
 
-def _unique(steps: Iterable[Step]) -> list[Step]:
+def unique(steps: Iterable[Step]) -> list[Step]:
     """Remove duplicate steps, because several analyses share a cache; compared by the names of files."""
-    unique: dict[str, Step] = {}
+    kept: dict[str, Step] = {}
     for step in steps:
-        if (other := unique.setdefault(slug(step.name), step)) != step:
+        if (other := kept.setdefault(slug(step.name), step)) != step:
             both = repr(step.name) if other.name == step.name else f"{other.name!r} and {step.name!r}"
             raise UsageError(
                 f"the study has two different steps called {both}; give sections, models or tasks different names."
             )
-    return list(unique.values())
+    return list(kept.values())

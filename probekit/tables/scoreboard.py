@@ -98,9 +98,9 @@ def _legend(scores: pd.DataFrame) -> str:
     not_above = " ∘: not shown to be above the control."
     notes = on_dev * bool((scores["chosen_by"] == "dev").any()) + not_above * bool((~(scores["ci_low"] > 0)).any())
     return (
-        "The metric on dev with its 95 % interval, at the layer with the lowest loss on held-out parts of train; in "
-        "brackets 100 (value - control) / (ceiling - control), where the control is the mean of shuffled labels or the "
-        "majority class (trees: the linear chain or shuffled trees; minimal pairs: a guess) and the ceiling the best "
+        "The metric on the evaluated split with its interval, at the layer with the lowest loss on held-out parts of "
+        "train; in brackets 100 (value - control) / (ceiling - control), where the control is the mean of shuffled "
+        "labels or the majority class (trees: the linear chain or shuffled trees; minimal pairs: a guess) and the ceiling the best "
         f"possible value. Column control: that of the first model.{notes} Below: means of the numbers in brackets, and "
         "the number of tasks above their control, not corrected for the number of tasks; ranks, 1 is best, with "
         "simultaneous intervals.\n"

@@ -132,3 +132,31 @@ def test_the_figure_shows_each_layer(tmp_path):
     [ax, _] = figure.axes
     np.testing.assert_allclose(ax.images[0].get_array(), [[0.2, 0.8], [0.0, 0.4]], atol=1e-9)
     assert "0: the control" in (tmp_path / "board.caption.txt").read_text()
+
+
+def test_means_and_their_intervals_have_the_control_of_their_own_model():
+    one = task("a", {"low": [0.8]}, n=2000)
+    two = task("a", {"high": [0.8]}, n=2000)
+    table = two.predictions[0]
+    said = table.predicted.copy()
+    shuffled = np.flatnonzero(table.fits["target"] == "shuffled")
+    said[shuffled] = np.where(np.arange(2000) < 1320, table.gold, 1 - table.gold)  # right on .66
+    table = Predictions(table.fits, table.ids, table.gold, said, table.metrics)
+    board = probekit.scoreboard(one, Result(two.rows, (table,)))
+    means = of(board, "mean-normalised", group="").set_index("model")
+    assert means["value"].round(3).to_dict() == {"low": 0.6, "high": pytest.approx(0.412, abs=1e-3)}
+    assert (means["ci_low"] < means["value"]).all()
+    assert (means["value"] < means["ci_high"]).all()
+
+
+def test_two_models_of_one_name_are_refused():
+    twice = Result(pd.concat([task("a", {"m": [0.8]}).rows] * 2, ignore_index=True), ())
+    trees = twice.rows.assign(analysis="structural", metric="uuas")
+    with pytest.raises(UsageError, match="two values for layer 0 of m"):
+        probekit.scoreboard(Result(make_rows(trees)))
+
+
+def test_a_control_that_only_some_tasks_have(caplog):
+    board = probekit.scoreboard(task("a", {"m": [0.8]}), control="control-task")
+    assert "a has no control-task; its control is shuffled labels." in caplog.text
+    assert of(board, "normalised(accuracy)")["value"].round(3).tolist() == [0.6]

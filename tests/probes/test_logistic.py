@@ -181,7 +181,8 @@ def test_rounding_noise_is_no_feature():
     noise = np.hstack([x, (1000 + 1e-3 * x[:, :1]).astype(np.float32), np.full((N, 1), 3, np.float32)])
     path = LogisticPath((1.0,), standardise=True).fit(noise, y)
     assert (path.coef_[0, 0, 0, D:] == 0).all()
-    np.testing.assert_allclose(path.coef_[0, 0, 0, :D], LogisticPath((1.0,), standardise=True).fit(x, y).coef_[0, 0, 0])
+    alone = LogisticPath((1.0,), standardise=True).fit(x, y).coef_[0, 0, 0]
+    np.testing.assert_allclose(path.coef_[0, 0, 0, :D], alone, rtol=5e-6)  # float32; up to 7e-7 by processor
 
 
 def test_weights_are_repetitions():

@@ -55,7 +55,8 @@ class Tasks(Section):
     train, dev : str, default "train" and "dev"
         Splits; a task without dev is evaluated on test.
     limit, limit_dev : int or None
-        Examples of train and dev of each task, drawn at random (default: those of the suite).
+        Examples of train and dev of each task, drawn at random (default: those of the suite; without ``limit_dev`` in
+        either, ``limit``). Of minimal pairs, pairs of each paradigm.
     options : Options, default {}
         Options of the function.
     """
@@ -82,7 +83,8 @@ class Suite(Section):
     of : list of {"pretrained", "random"}
         The weights that are analysed; "random" is the control of the same architecture, with ``random_seed``.
     limit, limit_dev : int or None
-        Examples of train and dev of each task, drawn at random with ``data_seed`` (default: all).
+        Examples of train and dev of each task, drawn at random with ``data_seed`` (default: all, of dev as many as of
+        train).
     include : list[str], default []
         Names of shipped suites whose tasks come first, with their own limits.
     """

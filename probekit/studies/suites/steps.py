@@ -13,16 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import xxhash
+
 from probekit.errors import ProbekitError
 from probekit.files import slug
 from probekit.models.find import resolve_model
 from probekit.studies.file import arguments_of
+from probekit.studies.plan import unique
 from probekit.studies.schema import Figure, Study, Table
 from probekit.studies.sections.names import guarded, task_name
 from probekit.studies.sections.outputs import figure_step, report_step, table_step
 from probekit.studies.sources import Sources
 from probekit.studies.steps import Inside, Outside, Step
 from probekit.studies.suites.schema import Suite, Tasks
+from probekit.tasks.pairs import load_pairs
 from probekit.tasks.task import TaskKind
 from probekit.tasks.union import JOIN
 
@@ -76,8 +80,14 @@ class _Plan:
         level = WORDS if of_words or section.options.get("span") else PAIRS if paired else TEXTS
         folder = self.sources.folder(name)
         suite = self.suite
-        limits = section.limit or suite.limit, section.limit_dev or section.limit or suite.limit_dev or suite.limit
+        limits = section.limit or suite.limit, section.limit_dev or suite.limit_dev or section.limit or suite.limit
         return Key("" if folder is None else str(folder), level, section.train, dev, *limits)
+
+    def pairs_key(self, name: str) -> Key:
+        """Of minimal pairs, which need no caches: their folder; ProbekitError or OSError if they cannot be read."""
+        folder = self.sources.folder(name)
+        load_pairs(name, folder)
+        return Key("" if folder is None else str(folder), TEXTS, "test", "test", None, None)
 
     def weights(self) -> list[int | None]:
         """None for the pretrained weights, the seed for random ones."""
@@ -121,7 +131,7 @@ def suite_steps(suite: Suite, data_dir: str | Path | None = None) -> list[Step]:
     for i, section in enumerate(suite.tasks):
         for name in section.tasks:
             try:
-                key = plan.key(section, name)
+                key = plan.pairs_key(name) if section.analysis == "pairs" else plan.key(section, name)
             except (ProbekitError, OSError) as error:
                 keys[i, name] = " ".join(str(error).split())
                 continue
@@ -147,7 +157,7 @@ def suite_steps(suite: Suite, data_dir: str | Path | None = None) -> list[Step]:
         board = _scoreboard(plan, keys, analyses)
         steps += [board, table_step(Table(kind="scoreboard"), [board])]
         steps.append(figure_step(Figure(kind="scoreboard", rows="scoreboard"), [board]))
-    return [*steps, report_step(suite.title, steps)]
+    return unique([*steps, report_step(suite.title, steps)])
 
 
 def _caches(plan: _Plan, shared: Shared, model: str, seed: int | None) -> Iterator[Step]:
@@ -205,7 +215,8 @@ def _analyses(
         return
     options = arguments_of(function, section.options)
     if function == "pairs":
-        yield from _pairs(plan, task, model, name, options)
+        limit = section.limit or plan.suite.limit
+        yield from _pairs(plan, task, model, name, options | ({"limit": limit} if limit else {}))
         return
     of, made = shared[key], caches[key, model]
     if error := plan.sources.unfit(task, key.train, key.dev) if function == "probe" else "":
@@ -233,9 +244,11 @@ def _pairs(plan: _Plan, task: str, model: str, name: str, options: dict[str, Any
 
             where = plan.sources.models[model]
             is_causal(resolve_model(where), "it cannot score minimal pairs")
-            key = Key(str(plan.sources.folder(task) or ""), TEXTS, "test", "test", None, None)
-            source = {"source": plan.sources.model_arguments(model)["model"]}
-            arguments = {**source, **_task(plan.sources, [task], key), "random_weights": seed, **options}
+            folder, found = plan.sources.folder(task), load_pairs(task, plan.sources.folder(task))
+            digest = xxhash.xxh3_128_hexdigest(repr(found).encode("utf-8", "surrogatepass"))
+            arguments = {"source": plan.sources.model_arguments(model)["model"], "task": Outside(task, digest)}
+            arguments |= {"data_dir": Outside(str(folder))} if folder else {}
+            arguments |= {"random_weights": seed, **options}
             return Step(called, "pairs", arguments | {"out": Inside(leaves[0])}, (), leaves, seconds=STEPS["pairs"])
 
         yield guarded(called, leaves, make)
@@ -247,7 +260,8 @@ def _scoreboard(plan: _Plan, keys: dict[tuple[int, str], Key | str], analyses: S
     for (i, name), key in keys.items():
         if isinstance(key, Key):
             section = plan.suite.tasks[i]
-            groups.append(f"{line(section.analysis, plan.sources.task(name).name)}={section.group}")
+            called = name if section.analysis == "pairs" else plan.sources.task(name).name
+            groups.append(f"{line(section.analysis, called)}={section.group}")
     read, needs = [Inside(step.leaves[0]) for step in analyses], tuple(step.name for step in analyses)
     leaf = "rows/scoreboard.parquet"
     arguments = {"sources": read, "groups": groups, "out": Inside(leaf)}
