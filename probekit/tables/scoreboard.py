@@ -100,8 +100,8 @@ def _legend(scores: pd.DataFrame) -> str:
     return (
         "The metric on the evaluated split with its interval, at the layer with the lowest loss on held-out parts of "
         "train; in brackets 100 (value - control) / (ceiling - control), where the control is the mean of shuffled "
-        "labels or the majority class (trees: the linear chain or shuffled trees; minimal pairs: a guess) and the ceiling the best "
-        f"possible value. Column control: that of the first model.{notes} Below: means of the numbers in brackets, and "
-        "the number of tasks above their control, not corrected for the number of tasks; ranks, 1 is best, with "
-        "simultaneous intervals.\n"
+        "labels or the majority class (trees: the linear chain or shuffled trees; minimal pairs: a guess) and the "
+        f"ceiling the best possible value. Column control: that of the first model.{notes} Below: means of the numbers "
+        "in brackets, and the number of tasks above their control, not corrected for the number of tasks; ranks, 1 is "
+        "best, with simultaneous intervals.\n"
     )
