@@ -260,7 +260,8 @@ def _scoreboard(plan: _Plan, keys: dict[tuple[int, str], Key | str], analyses: S
     for (i, name), key in keys.items():
         if isinstance(key, Key):
             section = plan.suite.tasks[i]
-            called = name if section.analysis == "pairs" else plan.sources.task(name).name
+            of = load_pairs(name, key.folder or None) if section.analysis == "pairs" else plan.sources.task(name)
+            called = of.name
             groups.append(f"{line(section.analysis, called)}={section.group}")
     read, needs = [Inside(step.leaves[0]) for step in analyses], tuple(step.name for step in analyses)
     leaf = "rows/scoreboard.parquet"
