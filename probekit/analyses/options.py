@@ -44,11 +44,18 @@ class SpanVector(StrEnum):
 class VectorOptions:
     """Which vectors of a cache are analysed."""
 
-    pooling: str | None = option(None, "Pooling of the sentence vectors (default: the first in the cache).")
+    pooling: str | None = option(
+        None,
+        "How the pieces of a text become one vector: a pooling that the cache has, such as mean or last (default: its "
+        "first). Leave it out for tasks about words and spans, and for edges and structural, which read words and "
+        "spans in their own way.",
+    )
     span: SpanVector | None = option(
         None,
-        "How the pieces of a span become a vector, for tasks about spans: ends (the first and the last piece) or mean; "
-        "the vectors of a pair of spans stand side by side (default: ends for span-labelling, otherwise the text).",
+        "For tasks about spans (phrases, or pairs of words): how the pieces of a span become one vector. ends: its "
+        "first and last piece, side by side (the default of such tasks); mean: the mean of its pieces. A pair of spans "
+        "is the two vectors side by side. Leave it out for other tasks, and for edges (which trains its own vector) "
+        "and structural (which reads means of words).",
     )
     layers: tuple[int | str, ...] | None = option(
         None, "Layers to analyse, separated by commas: 0,4-6,final_norm; -1 is the last (default: all)."
@@ -224,8 +231,9 @@ class ScoreboardOptions:
 
     control: Control = option(
         Control.SHUFFLED,
-        "What counts as 0 for probes: shuffled (labels) or control-task (random labels by word type); the majority "
-        "class if it is better.",
+        "What counts as 0 for probe and edges: shuffled (probes of shuffled labels) or control-task (of a random label "
+        "for each word type); or the majority class, if that is better. Trees and minimal pairs have one control, see "
+        "above.",
     )
     resamples: int = option(1000, "Bootstrap resamples of the examples.")
     level: float = option(0.95, "Coverage of the intervals.")
@@ -244,20 +252,25 @@ class PairOptions:
 
     scores: tuple[str, ...] | None = option(
         None,
-        "Scores, separated by commas: log-probability, mean-log-probability (causal models), pll, pll-word (masked "
-        "models; default: both of the model's).",
+        "How a sentence is scored, separated by commas. Causal models: log-probability (the sum over its pieces), "
+        "mean-log-probability. Masked models: pll (each piece masked in turn), pll-word (with the rest of its word). "
+        "Default: both of the model's kind.",
     )
-    by_layer: bool = option(False, "Also let the model's head read each layer (the logit lens).")
+    by_layer: bool = option(False, "Also let the model's final norm and head read each layer (the logit lens).")
     no_start: bool = option(
         False,
-        "Do not begin sentences with the causal model's piece for the beginning; the first piece is then given, not "
-        "predicted.",
+        "For causal models: do not put the piece for the beginning of a text before the sentence. The first piece of "
+        "the sentence then has no score.",
     )
-    by: tuple[str, ...] = option((), "Columns of the pairs by whose values accuracy is shown too: distance,attractors.")
+    by: tuple[str, ...] = option(
+        (), "Columns of the pairs, separated by commas; each of their values gets an accuracy: distance,attractors."
+    )
     limit: int | None = option(None, "Pairs of each paradigm, drawn at random (default: all).")
-    controls: int = option(1, "For caches: probes of pairs whose two sentences are exchanged at random.")
+    controls: int = option(
+        1, "For caches: number of control probes, fitted to pairs whose two sentences are exchanged at random."
+    )
     penalties: tuple[float, ...] = option(
-        (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "For caches: L2 penalties of the probe, per pair of train."
+        (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "For caches: L2 penalties to choose from, per pair that the probe is fitted to."
     )
     level: float = option(0.95, "Coverage of the intervals.")
     seed: int = option(0, "Seed of the draws.")
@@ -280,10 +293,10 @@ class ShiftOptions:
     rate: float = option(0.01, "Rate of false positives at which recall is measured, with two classes.")
     blocks: int = option(
         10,
-        "Blocks of train, of whole groups: the folds that choose the penalty and give scores out of fold for the "
-        "threshold, and are left out in turn to measure how much the training examples matter.",
+        "Parts into which train is cut, with groups kept whole. They are the folds that choose the penalty and the "
+        "threshold of recall; each is also left out once, to measure how much the training examples matter.",
     )
-    controls: int = option(10, "Probes of shuffled labels.")
+    controls: int = option(10, "Number of control probes, fitted to shuffled labels.")
     resamples: int = option(1000, "Bootstrap resamples of the evaluated examples for intervals; 0 for none.")
     level: float = option(0.95, "Coverage of the intervals.")
     seed: int = option(0, "Seed of the blocks, controls and resamples.")
@@ -307,9 +320,11 @@ class ShiftOptions:
 class PlaceOptions:
     """How the regressions on coordinates are fitted and evaluated."""
 
-    penalties: tuple[float, ...] | None = option(None, "Alphas of ridge regression to choose from (default: a grid).")
-    folds: int = option(5, "Cross-validation folds of train that choose the penalty; groups stay whole.")
-    controls: int = option(3, "Regressions on places exchanged in train.")
+    penalties: tuple[float, ...] | None = option(
+        None, "Penalties of ridge regression (alphas) to choose from, separated by commas (default: a grid)."
+    )
+    folds: int = option(5, "Folds of train that choose the penalty by cross-validation; groups stay whole.")
+    controls: int = option(3, "Number of control regressions, fitted to places exchanged at random in train.")
     resamples: int = option(1000, "Bootstrap resamples of the evaluated places for intervals; 0 for none.")
     level: float = option(0.95, "Coverage of the intervals.")
     seed: int = option(0, "Seed of the folds, controls and resamples.")
@@ -325,10 +340,12 @@ class ChoiceOptions:
 
     prompt: str = option(
         "\n\nHuman: {question}\n\nAssistant:",
-        r"The text before an answer; {question} stands for the question with its choices, \n for a line break.",
+        r"The text before the answer. {question} stands for the question with its choices, \n for a line break.",
     )
     score: str | None = option(
-        None, "log-probability or mean-log-probability (causal models), pll, pll-word (masked models)."
+        None,
+        "How an answer is scored: log-probability (the default of causal models) or mean-log-probability; pll (the "
+        "default of masked models) or pll-word.",
     )
     level: float = option(0.95, "Coverage of the intervals.")
 

@@ -32,26 +32,32 @@ def choices(
 ) -> None:
     """Count the questions for which the answer that a language model finds likeliest matches a behaviour.
 
+    The model scores each answer of a question ("Yes", "No", or the lettered choices) after a prompt. The rows of each
+    matching answer show a model that always gives the same one: read them before the total.
+
     Examples:
 
         probekit choices gpt2 persona:openness --data-dir evals --out openness.parquet
 
         probekit choices gpt2 human-generated:survival-instinct --data-dir evals
 
+        probekit choices gpt2 persona:openness --data-dir evals --random-weights 0
+
     Parameters
     ----------
     model
-        A language model with its head.
+        A language model with its head (hub id or folder).
     task
-        persona:TRAIT (Yes or No) or human-generated:BEHAVIOUR (lettered choices) of the model-written evaluations.
+        persona:TRAIT (Yes or No) or human-generated:BEHAVIOUR (lettered choices), from the model-written evaluations
+        of Perez et al. (2022).
     data_dir
-        Folder of their files.
+        Folder with their files (TRAIT.jsonl, BEHAVIOUR.jsonl), directly or in persona/ and human_generated/.
     device
         auto, cpu, cuda, cuda:N or mps.
     dtype
         Precision of the model's weights: float32, float16 or bfloat16.
     random_weights
-        Control: re-initialise the model with this seed.
+        Control: draw the weights at random with this seed instead of the trained ones.
     revision
         Branch, tag or commit of the model on the hub.
     batch_tokens

@@ -36,14 +36,15 @@ def edges(
 ) -> None:
     """Train edge probes of spans on each layer and on mixes of layers of TRAIN.h5; evaluate them on DEV.h5.
 
-    The pieces of one or two spans are projected and pooled with trained attention, and a perceptron says of each label
-    whether it holds. Probes read one layer, or a mix of the first layers with trained weights: its centre of gravity,
-    and the expected layer (where adding a layer to the mix helps), say where in the model the information is. Controls:
-    shuffled labels, and random labels by type of span.
+    A span is a phrase, or a word; many tasks label pairs of them. The probe learns which pieces of a span matter, and a
+    hidden layer says of each label whether it holds. One probe reads one layer, another one a mix of the first layers,
+    with trained weights. Two numbers say where in the model the labels are: the centre of gravity is the mean layer,
+    weighted as in the mix of all layers; the expected layer is where adding a layer to the mix makes the probe better.
+    Controls: shuffled labels, and a random label for each type of span (control task).
 
     Examples:
 
-        probekit cache-activations --model bert-base-uncased --task ud-relations --split train --out ud.train.h5
+        probekit cache-activations --model minilm --task ud-relations --data-dir ewt --split train --out ud.train.h5
 
         probekit edges ud.train.h5 ud.dev.h5 --out edges.parquet
 
@@ -52,11 +53,11 @@ def edges(
     Parameters
     ----------
     train
-        The cache to train on, with token vectors, of a task about spans or words.
+        The cache to train on, of a task about spans or words (ud-relations, conll2000, semeval2010 …).
     dev
         The cache to evaluate on.
     more
-        Further pairs, such as those of random weights.
+        Further pairs of caches, such as those of random weights.
     metrics
         Metrics, separated by commas, the main one first; by default those of the task.
     task

@@ -40,16 +40,17 @@ def pairs(
 ) -> None:
     """Count the minimal pairs in which a model prefers the acceptable sentence.
 
-    SOURCE is a language model with its head (hub id or folder), which scores both sentences; or a cache of the
-    sentences, on whose layers linear probes are fitted to the pairs of other phenomena. TASK is blimp, marvin-linzen,
-    agreement[:TREEBANK], a part of them such as blimp:island_effects, or your own FILE.tsv with the columns good and
-    bad (and paradigm, distance …).
+    A minimal pair is two sentences that differ in one property; one of them is acceptable. If SOURCE is a language
+    model, it scores both sentences, and the one with the higher score is preferred. If SOURCE is a cache of the
+    sentences, a linear probe on each layer says which one is preferred; it is fitted to pairs of other phenomena.
 
     Examples:
 
         probekit pairs gpt2 blimp --data-dir blimp/data --by-layer --out pairs.parquet
 
         probekit pairs bert-base-uncased agreement --data-dir UD_English-EWT --by distance,attractors
+
+        probekit pairs gpt2 mine.tsv --scores mean-log-probability
 
         probekit cache-activations --model minilm --task blimp --data-dir blimp/data --split test --out blimp.h5
 
@@ -58,21 +59,22 @@ def pairs(
     Parameters
     ----------
     source
-        A language model, or a cache (.h5).
+        A language model with its head (hub id or folder), or a cache of the pairs' sentences (.h5).
     task
-        The minimal pairs.
+        blimp, marvin-linzen or agreement[:TREEBANK]; a part, such as blimp:island_effects; or your own FILE.tsv (.csv,
+        .jsonl) with the columns good and bad, and if you like paradigm, phenomenon and others for --by.
     data_dir
-        Folder of their files.
+        Folder with the files of blimp, marvin-linzen or the treebank.
     pooling
-        For caches: pooling of the sentence vectors (default: the first in the cache).
+        For caches: how the pieces of a sentence become one vector (default: the first in the cache).
     layers
-        For caches: layers to probe, separated by commas (default: all).
+        For caches: layers to probe, separated by commas: 0,4-6 (default: all).
     device
         auto, cpu, cuda, cuda:N or mps.
     dtype
         Precision of the model's weights: float32, float16 or bfloat16.
     random_weights
-        Control: re-initialise the model with this seed.
+        Control: draw the weights at random with this seed instead of the trained ones.
     revision
         Branch, tag or commit of the model on the hub.
     batch_tokens

@@ -34,24 +34,30 @@ def places(
 ) -> None:
     """Predict where places are from the vectors of their names; errors in kilometres.
 
+    A ridge regression on each layer predicts latitude and longitude. Compare its error with that of the middle of train
+    (centroid), of places exchanged at random in train (shuffled), and of layer 0, which knows only the pieces of a
+    name.
+
     Examples:
 
-        probekit cache-activations --model gpt2 --task us-places:latitude+us-places:longitude --split train --data-dir D
+        probekit cache-activations --model gpt2 --task us-places:latitude+us-places:longitude --split train --out a.h5
 
         probekit places train.h5 test.h5 --task us-places --data-dir D --out places.parquet
+
+        probekit places train.h5 test.h5 random.train.h5 random.test.h5 --task us-places --data-dir D
 
     Parameters
     ----------
     train
-        The cache to fit on, of TASK:latitude+TASK:longitude.
+        The cache to fit on; its task is TASK:latitude+TASK:longitude.
     test
         The cache to evaluate on.
     more
-        Further pairs, such as those of random weights.
+        Further pairs of caches, such as those of random weights.
     task
         world-places or us-places.
     data_dir
-        Folder of the task's files.
+        Folder with the files of places.
     format_
         Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out

@@ -30,8 +30,11 @@ def scoreboard(
 ) -> None:
     """Put tasks on one scale between control and ceiling, choose a layer of each model, and rank the models.
 
-    0 is the control (shuffled labels, or the majority class if that is better), 1 the best possible value. The layer
-    is the one with the lowest loss on held-out parts of train, so that dev says without bias how good it is.
+    A score of 1 is the best possible value of the metric, 0 is the control. The control of probe and edges is the mean
+    of probes of shuffled labels, or the majority class if that is better; of trees (structural) the linear chain, in
+    which each word hangs on the one before, or shuffled trees if these are better; of minimal pairs (pairs) a guess,
+    .5. Each model has one layer on each task: that with the lowest loss on held-out parts of train, so that dev says
+    without bias how good it is. For trees it is the best layer on dev (†), for pairs the model's own head.
 
     Examples:
 
@@ -44,13 +47,14 @@ def scoreboard(
     Parameters
     ----------
     first
-        Rows that probekit probe, edges, structural or pairs wrote.
+        Rows that probekit probe, edges, structural or pairs wrote (.parquet).
     rows
-        Further rows.
+        Further rows, of other tasks or models; patterns such as 'rows/*.parquet' are possible.
     groups
-        The group of a task, TASK=GROUP; may be repeated.
+        The group of a task, TASK=GROUP, which gets a mean of its own; may be repeated.
     against
-        A published leaderboard to correlate ranks with: a CSV file with the columns model and score, optionally task.
+        A published leaderboard to correlate ranks with (three or more models): a CSV file with the columns model and
+        score, and if you like task.
     format_
         Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out

@@ -32,10 +32,11 @@ def shift(
 ) -> None:
     """Fit probes on each of several data sets with the same labels, and evaluate each of them on all.
 
-    A matrix for each layer: trained on × evaluated on. The diagonal is on held-out examples. With two classes: AUROC,
-    accuracy, and recall at 1 % false positives with the threshold chosen on train, beside the rate of false positives
-    that this threshold has on test and the recall at the test set's own threshold. In simulations, 95 % intervals of
-    recall contained the truth in 86 to 98 % of the runs; the others in 90 to 98 %.
+    The result is a matrix for each layer: the rows say on which data set a probe was fitted, the columns on which it is
+    evaluated. The diagonal is a probe on held-out examples of its own data set. With two classes each cell has AUROC,
+    accuracy, and recall at a threshold that 1 % of the negatives of train exceed, with the share of negatives of test
+    that exceed it. In simulations, 95 % intervals of recall contained the truth in 86 to 98 % of the runs; the others
+    in 90 to 98 %.
 
     Examples:
 
@@ -43,14 +44,16 @@ def shift(
 
         probekit shift en.train.h5 en.dev.h5 de.train.h5 de.dev.h5 --estimators mass-mean --rate .05
 
+        probekit plot shift shift.parquet --out shift.pdf
+
     Parameters
     ----------
     train
-        The cache of a data set to fit on.
+        The cache of the first data set to fit on.
     dev
-        The cache of the same data set to evaluate on.
+        The cache of the first data set to evaluate on.
     more
-        Further pairs: other data sets, and the same ones with other weights, such as random ones.
+        Further pairs, TRAIN DEV: other data sets, and the same ones with other weights, such as random ones.
     format_
         Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out

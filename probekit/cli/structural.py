@@ -40,13 +40,13 @@ def structural(
     """Fit structural probes on each layer of TRAIN.h5 and evaluate them on DEV.h5, with controls.
 
     A structural probe is a linear map under which the squared distance of two words is the number of edges between
-    them in the dependency tree; a second map gives the depth of words. Controls: trees of other sentences of the same
-    length, and the tree in which each word hangs on the one before. With --arcs a biaffine parser of arcs and relations
-    is fitted, too, as the upper reference.
+    them in the dependency tree; a second map gives the depth of words. Controls: probes of trees of other sentences of
+    the same length (shuffled), and the tree in which each word hangs on the one before (linear chain). With --arcs a
+    biaffine parser is fitted, too: how much of the trees a stronger probe finds.
 
     Examples:
 
-        probekit cache-activations --model bert-base-uncased --task ud-relations --split train --out ud.train.h5
+        probekit cache-activations --model minilm --task ud-relations --data-dir ewt --split train --out ud.train.h5
 
         probekit structural ud.train.h5 ud.dev.h5 --ranks 16,64 --out trees.parquet
 
@@ -57,11 +57,11 @@ def structural(
     Parameters
     ----------
     train
-        The cache to fit on, of a task that labels the relation of each word to its head.
+        The cache to fit on, of a task that labels the relation of each word to its head, such as ud-relations.
     dev
         The cache to evaluate on.
     more
-        Further pairs, such as those of random weights.
+        Further pairs of caches, such as those of random weights.
     task
         For caches of the sentences of several tasks (--task A+B): the task with the relations.
     data_dir

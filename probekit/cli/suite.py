@@ -29,24 +29,26 @@ def run_command(
 ) -> int:
     """Run the steps of a suite: shared caches, an analysis of each task and model, scoreboard, figure and report.
 
-    Tasks whose files are in one folder share a cache, so the model reads their sentences once. Steps that are done are
-    reused: run the same command again to resume. If a task cannot be read, or a step fails, the rest is done, and the
-    exit status is 1.
+    Every task is also analysed on random weights, unless the file says otherwise. Finished steps are reused: run the
+    same command again to resume. If the data of a task are missing, or a step fails, the other steps still run; the
+    reason is printed, and the exit status is 1.
 
     Examples:
+
+        probekit suite run mine.toml --model minilm
 
         probekit suite run syntax --model minilm --data-dir data --jobs 2
 
         probekit suite run surface --model bert=bert-base-uncased --model mine=runs/mine --data-dir data --plan
 
-        probekit suite run mine.toml --model minilm --set limit=500
+        probekit suite run syntax --model minilm --data-dir data --set limit=500
 
     Parameters
     ----------
     suite
         A suite file (.toml), or the name of a suite that comes with probekit (probekit suite list).
     out
-        Folder of the suite; by default suites/SUITE.
+        Folder for caches, rows, scoreboard, figure and report; by default suites/SUITE.
     plan
         List the steps with an estimate of their time, without running them.
     commands
@@ -71,7 +73,14 @@ def run_command(
 
 @app.command(name="list")
 def list_command() -> None:
-    """List the suites that come with probekit."""
+    """List the suites that come with probekit.
+
+    Examples:
+
+        probekit suite list
+
+        probekit suite show syntax
+    """
     from probekit.studies.suites.schema import shipped_suites
     from probekit.toml import parse_toml
 
@@ -82,6 +91,12 @@ def list_command() -> None:
 @app.command(name="show")
 def show_command(suite: str, /) -> None:
     """Print the file of a suite that comes with probekit, as a starting point for your own.
+
+    Examples:
+
+        probekit suite show syntax
+
+        probekit suite show surface > mine.toml
 
     Parameters
     ----------

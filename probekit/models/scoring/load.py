@@ -29,21 +29,22 @@ MASKED = ("ForMaskedLM", "ForPreTraining")
 """Ends of the names of classes with a head that predicts the next piece, or masked pieces."""
 
 
-def is_causal(folder: Path, purpose: str) -> bool:
-    """Whether the language model in a folder predicts the next piece; otherwise it predicts masked ones.
+def is_causal(model: str | Path, purpose: str, revision: str | None = None) -> bool:
+    """Whether a language model predicts the next piece; otherwise it predicts masked ones.
 
     Raises
     ------
     UsageError
         If config.json names no class with a head of a language model; the message ends with ``purpose``.
     """
-    names = [str(name) for name in read_json(folder / "config.json").get("architectures") or ()]
+    config = read_json(resolve_model(model, revision) / "config.json")
+    names = [str(name) for name in config.get("architectures") or ()]
     if any(name.endswith(CAUSAL) for name in names):
         return True
     if any(name.endswith(MASKED) for name in names):
         return False
     raise UsageError(
-        f"{folder} has no head of a language model (its config.json names {', '.join(names) or 'no class'}), so "
+        f"{model} has no head of a language model (its config.json names {', '.join(names) or 'no class'}), so "
         f"{purpose}."
     )
 
@@ -88,12 +89,14 @@ def load_scorer(
     >>> scorer.score(["The dog barks.", "The dog bark."])["log-probability"]  # doctest: +SKIP
     """
     folder = resolve_model(model, revision)
-    causal = is_causal(folder, "it cannot score sentences. Give a model that was pretrained as a language model")
+    causal = is_causal(
+        model, "it cannot score sentences. Give a model that was pretrained as a language model", revision
+    )
     where = torch.device(resolve_device(device))
     net = _load(folder, causal=causal, random_weights=random_weights).to(device=where, dtype=getattr(torch, dtype))
     tokenizer = load_tokenizer(folder)
     if not causal and tokenizer.mask_token_id is None:
-        raise UsageError(f"the tokenizer of {folder} has no piece for masks, without which it predicts nothing.")
+        raise UsageError(f"the tokenizer of {model} has no piece for masks, without which it predicts nothing.")
     spec = identify(model, revision=revision, random_weights=random_weights)
     return Scorer(
         Head(net, causal=causal),
