@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
+from itertools import combinations
 
 import numpy as np
+import pandas as pd
 from calibration import case
 from scipy import stats
 from spans import KINDS, PROBES, Kind, drawn, members, population
 
-from probekit.statistics.bootstrap import estimates, replicates
+from probekit.statistics.bootstrap import estimates
 from probekit.statistics.normalised import normalised_rows
+from probekit.statistics.permutation import exchanged
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.rankings import ranks
 
@@ -56,8 +59,9 @@ def ranked(rng: np.random.Generator, *, of: str, tasks: int, models: int, spread
     true = 0.8 + spread * rng.uniform(-1, 1, size=(tasks, models))
     hard, own = rng.normal(size=(tasks, 1, n)), rng.normal(size=(tasks, models, n))
     right = np.sqrt(0.6) * hard + np.sqrt(0.4) * own < stats.norm.ppf(true)[:, :, None]
-    again = np.stack([replicates(np.ones(n, int), one.astype(int), "accuracy", seed=i) for i, one in enumerate(right)])
-    found = ranks(right.mean(2), again, units=[n] * tasks)
+    pairs = [(a, [b]) for a, b in combinations(range(models), 2)]
+    null = [exchanged(_answers(one), pairs, "accuracy", draws=1000, seed=i)[1] for i, one in enumerate(right)]
+    found = ranks(right.mean(2), np.stack(null))
     rank, overall = stats.rankdata(-true, axis=1), stats.rankdata(-true.mean(0))
     if of == "a task":
         return bool((found.low[0] <= rank[0]).all() and (rank[0] <= found.high[0]).all())
@@ -65,6 +69,14 @@ def ranked(rng: np.random.Generator, *, of: str, tasks: int, models: int, spread
         return bool((found.overall_low <= overall).all() and (overall <= found.overall_high).all())
     mean = rank.mean(0)[0]
     return bool(found.mean_low[0] - 1e-9 <= mean <= found.mean_high[0] + 1e-9)
+
+
+def _answers(right: np.ndarray) -> Predictions:
+    """Predictions of models (M, n) that are right or not."""
+    fits = pd.DataFrame([{"task": "t", "split": "dev", "model": f"m{i}", "layer": 0, "target": "gold"}
+                         for i in range(len(right))])  # fmt: skip
+    n = right.shape[1]
+    return Predictions(fits, np.arange(n).astype(str), np.ones(n, dtype=int), right.astype(int), ("accuracy",))
 
 
 def register() -> None:

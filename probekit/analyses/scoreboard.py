@@ -5,21 +5,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from probekit.analyses.board_lines import MODEL, Line, board_lines
+from probekit.analyses.board_line import MODEL, Line
+from probekit.analyses.board_lines import board_lines
 from probekit.analyses.leaderboard import agreement, leaderboard
 from probekit.analyses.options import ScoreboardOptions
 from probekit.errors import UsageError
 from probekit.files import digest_of_content
+from probekit.metrics import metric as metric_called
 from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows, read
-from probekit.statistics.bootstrap import intervals
+from probekit.statistics.comparisons import FINE
+from probekit.statistics.normalised import mean_score
+from probekit.statistics.permutation import BLOCK, exchanged
+from probekit.statistics.predictions import Predictions
 from probekit.statistics.rankings import Ranks, ranks
 
 __all__ = ["board_rows", "scoreboard"]
@@ -77,7 +84,11 @@ def scoreboard(
     Notes
     -----
     Intervals are about these fitted probes on new examples of these tasks. The numbers of tasks above their control are
-    not corrected for the number of tasks. Ranks: see :func:`probekit.statistics.rankings.ranks`.
+    not corrected for the number of tasks; where dev chose the layer, the interval is widened for the number of layers
+    (Bonferroni). A task with several lines (scores of minimal pairs, poolings, estimators) counts once, by the first
+    line that a model has (the column ``counted``). Tasks of the same sentences (by their ids) are resampled together.
+    Ranks are of the models on the first line of each task that has them all, from predictions that are exchanged
+    between models: see :func:`probekit.statistics.rankings.ranks`.
 
     Examples
     --------
@@ -89,7 +100,7 @@ def scoreboard(
         raise UsageError(
             "the sources have no layers to put on a scale; give rows of probekit probe, edges, structural or pairs."
         )
-    names, of = [str(line.rows["line"].iloc[0]) for line in lines], _groups(groups)
+    names, of = [line.name for line in lines], _groups(groups)
     if unknown := [name for name in of if not any(_is_of(name, line) for line in names)]:
         log.warning("groups: there is no line %s; the lines are %s.", ", ".join(unknown), ", ".join(names))
     lines = [
@@ -97,9 +108,10 @@ def scoreboard(
         for name, line in zip(names, lines, strict=True)
     ]
     chosen = pd.concat([line.chosen for line in lines], ignore_index=True)
+    _tell_of_more_lines(lines)
     records = [*_means(lines, options), *_ranked(lines, options)]
     if against is not None:
-        records += agreement(chosen, leaderboard(against), seed=options.seed)
+        records += agreement(chosen[chosen["counted"].astype(bool)], leaderboard(against), seed=options.seed)
     common = {"split": "", "representation": "", "estimator": "", "target": "gold", "seed": options.seed}
     summaries = make_rows([{"task": "", **common, **record} for record in records])
     rows = pd.concat([*(line.rows for line in lines), summaries], ignore_index=True)
@@ -125,6 +137,19 @@ def _groups(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _tell_of_more_lines(lines: Sequence[Line]) -> None:
+    """Say which tasks have several lines."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for line in lines:
+        named.setdefault(line.of, []).append(line.name)
+    for (_, task), names in named.items():
+        if len(names) > 1:
+            log.warning(
+                "%s counts once in means, counts and ranks, by the first of its lines that a model has: %s.",
+                task, ", then ".join(f'"{name}"' for name in names),
+            )  # fmt: skip
+
+
 def _is_of(name: str, line: str) -> bool:
     """Whether a line is the one called ``name``, or one of several that ``name`` has."""
     return line == name or line.startswith(f"{name}, ")
@@ -134,55 +159,89 @@ def _means(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[s
     """For each model and group, and for all: the mean over tasks, and how many are above their control."""
     models = _models(lines)
     groups = list(dict.fromkeys(str(line.rows["group"].iloc[0]) for line in lines))
+    if missing := [line.name for line in lines if line.again is None]:
+        log.warning(
+            "means over tasks with %s have no interval: the examples of these are missing (ROWS.examples.parquet), or "
+            "their score is not a mean over examples.", ", ".join(missing),
+        )  # fmt: skip
     for group in dict.fromkeys(["", *groups]):
         some = [line for line in lines if group in ("", line.rows["group"].iloc[0])]
         for model, about in models.items():
-            at = [(line, _position(line, model)) for line in some]
-            there = [(line, i) for line, i in at if i is not None and np.isfinite(line.chosen.iloc[i]["value"])]
+            there = [_At(line, i) for line in some if (i := _counted(line, model)) is not None]
             if not there:
                 continue
-            rows = pd.DataFrame([line.chosen.iloc[i] for line, i in there])
-            low = high = np.nan
-            if all(line.again is not None for line, _ in there):
-                drawn = np.mean([line.again[i] for line, i in there], axis=0)  # type: ignore[index]
-                low, high = intervals(drawn[None], level=options.level, units=min(line.units for line, _ in there))[0]
+            drawn = [again for at in there if (again := at.again) is not None]
+            value = np.array([at.row["value"] for at in there], dtype=float)
+            mean, low, high = float(value.mean()), np.nan, np.nan
+            if len(there) == 1:
+                low, high = there[0].row["ci_low"], there[0].row["ci_high"]
+            elif len(drawn) == len(there):
+                units = [at.line.units for at in there]
+                mean, low, high = mean_score(value, np.stack(drawn), units, level=options.level)
             own = {**about, "group": group, "n": len(there), "tasks": len(there)}
-            value = float(rows["value"].mean())
-            yield {**own, "metric": "mean-normalised", "value": value, "ci_low": low, "ci_high": high}
-            yield {**own, "metric": "above-control", "value": float((rows["ci_low"] > 0).sum())}
+            yield {**own, "metric": "mean-normalised", "value": mean, "ci_low": low, "ci_high": high}
+            yield {**own, "metric": "above-control", "value": float(sum(at.above(options.level) for at in there))}
+
+
+class _At(NamedTuple):
+    """A line at one of its chosen rows."""
+
+    line: Line
+    place: int
+
+    @property
+    def row(self) -> pd.Series:
+        return self.line.chosen.iloc[self.place]
+
+    @property
+    def again(self) -> np.ndarray | None:
+        return None if self.line.again is None else self.line.again[self.place]
+
+    def above(self, level: float) -> bool:
+        """Whether the interval lies above the control; where dev chose the layer, one that holds for all layers."""
+        row, rows = self.row, self.line.rows
+        layers = sum(key == _key(row) for _, other in rows.iterrows() if (key := _key(other)))
+        tails = (1 - level) / 2 / np.array([1, layers if row["chosen_by"] == "dev" else 1])
+        one, all_layers = stats.norm.isf(tails)
+        return bool(row["value"] - (row["value"] - row["ci_low"]) * all_layers / one > 0)
 
 
 def _ranked(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[str, Any]]:
-    """Ranks of the models on each line that has them all on the same examples, and over these lines."""
+    """Ranks of the models on the first line of each task that has them all on the same examples, and over these."""
     models = _models(lines)
-    able = [line for line in lines if line.ranked is not None and _has_all(line, models)]
-    if len(models) < 2 or not able:
+    first: dict[tuple[str, str], tuple[Line, Predictions, list[int]]] = {}
+    for line in lines:
+        if line.best is not None and (order := _order(line, models)):
+            first.setdefault(line.of, (line, line.best, order))
+    tasks = len({line.of for line in lines})
+    if len(models) < 2 or not first:
         if len(models) > 1:
             log.warning("no task has all %d models on the same examples, so models are not ranked.", len(models))
         return
-    if len(able) < len(lines):
+    if len(first) < tasks:
         log.warning("%d of %d tasks do not have all models on the same examples; they are not ranked.",
-                    len(lines) - len(able), len(lines))  # fmt: skip
-    order = [[_position(line, m) for m in models] for line in able]
-    again = np.stack([line.ranked[at] for line, at in zip(able, order, strict=True)])  # type: ignore[index]
-    floor = [float(line.chosen["control"].mean()) for line in able]
-    value = np.stack([
-        _scaled(line.chosen.iloc[at], zero) for line, at, zero in zip(able, order, floor, strict=True)  # type: ignore[index]
-    ])  # fmt: skip
-    one = ranks(value, again, units=[line.units for line in able], level=options.level)
+                    tasks - len(first), tasks)  # fmt: skip
+    pairs = [(a, [b]) for a, b in combinations(range(len(models)), 2)]
+    most = max(line.units for line, *_ in first.values())
+    draws = max(options.resamples, min(FINE, BLOCK // most, BLOCK // (len(first) * len(pairs))))
+    value, null = [], []
+    for line, best, order in first.values():
+        chosen, table = line.chosen.iloc[order], best.take(np.array(order))
+        top, floor = float(chosen["ceiling"].iloc[0]), float(chosen["control"].mean())
+        metric = str(metric_called(str(chosen["metric"].iloc[0])).of)
+        _, drawn = exchanged(table, pairs, metric, draws=draws, seed=options.seed, by_name=True)
+        value.append((chosen["raw"].to_numpy(dtype=float) - floor) / (top - floor))  # one control, so that only the
+        null.append(drawn / (top - floor))  # metric ranks them
+    one = ranks(np.stack(value), np.stack(null), level=options.level)
     names = [" ".join(filter(None, map(str, (about["model"], about["checkpoint"])))) for about in models.values()]
-    yield from _rank_rows(one, able, list(models.values()), names)
+    yield from _rank_rows(one, [line for line, *_ in first.values()], list(models.values()), names)
 
 
-def _has_all(line: Line, models: Iterable[Model]) -> bool:
-    """Whether a line has a value of each model."""
+def _order(line: Line, models: Iterable[Model]) -> list[int]:
+    """The positions of the models among the chosen rows of a line, or [] if it does not have a value of each."""
     at = [_position(line, model) for model in models]
-    return None not in at and bool(np.isfinite(line.chosen["value"].astype(float)).all())
-
-
-def _scaled(rows: pd.DataFrame, floor: float) -> np.ndarray:
-    """The metrics of the models of a line, with the same control for all, so that only the metric ranks them."""
-    return ((rows["raw"] - floor) / (rows["ceiling"] - floor)).to_numpy(dtype=float)
+    known = np.isfinite(line.chosen["value"].astype(float)).all()
+    return [i for i in at if i is not None] if known and None not in at else []
 
 
 def _rank_rows(
@@ -229,3 +288,12 @@ def _models(lines: Sequence[Line]) -> dict[Model, dict[str, Any]]:
 def _position(line: Line, model: Model) -> int | None:
     """The position of a model among the chosen rows of a line."""
     return next((i for i, (_, row) in enumerate(line.chosen.iterrows()) if _key(row) == model), None)
+
+
+def _counted(line: Line, model: Model) -> int | None:
+    """The position of a model's chosen row, if it has a score that counts."""
+    place = _position(line, model)
+    if place is None:
+        return None
+    row = line.chosen.iloc[place]
+    return place if row["counted"] and np.isfinite(row["value"]) else None

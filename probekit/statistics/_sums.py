@@ -55,10 +55,14 @@ class Statistic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Rows that are drawn together: ``of`` (n,) int, the unit of each row; None if each row is a unit."""
+    """Rows that are drawn together: ``of`` (n,) int, the unit of each row; None if each row is a unit.
+
+    ``names`` (units,): the groups that the units were made from.
+    """
 
     rows: int
     of: np.ndarray | None = None
+    names: np.ndarray | None = None
 
     @classmethod
     def of_groups(cls, groups: np.ndarray | None, rows: int) -> Units:
@@ -67,7 +71,8 @@ class Units:
             return cls(rows)
         if np.shape(groups) != (rows,):
             raise UsageError(f"groups have the shape {np.shape(groups)}; expected one for each of the {rows} rows.")
-        return cls(rows, np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64))
+        names, of = np.unique(np.asarray(groups), return_inverse=True)
+        return cls(rows, of.astype(np.int64), names)
 
     @property
     def count(self) -> int:

@@ -29,6 +29,7 @@ from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE
 from probekit.statistics._sums import Rows, Score, Side, Statistic, Sums, Units, scale, statistic
 from probekit.statistics.options import check_resamples
+from probekit.statistics.streams import uniform
 
 __all__ = [
     "METRICS",
@@ -57,12 +58,20 @@ the edges of gold trees, which are found or not, UUAS."""
 
 
 def replicates(
-    gold: np.ndarray, predicted: np.ndarray, metric: str, *, resamples: int = 1000, seed: int = 0, **more: Any
+    gold: np.ndarray,
+    predicted: np.ndarray,
+    metric: str,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    by_name: bool = False,
+    **more: Any,
 ) -> np.ndarray:
     """The metric of F fits in each resample of the examples, float64 (F, resamples); NaN if it is undefined.
 
     The draws depend only on the seed and the number of examples (groups): all fits, layers and models of a data set
-    have the same ones in every call.
+    have the same ones in every call. With ``by_name`` they depend on the seed and the group alone, so that tasks share
+    those of the groups that they share.
 
     Parameters
     ----------
@@ -72,6 +81,8 @@ def replicates(
         (F, n).
     metric : str
         One of METRICS, defined as in ``probekit.metrics``; "log-loss" is the mean of ``log_loss``, nats.
+    by_name : bool
+        Whether ``groups`` are those of :func:`probekit.statistics.shared_units.shared_units`.
     **more
         groups, log_loss, label_names, score, sentences: see :func:`statistics`.
 
@@ -81,11 +92,18 @@ def replicates(
         As in :func:`statistics`.
     """
     parts = statistics(gold, predicted, metric, **more)
-    return np.concatenate([replicated(one, units, resamples, seed)[0] for units, one in parts])
+    return np.concatenate([replicated(one, units, resamples, seed, by_name=by_name)[0] for units, one in parts])
 
 
 def paired_replicates(
-    gold: np.ndarray, predicted: np.ndarray, metric: str, *, resamples: int = 1000, seed: int = 0, **more: Any
+    gold: np.ndarray,
+    predicted: np.ndarray,
+    metric: str,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    by_name: bool = False,
+    **more: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Like :func:`replicates`, for each fit as the first and as the second of a difference, (F, resamples) each.
 
@@ -94,7 +112,7 @@ def paired_replicates(
     """
     found, metric = [], COUNTED_AS.get(metric, metric)
     for units, one in statistics(gold, predicted, metric, **more):
-        pair = replicated(one, units, resamples, seed, pairs=True)
+        pair = replicated(one, units, resamples, seed, pairs=True, by_name=by_name)
         if isinstance(one, Sums) and one.pseudo is not None:
             pair[0][one.pseudo.silent(metric) != ""] = np.nan
             pair[1][one.pseudo.silent(metric) != ""] = np.nan
@@ -221,14 +239,27 @@ def _draw(units: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def replicated(
-    one: Statistic, units: Units, resamples: int, seed: int, *, pairs: bool = False
+    one: Statistic, units: Units, resamples: int, seed: int, *, pairs: bool = False, by_name: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """The replicates of a metric of several fits, float64 (F, resamples), as first and as second of ``pairs``."""
+    names = units.names if by_name else None
     if isinstance(one, Sums) and one.pseudo is not None:
-        found = _posterior(one, units.count, resamples, seed, "pairs" if pairs else ("both",))
+        found = _posterior(one, units.count, resamples, seed, "pairs" if pairs else ("both",), names)
         return found[0], found[-1]
-    again = np.concatenate([one.at(w) for w in draws(units.count, resamples, seed)], axis=1)
+    drawn = draws(units.count, resamples, seed) if names is None else _draws_of(names, resamples, seed)
+    again = np.concatenate([one.at(w) for w in drawn], axis=1)
     return again, again
+
+
+def _draws_of(names: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each unit is drawn, by its name: Poisson variables of mean 1, float32 (resamples of this block, units).
+
+    As many draws as units are expected, and metrics are ratios (Hanley & MacGibbon 2006).
+    """
+    shares, block = stats.poisson.cdf(np.arange(20), 1), max(1, BLOCK // (8 * len(names)))
+    for at in range(0, resamples, block):
+        u = uniform(names, at, min(at + block, resamples), (seed, 1))
+        yield np.searchsorted(shares, u).astype(np.float32)
 
 
 def unbiased(one: Statistic, value: np.ndarray, units: Units, resamples: int, seed: int) -> np.ndarray:
@@ -244,17 +275,27 @@ def unbiased(one: Statistic, value: np.ndarray, units: Units, resamples: int, se
 
 
 def _posterior(
-    one: Sums, units: int, resamples: int, seed: int, sides: Sequence[Side] | Literal["pairs"]
+    one: Sums,
+    units: int,
+    resamples: int,
+    seed: int,
+    sides: Sequence[Side] | Literal["pairs"],
+    names: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """The replicates of a metric of counts for each side, or as first and second of pairs, float64 (F, resamples)."""
     pseudo = one.pseudo
     assert pseudo is not None
-    block, whole = max(1, BLOCK // units), scale(units)
-    weights, masses = np.random.default_rng([seed, 2]), np.random.default_rng([seed, 3])
+    block, whole = max(1, BLOCK // (units if names is None else 8 * units)), scale(units)
+    weights = np.random.default_rng([seed, 2])
+    # pseudo-examples are the task's own, also where it shares sentences with others
+    masses = np.random.default_rng([seed, 3] if names is None else [seed, 3, *names[:2].tolist(), units])
     out: list[list[np.ndarray]] = []
     for at in range(0, resamples, block):
         size = min(block, resamples - at)
-        w = np.rint(weights.standard_exponential((size, units), dtype=np.float32) * np.float32(whole))
+        if names is None:
+            w = np.rint(weights.standard_exponential((size, units), dtype=np.float32) * np.float32(whole))
+        else:
+            w = np.rint(-np.log(uniform(names, at, at + size, (seed, 2))).astype(np.float32) * np.float32(whole))
 
         def draw(shape: np.ndarray, size: int = size) -> np.ndarray:
             return np.rint(masses.standard_gamma(shape, (size, len(shape))) * whole)

@@ -31,7 +31,7 @@ from probekit.statistics.relabelling import above_chance, relabelled
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Family", "Null", "above_noise", "compare_predictions", "compare_tables", "paired"]
+__all__ = ["Family", "Null", "above_noise", "compare_predictions", "compare_tables", "in_deviations", "paired"]
 
 FINE = 10_000
 """Exchanges, if memory allows: with many pairs the smallest p is in the far tail, which needs many draws."""
@@ -242,7 +242,7 @@ def above_noise(
     The p-values of :func:`compare_predictions` against "shuffled" with ``tails`` "better".
     """
     observed, null = relabelled(evaluated, fits, metric, draws=draws, seed=seed)
-    p, by_chance = tails(*_sizes(observed, null, metric_called(metric).sign))
+    p, by_chance = tails(*in_deviations(observed, null, metric_called(metric).sign))
     return p, adjust(p, by_chance)
 
 
@@ -324,7 +324,7 @@ def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
             "would limit all of them; correct each curve separately (--family curve), or run probekit probe again for "
             "those without stored probabilities."
         )
-    sizes = [_sizes(one.chance[0], one.chance[1][:, : draws[0]], one.sign, one.centre) for one in drawn]
+    sizes = [in_deviations(one.chance[0], one.chance[1][:, : draws[0]], one.sign, one.centre) for one in drawn]
     size, drawn_size = (np.concatenate(part) for part in zip(*sizes, strict=True))
     p, by_chance = tails(size, drawn_size)
     step_down = options.correction is not Correction.HOLM
@@ -354,7 +354,7 @@ def _around(one: Drawn, level: float) -> np.ndarray:
     return np.stack([np.where(known, end, np.nan) for end in ends], axis=1)
 
 
-def _sizes(observed: np.ndarray, null: np.ndarray, sign: int, centre: np.ndarray | None = None) -> Chance:
+def in_deviations(observed: np.ndarray, null: np.ndarray, sign: int, centre: np.ndarray | None = None) -> Chance:
     """Test statistics and draws, in standard deviations of all of them, in the direction of the alternative.
 
     Two-sided ones are distances from ``centre``, which is known if outcomes are exchanged or labels permuted: the mean

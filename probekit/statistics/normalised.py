@@ -6,8 +6,10 @@ is as good as the control, and 1 at the ceiling; below 0 it is worse than the co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from scipy import stats
@@ -25,7 +27,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Measured", "Normalised", "normalised", "normalised_layers", "normalised_rows"]
+__all__ = ["Measured", "Normalised", "mean_score", "normalised", "normalised_layers", "normalised_rows"]
 
 CONTROL, MAJORITY = "control", "majority"
 
@@ -73,7 +75,7 @@ def normalised(
     ceiling: float = 1.0,
     level: float = 0.95,
     units: int | None = None,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
 ) -> Normalised:
     """(value - control) / (ceiling - control) of F fits, with intervals over examples and draws of the control.
 
@@ -92,7 +94,7 @@ def normalised(
         The metric that counts as 1.
     units : int, optional
         Number of examples or groups that were resampled, for wider intervals if there are few.
-    seed : int
+    seed : int or sequence of int
         For the error of the control's mean.
 
     Raises
@@ -143,14 +145,56 @@ def normalised(
     return Normalised(value, ci, again, zero, np.array(list(floors))[at[0]], why)
 
 
-def _error(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+def _error(values: np.ndarray, resamples: int, seed: int | Sequence[int]) -> np.ndarray:
     """Draws of the error of the mean over draws (k, F), the same for all fits, (F, resamples)."""
     k = len(values)
     if k < 2:
         return np.zeros((values.shape[1], resamples))
-    rng = np.random.default_rng([seed, 4])
+    rng = np.random.default_rng([*np.atleast_1d(seed), 4])
     t = stats.t.ppf(rng.permutation((np.arange(resamples) + 0.5) / resamples), k - 1)
     return values.std(0, ddof=1)[:, None] / np.sqrt(k) * t
+
+
+def mean_score(
+    value: np.ndarray, again: np.ndarray, units: Sequence[int], *, level: float = 0.95
+) -> tuple[float, float, float]:
+    """The mean of scores over T tasks, and its interval over the examples of these tasks.
+
+    Parameters
+    ----------
+    value : np.ndarray
+        (T,), the scores.
+    again : np.ndarray
+        (T, resamples), resampled together where tasks share examples.
+    units : sequence of int
+        The number of examples or groups of each task.
+    level : float
+        Coverage.
+
+    Notes
+    -----
+    Replicates of counts lean towards the middle, by less than their spread; the mean over tasks has a smaller spread
+    and the same lean, so that its interval is around the mean of the scores. It is that of Student's t, with the
+    degrees of freedom of a sum of variances (Satterthwaite 1946).
+
+    Examples
+    --------
+    >>> again = 0.5 + np.random.default_rng(0).normal(size=(2, 4000)) * 0.1
+    >>> [round(float(x), 2) for x in mean_score(np.array([0.6, 0.4]), again, [1000, 1000])]
+    [0.5, 0.36, 0.64]
+    """
+    known, count = np.isfinite(again), np.asarray(units, dtype=float)
+    middle = np.nanmean(np.where(known.any(1, keepdims=True), again, 0), axis=1, keepdims=True)
+    moved = np.where(known, again - middle, 0) * np.sqrt(count / np.maximum(count - 1, 1))[:, None]
+    mean = float(value.mean())
+    if (2 * known.sum(1) <= again.shape[1]).any() or count.min() < 2:
+        return mean, np.nan, np.nan
+    spread = moved.var(axis=1)
+    degrees = spread.sum() ** 2 / max(float((spread**2 / (count - 1)).sum()), np.finfo(float).tiny)
+    tail = (1 + level) / 2
+    wider = stats.t.ppf(tail, max(degrees, 1)) / stats.norm.ppf(tail)
+    low, high = np.quantile(moved.mean(0), [1 - tail, tail]) * wider
+    return mean, mean + float(low), mean + float(high)
 
 
 def normalised_rows(evaluated: Predictions, **options: Any) -> pd.DataFrame:
@@ -167,6 +211,7 @@ def normalised_layers(
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
+    by_name: bool = False,
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """A row "normalised(METRIC)" for each layer of each curve of gold labels.
 
@@ -182,6 +227,8 @@ def normalised_layers(
         The metric that counts as 1; by default its best value, 1 or 0 for errors.
     resamples, level, seed
         Of the examples; of the intervals.
+    by_name : bool
+        As in :func:`probekit.statistics.bootstrap.replicates`: for means over tasks.
 
     Returns
     -------
@@ -211,14 +258,14 @@ def normalised_layers(
         constant = beside(evaluated.fits, np.array(fits), "none")
         sample = evaluated.take([*constant, *fits, *(fit for draw in draws for fit in draw)]).sample()
         value = about.sign * estimates(metric=name, **sample)
-        drawn = paired_replicates(metric=name, resamples=resamples, seed=seed, **sample)
+        drawn = paired_replicates(metric=name, resamples=resamples, seed=seed, by_name=by_name, **sample)
         first, second = (Measured(value, about.sign * again) for again in drawn)
         gold, controls = slice(len(constant), len(constant) + len(fits)), slice(len(constant) + len(fits), None)
         found = normalised(
             Measured(*(x[gold] for x in first)),
             Measured(*(x[controls].reshape(len(draws), len(fits), *x.shape[1:]) for x in second)) if draws else None,
             Measured(*(x[0] for x in second)) if constant else None,
-            ceiling=about.sign * best, level=level, units=units, seed=seed,
+            ceiling=about.sign * best, level=level, units=units, seed=(seed, crc32(evaluated.task.encode())),
         )  # fmt: skip
         for k, fit in enumerate(fits):
             of: dict[Any, Any] = evaluated.fits.iloc[fit].to_dict()

@@ -16,6 +16,7 @@ from probekit.errors import UsageError
 from probekit.statistics._sums import Sums, Units, statistic
 from probekit.statistics.bootstrap import COUNTED_AS
 from probekit.statistics.predictions import Predictions
+from probekit.statistics.streams import uniform
 
 __all__ = ["Chance", "exchanged", "of_controls", "ranks"]
 
@@ -25,7 +26,13 @@ Chance = tuple[np.ndarray, np.ndarray]
 
 
 def exchanged(
-    evaluated: Predictions, pairs: Sequence[tuple[int, Sequence[int]]], metric: str, *, draws: int, seed: int
+    evaluated: Predictions,
+    pairs: Sequence[tuple[int, Sequence[int]]],
+    metric: str,
+    *,
+    draws: int,
+    seed: int,
+    by_name: bool = False,
 ) -> Chance:
     """Differences between a fit and the mean of others, observed and with outcomes exchanged between the fits.
 
@@ -42,6 +49,9 @@ def exchanged(
         Positions of a fit and of its references.
     metric : str
         For "pearson" and "spearman", standardised predictions or ranks are exchanged.
+    by_name : bool
+        Whether groups are those of :func:`probekit.statistics.shared_units.shared_units`: tasks then share the random
+        numbers of the groups that they share.
 
     Returns
     -------
@@ -51,6 +61,7 @@ def exchanged(
     used = sorted({f for one, others in pairs for f in (one, *others)})
     place = {f: i for i, f in enumerate(used)}
     sums = _sums(evaluated.take(used), metric)
+    names = Units.of_groups(evaluated.groups, len(evaluated.ids)).names if by_name else None
     observed, null = np.empty(len(pairs)), np.empty((len(pairs), draws))
     for size in sorted({1 + len(others) for _, others in pairs}):
         at = [k for k, (_, others) in enumerate(pairs) if 1 + len(others) == size]
@@ -58,10 +69,15 @@ def exchanged(
         rows = np.stack([np.where(many, a + fits, a) for a, many in _planes(sums)], axis=2)
         units = sums.matrix.shape[1]
         observed[at] = _moved(sums, rows, np.zeros((1, units), dtype=np.int8))[:, 0]
-        rng, block = np.random.default_rng([seed, size]), max(1, BLOCK // units)
+        rng = np.random.default_rng([seed, size])
+        block = max(1, BLOCK // (units if names is None else 8 * units))
         inner = max(1, BLOCK // (size * (len(sums.matrix) + rows.size)))
         for start in range(0, draws, block):
-            slots = rng.integers(size, size=(min(block, draws - start), units), dtype=np.int32).astype(np.int16)
+            stop = min(start + block, draws)
+            if names is None:
+                slots = rng.integers(size, size=(stop - start, units), dtype=np.int32).astype(np.int16)
+            else:
+                slots = (uniform(names, start, stop, (seed, size, 3)) * size).astype(np.int16)
             for i in range(0, len(slots), inner):
                 part = slots[i : i + inner]
                 null[at, start + i : start + i + len(part)] = _moved(sums, rows, part)

@@ -8,7 +8,6 @@ each are the sample.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -16,6 +15,8 @@ import numpy as np
 from scipy import stats
 
 from probekit.errors import UsageError
+from probekit.statistics.comparisons import in_deviations
+from probekit.statistics.multiplicity import adjust, tails
 
 __all__ = ["Ranks", "ranks", "tied"]
 
@@ -60,19 +61,19 @@ class Ranks:
     groups: tuple[tuple[int, ...], ...]
 
 
-def ranks(value: np.ndarray, again: np.ndarray, *, units: Sequence[int] | None = None, level: float = 0.95) -> Ranks:
-    """Rank M models on T tasks, from their scores and paired resamples of the examples.
+def ranks(value: np.ndarray, null: np.ndarray, *, level: float = 0.95) -> Ranks:
+    """Rank M models on T tasks, from their scores and from paired exchanges of their predictions.
 
     Parameters
     ----------
     value : np.ndarray
-        (T, M), higher is better; NaN if a model has no score (it has none if half of its resamples are undefined). The
-        mean over tasks is of use only if the scores of the tasks are comparable, such as accuracies or normalised
-        scores.
-    again : np.ndarray
-        (T, M, resamples): resample r draws the same examples for all models (and for tasks on the same examples).
-    units : sequence of int, optional
-        The number of examples or groups of each task, for wider intervals if there are few.
+        (T, M), higher is better; NaN if a model has no score. The mean over tasks is of use only if the scores of the
+        tasks are comparable, such as accuracies or normalised scores.
+    null : np.ndarray
+        (T, P, R): draws of the differences of the P pairs of models, (0, 1), (0, 2) … (1, 2) …, if their predictions
+        are exchanged at random, example by example or group by group
+        (:func:`probekit.statistics.permutation.exchanged`): draw r exchanges the same examples for all pairs, and for
+        all tasks of these examples.
     level : float
         Coverage of the intervals.
 
@@ -83,10 +84,12 @@ def ranks(value: np.ndarray, again: np.ndarray, *, units: Sequence[int] | None =
 
     Notes
     -----
-    On a task, a model is shown to be better than another if the simultaneous interval of all pairs' differences (max-t)
-    says so. The true rank of a model then lies between one plus the number of models shown to be better, and M minus
-    the number shown to be worse (Klein, Wright & Wieczorek 2020; Mogstad, Romano, Shaikh & Wilhelm 2024). Percentiles
-    of resampled ranks have no such coverage: where models are nearly equal, resampled ranks are pulled to the middle.
+    On a task, a model is shown to be better than another by the test of ``probekit compare``, corrected over all pairs
+    of models (step-down max-t; Westfall & Young 1993). It is exact if the predictions of equally good models are
+    exchangeable, however few examples tell them apart: with four, no difference is shown. The true rank of a model then
+    lies between one plus the number of models shown to be better, and M minus the number shown to be worse (Klein,
+    Wright & Wieczorek 2020; Mogstad, Romano, Shaikh & Wilhelm 2024). Percentiles of resampled ranks have no such
+    coverage: where models are nearly equal, resampled ranks are pulled to the middle.
 
     Between two models, the number of tasks on which one is truly better is bounded from below by partial conjunctions
     of the one-sided p of the tasks (Benjamini & Heller 2008, with Simes' test, which allows for tasks that depend
@@ -98,32 +101,29 @@ def ranks(value: np.ndarray, again: np.ndarray, *, units: Sequence[int] | None =
 
     Examples
     --------
+    Two of three models, each right on so many of 200 examples of two tasks, are nearly alike:
+
     >>> rng = np.random.default_rng(0)
-    >>> value = np.array([[0.9, 0.8, 0.795], [0.7, 0.6, 0.605]])
-    >>> again = value[:, :, None] + rng.normal(0, 0.01, size=(2, 3, 1000))
-    >>> one = ranks(value, again)
-    >>> one.rank.tolist(), one.groups
-    ([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0]], ((0,), (1, 2)))
-    >>> one.mean_rank.tolist(), one.mean_low.tolist(), one.mean_high.tolist()
-    ([1.0, 2.5, 2.5], [1.0, 2.0, 2.0], [1.0, 3.0, 3.0])
+    >>> right = rng.random((2, 3, 200)) < np.array([[0.9, 0.7, 0.69], [0.8, 0.6, 0.61]])[:, :, None]
+    >>> apart = right[:, [0, 0, 1]].astype(float) - right[:, [1, 2, 2]]
+    >>> null = apart @ rng.choice([-1.0, 1.0], size=(200, 2000)) / 200
+    >>> one = ranks(right.mean(2), null)
+    >>> one.low.tolist(), one.high.tolist(), one.groups
+    ([[1.0, 2.0, 2.0], [1.0, 2.0, 2.0]], [[1.0, 3.0, 3.0], [1.0, 3.0, 3.0]], ((0,), (2, 1)))
     """
-    if again.ndim != 3 or value.shape != again.shape[:2] or value.shape[1] < 2:
+    models = value.shape[-1]
+    if value.ndim != 2 or models < 2 or null.ndim != 3 or null.shape[:2] != (len(value), models * (models - 1) // 2):
         raise UsageError(
-            f"scores have the shape {value.shape}, their resamples {again.shape}; expected (tasks, models) of two or "
-            "more models, and (tasks, models, resamples)."
+            f"scores have the shape {value.shape}, exchanged differences {null.shape}; expected (tasks, models) of "
+            "two or more models, and (tasks, pairs of models, draws)."
         )
-    if units is not None and len(units) != len(value):
-        raise UsageError(f"there are {len(units)} numbers of units for {len(value)} tasks.")
-    moved = _deviations(again)
-    if units is not None:
-        moved = moved * np.array([_few(int(count), level) for count in units])[:, None, None]
-    better = np.stack([_shown(v, m, level) for v, m in zip(value, moved, strict=True)])
-    known = np.isfinite(value) & np.isfinite(moved).all(2)
+    better = np.stack([_shown(v, drawn, level) for v, drawn in zip(value, null, strict=True)])
+    known = np.isfinite(value)
     low, high = 1 + better.sum(1), known.sum(1, keepdims=True) - better.sum(2)
     rank = stats.rankdata(np.where(known, -value, np.nan), axis=1, nan_policy="omit")
     whole = known.all(1)
-    mean, drawn = value[whole].mean(0), moved[whole].mean(0)
-    overall = _shown(mean, drawn, level)
+    mean = value[whole].mean(0)
+    overall = _shown(mean, null[whole].mean(0), level)
     return Ranks(
         rank,
         np.where(known, low, np.nan),
@@ -135,60 +135,43 @@ def ranks(value: np.ndarray, again: np.ndarray, *, units: Sequence[int] | None =
         1.0 + overall.sum(0),
         len(mean) - overall.sum(1, dtype=float),
         rank[whole].mean(0),
-        *_mean_ranks(value[whole], moved[whole], level),
+        *_mean_ranks(value[whole], null[whole], level),
         tied(mean, overall),
     )
 
 
-def _deviations(again: np.ndarray) -> np.ndarray:
-    """Deviations from the mean of the resamples; 0 where one is undefined, NaN if half of them are."""
-    there = np.isfinite(again)
-    count = there.sum(2, keepdims=True)
-    mean = np.where(there, again, 0).sum(2, keepdims=True) / np.maximum(count, 1)
-    return np.where(2 * count > again.shape[2], np.where(there, again - mean, 0.0), np.nan)
-
-
-def _few(units: int, level: float) -> float:
-    """By how much resamples of few units are too narrow (Hesterberg 2015, section 5.3)."""
-    if units < 2:
-        return np.inf
-    tail = (1 + level) / 2
-    return float(np.sqrt(units / (units - 1)) * stats.t.ppf(tail, units - 1) / stats.norm.ppf(tail))
-
-
-def _differences(value: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All pairs (M, 2), their differences in standard errors (P,), and the standardised resamples (P, resamples)."""
+def _differences(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs (M, 2), and their differences (P,)."""
     pairs = np.array(list(combinations(range(len(value)), 2)))
-    a, b = pairs.T
-    away, difference = moved[a] - moved[b], value[a] - value[b]
-    spread = away.std(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        size = np.where(difference == 0, 0.0, difference / spread)
-        return pairs, np.where(spread > 0, size, np.nan), away / spread[:, None]
+    return pairs, value[pairs[:, 0]] - value[pairs[:, 1]]
 
 
-def _shown(value: np.ndarray, moved: np.ndarray, level: float) -> np.ndarray:
-    """Which models are better than which, by simultaneous intervals of all pairs (max-t), bool (M, M)."""
+def _shown(value: np.ndarray, null: np.ndarray, level: float) -> np.ndarray:
+    """Which models are better than which, all pairs being one family (step-down max-t), bool (M, M)."""
     out = np.zeros((len(value), len(value)), dtype=bool)
-    pairs, size, away = _differences(value, moved)
-    known = np.isfinite(size) & np.isfinite(away).all(1)
-    if known.any():
-        reach = np.quantile(np.abs(away[known]).max(0), level)
-        for (a, b), t in zip(pairs[known], size[known], strict=True):
-            out[a, b], out[b, a] = t > reach, -t > reach
+    pairs, difference = _differences(value)
+    known = np.isfinite(difference)
+    pairs, difference = pairs[known], difference[known]
+    size, drawn = in_deviations(difference, null[known], 0, np.zeros(len(difference)))
+    p = adjust(-size, -np.nan_to_num(drawn, nan=np.inf))
+    for (a, b), more, its in zip(pairs, difference, p, strict=True):
+        out[a, b], out[b, a] = (more > 0) & (its <= 1 - level), (more < 0) & (its <= 1 - level)
     return out
 
 
-def _mean_ranks(value: np.ndarray, moved: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+def _mean_ranks(value: np.ndarray, null: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
     """Intervals of the mean over tasks of the true ranks of each model, (M,) each."""
     tasks, models = value.shape
     if not tasks:
         return np.full(models, np.nan), np.full(models, np.nan)
     won = np.zeros((models, models))  # the number of tasks on which the first is shown to be better than the second
-    sizes = np.stack([_differences(v, m)[1] for v, m in zip(value, moved, strict=True)])
+    more, less = np.stack([
+        [tails(sign * _differences(v)[1], sign * drawn)[0] for v, drawn in zip(value, null, strict=True)]
+        for sign in (1, -1)
+    ])  # fmt: skip
     alpha = (1 - level) / (2 * (models - 1))
-    for (a, b), size in zip(combinations(range(models), 2), np.nan_to_num(sizes).T, strict=True):
-        won[a, b], won[b, a] = _conjunction(stats.norm.sf(size), alpha), _conjunction(stats.norm.cdf(size), alpha)
+    for k, (a, b) in enumerate(combinations(range(models), 2)):
+        won[a, b], won[b, a] = _conjunction(more[:, k], alpha), _conjunction(less[:, k], alpha)
     return 1 + won.sum(0) / tasks, models - won.sum(1) / tasks
 
 

@@ -42,7 +42,8 @@ def board_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | s
         first = part.iloc[0]
         cells = [_score(at[model]) if model in at else "" for model in models]
         metric = metric_called(str(first["metric"])).of
-        lines.append([str(group), str(line), metric, f"{first['control']:.3f}", *cells])
+        again = "" if any(row["counted"] for row in at.values()) else " ‡"
+        lines.append([str(group), f"{line}{again}", metric, f"{first['control']:.3f}", *cells])
     keys = [Column("group", align="left", label=True), Column("task", align="left", key=True)]
     keys += [Column("metric", align="left"), Column("control")]
     parts: list[Grid | str] = [Grid([*keys, *map(Column, models)], lines), _legend(scores)]
@@ -96,7 +97,9 @@ def _rank(row: Mapping[Any, Any]) -> str:
 def _legend(scores: pd.DataFrame) -> str:
     on_dev = " †: the best layer on dev, which is too good by the luck of the choice."
     not_above = " ∘: not shown to be above the control."
-    notes = on_dev * bool((scores["chosen_by"] == "dev").any()) + not_above * bool((~(scores["ci_low"] > 0)).any())
+    twice = " ‡: a further line of a task, which does not count below."
+    notes = twice * bool((~scores.groupby("line")["counted"].any()).any())
+    notes += on_dev * bool((scores["chosen_by"] == "dev").any()) + not_above * bool((~(scores["ci_low"] > 0)).any())
     return (
         "The metric on the evaluated split with its interval, at the layer with the lowest loss on held-out parts of "
         "train; in brackets 100 (value - control) / (ceiling - control), where the control is the mean of shuffled "

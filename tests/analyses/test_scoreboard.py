@@ -160,3 +160,85 @@ def test_a_control_that_only_some_tasks_have(caplog):
     board = probekit.scoreboard(task("a", {"m": [0.8]}), control="control-task")
     assert "a has no control-task; its control is shuffled labels." in caplog.text
     assert of(board, "normalised(accuracy)")["value"].round(3).tolist() == [0.6]
+
+
+def two_alike(discordant, n=400):
+    """Two models, the first of which is right on so many examples more."""
+    gold = np.arange(n) % 2
+    said = np.tile(np.where(np.arange(n) < 300, gold, 1 - gold), (2, 1))
+    said[1, :discordant] = 1 - said[1, :discordant]
+    fits = [{**ABOUT, "task": "a", "model": m, "layer": 0, "held_out": 0.5, "n": n} for m in ("first", "second")]
+    fits += [{**fit, "target": "shuffled", "draw": 0} for fit in fits]
+    table = Predictions(pd.DataFrame(fits), np.arange(n).astype(str), gold, np.concatenate([said, 1 - said]),
+                        ("accuracy",))  # fmt: skip
+    rows = [{**fit, "metric": "accuracy", "value": 0.7} for fit in fits]
+    return Result(make_rows(rows), (table,))
+
+
+@pytest.mark.parametrize(("discordant", "better"), [(4, ""), (12, "second")])
+def test_four_to_none_is_no_difference(discordant, better):
+    """The exact p of 4 to 0 is .125, that of 12 to 0 .0005."""
+    board = probekit.scoreboard(two_alike(discordant))
+    assert of(board, "rank", model="first")["better_than"].tolist() == [better, better]
+    assert of(board, "rank", model="first")["ci_high"].tolist() == [1 if better else 2] * 2
+
+
+def test_a_task_counts_once_however_many_lines_it_has(caplog):
+    """Two representations of a are two lines; the first one counts in means, ranks and counts above the control."""
+    first, other = task("a", {"m": [0.9], "k": [0.6]}), task("b", {"m": [0.6], "k": [0.9]}, seed=1)
+    second = [Result(one.rows.assign(representation="max"),
+                     tuple(Predictions(p.fits.assign(representation="max"), p.ids, p.gold, p.predicted, p.metrics)
+                           for p in one.predictions)) for one in [task("a", {"m": [0.8], "k": [0.5]})]]  # fmt: skip
+    board = probekit.scoreboard(first, *second, other)
+    assert of(board, "normalised(accuracy)")["line"].unique().tolist() == ["a, mean", "a, max", "b"]
+    means = of(board, "mean-normalised", group="").set_index("model")
+    assert means["tasks"].tolist() == [2, 2]
+    assert means["value"].round(3).tolist() == [0.5, 0.5]
+    assert of(board, "above-control", group="")["tasks"].tolist() == [2, 2]
+    assert set(of(board, "rank")["line"].fillna("")) == {"a, mean", "b", ""}
+    assert "a counts once" in caplog.text
+    assert of(board, "normalised(accuracy)", counted=True)["line"].tolist() == ["a, mean", "a, mean", "b", "b"]
+
+
+def test_a_model_with_another_pooling_counts_by_its_own_line():
+    first, other = task("a", {"m": [0.9]}), task("a", {"k": [0.8]})
+    other = Result(other.rows.assign(representation="last"),
+                   tuple(Predictions(p.fits.assign(representation="last"), p.ids, p.gold, p.predicted, p.metrics)
+                         for p in other.predictions))  # fmt: skip
+    means = of(probekit.scoreboard(first, other), "mean-normalised", group="").set_index("model")
+    assert means["value"].round(3).to_dict() == {"m": 0.8, "k": 0.6}
+
+
+def test_tasks_without_examples_are_said_to_take_the_interval_of_means(caplog):
+    trees = {**ABOUT, "analysis": "structural", "task": "ud", "model": "m", "metric": "uuas", "n": 50}
+    chain = {"layer": None, "representation": "none", "estimator": "linear-chain", "value": 0.4}
+    probe = {"layer": 0, "estimator": "structural-8", "value": 0.55, "ci_low": 0.5, "ci_high": 0.6}
+    rows = [trees | chain, trees | probe]
+    board = probekit.scoreboard(task("a", {"m": [0.8]}), Result(make_rows(rows)))
+    mean = of(board, "mean-normalised", group="").iloc[0]
+    assert np.isnan(mean["ci_low"])
+    assert "means over tasks with ud, structural have no interval" in caplog.text
+
+
+def test_tasks_of_the_same_sentences_are_resampled_together():
+    """Twenty tasks of the same answers are as one, and their mean no more certain; those of other ids are not."""
+
+    def widths(rename):
+        tasks = []
+        for i in range(20):
+            one = task("a", {"m": [0.8]}, n=300 - i)  # another number of examples, so that numbers alone do not tell
+            e = one.predictions[0]
+            ids = np.array([rename(i, name) for name in e.ids])
+            fits = e.fits.assign(task=f"t{i}")
+            tasks.append(Result(one.rows.assign(task=f"t{i}"), (Predictions(fits, ids, *same(e, 300 - i), e.metrics),)))
+        board = probekit.scoreboard(*tasks)
+        mean = of(board, "mean-normalised", group="").iloc[0]
+        scores = of(board, "normalised(accuracy)")
+        return (mean["ci_high"] - mean["ci_low"]) / (scores["ci_high"] - scores["ci_low"]).mean()
+
+    def same(e, n):
+        gold = np.arange(n) % 2
+        return gold, np.stack([np.where(np.arange(n) % 5 < 4, gold, 1 - gold), np.zeros(n, dtype=int)])
+
+    assert 0.85 < widths(lambda i, name: name) < 1.15
+    assert 0.15 < widths(lambda i, name: f"{i}-{name}") < 0.35

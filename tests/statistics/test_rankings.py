@@ -1,5 +1,7 @@
 """Ranks of models over tasks: against counting by hand, and how often intervals hold the true ranks."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -8,13 +10,18 @@ from probekit.errors import UsageError
 from probekit.statistics.rankings import ranks, tied
 
 
-def measured(rng, true, n=300, resamples=400):
-    """Accuracies of models that share the difficulty of each task's examples: values, and paired resamples."""
+def measured(rng, true, n=300, draws=1000):
+    """Accuracies of models that share the difficulty of each task's examples, and exchanged differences of pairs."""
     hard = rng.normal(size=(len(true), 1, n))
     own = rng.normal(size=(*true.shape, n))
-    right = np.sqrt(0.6) * hard + np.sqrt(0.4) * own < stats.norm.ppf(true)[:, :, None]
-    weights = rng.multinomial(n, np.full(n, 1 / n), size=resamples) / n
-    return right.mean(2), right @ weights.T
+    return exchanged(rng, np.sqrt(0.6) * hard + np.sqrt(0.4) * own < stats.norm.ppf(true)[:, :, None], draws)
+
+
+def exchanged(rng, right, draws=1000):
+    """Values of right answers (tasks, models, n), and the differences if the signs of examples are drawn."""
+    pairs = np.array(list(combinations(range(right.shape[1]), 2)))
+    apart = right[:, pairs[:, 0]].astype(float) - right[:, pairs[:, 1]]
+    return right.mean(2), apart @ rng.choice([-1.0, 1.0], size=(right.shape[2], draws)) / right.shape[2]
 
 
 def held(rng, true, **more):
@@ -41,13 +48,22 @@ def test_clear_differences_give_the_order():
 
 
 def test_equal_models_share_a_group():
-    value = np.tile([[0.8, 0.8, 0.8]], (4, 1))
-    again = np.tile(np.random.default_rng(0).normal(0.8, 0.01, size=(4, 1, 300)), (1, 3, 1))
-    found = ranks(value, again)
+    found = ranks(np.tile([[0.8, 0.8, 0.8]], (4, 1)), np.random.default_rng(0).normal(0, 0.01, size=(4, 3, 300)))
     np.testing.assert_array_equal(found.rank, 2)
     np.testing.assert_array_equal(found.low, 1)
     np.testing.assert_array_equal(found.high, 3)
     assert found.groups == ((0, 1, 2),)
+
+
+@pytest.mark.parametrize(("discordant", "shown"), [(4, False), (5, False), (6, True), (20, True)])
+def test_few_examples_that_tell_models_apart(discordant, shown):
+    """The exact two-sided p of k to 0 is 2 ** (1 - k): .125, .0625, .031."""
+    right = np.ones((1, 2, 400), dtype=bool)
+    right[0, 1, :discordant] = False
+    found = ranks(*exchanged(np.random.default_rng(0), right, draws=5000))
+    assert found.better[0].tolist() == [[False, shown], [False, False]]
+    assert found.better_overall[0, 1] == shown
+    assert found.high[0].tolist() == ([1, 2] if shown else [2, 2])
 
 
 def test_groups_overlap_like_bars():
@@ -58,25 +74,19 @@ def test_groups_overlap_like_bars():
 
 
 def test_a_missing_score_leaves_the_task_out_of_the_means():
-    value, again = measured(np.random.default_rng(0), np.array([[0.9, 0.7, 0.5], [0.9, 0.5, 0.7]]), n=2000)
-    value[1, 2], again[1, 2] = np.nan, np.nan
-    found = ranks(value, again)
+    value, null = measured(np.random.default_rng(0), np.array([[0.9, 0.7, 0.5], [0.9, 0.5, 0.7]]), n=2000)
+    value[1, 2] = np.nan
+    found = ranks(value, null)
     np.testing.assert_array_equal(found.rank, [[1, 2, 3], [1, 2, np.nan]])
     np.testing.assert_array_equal(found.high, [[1, 2, 3], [1, 2, np.nan]])
     np.testing.assert_allclose(found.mean, value[0])
 
 
-def test_few_units_widen():
-    value, again = measured(np.random.default_rng(3), np.array([[0.8, 0.7]]), n=200)
-    assert ranks(value, again).better[0, 0, 1]
-    assert not ranks(value, again, units=[5]).better.any()
-
-
 def test_what_cannot_be_ranked():
     with pytest.raises(UsageError, match="two or more models"):
-        ranks(np.zeros((2, 1)), np.zeros((2, 1, 100)))
-    with pytest.raises(UsageError, match="3 numbers of units for 2 tasks"):
-        ranks(np.zeros((2, 2)), np.zeros((2, 2, 100)), units=[1, 2, 3])
+        ranks(np.zeros((2, 1)), np.zeros((2, 0, 100)))
+    with pytest.raises(UsageError, match="pairs of models"):
+        ranks(np.zeros((2, 3)), np.zeros((2, 2, 100)))
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.02, 0.1])
@@ -94,11 +104,12 @@ def test_percentiles_of_resampled_ranks_do_not():
     rng, hits, ours = np.random.default_rng(0), [], []
     true = np.tile([[0.82, 0.8]], (12, 1))
     for _ in range(40):
-        value, again = measured(rng, true)
-        drawn = stats.rankdata(-again, axis=1).mean(0)
-        low, high = np.quantile(drawn, [0.025, 0.975], axis=1)
+        hard, own = rng.normal(size=(12, 1, 300)), rng.normal(size=(12, 2, 300))
+        right = np.sqrt(0.6) * hard + np.sqrt(0.4) * own < stats.norm.ppf(true)[:, :, None]
+        again = right @ (rng.multinomial(300, np.full(300, 1 / 300), size=400) / 300).T
+        low, high = np.quantile(stats.rankdata(-again, axis=1).mean(0), [0.025, 0.975], axis=1)
         hits.append((low <= [1, 2]).all() & (high >= [1, 2]).all())
-        found = ranks(value, again)
+        found = ranks(*exchanged(rng, right))
         ours.append((found.mean_low <= [1, 2]).all() & (found.mean_high >= [1, 2]).all())
     assert np.mean(hits) < 0.5
     assert np.mean(ours) > 0.9
