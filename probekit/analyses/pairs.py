@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import PairOptions
-from probekit.analyses.vectors import columns_of, read_of
+from probekit.analyses.vectors import columns_of, model_columns, read_of
 from probekit.errors import DataError, UsageError, did_you_mean
+from probekit.models.find import resolve_model
+from probekit.models.identity import trained_by
 from probekit.models.scoring import Score, Scorer, load_scorer
 from probekit.probes.pairs import held_out_scores
 from probekit.public import public
@@ -48,6 +50,7 @@ def pairs(
     dtype: str = "float32",
     random_weights: int | None = None,
     revision: str | None = None,
+    model_name: str | None = None,
     batch_tokens: int = 4096,
     options: PairOptions,
     progress: Progress = no_progress,
@@ -73,6 +76,9 @@ def pairs(
         For caches: which vectors.
     device, dtype, random_weights, revision, batch_tokens
         For models: as for :func:`probekit.load_encoder`; ``random_weights`` is a control.
+    model_name : str, optional
+        For models: the name in rows, as for :func:`probekit.cache_activations`; by default that of the run that trained
+        the checkpoint, or the hub id, or the folder's name.
     options : PairOptions
         ``scores``, ``by_layer``, ``by`` …; each may be given as a keyword.
     progress : callable
@@ -90,7 +96,7 @@ def pairs(
     Raises
     ------
     UsageError
-        If the model has no head, or a score, paradigm or column is unknown.
+        If the model has no head, a score, paradigm or column is unknown, or ``model_name`` is given with a cache.
     DataError
         If the pairs cannot be read, or a cache lacks one of the sentences of all pairs.
 
@@ -104,6 +110,11 @@ def pairs(
         if name not in known:
             raise UsageError(f"the pairs have no column {name!r}; {did_you_mean(name, known)}")
     if isinstance(source, ActivationCache) or str(source).endswith(".h5"):
+        if model_name is not None:
+            raise UsageError(
+                "model_name is for models; the rows of a cache have the name that cache-activations gave it "
+                "(--model-name)."
+            )
         with ExitStack() as stack:
             cache = source if isinstance(source, ActivationCache) else stack.enter_context(ActivationCache(source))
             fits, preferred, left = _by_probes(cache, found, pooling, layers, options, progress)
@@ -116,7 +127,10 @@ def pairs(
             batch_tokens=batch_tokens,
         )  # fmt: skip
         left = _readable(scorer, found, start=not options.no_start)
-        fits, preferred = _by_head(scorer, found.name, left, options, progress)
+        spec = scorer.spec if model_name is None else {**scorer.spec, "model": model_name}
+        origin = trained_by(resolve_model(source, revision)) if random_weights is None else {}
+        about = {"analysis": "pairs", "task": found.name, "split": "test", **model_columns(spec, origin)}
+        fits, preferred = _by_head(scorer, about, left, options, progress)
         reads = (_read(source, scorer),)
     rows = make_rows(_rows(fits, preferred, left, options))
     keep = [fit | {"n": len(left)} for fit in fits]
@@ -155,20 +169,18 @@ def _readable(scorer: Scorer, found: Pairs, *, start: bool) -> tuple[Pair, ...]:
 
 
 def _by_head(
-    scorer: Scorer, name: str, found: Sequence[Pair], options: PairOptions, progress: Progress
+    scorer: Scorer, about: Mapping[str, Any], found: Sequence[Pair], options: PairOptions, progress: Progress
 ) -> tuple[list[dict[str, Any]], np.ndarray]:
-    """For each score and layer: the fit, and the score of good minus that of bad, (fits, pairs)."""
+    """For each score and layer: the fit, and the score of good minus that of bad, (fits, pairs).
+
+    ``about``: the columns of the task and the model.
+    """
     wanted = options.scores and [_score(name) for name in options.scores]
     texts = list(dict.fromkeys(text for p in found for text in (p.good, p.bad)))
     place = {text: i for i, text in enumerate(texts)}
     scores = scorer.score(texts, wanted or None, layers=options.by_layer, start=not options.no_start, progress=progress)
     good, bad = (np.array([place[getattr(p, side)] for p in found]) for side in ("good", "bad"))
-    random, where = scorer.spec["random_weights"], str(scorer.spec["model"])
-    about = {
-        "analysis": "pairs", "task": name, "split": "test", "target": "gold", "draw": None,
-        "model": PurePath(where).name if PurePath(where).is_absolute() else where, "random_weights": random,
-        "checkpoint": "" if random is None else f"random-{random}", "layer": None, "representation": "lm-head",
-    }  # fmt: skip
+    about = {**about, "target": "gold", "draw": None, "layer": None, "representation": "lm-head"}
     fits, gaps = [], []
     for score, nats in scores.items():
         gap = (nats[good] - nats[bad]).T

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
@@ -21,7 +21,16 @@ from probekit.probes.spans import span_vectors
 from probekit.recipe import Read
 from probekit.rows.card import CACHE
 
-__all__ = ["LayerVectors", "PairFeatures", "columns_of", "layer_vectors", "pair_features", "precision_of", "read_of"]
+__all__ = [
+    "LayerVectors",
+    "PairFeatures",
+    "columns_of",
+    "layer_vectors",
+    "model_columns",
+    "pair_features",
+    "precision_of",
+    "read_of",
+]
 
 log = logging.getLogger(__name__)
 
@@ -187,16 +196,22 @@ def columns_of(cache: ActivationCache, representation: str) -> dict[str, Any]:
     "random-SEED", and its seed in the column ``random_weights``. An untrained encoder of :func:`probekit.new_encoder`
     has the checkpoint "untrained, seed SEED". A model read from a folder has the folder's name.
     """
-    spec, origin = cache.spec, cache.origin
+    spec = cache.spec
+    of_model = model_columns(spec, cache.origin)
+    return {"task": spec["task"], "split": spec["split"], **of_model, "representation": representation}
+
+
+def model_columns(spec: Mapping[str, Any], origin: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of :func:`columns_of` that identify the model, from its identity and the training that made it.
+
+    spec, origin : as from :func:`probekit.models.identity.identify` and :func:`probekit.models.identity.trained_by`
+    """
     random = spec["random_weights"]
     untrained = f"untrained, seed {origin['untrained']}" if "untrained" in origin else ""
     return {
-        "task": spec["task"],
-        "split": spec["split"],
         "model": PurePath(spec["model"]).name if PurePath(spec["model"]).is_absolute() else spec["model"],
         "checkpoint": spec.get("checkpoint", untrained) if random is None else f"random-{random}",
         "step": spec.get("step"),
-        "representation": representation,
         "random_weights": random,
         **{column: origin[name] for name, column in OF_TRAINING.items() if origin.get(name) is not None},
     }

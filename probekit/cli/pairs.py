@@ -33,6 +33,7 @@ def pairs(
     dtype: str = "float32",
     random_weights: int | None = None,
     revision: str | None = None,
+    model_name: str | None = None,
     batch_tokens: int = 4096,
     options: Annotated[PairOptions, Parameter(name="*")] = PairOptions(),
     format_: Format = Format.TEXT,
@@ -77,6 +78,8 @@ def pairs(
         Control: draw the weights at random with this seed instead of the trained ones.
     revision
         Branch, tag or commit of the model on the hub.
+    model_name
+        Name of the model in tables (default: the hub id, or the folder's name).
     batch_tokens
         Pieces that the model reads at once.
     format_
@@ -90,8 +93,8 @@ def pairs(
     with bar() as progress:
         result = probekit.pairs(
             source, task, data_dir=data_dir, pooling=pooling, layers=layers, device=device, dtype=dtype,
-            random_weights=random_weights, revision=revision, batch_tokens=batch_tokens, options=options, out=out,
-            progress=progress,
+            random_weights=random_weights, revision=revision, model_name=model_name, batch_tokens=batch_tokens,
+            options=options, out=out, progress=progress,
         )  # fmt: skip
     with tables_as(format_):
         _show(result.rows, options.level)

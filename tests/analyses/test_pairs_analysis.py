@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import tiny
 
 import probekit
+from probekit.analyses.vectors import columns_of
 from probekit.analyses.verdict import suites
 from probekit.errors import DataError, UsageError
 from probekit.models.scoring import load_scorer
@@ -55,6 +58,30 @@ def test_accuracy_counts_the_pairs_whose_good_sentence_scores_higher(gpt2: Path,
     last = lens[(lens["layer"] == 3) & (lens["estimator"] == "log-probability")]["value"].iloc[0]
     assert last == pytest.approx(by["all", ""])
     assert "log-probability" in result.verdict[0]
+
+
+def test_rows_name_the_model_and_its_checkpoint_as_those_of_caches_do(gpt2: Path, table: Path, tmp_path: Path) -> None:
+    step = shutil.copytree(gpt2, tmp_path / "checkpoint-120")
+    card = {"format": "probekit-run/1", "run": "cola-seed-1", "model": "tiny", "step": 120, "regime": "fine-tune",
+            "task": "cola", "seeds": {"seed": 1}}  # fmt: skip
+    (step / "probekit.json").write_text(json.dumps(card))
+    for how in ({}, {"model_name": "mine"}, {"random_weights": 3}, {"random_weights": 3, "model_name": "mine"}):
+        cache = probekit.cache_activations(
+            step, "grammar:acceptability", "dev", limit=4, out=tmp_path / "c.h5", overwrite=True, **how
+        )
+        wanted = columns_of(cache, "lm-head")
+        result = probekit.pairs(step, str(table), limit=2, **how)
+        for rows in (result.rows, result.predictions[0].fits):
+            row = rows.iloc[0].to_dict()
+            for name in set(wanted) - {"task", "split"}:
+                assert row[name] == wanted[name] or (np.isnan(row[name]) and wanted[name] is None)
+    named = probekit.pairs(step, str(table), limit=2, model_name="mine").rows.iloc[0]
+    assert named[["model", "checkpoint", "step", "trained_on"]].tolist() == ["mine", "cola-seed-1", 120, "cola"]
+
+
+def test_the_name_of_a_cache_is_not_changed(table: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="model_name is for models"):
+        probekit.pairs(tmp_path / "c.h5", str(table), model_name="mine")
 
 
 def test_probes_find_word_order_in_a_cache_and_nothing_in_exchanged_pairs(

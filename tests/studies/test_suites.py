@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 
 import probekit
 from probekit.cli import main
@@ -179,3 +180,14 @@ def test_pairs_are_refused_for_a_model_without_a_head(here, tiny_bert):
     (here / "mine.tsv").write_text("good\tbad\na b\tb a\nc d\td c\n")
     found = steps_of(text, here / "p.toml", {"tiny": str(tiny_bert)})
     assert any("it cannot score minimal pairs" in step.error for step in found)
+
+
+def test_pairs_of_a_model_have_the_name_that_the_suite_gives_it(here, tiny_model):
+    text = 'title = "x"\n[[tasks]]\ngroup = "g"\ntasks = ["mine.tsv"]\nanalysis = "pairs"\n'
+    (here / "mine.tsv").write_text("good\tbad\na b\tb a\nc d\td c\n")
+    gpt2 = tiny.tiny_language_model("gpt2", here / "some-folder", causal=True)
+    (here / "p.toml").write_text(text)
+    board = probekit.suite(here / "p.toml", model=(f"mine={gpt2}",), out=here / "out")
+    rows = board.rows[board.rows["metric"] == "mean-normalised"]
+    assert set(rows["model"]) == {"mine"}
+    assert set(rows["checkpoint"]) == {"", "random-0"}

@@ -248,7 +248,7 @@ def _pairs(plan: _Plan, task: str, model: str, name: str, options: dict[str, Any
             digest = xxhash.xxh3_128_hexdigest(repr(found).encode("utf-8", "surrogatepass"))
             arguments = {"source": plan.sources.model_arguments(model)["model"], "task": Outside(task, digest)}
             arguments |= {"data_dir": Outside(str(folder))} if folder else {}
-            arguments |= {"random_weights": seed, **options}
+            arguments |= {"model_name": model, "random_weights": seed, **options}
             return Step(called, "pairs", arguments | {"out": Inside(leaves[0])}, (), leaves, seconds=STEPS["pairs"])
 
         yield guarded(called, leaves, make)
