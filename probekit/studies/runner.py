@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from probekit.functions import parameters
 from probekit.recipe import Recipe
@@ -96,6 +97,7 @@ class _Run:
     ready: list[str] = field(default_factory=list)
     running: dict[Future[Ended], tuple[str, int, Recipe]] = field(default_factory=dict)
     died: set[str] = field(default_factory=set)
+    name: str = field(default_factory=lambda: uuid4().hex)
     executor: Executor | None = None
     workers: ExitStack = field(default_factory=ExitStack)
 
@@ -140,7 +142,7 @@ class _Run:
         make_room(self.out, step, self.states[step.name].digest)
         self.begin(step)
         self.executor = self.executor or self.workers.enter_context(self.pool.make())
-        future = self.executor.submit(perform, recipe, str(log.absolute()), self._device(step, slot))
+        future = self.executor.submit(perform, recipe, str(log.absolute()), self._device(step, slot), self.name)
         self.running[future] = step.name, slot, recipe
 
     def _device(self, step: Step, slot: int) -> dict[str, Any]:

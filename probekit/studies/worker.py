@@ -18,6 +18,7 @@ from probekit.files import open_to_write
 from probekit.functions import parameters
 from probekit.recipe import Recipe
 from probekit.runtime import progress_lines
+from probekit.tasks.kept import keeping_tasks
 
 __all__ = ["Ended", "perform"]
 
@@ -37,7 +38,7 @@ class Ended:
     warnings: tuple[str, ...] = ()
 
 
-def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
+def perform(recipe: Recipe, log: str, more: Mapping[str, Any], run: str = "") -> Ended:
     """Run a recipe with additional arguments. Several may run at once, in processes or threads.
 
     Parameters
@@ -48,11 +49,13 @@ def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
         The log file: progress every ten seconds, messages, warnings, and the reason of a failure.
     more : mapping
         Additional arguments, such as the ``device`` of the worker.
+    run : str, default ""
+        What all steps of a run have in common; see :func:`probekit.tasks.kept.keeping_tasks`.
     """
     began = monotonic()
     path = Path(log)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(open_to_write(path), "w", encoding="utf-8") as stream, _logged(stream) as warned:
+    with os.fdopen(open_to_write(path), "w", encoding="utf-8") as stream, _logged(stream) as warned, keeping_tasks(run):
         error = _run_and_explain(recipe, more, stream)
         if error:
             stream.write(f"{error}\n")

@@ -29,6 +29,7 @@ from probekit.tasks.datasets import (
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.files.description import SUFFIXES
 from probekit.tasks.folders import plain
+from probekit.tasks.kept import kept
 from probekit.tasks.task import Task
 from probekit.tasks.union import JOIN, union
 
@@ -126,6 +127,10 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     name = str(name)
     if JOIN in name and not is_path(name):
         return union(name, [load_task(part, data_dir, groups=groups) for part in name.split(JOIN)])
+    return kept((name, str(data_dir), groups), lambda: _load(name, data_dir, groups))
+
+
+def _load(name: str, data_dir: str | Path | None, groups: str | None) -> Task:
     whole, toml, domain = name.partition(".toml:")
     if toml:
         return load_task(f"{whole}.toml", data_dir, groups=groups).of_domain(domain)
@@ -147,7 +152,7 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     takes_part = (ud.ud, ner.universal_ner, treebanks.relations, treebanks.features)
     if part and (load in takes_part or base in ("agreement", *space_time.PLACES)):
         return load(data_dir, part)
-    return load(data_dir).of_domain(part) if part else load(data_dir)
+    return load_task(base, data_dir).of_domain(part) if part else load(data_dir)
 
 
 def is_task(name: str) -> bool:

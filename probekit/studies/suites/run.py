@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 from probekit.errors import UsageError
 from probekit.files import slug
@@ -14,6 +15,7 @@ from probekit.studies.plan import check_steps
 from probekit.studies.run import PlannedStudy, StudyRun, pool_of, run_study, split_model
 from probekit.studies.suites.schema import read_suite
 from probekit.studies.suites.steps import study_of, suite_steps
+from probekit.tasks.kept import keeping_tasks
 
 __all__ = ["board_of", "plan_suite", "suite"]
 
@@ -85,7 +87,8 @@ def plan_suite(suite: str | Path, out: str | Path | None = None, options: StudyO
     """
     options = options or StudyOptions()
     found = read_suite(suite, models=dict(map(split_model, options.model)), changes=options.set_)
-    steps, study = suite_steps(found, options.data_dir), study_of(found)
+    with keeping_tasks(uuid4().hex):
+        steps, study = suite_steps(found, options.data_dir), study_of(found)
     check_steps(study, steps)
     if not any(step.function == "scoreboard" for step in steps):
         errors = "; ".join(dict.fromkeys(step.error for step in steps if step.error))

@@ -111,7 +111,7 @@ def _split(path: Path) -> str:
 
 
 def parses(found: Found) -> Mapping[str, Sequence[Parse]]:
-    """The sentences of a treebank by split, in the order of the files; what was read last is kept in memory.
+    """The sentences of a treebank by split, in the order of the files; the last two that were read are kept in memory.
 
     If the files do not say the split, whole documents are divided (sentences, if there are fewer than 30 documents): in
     the order of a hash of their names, a tenth of the sentences each becomes dev and test.
@@ -129,7 +129,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     return state.st_mtime_ns, state.st_size
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def _parses(name: str, files: tuple[tuple[str, Path, int, int], ...]) -> Mapping[str, Sequence[Parse]]:
     paths = [path for _, path, *_ in files]
     all_in = all(split for split, *_ in files)
