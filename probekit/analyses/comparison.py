@@ -7,6 +7,7 @@ into rows and fit nothing again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -25,6 +26,17 @@ __all__ = ["compare", "summary"]
 
 log = logging.getLogger(__name__)
 
+OF_ONE_LABEL = {
+    "structural": (
+        "edge of a gold tree whether it was found",
+        'Probes of shuffled trees are the rows of the target "shuffled" (probekit plot layers draws them).',
+    ),
+    "pairs": (
+        "pair whether the good sentence is preferred",
+        "A guess is right on half of the pairs: the intervals of the rows say whether a layer is above it.",
+    ),
+}
+"""Analyses whose predictions are right (1) or wrong (0): what they say, and where their control is."""
 Evaluated = str | Path | Result | Predictions
 """Predictions for each example: a result, its file, the file of the predictions, or the table itself."""
 
@@ -55,7 +67,8 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     Raises
     ------
     UsageError
-        If there is nothing to compare with, if there are no predictions, or if the examples of the two differ.
+        If there is nothing to compare with, if there are no predictions, if the examples of the two differ, or for
+        "shuffled" if the predictions have no labels (those of ``structural`` and ``pairs``).
 
     References
     ----------
@@ -74,6 +87,8 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     [[1, 'difference(accuracy)', 0.4, 'layer 0']]
     """
     tables, reads = _predictions(first)
+    if options.against == "shuffled":
+        _check_labels(tables)
     if second is None:
         pairs: list[tuple[Predictions, Predictions | None]] = [(one, None) for one in tables]
     else:
@@ -144,6 +159,17 @@ def _predictions(given: Evaluated) -> tuple[tuple[Predictions, ...], list[Read]]
         return result.predictions, list(result.reads)
     files = [f for f in result.prediction_files() if f.is_file()]
     return result.predictions, [Read(str(f), "predictions", digest_of_content(f)) for f in files]
+
+
+def _check_labels(tables: Iterable[Predictions]) -> None:
+    """UsageError for predictions that are all of one gold label, which shuffling does not change."""
+    for table in tables:
+        if (analysis := next(iter(set(table.fits.get("analysis", ())) & set(OF_ONE_LABEL)), None)) is not None:
+            what, control = OF_ONE_LABEL[analysis]
+            raise UsageError(
+                f"the predictions of probekit {analysis} say of each {what}, so that all gold labels are the same, and "
+                f"shuffling them changes nothing. {control} Compare with layer-0, best, random or another file."
+            )
 
 
 def _other_training(one: Predictions, other: Predictions) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from io import StringIO
 from math import isfinite
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.analyses.board_line import MODEL
 from probekit.errors import DataError, UsageError
 from probekit.files import read_lines
 from probekit.statistics.correlation import relation
@@ -53,6 +54,19 @@ def leaderboard(path: str | Path) -> dict[str, dict[str, float]]:
     return found
 
 
+def _check_one_each(trained: pd.DataFrame, known: Container[str]) -> None:
+    """UsageError if a model that the board knows is on the scoreboard several times."""
+    for model, part in trained[trained["model"].isin(known)].groupby("model", sort=False):
+        several = part[MODEL].drop_duplicates()
+        if len(several) > 1:
+            differ = [name for name in MODEL if several[name].nunique(dropna=False) > 1]
+            found = "; ".join(", ".join(f"{name} {row[name]}" for name in differ) for _, row in several.iterrows())
+            raise UsageError(
+                f"the leaderboard has one score of {model}, and the scoreboard {len(several)} models of this name "
+                f"({found}). Give the rows of one of them, or name them: --model NAME=FOLDER, as on the leaderboard."
+            )
+
+
 def agreement(
     chosen: pd.DataFrame, board: Mapping[str, Mapping[str, float]], *, seed: int = 0
 ) -> Iterator[dict[str, Any]]:
@@ -71,9 +85,10 @@ def agreement(
     Raises
     ------
     UsageError
-        If fewer than three models are on both.
+        If fewer than three models are on both, or a model of the board has several checkpoints or variants.
     """
     trained = chosen[~chosen["checkpoint"].str.startswith("random-")]
+    _check_one_each(trained, {model for scores in board.values() for model in scores})
     table = trained.pivot_table("value", "model", "line", sort=False)
     known = {model for scores in board.values() for model in scores}
     both = [model for model in table.index if model in known]

@@ -207,7 +207,8 @@ def _trajectory(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterato
 
 
 def _controls(rows: pd.DataFrame) -> list[str]:
-    return [control_title(name) for name in rows["target"].unique() if name != "gold"]
+    found = rows[rows["target"] != "gold"][["target", "analysis"]].drop_duplicates()
+    return list(dict.fromkeys(control_title(*pair) for pair in found.itertuples(index=False)))
 
 
 def _mix(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:

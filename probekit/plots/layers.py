@@ -200,10 +200,12 @@ def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | No
             hollow[some] = why
         thin = label in styles.seeds.values()
         parts.append(curve.assign(role="curve", series=i, label=label, hollow=hollow, one_of_seeds=thin))
+    of = rows["analysis"].unique().tolist()
+    analysis = str(of[0]) if len(of) == 1 else ""
     trained = any(not styles.is_random(key) for key, _ in gold)
     for i, (key, band) in enumerate(curves(controls)):
         if not (trained and bool(band["random"].all())):
-            parts.append(band.assign(role="control", series=i, label=band_title(key["target"])))
+            parts.append(band.assign(role="control", series=i, label=band_title(key["target"], analysis)))
     return pd.concat([*parts, _lines(rows)], ignore_index=True)
 
 

@@ -23,6 +23,10 @@ CONTROLS = {
 }
 
 
+OF_ANALYSIS = {("structural", "shuffled"): "shuffled trees", ("pairs", "shuffled"): "exchanged pairs"}
+"""By analysis and control, where labels are not what is shuffled."""
+
+
 def metric_title(name: str) -> str:
     """The label of a metric's axis, with its unit: "Mutual information (bits)"; differences have two lines."""
     metric = metric_called(name)
@@ -39,14 +43,19 @@ def first_line(name: str) -> str:
     return metric_title(name).splitlines()[0]
 
 
-def control_title(name: str) -> str:
-    """The name of a control, or of another reference of a difference: "shuffled" is "shuffled labels"."""
+def control_title(name: str, analysis: str = "") -> str:
+    """The name of a control, or of another reference of a difference: "shuffled" is "shuffled labels".
+
+    analysis : that of the rows, since structural probes have shuffled trees
+    """
+    if (analysis, name) in OF_ANALYSIS:
+        return OF_ANALYSIS[analysis, name]
     return CONTROLS.get(name, ", ".join(part.rsplit("/", 1)[-1] for part in name.split(", ")))
 
 
-def band_title(name: str) -> str:
-    """The name of a control in a legend, with a description of its labels."""
-    title = control_title(name).replace("-", " ")
+def band_title(name: str, analysis: str = "") -> str:
+    """The name of a control in a legend, with a description of its labels; ``analysis`` as for the others."""
+    title = control_title(name, analysis).replace("-", " ")
     return f"{title} (random tags by word type)" if name == "control-task" else title
 
 

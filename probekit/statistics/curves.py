@@ -57,7 +57,8 @@ def curve_summary(evaluated: Predictions, options: SummaryOptions = SummaryOptio
         ``of_metric`` holds the metric of the curve. value, ci_low and ci_high are layers; NaN if undetermined. For the
         best layer, ``layers`` lists those not shown to be worse than the best ("2,3,4"), ci_low and ci_high are the
         first and last of them, and ``best_value``, ``best_low``, ``best_high`` are the metric there with a simultaneous
-        interval for all layers, since the layer was selected. ``why`` gives the reason for a missing interval.
+        interval for all layers, since the layer was selected; ``compared`` is the number of layers, and ``of_analysis``
+        the analysis of the curve. ``why`` gives the reason for a missing interval.
     """
     metric = fitting_metric(evaluated, options.metric)
     numbered = evaluated.fits["layer"].notna().to_numpy(dtype=bool)
@@ -68,7 +69,14 @@ def curve_summary(evaluated: Predictions, options: SummaryOptions = SummaryOptio
             continue
         part = evaluated.take(curve)
         common: dict[Any, Any] = part.fits.iloc[0].drop(labels=["penalty", "source"], errors="ignore").to_dict()
-        common |= {"analysis": "summary", "site": "", "layer": None, "n": len(part.ids), "of_metric": metric}
+        common |= {
+            "of_analysis": str(common.get("analysis", "")),
+            "analysis": "summary",
+            "site": "",
+            "layer": None,
+            "n": len(part.ids),
+            "of_metric": metric,
+        }
         records += [{**common, **one} for one in _numbers(part, metric, options)]
     return make_rows(records)
 
@@ -92,6 +100,7 @@ def _numbers(part: Predictions, metric: str, options: SummaryOptions) -> list[di
     joint = band(found.value[known], found.ci[known], found.again[known], level=options.level)[value.argmax()]
     best = {
         "layers": ",".join(map(str, layers[among])),
+        "compared": len(layers),
         **dict(zip(("best_value", "best_low", "best_high"), (sign * value.max(), *joint), strict=True)),
     }
     within = partial(_interval, layers, value, again, options.level)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from probekit.analyses.comparison import compare
+from probekit.errors import UsageError
 from probekit.statistics.predictions import Predictions
 
 
@@ -40,3 +41,16 @@ def test_the_table_names_random_weights_and_groups(tmp_path, call):
     alone = call("compare", paths[1], "--against", "layer-0").out
     assert "random weights 1" in alone
     assert "random-1" not in alone
+
+
+@pytest.mark.parametrize("analysis", ["structural", "pairs"])
+def test_predictions_of_one_label_have_no_shuffled_labels(analysis):
+    fits = pd.DataFrame([
+        {"analysis": analysis, "task": "t", "split": "dev", "model": "m", "layer": layer, "target": target}
+        for layer in (0, 1) for target in ("gold", "shuffled")
+    ])  # fmt: skip
+    said = np.random.default_rng(0).integers(2, size=(4, 50))
+    table = Predictions(fits, np.arange(50).astype(str), np.ones(50, dtype=int), said, ("accuracy",))
+    with pytest.raises(UsageError, match=f"the predictions of probekit {analysis} say .* all gold labels are the same"):
+        compare(table, against="shuffled")
+    assert len(compare(table, against="layer-0").rows) == 1

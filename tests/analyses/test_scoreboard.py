@@ -96,6 +96,20 @@ def test_a_leaderboard_in_the_same_order(tmp_path):
     assert found["p"] == pytest.approx(2 / 120)
 
 
+def test_checkpoints_of_one_name_are_not_averaged_for_a_leaderboard(tmp_path):
+    (tmp_path / "board.csv").write_text("model,score\na,1\nb,2\nc,3\n")
+    first, last = (
+        Result(one.rows.assign(checkpoint="run", step=step),
+               tuple(Predictions(p.fits.assign(checkpoint="run", step=step), p.ids, p.gold, p.predicted, p.metrics)
+                     for p in one.predictions))
+        for step, one in ((100, task("x", {"a": [0.7]})), (200, task("x", {"a": [0.8]})))
+    )  # fmt: skip
+    others = task("x", {"b": [0.6], "c": [0.9]})
+    with pytest.raises(UsageError, match=r"2 models of this name \(step 100; step 200\)"):
+        probekit.scoreboard(first, last, others, against=tmp_path / "board.csv")
+    assert len(of(probekit.scoreboard(last, others, against=tmp_path / "board.csv"), "rank-correlation")) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

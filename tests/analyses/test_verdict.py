@@ -332,6 +332,13 @@ def test_words_of_a_summary():
     )
 
 
+def test_the_summary_of_one_layer_has_no_others():
+    [text] = sentences(curve_summary(probed([2.5])[1], SummaryOptions(resamples=200)))
+    assert re.fullmatch(
+        rf"toy: layer 0 is the only one \(accuracy {NUMBER}\), so that nothing is said of others\.", text
+    )
+
+
 def test_words_of_information():
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=300)

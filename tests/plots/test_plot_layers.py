@@ -207,6 +207,15 @@ def test_draws_that_nothing_sums_up_become_their_range(ax):
     assert band(line(ax, "shuffled labels: range of draws"), 1) == (0.35, 0.45)
 
 
+@pytest.mark.parametrize(("analysis", "control"), [("structural", "shuffled trees"), ("pairs", "exchanged pairs")])
+def test_controls_without_shuffled_labels_have_their_own_name(ax, analysis, control):
+    rows = make_rows(controlled(summed=False)).assign(analysis=analysis)
+    if analysis == "pairs":
+        rows = rows.assign(level="all", of="", metric="accuracy")
+    layer_curve(rows, ax=ax)
+    assert f"{control}: range of draws" in labels(ax)
+
+
 def test_a_marker_is_hollow_where_the_interval_reaches_a_control(ax):
     layer_curve(make_rows(controlled()), ax=ax)  # from .1, .3, .5, .7 up; the control ends at .5
     assert hollow(ax) == [0, 1, 2]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probekit.analyses.comparison import OF_ONE_LABEL
 from probekit.analyses.verdict.curves import CURVE, Curve, model_in, named, names
 from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers, listed, number, p_value
 from probekit.display import shown_model
@@ -82,10 +83,12 @@ def summary(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         value = f"{row['of_metric']} {number(row['best_value'])}"
         if row.get("why"):
             yield f"{name}the best value is layer {layer}'s ({value}), without an interval: {row['why']}"
+        elif row.get("compared") == 1:
+            yield f"{name}layer {layer} is the only one ({value}), so that nothing is said of others"
         elif near:
-            yield (
-                f"{name}layer {layer} has the best value ({value}), not clearly above {listed(near)}; whether it beats "
-                "shuffled labels is not tested here (use compare --against shuffled)"
+            labels = row.get("of_analysis") not in OF_ONE_LABEL
+            yield f"{name}layer {layer} has the best value ({value}), not clearly above {listed(near)}" + labels * (
+                "; whether it beats shuffled labels is not tested here (use compare --against shuffled)"
             )
         else:
             yield f"{name}layer {layer} is best ({value}), clearly above all others"
