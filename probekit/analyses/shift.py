@@ -26,6 +26,9 @@ from probekit.runtime import Progress, no_progress
 from probekit.statistics.controls import shuffled
 from probekit.statistics.folds import duplicates
 from probekit.statistics.predictions import Predictions, by_split
+from probekit.tasks.load import load_task
+from probekit.tasks.task import Task
+from probekit.tasks.union import JOIN
 
 __all__ = ["shift"]
 
@@ -42,6 +45,8 @@ def shift(
     dev: str | Path | ActivationCache,
     /,
     *more: str | Path | ActivationCache,
+    tasks: tuple[str, ...] | str = (),
+    data_dir: str | Path | None = None,
     vectors: VectorOptions,
     options: ShiftOptions,
     progress: Progress = no_progress,
@@ -59,6 +64,9 @@ def shift(
     *more : path or ActivationCache
         Further pairs, train and dev alternating: other data sets, and the same ones with other weights (random ones,
         say), which give a matrix of their own.
+    tasks, data_dir : tuple of str, and path, optional
+        Of a cache of the sentences of several tasks (``--task A+B``): those among them that are data sets, and the
+        folder of their files, as for :func:`probekit.load_task` (default: one cache is one data set).
     vectors : VectorOptions
         ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
     options : ShiftOptions
@@ -101,10 +109,12 @@ def shift(
     with ExitStack() as stack:
         opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
         reads = tuple(map(read_of, opened))
-        models = _models(list(zip(opened[::2], opened[1::2], strict=True)))
+        named = {name: load_task(name, data_dir) for name in ((tasks,) if isinstance(tasks, str) else tasks)}
+        pairs = [of for pair in zip(opened[::2], opened[1::2], strict=True) for of in _data_sets(pair, named)]
+        models = _models(pairs)
         found: list[Predictions] = []
-        for pairs in models:
-            sets = [_DataSet.of(*pair, vectors) for pair in pairs]
+        for of_model in models:
+            sets = [_DataSet.of(*pair, vectors) for pair in of_model]
             cells = list(_cells(sets, options, progress))
             for cell in cells:
                 records += cell_rows(cell, options)
@@ -116,23 +126,42 @@ def shift(
 Pair = tuple[ActivationCache, ActivationCache]
 
 
+def _data_sets(pair: Pair, tasks: Mapping[str, Task]) -> Iterator[Pair]:
+    """The data sets of two caches: those of ``tasks`` that the caches are made of, or what they are caches of."""
+    train, dev = pair
+    parts = train.spec["task"].split(JOIN)
+    if len(parts) == 1:
+        yield pair
+        return
+    for name, task in tasks.items():
+        if name in parts:
+            yield train.for_task(task, train.spec["split"]), dev.for_task(task, dev.spec["split"])
+    if not set(parts) & set(tasks):
+        given = f"none of which is among {', '.join(tasks)}" if tasks else "and no tasks are given"
+        raise UsageError(
+            f"{train.path} holds the sentences of {', '.join(parts)}, {given}. Name those that are data sets: "
+            f"--tasks {','.join(parts[:2])}."
+        )
+
+
 def _models(pairs: Sequence[Pair]) -> list[list[Pair]]:
     """The pairs of each model, in order; raises an error if they do not belong together."""
-    seen: dict[str, Path] = {}
+    seen: dict[tuple[str, str], Path] = {}
     first = pairs[0][0]
     found: dict[tuple[Any, ...], list[Pair]] = {}
     for pair in pairs:
         for cache in pair:
-            if cache.spec_id in seen:
-                raise CacheMismatch(f"{cache.path} holds the same as {seen[cache.spec_id]}; give each cache once.")
-            seen[cache.spec_id] = cache.path
+            key = cache.spec_id, cache.spec["task"]
+            if key in seen:
+                raise CacheMismatch(f"{cache.path} holds the same as {seen[key]}; give each cache once.")
+            seen[key] = cache.path
             if cache.spec["kind"] != "classification":
                 raise UsageError(f"{cache.path}: shift is for classes of texts, but {cache.spec['task']} is "
                                  f"{cache.spec['kind']}.")  # fmt: skip
-            for key in LABELS:
-                if cache.spec.get(key) != first.spec.get(key):
-                    one, two = (_listed(c.spec.get(key)) for c in (first, cache))
-                    what, names = key.replace("_", " "), [c.spec["task"] for c in (first, cache)]
+            for label in LABELS:
+                if cache.spec.get(label) != first.spec.get(label):
+                    one, two = (_listed(c.spec.get(label)) for c in (first, cache))
+                    what, names = label.replace("_", " "), [c.spec["task"] for c in (first, cache)]
                     raise UsageError(
                         f"{' and '.join(names)} differ in {what} ({one}; {two}), so a probe of one says nothing about "
                         "the other. Give data sets with equal labels."

@@ -25,6 +25,8 @@ def shift(
     dev: str,
     /,
     *more: str,
+    tasks: tuple[str, ...] = (),
+    data_dir: Path | None = None,
     vectors: Annotated[VectorOptions, Parameter(name="*")] = VectorOptions(),
     options: Annotated[ShiftOptions, Parameter(name="*")] = ShiftOptions(),
     format_: Format = Format.TEXT,
@@ -54,6 +56,10 @@ def shift(
         The cache of the first data set to evaluate on.
     more
         Further pairs, TRAIN DEV: other data sets, and the same ones with other weights, such as random ones.
+    tasks
+        Of caches of the sentences of several tasks (--task A+B): the tasks that are data sets, separated by commas.
+    data_dir
+        The folder of the files of these tasks.
     format_
         Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
@@ -63,7 +69,10 @@ def shift(
     from probekit.cli.progress import bar
 
     with bar() as progress:
-        result = probekit.shift(train, dev, *more, vectors=vectors, options=options, out=out, progress=progress)
+        result = probekit.shift(
+            train, dev, *more, tasks=tasks, data_dir=data_dir, vectors=vectors, options=options, out=out,
+            progress=progress,
+        )  # fmt: skip
     with tables_as(format_):
         keys = ["model", "checkpoint", "estimator"]
         for _, part in result.rows.groupby(keys, sort=False, dropna=False):

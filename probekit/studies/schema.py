@@ -34,7 +34,17 @@ __all__ = [
 Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
 RowsOf = Literal[
-    "probe", "mi", "transferability", "compare", "similarity", "movement", "train", "domains", "table", "scoreboard"
+    "probe",
+    "mi",
+    "transferability",
+    "compare",
+    "similarity",
+    "movement",
+    "train",
+    "domains",
+    "table",
+    "scoreboard",
+    "shift",
 ]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]

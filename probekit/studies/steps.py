@@ -12,6 +12,7 @@ import xxhash
 
 from probekit.files import is_path
 from probekit.recipe import Recipe
+from probekit.tasks.union import JOIN
 
 __all__ = ["Inside", "Outside", "Step"]
 
@@ -114,8 +115,7 @@ class Step:
             if isinstance(one, Inside):
                 path = out / one.leaf
                 return str(path.absolute() if absolute else path)
-            there = absolute and is_path(one.place)
-            return str(Path(one.place).absolute()) if there else one.place
+            return _absolute(one.place) if absolute else one.place
 
         given = dict(self.arguments)
         if without and self.inputs:
@@ -136,6 +136,22 @@ class Step:
         arguments = {key: _filled(value, known) for key, value in self.arguments.items()}
         names = [f"{key} {arguments[key]}" for key in NAMES if arguments.get(key)]
         return Recipe.of(self.function, arguments).identity([*needs, *names])
+
+
+def _absolute(place: str) -> str:
+    """A place with absolute paths, also of task files among several tasks, or with a domain.
+
+    Examples
+    --------
+    >>> _absolute("cola"), _absolute("no_such.toml+cola")
+    ('cola', 'no_such.toml+cola')
+    """
+    if is_path(place):
+        return str(Path(place).absolute())
+    if JOIN in place:
+        return JOIN.join(map(_absolute, place.split(JOIN)))
+    file, ending, domain = place.partition(".toml:")
+    return f"{_absolute(f'{file}.toml')}:{domain}" if ending else place
 
 
 def _filled(value: Any, place: Callable[[Inside | Outside], str], gone: Collection[str] = ()) -> Any:

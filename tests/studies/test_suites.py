@@ -11,6 +11,7 @@ from probekit.cli import main
 from probekit.errors import DataError, UsageError
 from probekit.rows import read_rows
 from probekit.studies.options import StudyOptions
+from probekit.studies.steps import Outside, Step
 from probekit.studies.suites.run import plan_suite
 from probekit.studies.suites.schema import read_suite, shipped_suites
 from probekit.studies.suites.steps import suite_steps
@@ -191,3 +192,86 @@ def test_pairs_of_a_model_have_the_name_that_the_suite_gives_it(here, tiny_model
     rows = board.rows[board.rows["metric"] == "mean-normalised"]
     assert set(rows["model"]) == {"mine"}
     assert set(rows["checkpoint"]) == {"", "random-0"}
+
+
+SHIFTED = """
+title = "Shifted"
+limit = 60
+limit_dev = 40
+
+[[tasks]]
+group = "form"
+tasks = ["one.toml", "two.toml"]
+options = { controls = 1, held-out = 0.3, resamples = 100 }
+
+[[tasks]]
+group = "transfer"
+analysis = "shift"
+tasks = ["one.toml", "two.toml"]
+options = { controls = 1, blocks = 3, estimators = ["logistic"] }
+"""
+
+
+def write_sets(folder: Path) -> None:
+    """Two data sets with equal labels, in one folder."""
+    task = probekit.load_task("grammar:sentiment")
+    for i, name in enumerate(("one", "two")):
+        for split in ("train", "dev"):
+            lines = [f"{e.text}\t{e.label}" for e in task.split(split)[i::2]]
+            (folder / f"{name}.{split}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+        (folder / f"{name}.toml").write_text(
+            f'name = "{name}"\ntype = "classification"\ntext = "text"\nlabel = "label"\nlabels = ["0", "1"]\n'
+            f'[splits]\ntrain = "{name}.train.tsv"\ndev = "{name}.dev.tsv"\n'
+        )
+
+
+def test_a_suite_evaluates_probes_of_each_task_on_the_others(here, tiny_bert, capsys):
+    write_sets(here)
+    (here / "shifted.toml").write_text(SHIFTED)
+    main(["suite", "run", "shifted.toml", "--model", f"tiny={tiny_bert}", "--out", "s"])
+    rows = read_rows(here / "s/rows/shift-transfer.tiny.parquet")
+    cells = rows[(rows["metric"] == "auroc") & (rows["target"] == "gold")]
+    assert set(zip(cells["trained_on"], cells["task"], strict=True)) == {
+        (a, b) for a in ("one", "two") for b in ("one", "two")
+    }
+    assert (here / "s/figures/shift.png").exists()
+    board = read_rows(here / "s/rows/scoreboard.parquet")
+    assert {"one", "two"} <= {*board["line"].dropna()}
+    assert not board["line"].astype(str).str.contains("shift").any()
+
+
+def test_caches_of_several_tasks_need_the_names_of_the_data_sets(here, tiny_bert):
+    write_sets(here)
+    caches = [
+        probekit.cache_activations(tiny_bert, "one.toml+two.toml", split=split, pooling=("mean",), out=f"{split}.h5")
+        for split in ("train", "dev")
+    ]
+    with pytest.raises(UsageError, match=r"--tasks one.toml,two.toml"):
+        probekit.shift(*caches)
+    with pytest.raises(UsageError, match="only one is given"):
+        probekit.shift(*caches, tasks=("one.toml",))
+    found = probekit.shift(*caches, tasks=("one.toml", "two.toml"), controls=0, blocks=3, resamples=0)
+    alone = [
+        probekit.cache_activations(tiny_bert, f"{name}.toml", split=split, pooling=("mean",), out=f"{name}.{split}.h5")
+        for name in ("one", "two") for split in ("train", "dev")
+    ]  # fmt: skip
+    apart = probekit.shift(*alone, controls=0, blocks=3, resamples=0)
+    np.testing.assert_array_equal(found.rows["value"], apart.rows["value"])
+
+
+def test_a_suite_lowers_the_limits_of_those_it_includes():
+    def limits(*changes: str) -> set[tuple[int | None, int | None]]:
+        found = read_suite("everything", models={"m": "m"}, changes=changes)
+        return {(section.limit, section.limit_dev) for section in found.tasks if section.limit}
+
+    assert limits() == {(2000, 1000), (300, 300), (1000, 300), (1500, 1000)}
+    assert limits("limit=200", "limit_dev=100") == {(200, 100)}
+
+
+def test_task_files_among_several_tasks_have_absolute_paths_elsewhere(here):
+    (here / "one.toml").write_text("")
+    step = Step(
+        "c", "cache_activations", {"model": "m", "task": Outside("one.toml+cola+one.toml:news", "d"), "split": "dev"}
+    )
+    given = step.recipe(here, absolute=True).arguments["task"]
+    assert given == f"{here}/one.toml+cola+{here}/one.toml:news"

@@ -31,12 +31,12 @@ from probekit.toml import parse_toml, read_named, what_is_wrong
 
 __all__ = ["Analysis", "Suite", "Tasks", "read_suite", "shipped_suites"]
 
-Analysis = Literal["probe", "structural", "edges", "pairs"]
-"""The analyses of tasks: public functions."""
+Analysis = Literal["probe", "structural", "edges", "pairs", "shift"]
+"""The analyses: public functions, of each task by itself, but for "shift", which is of the tasks of a section."""
 Weights = Literal["pretrained", "random"]
 OWN = (
     *("out", "rows", "pooling", "layers", "task", "data_dir", "split", "limit", "random_weights", "any_split"),
-    *("device", "model", "train", "dev"),
+    *("device", "model", "train", "dev", "tasks"),
 )
 Given = Annotated[Options, AfterValidator(lambda options: not_set(options, OWN))]
 
@@ -50,8 +50,8 @@ class Tasks(Section):
         Names of tasks, or paths of task files.
     group : str
         What they are about: surface, syntax, semantics, discourse, world …
-    analysis : {"probe", "structural", "edges", "pairs"}, default "probe"
-        The public function.
+    analysis : {"probe", "structural", "edges", "pairs", "shift"}, default "probe"
+        The public function. "shift" fits probes on each task of the section and evaluates them on all.
     train, dev : str, default "train" and "dev"
         Splits; a task without dev is evaluated on test.
     limit, limit_dev : int or None
@@ -86,7 +86,7 @@ class Suite(Section):
         Examples of train and dev of each task, drawn at random with ``data_seed`` (default: all, of dev as many as of
         train).
     include : list[str], default []
-        Names of shipped suites whose tasks come first, with their own limits.
+        Names of shipped suites whose tasks come first, with their own limits where these are lower.
     """
 
     name: str = ""
@@ -139,6 +139,8 @@ def read_suite(where: str | Path, *, models: Mapping[str, str] | None = None, ch
     except ValidationError as error:
         raise DataError(what_is_wrong(error, Suite), file=path) from error
     suite = _with_included(suite, path)
+    if all(section.analysis == "shift" for section in suite.tasks):
+        raise DataError('has only sections of the analysis shift; add one of another, such as "probe".', file=path)
     if not suite.models:
         raise UsageError(f"the suite {suite.name} needs a model: --model minilm, or --model NAME=FOLDER.")
     for i, section in enumerate(suite.tasks):
@@ -146,6 +148,8 @@ def read_suite(where: str | Path, *, models: Mapping[str, str] | None = None, ch
             check_arguments(section.analysis, arguments_of(section.analysis, section.options))
         except UsageError as error:
             raise DataError(f"tasks.{i}.options: {error}", file=path) from error
+        if section.analysis == "shift" and len(section.tasks) < 2:
+            raise DataError(f"tasks.{i}.tasks: shift needs two tasks or more.", file=path)
         for task in section.tasks:
             if sum(task in other.tasks and other.analysis == section.analysis for other in suite.tasks) > 1:
                 message = f"{task} is in two sections of the analysis {section.analysis}; leave one out."
@@ -164,8 +168,15 @@ def _with_included(suite: Suite, path: Path) -> Suite:
         for section in other.tasks:
             met = {(task, one.analysis) for one in sections for task in one.tasks}
             left = [task for task in section.tasks if (task, section.analysis) not in met]
-            limits = {"limit": section.limit or other.limit, "limit_dev": section.limit_dev or other.limit_dev}
+            limits = {
+                "limit": _least(section.limit or other.limit, suite.limit),
+                "limit_dev": _least(section.limit_dev or other.limit_dev, suite.limit_dev),
+            }
             sections += [section.model_copy(update={"tasks": left, **limits})] if left else []
     if not (sections or suite.tasks):
         raise DataError("has no tasks; add a section [[tasks]].", file=path)
     return suite.model_copy(update={"tasks": [*sections, *suite.tasks], "include": []})
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit), default=None)

@@ -34,7 +34,7 @@ __all__ = ["line", "study_of", "suite_steps"]
 
 TEXTS, PAIRS, WORDS = "texts", "pairs", "words"
 """What a cache stores: vectors of texts, of pairs of texts, or of all pieces."""
-STEPS = {"probe": 10.0, "structural": 60.0, "edges": 120.0, "pairs": 60.0}
+STEPS = {"probe": 10.0, "structural": 60.0, "edges": 120.0, "pairs": 60.0, "shift": 120.0}
 """Roughly the seconds of an analysis."""
 
 
@@ -148,15 +148,25 @@ def suite_steps(suite: Suite, data_dir: str | Path | None = None) -> list[Step]:
     analyses = [
         step
         for i, section in enumerate(suite.tasks)
+        if section.analysis != "shift"
         for name in section.tasks
         for model in suite.models
         for step in _analyses(plan, section, name, model, keys[i, name], shared, caches)
     ]
-    steps = [*(step for some in caches.values() for step in some), *analyses]
+    shifts = [
+        step
+        for i, section in enumerate(suite.tasks)
+        if section.analysis == "shift"
+        for model in suite.models
+        for step in _shifts(plan, i, model, keys, shared, caches)
+    ]
+    steps = [*(step for some in caches.values() for step in some), *analyses, *shifts]
     if any(not step.error for step in analyses):
         board = _scoreboard(plan, keys, analyses)
         steps += [board, table_step(Table(kind="scoreboard"), [board])]
         steps.append(figure_step(Figure(kind="scoreboard", rows="scoreboard"), [board]))
+    if matrices := [step for step in shifts if not step.error]:
+        steps.append(figure_step(Figure(kind="shift", rows="shift"), matrices))
     return unique([*steps, report_step(suite.title, steps)])
 
 
@@ -232,6 +242,39 @@ def _analyses(
     )  # fmt: skip
 
 
+def _shifts(
+    plan: _Plan,
+    number: int,
+    model: str,
+    keys: dict[tuple[int, str], Key | str],
+    shared: dict[Key, Shared],
+    caches: dict[tuple[Key, str], tuple[Step, ...]],
+) -> Iterator[Step]:
+    """Probes of each task of a section on all of them; tasks that cannot be read are left out, and said."""
+    section = plan.suite.tasks[number]
+    of_section = {task: keys[number, task] for task in section.tasks}
+    for task, error in of_section.items():
+        if isinstance(error, str):
+            yield Step(f"shift {task_name(task)}.{slug(model)}", error=error)
+    read = {task: key for task, key in of_section.items() if isinstance(key, Key)}
+    if len(read) < 2:
+        return
+    name = f"shift {section.group}.{slug(model)}"
+    rows = f"rows/{slug(name)}.parquet"
+    made = [step for key in dict.fromkeys(read.values()) for step in caches[key, model]]
+    places, needs = [Inside(step.leaves[0]) for step in made], tuple(step.name for step in made)
+    arguments: dict[str, Any] = {"train": places[0], "dev": places[1], "more": places[2:]}
+    if any(len(shared[key].tasks) > 1 for key in read.values()):
+        if len({key.folder for key in read.values()}) > 1:
+            yield Step(name, leaves=(rows,), error="the tasks of a section of shift must be in one folder")
+            return
+        given = [plan.sources.task_arguments(task, key.train, key.dev) for task, key in read.items()]
+        arguments |= given[0] | {"tasks": [one["task"] for one in given]}
+        del arguments["task"]
+    arguments |= arguments_of("shift", section.options) | {"out": Inside(rows)}
+    yield Step(name, "shift", arguments, needs, (rows,), seconds=STEPS["shift"])
+
+
 def _pairs(plan: _Plan, task: str, model: str, name: str, options: dict[str, Any]) -> Iterator[Step]:
     """Minimal pairs scored by the head of each kind of weights."""
     for seed in plan.weights():
@@ -258,8 +301,8 @@ def _scoreboard(plan: _Plan, keys: dict[tuple[int, str], Key | str], analyses: S
     """The step that puts all analyses on one scale."""
     groups = []
     for (i, name), key in keys.items():
-        if isinstance(key, Key):
-            section = plan.suite.tasks[i]
+        section = plan.suite.tasks[i]
+        if isinstance(key, Key) and section.analysis != "shift":
             of = load_pairs(name, key.folder or None) if section.analysis == "pairs" else plan.sources.task(name)
             called = of.name
             groups.append(f"{line(section.analysis, called)}={section.group}")
