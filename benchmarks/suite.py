@@ -1,16 +1,17 @@
 """Ten tasks by one suite, beside a loop of transformers and scikit-learn: the same sentences, layers, probes, controls.
 
-    python benchmarks/suite.py --data-dir DATA                      the ten sentence tasks made from a UD treebank
-    python benchmarks/suite.py --data-dir DATA --limit 500 --json out.json
+    python benchmarks/suite.py --data-dir DATA                      five tasks of sentences, five of words and spans
+    python benchmarks/suite.py --data-dir DATA --sets 1 --layers 3  the loop fits one label set on one layer, scaled up
     python benchmarks/suite.py --tasks grammar:sentiment,grammar:acceptability --limit 60      does it run?
 
 Ours is ``probekit suite run`` as a process of its own: it starts, reads the tasks, caches all of their sentences, fits,
 evaluates with intervals and p-values, and writes rows, figure, table and page. Theirs is what people write: for each
 task a forward pass over its sentences in padded batches of 32 in the order of the file, the mean of the pieces of each
-layer, and on each layer, for gold and shuffled labels, StandardScaler and LogisticRegression for each C, chosen on the
-same held-out share of train, fitted again and evaluated on dev; no intervals, no p-values, no files. It is given the
-texts and labels that ours reads. Each runs on one thread. ``--sets 1`` lets the loop fit gold labels only and counts
-its fits as often as there are label sets.
+sentence or span (the first piece of each word for tags) at each layer, and on each layer, for gold and shuffled labels,
+StandardScaler and LogisticRegression for each C, chosen on the same held-out share of train, fitted again and evaluated
+on dev; no intervals, no p-values, no files. It is given the texts and labels that ours reads. Each runs on one thread.
+With ``--sets`` and ``--layers`` the loop fits only so many label sets and layers, and its fits are counted as often as
+there are label sets and layers; the output says so.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ import numpy as np
 from measures import cpu_seconds, memory
 
 SENTENCES = [
-    *("sentence-length", "word-content", "tree-depth", "bigram-shift", "past-present", "subj-number", "obj-number"),
-    *("odd-man-out", "coordination-inversion"),
+    f"treebank:{n}:en_ewt" for n in ("sentence-length", "tree-depth", "bigram-shift", "past-present", "odd-man-out")
 ]
-TASKS = [*(f"treebank:{name}:en_ewt" for name in SENTENCES), "trec-6"]
-CS = [1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1, 1.0]
+TASKS = [*SENTENCES, "ud", "ud-relations", "conll2000", "semeval2010", "dpr"]
+CS = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
 HELD_OUT, BATCH, GOAL = 0.2, 32, 20.0
 SUITE = """title = "Benchmark"
 of = ["pretrained"]
+"""
+SECTION = """[[tasks]]
+group = "{group}"
+tasks = {tasks}
 limit = {limit}
 limit_dev = {limit}
-[[tasks]]
-group = "all"
-tasks = {tasks}
-options = {{ controls = {controls}, held-out = {held_out}, penalties = {Cs} }}
+options = {{ controls = {controls}, held-out = {held_out}, penalties = {Cs}{span} }}
 """
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -58,34 +59,45 @@ def loop(job: dict[str, Any]) -> dict[str, Any]:
     for name, splits in job["tasks"].items():
         at = time.perf_counter()
         tokenizer, model = AutoTokenizer.from_pretrained(job["model"]), AutoModel.from_pretrained(job["model"]).eval()
-        vectors = {split: _vectors(model, tokenizer, texts) for split, (texts, _) in splits.items()}
+        vectors = {split: _vectors(model, tokenizer, of["inputs"], of["spans"]) for split, of in splits.items()}
         inside["model"] += time.perf_counter() - at
         at = time.perf_counter()
-        train, dev = splits["train"], splits["dev"]
-        found[name] = [
-            _accuracy(x, np.array(train[1]), x_dev, np.array(dev[1]), job["sets"])
-            for x, x_dev in zip(vectors["train"], vectors["dev"], strict=True)
-        ]
-        inside["probes"] += time.perf_counter() - at
+        train, dev = (np.array(splits[split]["labels"]) for split in ("train", "dev"))
+        layers = range(len(vectors["train"])) if job["layers"] is None else job["layers"]
+        found[name] = {
+            layer: _accuracy(vectors["train"][layer], train, vectors["dev"][layer], dev, job["sets"])
+            for layer in layers
+        }
+        inside["probes"] += (time.perf_counter() - at) * len(vectors["train"]) / len(layers)
+        print(f"loop: {name} {inside}", file=sys.stderr, flush=True)
     wall = time.perf_counter() - began
     return {"wall": wall, "cpu": sum(cpu_seconds()) - used, "peak": memory("VmHWM"), "accuracy": found, **inside}
 
 
-def _vectors(model: Any, tokenizer: Any, texts: list[str]) -> np.ndarray:
-    """Means over the pieces without special ones, float32 (layers, n, d)."""
+def _vectors(model: Any, tokenizer: Any, inputs: list[Any], spans: list[Any] | None) -> np.ndarray:
+    """Float32 (layers, n, d): means of sentences, of spans (side by side), or first pieces of words (spans "words")."""
     import torch
 
     parts = []
-    for start in range(0, len(texts), BATCH):
+    for start in range(0, len(inputs), BATCH):
+        of = inputs[start : start + BATCH]
         batch = tokenizer(
-            texts[start : start + BATCH], padding=True, truncation=True, return_tensors="pt",
-            return_special_tokens_mask=True,
+            of, padding=True, truncation=True, return_tensors="pt", return_special_tokens_mask=True,
+            is_split_into_words=spans is not None,
         )  # fmt: skip
+        words = [batch.word_ids(i) for i in range(len(of))]
         special = batch.pop("special_tokens_mask").bool()
-        keep = (batch["attention_mask"].bool() & ~special).float()[..., None]
         with torch.no_grad():
-            states = model(**batch, output_hidden_states=True).hidden_states
-        parts.append(torch.stack([(h * keep).sum(1) / keep.sum(1) for h in states]).numpy())
+            states = torch.stack(model(**batch, output_hidden_states=True).hidden_states)
+        if spans is None:
+            keep = (batch["attention_mask"].bool() & ~special).float()[..., None]
+            parts.append(((states * keep).sum(2) / keep.sum(1)).numpy())
+            continue
+        for i, of_words in enumerate(words):
+            for target in [[[w, w + 1]] for w in range(len(of[i]))] if spans == "words" else spans[start + i]:
+                pieces = [[p for p, w in enumerate(of_words) if w is not None and a <= w < b] for a, b in target]
+                kept = [some[:1] if spans == "words" else some for some in pieces]
+                parts.append(torch.cat([states[:, i, some].mean(1) for some in kept], 1).numpy()[:, None])
     return np.concatenate(parts, axis=1)
 
 
@@ -107,11 +119,44 @@ def _accuracy(x: np.ndarray, y: np.ndarray, x_dev: np.ndarray, y_dev: np.ndarray
     return float(gold)
 
 
-def ours(folder: Path, words: argparse.Namespace) -> dict[str, Any]:
+def _read(name: str, words: argparse.Namespace) -> tuple[str, dict[str, Any], str]:
+    """The name of a task, what the loop reads of its splits, and the section of the suite that it belongs to."""
+    from probekit import load_task
+    from probekit.tasks import TaskKind
+
+    task = load_task(name, words.data_dir or None)
+    dev = "dev" if "dev" in task.splits else "test"
+    kind = {TaskKind.SEQUENCE_LABELLING: "words", TaskKind.SPAN_LABELLING: "spans"}.get(task.kind, "sentences")
+    limit = words.limit if kind == "sentences" else words.limit_words
+    parts = {}
+    for split, part in (("train", task.split("train").sample(limit, 0)), ("dev", task.split(dev).sample(limit, 0))):
+        labels = [e.label for e in part]
+        spans: Any = None if kind == "sentences" else "words"
+        if kind == "words":
+            labels = [tag for of in labels for tag in of]
+        if kind == "spans":
+            labels = [target.label for e in part for target in e.targets]
+            spans = [[[[span.start, span.end] for span in target.spans] for target in e.targets] for e in part]
+        inputs = [e.text if kind == "sentences" else list(e.words) for e in part]
+        parts[split] = {"inputs": inputs, "labels": labels, "spans": spans}
+    return task.name, parts, kind
+
+
+def ours(folder: Path, words: argparse.Namespace, groups: dict[str, list[str]]) -> dict[str, Any]:
     """The suite as a process of its own."""
-    text = SUITE.format(
-        limit=words.limit, tasks=json.dumps(words.tasks), controls=words.controls, held_out=HELD_OUT, Cs=CS
-    )
+    text = SUITE
+    for group, names in groups.items():
+        limit = words.limit if group == "sentences" else words.limit_words
+        span = ', span = "mean"' if group == "spans" else ""
+        text += SECTION.format(
+            group=group,
+            limit=limit,
+            tasks=json.dumps(names),
+            controls=words.controls,
+            held_out=HELD_OUT,
+            Cs=CS,
+            span=span,
+        )
     (folder / "benchmark.toml").write_text(text)
     command = [sys.executable, "-m", "probekit", "suite", "run", str(folder / "benchmark.toml")]
     command += ["--model", words.model, "--out", str(folder / "suite")]
@@ -125,7 +170,9 @@ def ours(folder: Path, words: argparse.Namespace) -> dict[str, Any]:
 
     board = read_rows(folder / "suite/rows/scoreboard.parquet")
     layers = board[board["metric"].str.startswith("normalised(")]
-    accuracy = {line: part["raw"].tolist() for line, part in layers.groupby("line", sort=False)}
+    accuracy = {
+        line: dict(zip(map(int, part["layer"]), part["raw"], strict=True)) for line, part in layers.groupby("line")
+    }
     seconds = {"cache": 0.0, "probe": 0.0, "rest": 0.0}
     for record in (folder / "suite/steps").glob("*.json"):
         kind = record.name.partition("-")[0]
@@ -138,9 +185,11 @@ def main() -> None:
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--data-dir", default="")
     parser.add_argument("--tasks", type=lambda text: text.split(","), default=TASKS)
-    parser.add_argument("--limit", type=int, default=2000, help="sentences of train and of dev for each task")
+    parser.add_argument("--limit", type=int, default=1000, help="sentences of train and of dev of tasks of sentences")
+    parser.add_argument("--limit-words", type=int, default=300, help="the same for tasks of words and spans")
     parser.add_argument("--controls", type=int, default=3)
     parser.add_argument("--sets", type=int, default=0, help="label sets that the loop fits (default: all)")
+    parser.add_argument("--layers", type=lambda text: [*map(int, text.split(","))], help="layers that the loop fits on")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--loop", help=argparse.SUPPRESS)
     words = parser.parse_args()
@@ -155,36 +204,37 @@ def main() -> None:
 
 def compared(folder: Path, words: argparse.Namespace) -> dict[str, Any]:
     """Both sides, printed."""
-    from probekit import load_task
     from probekit.models.find import resolve_model
 
-    mine = ours(folder, words)
-    tasks = {}
-    for name in words.tasks:
-        task = load_task(name, words.data_dir or None)
-        dev = "dev" if "dev" in task.splits else "test"
-        parts = {"train": task.split("train").sample(words.limit, 0), "dev": task.split(dev).sample(words.limit, 0)}
-        tasks[task.name] = {k: ([e.text for e in part], [e.label for e in part]) for k, part in parts.items()}
+    tasks: dict[str, Any] = {}
+    groups: dict[str, list[str]] = {}
+    for given in words.tasks:
+        name, tasks[name], kind = _read(given, words)
+        groups.setdefault(kind, []).append(given)
+    mine = ours(folder, words, groups)
     every = words.controls + 1
     sets = words.sets or every
-    (folder / "job.json").write_text(
-        json.dumps({"model": str(resolve_model(words.model)), "tasks": tasks, "sets": sets})
-    )
+    job = {"model": str(resolve_model(words.model)), "tasks": tasks, "sets": sets, "layers": words.layers}
+    (folder / "job.json").write_text(json.dumps(job))
     command = [sys.executable, __file__, "--loop", str(folder / "job.json")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | ONE_THREAD)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | ONE_THREAD)
     theirs = json.loads(done.stdout.splitlines()[-1])
     whole = theirs["model"] + theirs["probes"] * every / sets
-    gaps = [abs(a - b) for name, values in theirs["accuracy"].items()
-            for a, b in zip(values, mine["accuracy"][name], strict=True)]  # fmt: skip
-    scaled = f" (fits of {sets} of {every} label sets measured, scaled up)" * (sets < every)
-    print(f"{len(tasks)} tasks, {len(gaps) // len(tasks)} layers, {every} label sets, {len(CS)} penalties")
-    print(
-        f"suite   {mine['wall']:8.1f} s   caches {mine['steps']['cache']:.1f} s, probes {mine['steps']['probe']:.1f} s"
-    )
-    print(f"loop    {whole:8.1f} s   model {theirs['model']:.1f} s, probes {whole - theirs['model']:.1f} s{scaled}")
-    print(f"ratio   {whole / mine['wall']:8.1f}     aim {GOAL:g}")
+    count = len(next(iter(mine["accuracy"].values())))
+    gaps = [abs(value - mine["accuracy"][name][int(layer)]) for name, values in theirs["accuracy"].items()
+            for layer, value in values.items()]  # fmt: skip
+    part = f"{sets} of {every} label sets, {len(words.layers or range(count))} of {count} layers"
+    scaled = f" (fits of {part} measured, scaled up)" * (sets < every or words.layers is not None)
+    print(f"{len(tasks)} tasks, {count} layers, {every} label sets, {len(CS)} penalties")
+    print(f"suite {mine['wall']:9.1f} s, {mine['cpu']:.1f} CPU s; seconds of steps: {_listed(mine['steps'])}")
+    print(f"loop  {whole:9.1f} s: model {theirs['model']:.1f}, probes {whole - theirs['model']:.1f}{scaled}")
+    print(f"ratio {whole / mine['wall']:9.1f}     aim {GOAL:g}")
     print(f"difference of accuracies: mean {np.mean(gaps):.4f}, largest {np.max(gaps):.4f}")
     return {"suite": mine, "loop": theirs, "ratio": whole / mine["wall"], "gap": float(np.mean(gaps))}
+
+
+def _listed(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
 
 
 if __name__ == "__main__":
