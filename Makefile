@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# each module is compiled when it is first imported, and not again by each of the many processes that the tests start
+export PYTHONDONTWRITEBYTECODE =
 # options for pip: make PIP_FLAGS="--extra-index-url ADDRESS" demo
 PIP_FLAGS ?=
 # most installed modules are never imported, and compiling all of them takes half of the time
