@@ -81,21 +81,22 @@ def _vectors(model: Any, tokenizer: Any, inputs: list[Any], spans: list[Any] | N
     parts = []
     for start in range(0, len(inputs), BATCH):
         of = inputs[start : start + BATCH]
+        split = not isinstance(of[0], str)
         batch = tokenizer(
             of, padding=True, truncation=True, return_tensors="pt", return_special_tokens_mask=True,
-            is_split_into_words=spans is not None,
+            return_offsets_mapping=True, is_split_into_words=split,
         )  # fmt: skip
-        words = [batch.word_ids(i) for i in range(len(of))]
-        special = batch.pop("special_tokens_mask").bool()
+        special, offsets = batch.pop("special_tokens_mask").bool(), batch.pop("offset_mapping").tolist()
         with torch.no_grad():
             states = torch.stack(model(**batch, output_hidden_states=True).hidden_states)
         if spans is None:
             keep = (batch["attention_mask"].bool() & ~special).float()[..., None]
             parts.append(((states * keep).sum(2) / keep.sum(1)).numpy())
             continue
-        for i, of_words in enumerate(words):
-            for target in [[[w, w + 1]] for w in range(len(of[i]))] if spans == "words" else spans[start + i]:
-                pieces = [[p for p, w in enumerate(of_words) if w is not None and a <= w < b] for a, b in target]
+        for i, example in enumerate(of):
+            places = [(w, w + 1) if w is not None else (0, 0) for w in batch.word_ids(i)] if split else offsets[i]
+            for target in [[[w, w + 1]] for w in range(len(example))] if spans == "words" else spans[start + i]:
+                pieces = [[p for p, (x, y) in enumerate(places) if x < b and y > a] for a, b in target]
                 kept = [some[:1] if spans == "words" else some for some in pieces]
                 parts.append(torch.cat([states[:, i, some].mean(1) for some in kept], 1).numpy()[:, None])
     return np.concatenate(parts, axis=1)
@@ -137,7 +138,7 @@ def _read(name: str, words: argparse.Namespace) -> tuple[str, dict[str, Any], st
         if kind == "spans":
             labels = [target.label for e in part for target in e.targets]
             spans = [[[[span.start, span.end] for span in target.spans] for target in e.targets] for e in part]
-        inputs = [e.text if kind == "sentences" else list(e.words) for e in part]
+        inputs = [list(e.words) if e.words else e.text for e in part]
         parts[split] = {"inputs": inputs, "labels": labels, "spans": spans}
     return task.name, parts, kind
 

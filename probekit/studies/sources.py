@@ -21,6 +21,7 @@ from probekit.models.find import resolve_model
 from probekit.models.identity import identify
 from probekit.studies.steps import Outside
 from probekit.tasks import DATASETS, load_task, task_folders
+from probekit.tasks.pairs import Pairs, load_pairs
 from probekit.tasks.task import Task, TaskKind
 from probekit.toml import read_toml
 
@@ -88,6 +89,11 @@ class Sources:
         """The task; ProbekitError or OSError if it cannot be read."""
         task: Task = self._once(("task", name), lambda: load_task(name, self.folder(name)))
         return task
+
+    def pairs(self, name: str) -> Pairs:
+        """The minimal pairs; ProbekitError or OSError if they cannot be read."""
+        pairs: Pairs = self._once(("pairs", name), lambda: load_pairs(name, self.folder(name)))
+        return pairs
 
     def labels_words(self, task: str) -> bool:
         """Whether a task labels words; False if it cannot be read, which its caches report."""

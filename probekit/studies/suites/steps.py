@@ -26,7 +26,6 @@ from probekit.studies.sections.outputs import figure_step, report_step, table_st
 from probekit.studies.sources import Sources
 from probekit.studies.steps import Inside, Outside, Step
 from probekit.studies.suites.schema import Suite, Tasks
-from probekit.tasks.pairs import load_pairs
 from probekit.tasks.task import TaskKind
 from probekit.tasks.union import JOIN
 
@@ -86,7 +85,7 @@ class _Plan:
     def pairs_key(self, name: str) -> Key:
         """Of minimal pairs, which need no caches: their folder; ProbekitError or OSError if they cannot be read."""
         folder = self.sources.folder(name)
-        load_pairs(name, folder)
+        self.sources.pairs(name)
         return Key("" if folder is None else str(folder), TEXTS, "test", "test", None, None)
 
     def weights(self) -> list[int | None]:
@@ -287,7 +286,7 @@ def _pairs(plan: _Plan, task: str, model: str, name: str, options: dict[str, Any
 
             where = plan.sources.models[model]
             is_causal(resolve_model(where), "it cannot score minimal pairs")
-            folder, found = plan.sources.folder(task), load_pairs(task, plan.sources.folder(task))
+            folder, found = plan.sources.folder(task), plan.sources.pairs(task)
             digest = xxhash.xxh3_128_hexdigest(repr(found).encode("utf-8", "surrogatepass"))
             arguments = {"source": plan.sources.model_arguments(model)["model"], "task": Outside(task, digest)}
             arguments |= {"data_dir": Outside(str(folder))} if folder else {}
@@ -303,7 +302,7 @@ def _scoreboard(plan: _Plan, keys: dict[tuple[int, str], Key | str], analyses: S
     for (i, name), key in keys.items():
         section = plan.suite.tasks[i]
         if isinstance(key, Key) and section.analysis != "shift":
-            of = load_pairs(name, key.folder or None) if section.analysis == "pairs" else plan.sources.task(name)
+            of = plan.sources.pairs(name) if section.analysis == "pairs" else plan.sources.task(name)
             called = of.name
             groups.append(f"{line(section.analysis, called)}={section.group}")
     read, needs = [Inside(step.leaves[0]) for step in analyses], tuple(step.name for step in analyses)
