@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from io import StringIO
 from math import isfinite
 from pathlib import Path
@@ -54,9 +54,9 @@ def leaderboard(path: str | Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def _check_one_each(trained: pd.DataFrame, known: Container[str]) -> None:
+def _check_one_each(trained: pd.DataFrame, known: Collection[str]) -> None:
     """UsageError if a model that the board knows is on the scoreboard several times."""
-    for model, part in trained[trained["model"].isin(known)].groupby("model", sort=False):
+    for model, part in trained[trained["model"].isin(list(known))].groupby("model", sort=False):
         several = part[MODEL].drop_duplicates()
         if len(several) > 1:
             differ = [name for name in MODEL if several[name].nunique(dropna=False) > 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
 
 __all__ = ["structural"]
+
+log = logging.getLogger(__name__)
 
 SAME = ("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest", "cut_at", "tokens")
 
@@ -124,33 +127,95 @@ def _of_pair(
     example = banks[1].example
     about = {
         "analysis": "structural", **columns_of(dev, "mean"), **groups.columns, "seed": options.seed,
-        "n": len(banks[1].length), "n_train": len(banks[0].length), "target": "gold", "draw": None,
+        "target": "gold", "draw": None,
     }  # fmt: skip
-    targets = [[Gold.of(bank, order) for order in _orders(bank.length, options)] for bank in banks]
-    scores = [Scores.of(banks[1], gold) for gold in targets[1]]
     of = example if groups.of is None else groups.of[example]
-    table = _Table(about, Intervals(banks[1].length, of, options), scores[0].edges, dev.ids[example], of)
+    sets = [_Set.of(banks, [np.arange(len(bank.heads)) for bank in banks], of, options)]
+    sets += _controls(banks, of, options, str(dev.path))
+    table = _Table(about, banks[1].length, sets[0].score.edges, dev.ids[example], of)
     table.add(
-        {"layer": None, "representation": "none", "estimator": "linear-chain"}, *_chain(banks, scores[0], options)
+        {"layer": None, "representation": "none", "estimator": "linear-chain"}, *_chain(sets[0], options), sets[0]
     )
-    done, work = 0, len(banks[0].layers) * len(scores)
+    done, work = 0, len(banks[0].layers) * len(sets)
     progress("structural", done, work)
     for name in banks[0].layers:
         x = [bank.layers[name]() for bank in banks]
-        for draw, (gold, score) in enumerate(zip(targets[0], scores, strict=True)):
+        for draw, one in enumerate(sets):
             control = {"target": "shuffled", "draw": draw - 1} if draw else {}
-            for kind, sums, found in _fits(x, banks, gold, score, options):
-                table.add({"layer": name, **kind, **control}, sums, found)
+            for kind, sums, found in _fits([of[words] for of, words in zip(x, one.words, strict=True)], one, options):
+                table.add({"layer": name, **kind, **control}, sums, found, one)
             done += 1
             progress("structural", done, work)
     return table
 
 
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """Sentences of train and of dev with their trees, or those of a control.
+
+    Attributes
+    ----------
+    banks : list[Treebank]
+        The sentences.
+    words : list[np.ndarray]
+        Bool, which words of all sentences are in them.
+    gold : Gold
+        The trees of train.
+    score : Scores
+        Against the trees of dev.
+    intervals : Intervals
+        Of scores on dev.
+    """
+
+    banks: list[Treebank]
+    words: list[np.ndarray]
+    gold: Gold
+    score: Scores
+    intervals: Intervals
+
+    @classmethod
+    def of(
+        cls,
+        banks: Sequence[Treebank],
+        orders: Sequence[np.ndarray],
+        groups: np.ndarray,
+        options: StructuralOptions,
+        kept: Sequence[np.ndarray] | None = None,
+    ) -> _Set:
+        """``orders``: for each word of the kept sentences (default: all) the word whose place in a tree it gets."""
+        kept = [np.ones(len(bank.length), dtype=bool) for bank in banks] if kept is None else kept
+        some = [bank.some(one) for bank, one in zip(banks, kept, strict=True)]
+        gold = [Gold.of(bank, order) for bank, order in zip(some, orders, strict=True)]
+        return cls(
+            some,
+            [np.repeat(one, bank.length) for bank, one in zip(banks, kept, strict=True)],
+            gold[0],
+            Scores.of(some[1], gold[1]),
+            Intervals(some[1].length, groups[kept[1]], options),
+        )
+
+
+def _controls(banks: Sequence[Treebank], groups: np.ndarray, options: StructuralOptions, where: str) -> Iterator[_Set]:
+    """The sentences whose length others have, with the trees of these in the place of their own."""
+    if not options.controls:
+        return
+    kept = [np.isin(bank.length, _repeated(bank.length)) for bank in banks]
+    if not all(some.any() for some in kept):
+        log.warning("%s: there are no shuffled trees, because no two sentences have the same length.", where)
+        return
+    orders = [_orders(bank.length[some], options) for bank, some in zip(banks, kept, strict=True)]
+    for pair in zip(*orders, strict=True):
+        yield _Set.of(banks, pair, groups, options, kept)
+
+
+def _repeated(length: np.ndarray) -> np.ndarray:
+    number, count = np.unique(length, return_counts=True)
+    return number[count > 1]
+
+
 def _orders(length: np.ndarray, options: StructuralOptions) -> Iterator[np.ndarray]:
-    """The words in order, then for each control those of another sentence of the same length in the place of each."""
-    words = np.arange(int(length.sum()))
-    yield words
-    start = np.cumsum(length) - length
+    """For each control, the words of another sentence of the same length in the place of those of each."""
+    words, start = np.arange(int(length.sum())), np.cumsum(length) - length
     for draw in range(options.controls):
         rng, order = np.random.default_rng((options.seed, draw)), words.copy()
         for n in np.unique(length):
@@ -159,8 +224,9 @@ def _orders(length: np.ndarray, options: StructuralOptions) -> Iterator[np.ndarr
         yield order
 
 
-def _chain(banks: Sequence[Treebank], score: Scores, options: StructuralOptions) -> tuple[Sums, list[np.ndarray]]:
+def _chain(gold: _Set, options: StructuralOptions) -> tuple[Sums, list[np.ndarray]]:
     """Scores of the trees in which each word hangs on the one before; as heads on the one after, if train says so."""
+    banks, score = gold.banks, gold.score
     lines = [chain(int(n)) for n in banks[1].length]
     found = score.found(lines)
     sums = {**score.of_distances(found, lines), **score.of_depths([line[0] for line in lines])}
@@ -178,9 +244,10 @@ def _line(length: np.ndarray, *, after: bool) -> np.ndarray:
 
 
 def _fits(
-    x: Sequence[np.ndarray], banks: Sequence[Treebank], gold: Gold, score: Scores, options: StructuralOptions
+    x: Sequence[np.ndarray], of: _Set, options: StructuralOptions
 ) -> Iterator[tuple[dict[str, Any], Sums, list[np.ndarray]]]:
     """For each probe of a layer: what it is, its scores by sentence, and the gold edges of each sentence it finds."""
+    banks, gold, score = of.banks, of.gold, of.score
     length, length_dev = (bank.length for bank in banks)
     ranks = tuple(dict.fromkeys(min(rank, x[0].shape[1]) for rank in options.ranks))
     kinds = [fit(x[0], Trees(length, its), ranks, options=options.fit) for its in (gold.distance, gold.depth)]
@@ -188,13 +255,14 @@ def _fits(
         distance, depth = (predict(probe, x[1], length_dev) for probe in probes)
         found = score.found(distance)
         sums = {**score.of_distances(found, distance), **score.of_depths(depth)}
-        yield {"estimator": f"structural-{rank}", "rank": rank}, sums, found
+        about = {"estimator": f"structural-{rank}", "rank": rank, "held_out": min(probes[0].losses)}
+        yield about, sums, found
     if options.arcs:
         names = len(banks[0].names)
         biaffine = fit_arcs(x[0], gold.heads, gold.relations, length, names, options=options.biaffine)
         said = parse(biaffine, x[1], length_dev, heads=score.gold.heads)
         found = score.found([distances(said.heads[rows]) for rows in sentences(length_dev)])
-        yield {"estimator": "biaffine"}, score.of_parse(said, found), found
+        yield {"estimator": "biaffine", "held_out": min(biaffine.losses)}, score.of_parse(said, found), found
 
 
 @dataclass(slots=True)
@@ -202,7 +270,7 @@ class _Table:
     """The rows of a pair of caches, and for each probe of gold trees the edges that it finds."""
 
     about: dict[str, Any]
-    intervals: Intervals
+    length: np.ndarray
     edges: list[np.ndarray]
     ids: np.ndarray
     groups: np.ndarray
@@ -210,16 +278,17 @@ class _Table:
     fits: list[dict[str, Any]] = field(default_factory=list)
     found: list[np.ndarray] = field(default_factory=list)
 
-    def add(self, kind: dict[str, Any], sums: Sums, found: Sequence[np.ndarray]) -> None:
-        fitted = {**self.about, **kind}
-        self.rows += [fitted | row for row in self.intervals.rows(sums)]
+    def add(self, kind: dict[str, Any], sums: Sums, found: Sequence[np.ndarray], of: _Set) -> None:
+        n_train, n = (len(bank.length) for bank in of.banks)
+        fitted = {**self.about, "n": n, "n_train": n_train, **kind}
+        self.rows += [fitted | row for row in of.intervals.rows(sums)]
         if fitted["target"] == "gold":
             self.fits.append(fitted)
             self.found.append(np.concatenate(found))
 
     def predictions(self) -> Predictions:
         """An example is an edge of a gold tree, called after its sentence and words; it is found (1) or not (0)."""
-        number, count = self.intervals.length, [len(its) for its in self.edges]
+        number, count = self.length, [len(its) for its in self.edges]
         ids = [
             f"{name}:{code // n + 1}-{code % n + 1}"
             for name, n, codes in zip(self.ids, number, self.edges, strict=True)

@@ -52,6 +52,14 @@ class Treebank:
     example: np.ndarray
     layers: dict[str, Callable[[], Any]]
 
+    def some(self, kept: np.ndarray) -> Treebank:
+        """Some of the sentences, bool (s,), without vectors."""
+        words = np.repeat(kept, self.length)
+        return Treebank(
+            self.length[kept], self.heads[words], self.relations[words], self.names, self.counted[words],
+            self.example[kept], {},
+        )  # fmt: skip
+
 
 def treebank(cache: ActivationCache, layers: tuple[int | str, ...] | None = None) -> Treebank:
     """The trees of a cache of relations, such as those of ``ud-relations``.

@@ -86,6 +86,17 @@ def test_trees_and_pairs_stand_beside_their_own_controls():
     assert of(board, "above-control")["value"].tolist() == [2]
 
 
+@pytest.mark.parametrize(("layers", "above"), [(1, 1), (6, 0)])
+def test_the_best_layer_on_dev_counts_only_if_its_interval_holds_for_all_layers(layers, above):
+    """Rows of older files have no loss on held-out train; .50 [.41, .59] beside .40 is above at 95 %, not at 99.2 %."""
+    trees = {**ABOUT, "analysis": "structural", "task": "ud", "model": "m", "metric": "uuas", "n": 50}
+    rows = [trees | {"layer": None, "representation": "none", "estimator": "linear-chain", "value": 0.4}]
+    rows += [trees | {"layer": layer, "estimator": "structural-8", "value": 0.5, "ci_low": 0.41, "ci_high": 0.59}
+             for layer in range(layers)]  # fmt: skip
+    board = probekit.scoreboard(Result(make_rows(rows)))
+    assert of(board, "above-control", group="")["value"].item() == above
+
+
 def test_a_leaderboard_in_the_same_order(tmp_path):
     models = {name: [0.9 - 0.08 * i] for i, name in enumerate("abcde")}
     (tmp_path / "board.csv").write_text("model,score\n" + "".join(f"{m},{90 - i}\n" for i, m in enumerate("abcde")))

@@ -188,15 +188,57 @@ def test_intervals_are_those_of_sentences_drawn_one_by_one() -> None:
 
 
 def test_shuffled_trees_are_those_of_other_sentences_of_the_same_length() -> None:
-    length = np.array([3, 2, 3, 3, 4, 2])
-    of = np.repeat(np.arange(6), length)
-    gold, shuffled = _orders(length, StructuralOptions(controls=1))
-    assert gold.tolist() == list(range(17))
-    assert sorted(shuffled) == sorted(gold)
-    source = [set(of[shuffled[of == s]]) for s in range(6)]
+    length = np.array([3, 2, 3, 3, 2])
+    of = np.repeat(np.arange(5), length)
+    [shuffled] = _orders(length, StructuralOptions(controls=1))
+    assert sorted(shuffled) == list(range(13))
+    source = [set(of[shuffled[of == s]]) for s in range(5)]
     assert all(len(one) == 1 for one in source)
     assert [int(length[min(one)]) for one in source] == length.tolist()
-    assert [s for s in range(6) if source[s] == {s}] == [4]  # the only sentence of 4 words keeps its tree
+    assert not [s for s in range(5) if source[s] == {s}]
+
+
+def test_sentences_of_a_length_of_their_own_are_not_in_the_control(tiny_bert: Path, tmp_path: Path) -> None:
+    """Their tree would be their own: train has lengths 2 to 4 twice and 6 once, dev 2 twice and 5 once."""
+    rng = np.random.default_rng(0)
+    lengths = {"train": (2, 2, 3, 3, 4, 4, 6), "dev": (2, 5, 2)}
+    trees = {split: [heads_of(rng, n) for n in its] for split, its in lengths.items()}
+    caches = cached(tiny_bert, task(trees), tmp_path)
+    rows = probekit.structural(*caches, ranks=2, epochs=1, resamples=0, groups="none").rows
+    sizes = rows.drop_duplicates(["target", "n", "n_train"])[["target", "n", "n_train"]]
+    assert sorted(sizes.itertuples(index=False, name=None)) == [("gold", 3, 7), ("shuffled", 2, 6)]
+
+
+def test_without_two_sentences_of_a_length_there_is_no_control(
+    tiny_bert: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = np.random.default_rng(0)
+    trees = {"train": [heads_of(rng, n) for n in (2, 2, 3, 4)], "dev": [heads_of(rng, n) for n in (2, 3)]}
+    caches = cached(tiny_bert, task(trees), tmp_path)
+    rows = probekit.structural(*caches, ranks=2, epochs=1, resamples=0, groups="none").rows
+    assert set(rows["target"]) == {"gold"}
+    assert "there are no shuffled trees, because no two sentences have the same length" in caplog.text
+
+
+def test_the_scoreboard_chooses_the_layer_on_held_out_sentences_of_train(
+    tiny_bert: Path, tmp_path: Path, trees: dict
+) -> None:
+    caches = cached(tiny_bert, task(trees), tmp_path)
+    result = probekit.structural(*caches, ranks=2, epochs=2, resamples=100, groups="none")
+    gold = result.rows[(result.rows["metric"] == "uuas") & (result.rows["estimator"] == "structural-2")]
+    gold = gold[gold["target"] == "gold"].set_index("layer")
+    board = probekit.scoreboard(result, resamples=200)
+    scores = board.rows[board.rows["metric"] == "normalised(uuas)"].set_index("layer")
+    assert set(scores["chosen_by"]) == {"held-out"}
+    assert scores.index[scores["chosen"].astype(bool)].tolist() == [gold["held_out"].astype(float).idxmin()]
+    chain = result.rows[(result.rows["estimator"] == "linear-chain") & (result.rows["metric"] == "uuas")][
+        "value"
+    ].item()
+    shuffled = result.rows[(result.rows["target"] == "shuffled") & (result.rows["metric"] == "uuas")]
+    control = shuffled.set_index("layer")["value"].clip(lower=chain)
+    np.testing.assert_allclose(scores["control"], control.reindex(scores.index))
+    assert (scores["ci_low"] <= scores["value"]).all()
+    assert (scores["value"] <= scores["ci_high"]).all()
 
 
 @pytest.mark.parametrize(
