@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import combinations
 
 import numpy as np
 from calibration import case
@@ -18,7 +19,10 @@ from comparisons import probed
 import probekit
 from probekit.rows import Result, make_rows
 from probekit.statistics.bootstrap import estimates
+from probekit.statistics.permutation import exchanged
 from probekit.statistics.predictions import Predictions
+from probekit.statistics.rankings import ranks
+from probekit.statistics.shared_units import shared_units
 
 POPULATION = 40_000  # sentences
 TRAIN = 15_000
@@ -68,37 +72,53 @@ def population(kind: Kind, number: int) -> list[Predictions]:
     ]
 
 
-def board(rng: np.random.Generator, kind: Kind, number: int, units: int) -> Result:
-    """The scoreboard of a sample of documents, of whose sentences each task has some."""
+def sampled(rng: np.random.Generator, kind: Kind, number: int, units: int) -> list[Predictions]:
+    """The predictions for a sample of documents, of whose sentences each task has some; the majority class is first."""
     documents = rng.integers(POPULATION // kind.document, size=units)
     at = (documents[:, None] * kind.document + np.arange(kind.document)).ravel()
     of, name = np.repeat(np.arange(units), kind.document), np.arange(len(at)).astype(str)
     found = []
     for t, every in enumerate(population(kind, number)):
         some = np.sort(rng.permutation(len(at))[: round(len(at) * (1 - 0.6 * t / kind.tasks))])
-        layers, constant = np.flatnonzero(every.fits["layer"].notna()), _constant(every)
-        fits = np.ravel([(constant, layer) for layer in layers])  # each model with its majority class
+        fits = np.append(_constant(every), np.flatnonzero(every.fits["layer"].notna()))
         about = every.fits.iloc[fits].reset_index(drop=True)
+        about = about.assign(analysis="probe", task=f"t{t}", model=["", *(f"m{i}" for i in range(len(fits) - 1))])
         about["layer"] = about["layer"].where(about["layer"].isna(), 0)
-        about = about.assign(analysis="probe", task=f"t{t}", model=np.repeat([f"m{i}" for i in range(len(layers))], 2))
-        gold, said = every.gold[at[some]], every.predicted[np.ix_(fits, at[some])]
         groups = of[some] if kind.document > 1 else None
-        e = Predictions(about, name[some], gold, said, every.metrics, groups)
-        rows = about.assign(metric=kind.metric, value=estimates(gold, said, kind.metric), n=len(some))
-        found.append(Result(make_rows(rows), (e,)))
+        said = every.predicted[np.ix_(fits, at[some])]
+        found.append(Predictions(about, name[some], every.gold[at[some]], said, every.metrics, groups))
+    return found
+
+
+def told_apart(rng: np.random.Generator, *, kind: Kind, units: int, overall: bool) -> bool:
+    """Whether any two of the models are shown to differ, on the first task or in their means."""
+    parts = [e.take(np.arange(1, len(e))) for e in sampled(rng, kind, int(rng.integers(POPULATIONS)), units)]
+    pairs, seed = [(a, [b]) for a, b in combinations(range(kind.models), 2)], int(rng.integers(1 << 30))
+    value = np.stack([estimates(metric=kind.metric, **e.sample()) for e in parts])
+    shared = shared_units([("", e) for e in parts])
+    null = [
+        exchanged(replace(e, groups=of), pairs, kind.metric, draws=2000, seed=seed, by_name=True)[1]
+        for e, of in zip(parts, shared, strict=True)
+    ]
+    found = ranks(value, np.stack(null))
+    return bool((found.better_overall if overall else found.better[0]).any())
+
+
+def board(rng: np.random.Generator, kind: Kind, number: int, units: int) -> Result:
+    """The scoreboard of a sample of documents."""
+    found = []
+    for e in sampled(rng, kind, number, units):
+        fits = np.ravel([(0, i) for i in range(1, len(e))])  # each model with its majority class
+        both = e.take(fits)
+        both = replace(both, fits=both.fits.assign(model=np.repeat(e.fits["model"].to_numpy()[1:], 2)))
+        value = estimates(metric=kind.metric, **both.sample())
+        found.append(Result(make_rows(both.fits.assign(metric=kind.metric, value=value, n=len(e.ids))), (both,)))
     logging.getLogger("probekit").setLevel(logging.ERROR)
     return probekit.scoreboard(*found, seed=int(rng.integers(1 << 30)))
 
 
 def _constant(e: Predictions) -> int:
     return int(np.flatnonzero(e.fits["representation"] == "none")[0])
-
-
-def told_apart(rng: np.random.Generator, *, kind: Kind, units: int, overall: bool) -> bool:
-    """Whether any two of the models are shown to differ, on the first task or in their means."""
-    rows = board(rng, kind, int(rng.integers(POPULATIONS)), units).rows
-    ranks = rows[rows["metric"] == "rank"]
-    return bool((ranks.loc[ranks["task"] == ("" if overall else "t0"), "better_than"] != "").any())
 
 
 @cache

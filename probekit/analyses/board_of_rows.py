@@ -64,32 +64,36 @@ def _of_rows(analysis: str, task: str, gold: pd.DataFrame, control: np.ndarray, 
 
 
 def _with_resamples(line: Line, tables: Sequence[Table], options: ScoreboardOptions) -> Line:
-    """The line with resamples, and with intervals that resample the linear chain beside the probe, if it can be."""
-    bare = replace(line, rows=line.rows.drop(columns="error"))
+    """The line with resamples of its chosen rows, if there are predictions of them for the same examples.
+
+    Beside the linear chain, the intervals of all rows resample the chain together with the probe.
+    """
+    chained = bool((line.rows["against"] == CHAIN).any())
+    rows, bare = line.rows if chained else line.chosen, replace(line, rows=line.rows.drop(columns="error"))
     if len(tables) != 1:
         return bare
-    table, rows = tables[0], line.rows
+    table = tables[0]
     keys = [*MODEL, "site", "layer", "representation", "estimator", "target"]
     place = {key: at for at, key in enumerate(keys_of(table.own.fits, keys))}
     found = [place.get(key) for key in keys_of(rows, keys)]
     fits = np.array([at for at in found if at is not None])
     chains = np.flatnonzero(table.own.fits["estimator"] == CHAIN)[:1]
-    if len(fits) < len(rows) or (len(chains) == 0 and (rows["against"] == CHAIN).any()):
+    if len(fits) < len(rows) or (chained and len(chains) == 0):
         return bare
     name = table.own.metrics[0]
     if not np.allclose(estimates(metric=name, **table.own.take(fits).sample()), rows["raw"].astype(float), atol=1e-9):
         return bare  # another score than the mean over examples
     at = np.append(fits, chains)
     of_examples: dict[str, Any] = {"metric": name, "resamples": options.resamples, "seed": options.seed}
-    again = _beside(paired_replicates(**table.own.take(at).sample(), **of_examples), rows, options)
-    units = Units.of_groups(table.own.groups, len(table.own.ids)).count
-    ends, value = intervals(again, level=options.level, units=units), rows["value"].to_numpy(dtype=float)
-    chosen = rows["chosen"].to_numpy(dtype=bool)
-    if (rows["against"] == CHAIN).any():
-        rows = rows.assign(ci_low=np.fmin(ends[:, 0], value), ci_high=np.fmax(ends[:, 1], value))
+    whole = bare.rows
+    if chained:
+        again = _beside(paired_replicates(**table.own.take(at).sample(), **of_examples), rows, options)
+        units = Units.of_groups(table.own.groups, len(table.own.ids)).count
+        (low, high), value = intervals(again, level=options.level, units=units).T, rows["value"].to_numpy(dtype=float)
+        whole = whole.assign(ci_low=np.fmin(low, value), ci_high=np.fmax(high, value))
     shared = paired_replicates(**table.take(at).sample(), **of_examples, by_name=True)
-    drawn = _beside(shared, rows, options)[chosen]
-    return Line(rows.drop(columns="error"), drawn, table.take(fits[chosen]), table.units)
+    chosen = rows["chosen"].to_numpy(dtype=bool)
+    return Line(whole, _beside(shared, rows, options)[chosen], table.take(fits[chosen]), table.units)
 
 
 def _beside(drawn: tuple[np.ndarray, np.ndarray], rows: pd.DataFrame, options: ScoreboardOptions) -> np.ndarray:

@@ -184,7 +184,7 @@ def _spans(cache: ActivationCache, of: LayerVectors) -> SpanLayers:
 
 def _of_mixes(found: Predictions, mixes: Mixes, options: EdgeOptions) -> Iterator[dict[Any, Any]]:
     """Rows of the weights of the mix of all layers, its centre of gravity, and the expected layer of each metric."""
-    of_mix = found.take((found.fits["representation"] == MIX).to_numpy(dtype=bool))
+    of_mix = found.take(found.is_gold & (found.fits["representation"] == MIX).to_numpy(dtype=bool))
     about = of_mix.fits.iloc[-1].drop(labels=[*OF_TRAINING, "layer", "site"]).to_dict()
     for i, (weights, gamma) in enumerate(zip(mixes.weights, mixes.gamma, strict=True)):
         for layer, weight in zip(mixes.layers, weights, strict=True):

@@ -39,7 +39,10 @@ def test_rows_are_of_layers_mixes_and_controls(result: Result, one: list[Path]) 
     gold = main[(main["target"] == "gold") & (main["site"] != "")]
     assert gold["representation"].value_counts().to_dict() == {"attention": count, "mix": count}
     assert set(main["target"]) == {"gold", "shuffled", "control-task"}
-    assert set(main.loc[main["target"] != "gold", "representation"]) == {"attention"}
+    shuffled = main[(main["target"] == "shuffled") & main["draw"].notna()]
+    assert shuffled["representation"].value_counts().to_dict() == {"attention": count, "mix": count}
+    assert set(main.loc[main["target"] == "control-task", "representation"]) == {"attention"}
+    assert shuffled.loc[shuffled["layer"] == 0, "value"].nunique() == 1
     first = gold[gold["layer"] == 0]
     assert first["value"].nunique() == 1  # the mix of the first layer is its probe
     assert first["value"].iloc[0] > 0.95  # the label is the word itself
@@ -66,6 +69,18 @@ def test_the_centre_of_gravity_is_that_of_the_weights_in_the_rows(result: Result
     assert centre["runs"] == 2
     assert 0 <= centre["ci_low"] < centre["value"] < centre["ci_high"]
     assert rows.loc[rows["metric"] == "expected-layer", "of_metric"].tolist() == ["accuracy", "macro-f1"]
+
+
+def test_mixes_stand_beside_shuffled_labels_in_the_scoreboard(result: Result) -> None:
+    board = probekit.scoreboard(result, resamples=100).rows
+    mixes = board[(board["line"] == "one, edges, mix") & board["metric"].str.startswith("normalised(")]
+    assert len(mixes)
+    rows = result.rows[result.rows["metric"] == "accuracy"]
+    majority = rows.loc[rows["estimator"] == "majority", "value"].item()
+    noise = rows[(rows["target"] == "shuffled") & (rows["representation"] == "mix") & rows["draw"].notna()]
+    control = noise.groupby("layer")["value"].mean().clip(lower=majority)
+    np.testing.assert_allclose(mixes.set_index("layer")["control"], control.reindex(mixes["layer"]))
+    assert not mixes["counted"].any()  # the layers count
 
 
 def test_figures_summaries_and_verdicts_read_the_rows(result: Result) -> None:

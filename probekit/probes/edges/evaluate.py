@@ -59,7 +59,9 @@ def evaluate_edges(
     options: EdgeOptions,
     progress: Progress = no_progress,
 ) -> tuple[Predictions, Mixes | None]:
-    """Train probes of each layer (gold labels and controls) and of the mixes of layers up to each; predict dev.
+    """Train probes of each layer and of the mixes of layers up to each, and their controls; predict dev.
+
+    Layers have shuffled labels and control tasks, mixes shuffled labels.
 
     Parameters
     ----------
@@ -120,18 +122,22 @@ def evaluate_edges(
         for i, about in enumerate(done.about)
     ]
     parts, mixes = [work.constant(), done], None
+    gold = [codes_dev[0], *codes_dev.repeat(count, 0)]
     if len(numbered) > 1:
-        of_mixes, mixes = _mixed(work, numbered, count, np.array([layers[names[i]] for i in numbered]))
-        parts += [done.some([numbered[0]]), of_mixes]
-        fits += [
-            {"layer": names[i], "representation": MIX, **targets[0], **about}
-            for i, about in zip(numbered, [done.about[numbered[0]], *of_mixes.about], strict=True)
-        ]
+        of = [t for t, about in enumerate(targets) if about["target"] in ("gold", "shuffled")]
+        of_mixes, mixes = _mixed(work, numbered, count, np.array([layers[names[i]] for i in numbered]), of)
+        for t, some in zip(of, of_mixes, strict=True):
+            first = done.some([t * count + numbered[0]])  # the mix of one layer
+            parts += [first, some]
+            fits += [
+                {"layer": names[i], "representation": MIX, **targets[t], **about}
+                for i, about in zip(numbered, [*first.about, *some.about], strict=True)
+            ]
+            gold += [codes_dev[t]] * len(numbered)
     base = {**question.about, "estimator": str(options.probe), "seed": options.seed, "labels": sets.shape[1]}
     base |= {"n": len(dev.y), "n_train": len(train.y), "left_out_train": left_out, "left_out_dev": left_out_dev}
     base |= {"seen_in_train": None if dev.seen is None else int(dev.seen.sum())}
     constant = {"layer": None, "representation": "none", "estimator": "majority", **targets[0], "converged": True}
-    gold = [codes_dev[0], *codes_dev.repeat(count, 0), *[codes_dev[0]] * len(numbered) * (mixes is not None)]
     table = [base | one for one in (constant, *fits)]
     return _predictions(table, work.gold(np.stack(gold)), parts, dev, question, several=several), mixes
 
@@ -232,18 +238,26 @@ class _Work:
         return self.sets[codes].reshape(len(codes), -1).astype(np.int8) if self.several else codes
 
 
-def _mixed(work: _Work, numbered: np.ndarray, count: int, numbers: np.ndarray) -> tuple[_Done, Mixes]:
-    """The mixes of the first two numbered layers, the first three … all, and further trainings of the last."""
-    reads = np.zeros((len(numbered) - 1 + work.options.seeds - 1, count), dtype=bool)
-    for i in range(len(reads)):
+def _mixed(
+    work: _Work, numbered: np.ndarray, count: int, numbers: np.ndarray, of: Sequence[int]
+) -> tuple[list[_Done], Mixes]:
+    """The mixes of the first two numbered layers, the first three … all, for each of some targets, gold labels first.
+
+    The mix of all layers is trained several times for gold labels.
+    """
+    upto, more = len(numbered) - 1, work.options.seeds - 1
+    reads = np.zeros((upto, count), dtype=bool)
+    for i in range(upto):
         reads[i, numbered[: i + 2]] = True
-    seed = work.options.seed + np.maximum(np.arange(len(reads)) - len(numbered) + 2, 0)
-    done = work.done(Probes(reads, np.zeros(len(reads), dtype=np.int64), seed, mixed=True))
+    reads = np.concatenate([np.tile(reads, (len(of), 1)), np.tile(reads[-1:], (more, 1))])
+    target = np.concatenate([np.repeat(of, upto), np.full(more, of[0])])
+    seed = work.options.seed + np.concatenate([np.zeros(len(of) * upto, dtype=np.int64), 1 + np.arange(more)])
+    done = work.done(Probes(reads, target, seed, mixed=True))
     assert done.shares is not None
     assert done.gamma is not None
-    upto = len(numbered) - 1
-    mixes = Mixes(numbers, done.shares[upto - 1 :, numbered], done.gamma[upto - 1 :])
-    return done.some(range(upto)), mixes
+    whole = [upto - 1, *range(len(of) * upto, len(reads))]
+    mixes = Mixes(numbers, done.shares[np.ix_(whole, numbered)], done.gamma[whole])
+    return [done.some(range(i * upto, (i + 1) * upto)) for i in range(len(of))], mixes
 
 
 def _predictions(

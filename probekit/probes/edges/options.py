@@ -51,7 +51,9 @@ class EdgeOptions:
         False, "Read the vectors as they are, as the paper does, not standardised (mean 0, variance 1) on train."
     )
     controls: int = option(
-        1, "Draws of control tasks (a random label for each type of span) and of shuffled labels for each layer."
+        1,
+        "Draws of control tasks (a random label for each type of span) for each layer, and of shuffled labels for each "
+        "layer and mix.",
     )
     seeds: int = option(1, "Trainings of the mix of all layers, for the interval of its centre of gravity.")
     any_split: bool = option(
