@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -173,7 +173,7 @@ def local_executor(
     """
     from loky.process_executor import ProcessPoolExecutor
 
-    # a worker is restarted when it has grown, which is fine
+    # a worker is restarted when it has grown too large, which is fine
     warnings.filterwarnings("ignore", message="A worker was restarted", category=UserWarning)
     environment = dict(environment or {})
     if threads or workers > 1:
@@ -185,7 +185,7 @@ def local_executor(
         os.mkfifo(leash.path)
         stack.callback(os.close, os.open(leash.path, os.O_RDWR | os.O_NONBLOCK))  # held by this process only
         pool = ProcessPoolExecutor(
-            workers, env=environment, initializer=_begin, initargs=(leash, slots, tuple(gpus), begin, given),
+            workers, env=environment, initializer=_begin, initargs=(leash, slots, workers, tuple(gpus), begin, given),
             timeout=None,
         )  # fmt: skip
         stack.callback(pool.shutdown, wait=True, kill_workers=True)
@@ -248,12 +248,28 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _begin(leash: None, slots: str, gpus: Sequence[str], begin: Callable[..., None] | None, given: Any) -> None:
+def _begin(
+    leash: None, slots: str, workers: int, gpus: Sequence[str], begin: Callable[..., None] | None, given: Any
+) -> None:
     """A worker's first call: choose a GPU and call ``begin``; ``leash`` already works."""
+    _may_grow(workers)
     if gpus:  # CUDA is not initialised in this process yet, and will see one GPU
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_slot(Path(slots)) % len(gpus)]
     if begin is not None:
         begin(*given)
+
+
+def _may_grow(workers: int) -> None:
+    """Let a worker grow by a quarter of its share of memory before it is restarted.
+
+    With psutil, loky restarts one that has grown by 300 MB: after almost every step, which then imports torch again and
+    reads its data again.
+    """
+    with suppress(ImportError):
+        import psutil
+        from loky import process_executor
+
+        process_executor._MAX_MEMORY_LEAK_SIZE = psutil.virtual_memory().total // (4 * workers)
 
 
 def _slot(folder: Path) -> int:

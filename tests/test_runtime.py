@@ -47,6 +47,22 @@ def test_workers_share_threads_and_gpus(monkeypatch):
         assert pool.submit(told, "OMP_NUM_THREADS").result()[1] == ["7"]  # one alone is as this process
 
 
+def grow(megabytes: int) -> int:
+    """The process that this runs in; it keeps so much memory."""
+    _kept.append(b"x" * (megabytes << 20))
+    time.sleep(1.1)  # the next call looks at the memory again
+    return os.getpid()
+
+
+_kept: list[bytes] = []
+
+
+def test_a_worker_that_has_grown_goes_on():
+    pytest.importorskip("psutil", reason="without it, nothing looks at the memory of workers")
+    with local_executor(1) as pool:
+        assert len({pool.submit(grow, size).result() for size in (1, 400, 1, 1)}) == 1
+
+
 def test_a_worker_that_dies_is_told_and_what_it_raises_comes_back():
     with local_executor(2) as pool:
         with pytest.raises(ZeroDivisionError):
