@@ -37,7 +37,7 @@ def lines_of_trees(
     beside = gold[keys].merge(shuffled.mean().reset_index(), how="left", on=keys)
     control = np.fmax(beside["value"].to_numpy(), chain)
     of_chain = ~(beside["value"].to_numpy() > chain)
-    against = np.where(of_chain, CHAIN, "shuffled")
+    against = np.where(of_chain, CHAIN, "shuffled-trees")
     gold = gold.assign(error=np.where(of_chain, 0.0, beside["error"].to_numpy()))
     for line in _of_rows(analysis, task, gold, control, against):
         yield _with_resamples(line, tables, options)

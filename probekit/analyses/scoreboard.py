@@ -48,8 +48,8 @@ def scoreboard(
     chain, or shuffled trees if these are better; of minimal pairs a guess, .5.
 
     The layer of a model on a task is the one whose probe has the lowest loss on held-out parts of train, so that dev
-    says without bias how good it is. Where an analysis has no such loss (trees), it is the best layer on dev, which is
-    too good by the luck of the choice.
+    says without bias how good it is. Minimal pairs have the model's own head. Where rows have no such loss (pairs of
+    caches, trees of older versions), it is the best layer on dev, which is too good by the luck of the choice.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ def scoreboard(
     -------
     Result
         A row "normalised(METRIC)" for each layer, with the columns ``line``, ``group``, ``raw`` (the metric),
-        ``raw_low``, ``raw_high``, ``control``, ``ceiling``, ``against``, ``chosen`` (bool) and ``chosen_by``
-        ("held-out", "dev" or "only"). For each model and group (all tasks: the group ""), "mean-normalised" over its
-        tasks, and "above-control", the number of tasks whose interval at the chosen layer lies above the control, both
-        with the column ``tasks``. For several models with the same examples, "rank" on each line and, without a line,
-        by mean score, and "mean-rank"; the column ``better_than`` names the models that one is shown to be better than.
-        With ``against``, "rank-correlation".
+        ``raw_low``, ``raw_high``, ``control``, ``ceiling``, ``against``, ``chosen`` (bool), ``chosen_by`` ("held-out",
+        "dev" or "only") and ``counted`` (bool: whether it counts in what follows). For each model and group (all tasks:
+        the group ""), "mean-normalised" over its tasks, and "above-control", the number of tasks whose interval at the
+        chosen layer lies above the control, both with the column ``tasks``. For several models with the same examples,
+        "rank" on each task and, without a line, by mean score, and "mean-rank"; the column ``better_than`` names the
+        models that one is shown to be better than. With ``against``, "rank-correlation".
 
     Raises
     ------

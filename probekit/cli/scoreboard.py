@@ -34,7 +34,8 @@ def scoreboard(
     of probes of shuffled labels, or the majority class if that is better; of trees (structural) the linear chain, in
     which each word hangs on the one before, or shuffled trees if these are better; of minimal pairs (pairs) a guess,
     .5. Each model has one layer on each task: that with the lowest loss on held-out parts of train, so that dev says
-    without bias how good it is. For trees it is the best layer on dev (†), for pairs the model's own head.
+    without bias how good it is. Minimal pairs have the model's own head; rows without such a loss, such as pairs of
+    caches, the best layer on dev (†). Models are ranked by the test of probekit compare; a task counts once.
 
     Examples:
 

@@ -237,6 +237,7 @@ def test_the_scoreboard_chooses_the_layer_on_held_out_sentences_of_train(
     shuffled = result.rows[(result.rows["target"] == "shuffled") & (result.rows["metric"] == "uuas")]
     control = shuffled.set_index("layer")["value"].clip(lower=chain)
     np.testing.assert_allclose(scores["control"], control.reindex(scores.index))
+    assert set(scores["against"]) <= {"linear-chain", "shuffled-trees"}
     assert (scores["ci_low"] <= scores["value"]).all()
     assert (scores["value"] <= scores["ci_high"]).all()
 
