@@ -101,7 +101,7 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     rows = rows.assign(label=layer_labels(rows))
     main = rows[rows["metric"] == name]
     gold = main[main["representation"] == "attention"]
-    mixes = main[main["representation"] == "mix"].set_index("label")
+    mixes = main[(main["representation"] == "mix") & (main["target"] == "gold")].set_index("label")
     weights = rows[rows["metric"] == "mix-weight"].groupby("label")["value"].mean()
     gold, controls = gold[gold["target"] == "gold"], gold[gold["draw"].isna() & (gold["target"] != "gold")]
     columns = [Column("layer", key=True), Column(str(name)), Column(f"{100 * level:g} % interval", align="center")]
