@@ -113,3 +113,19 @@ def test_percentiles_of_resampled_ranks_do_not():
         ours.append((found.mean_low <= [1, 2]).all() & (found.mean_high >= [1, 2]).all())
     assert np.mean(hits) < 0.5
     assert np.mean(ours) > 0.9
+
+
+@pytest.mark.parametrize(("alike", "document"), [(0.5, 1), (0.99, 1), (0.9, 5)])
+def test_equal_models_are_rarely_told_apart(alike, document):
+    """Three models, 300 examples or 60 documents of 5: at most 5 %, and two standard errors of 200 runs."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(200):
+        of = np.repeat(rng.normal(size=(4, 300 // document)), document, axis=1)
+        noise = (np.sqrt(0.5) * of + np.sqrt(0.5) * rng.normal(size=(4, 300))) if document > 1 else of
+        right = np.sqrt(alike) * noise[:1] + np.sqrt(1 - alike) * noise[1:] < 0.7
+        pairs = np.array([[0, 1], [0, 2], [1, 2]])
+        apart = (right[pairs[:, 0]].astype(float) - right[pairs[:, 1]]).reshape(3, -1, document).sum(2)
+        null = apart @ rng.choice([-1.0, 1.0], size=(apart.shape[1], 500)) / 300
+        found.append(ranks(right.mean(1)[None], null[None]).better.any())
+    assert np.mean(found) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 200)
+    assert np.mean(found) > 0  # so that the test can fail
