@@ -7,7 +7,6 @@ the same for all models, so that few examples tell them apart; the tasks of a bo
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import combinations
@@ -16,9 +15,8 @@ import numpy as np
 from calibration import case
 from comparisons import probed
 
-import probekit
-from probekit.rows import Result, make_rows
 from probekit.statistics.bootstrap import estimates
+from probekit.statistics.normalised import mean_score, normalised_layers
 from probekit.statistics.permutation import exchanged
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.rankings import ranks
@@ -104,19 +102,6 @@ def told_apart(rng: np.random.Generator, *, kind: Kind, units: int, overall: boo
     return bool((found.better_overall if overall else found.better[0]).any())
 
 
-def board(rng: np.random.Generator, kind: Kind, number: int, units: int) -> Result:
-    """The scoreboard of a sample of documents."""
-    found = []
-    for e in sampled(rng, kind, number, units):
-        fits = np.ravel([(0, i) for i in range(1, len(e))])  # each model with its majority class
-        both = e.take(fits)
-        both = replace(both, fits=both.fits.assign(model=np.repeat(e.fits["model"].to_numpy()[1:], 2)))
-        value = estimates(metric=kind.metric, **both.sample())
-        found.append(Result(make_rows(both.fits.assign(metric=kind.metric, value=value, n=len(e.ids))), (both,)))
-    logging.getLogger("probekit").setLevel(logging.ERROR)
-    return probekit.scoreboard(*found, seed=int(rng.integers(1 << 30)))
-
-
 def _constant(e: Predictions) -> int:
     return int(np.flatnonzero(e.fits["representation"] == "none")[0])
 
@@ -134,10 +119,17 @@ def truth(kind: Kind, number: int) -> float:
 
 def mean_held(rng: np.random.Generator, *, kind: Kind, units: int) -> bool | None:
     """Whether the interval of the first model's mean holds that of the fitted probes on all sentences."""
-    number = int(rng.integers(POPULATIONS))
-    rows = board(rng, kind, number, units).rows
-    row = rows[(rows["metric"] == "mean-normalised") & (rows["model"] == "m0")].iloc[0]
-    return None if np.isnan(row["ci_low"]) else bool(row["ci_low"] <= truth(kind, number) <= row["ci_high"])
+    number, seed = int(rng.integers(POPULATIONS)), int(rng.integers(1 << 30))
+    parts = [e.take(np.arange(2)) for e in sampled(rng, kind, number, units)]
+    parts = [replace(e, fits=e.fits.assign(model="m0")) for e in parts]
+    value, again, counts = [], [], []
+    for e, of in zip(parts, shared_units([("", e) for e in parts]), strict=True):
+        rows, drawn = normalised_layers(replace(e, groups=of), seed=seed, by_name=True)
+        value.append(rows["value"].iloc[0])
+        again.append(drawn[0])
+        counts.append(len(np.unique(of)))
+    _, low, high = mean_score(np.array(value), np.stack(again), counts)
+    return None if np.isnan(low) else bool(low <= truth(kind, number) <= high)
 
 
 def register() -> None:
