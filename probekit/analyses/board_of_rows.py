@@ -20,6 +20,9 @@ __all__ = ["lines_of_pairs", "lines_of_trees"]
 
 GUESS = 0.5
 """The accuracy of a guess between two sentences."""
+NEAR = 1e-3
+"""How far the mean over pairs may be from that over paradigms, which have a few pairs less here and there, to have its
+spread; equal scores count half in the latter."""
 CHAIN = "linear-chain"
 """The estimator of the tree in which each word hangs on the one before."""
 
@@ -81,7 +84,8 @@ def _with_resamples(line: Line, tables: Sequence[Table], options: ScoreboardOpti
     if len(fits) < len(rows) or (chained and len(chains) == 0):
         return bare
     name = table.own.metrics[0]
-    if not np.allclose(estimates(metric=name, **table.own.take(fits).sample()), rows["raw"].astype(float), atol=1e-9):
+    values = estimates(metric=name, **table.own.take(fits).sample())
+    if not np.allclose(values, rows["raw"].astype(float), rtol=0, atol=NEAR):
         return bare  # another score than the mean over examples
     at = np.append(fits, chains)
     of_examples: dict[str, Any] = {"metric": name, "resamples": options.resamples, "seed": options.seed}

@@ -23,6 +23,7 @@ from probekit.metrics import metric as metric_called
 from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows, read
+from probekit.statistics.bootstrap import estimates
 from probekit.statistics.comparisons import FINE
 from probekit.statistics.normalised import mean_score
 from probekit.statistics.permutation import BLOCK, exchanged
@@ -230,8 +231,9 @@ def _ranked(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[
         top, floor = float(chosen["ceiling"].iloc[0]), float(chosen["control"].mean())
         metric = str(metric_called(str(chosen["metric"].iloc[0])).of)
         _, drawn = exchanged(table, pairs, metric, draws=draws, seed=options.seed, by_name=True)
-        value.append((chosen["raw"].to_numpy(dtype=float) - floor) / (top - floor))  # one control, so that only the
-        null.append(drawn / (top - floor))  # metric ranks them
+        measured = estimates(metric=metric, **table.sample())
+        value.append((measured - floor) / (top - floor))  # one control for all, so that only the metric ranks them
+        null.append(drawn / (top - floor))
     one = ranks(np.stack(value), np.stack(null), level=options.level)
     names = [" ".join(filter(None, map(str, (about["model"], about["checkpoint"])))) for about in models.values()]
     yield from _rank_rows(one, [line for line, *_ in first.values()], list(models.values()), names)

@@ -269,8 +269,12 @@ def test_tasks_of_the_same_sentences_are_resampled_together():
     assert 0.15 < widths(lambda i, name: f"{i}-{name}") < 0.35
 
 
-def test_ties_in_a_layer_that_is_not_chosen_leave_the_interval_of_means():
-    """The logit lens of layer 0 gives equal scores, which count half in rows and as wrong in predictions."""
+@pytest.mark.parametrize("value", [0.8, 0.8004])
+def test_ties_in_a_layer_that_is_not_chosen_leave_the_interval_of_means(value):
+    """The logit lens of layer 0 gives equal scores, which count half in rows and as wrong in predictions.
+
+    The mean over paradigms is not exactly that over pairs where one of them has some pairs less, as in BLiMP.
+    """
     about = {**ABOUT, "analysis": "pairs", "task": "mine", "model": "m", "target": "gold", "n": 200}
     head, lens = ({**about, "representation": "lm-head", "layer": None},
                   {**about, "representation": "logit-lens", "layer": 0})  # fmt: skip
@@ -278,9 +282,9 @@ def test_ties_in_a_layer_that_is_not_chosen_leave_the_interval_of_means():
     gold, ids = np.ones(200, dtype=int), np.arange(200).astype(str)
     table = Predictions(pd.DataFrame([head, lens]), ids, gold, said, ("accuracy",))
     ends = {"metric": "accuracy", "level": "all", "of": ""}
-    rows = make_rows([{**head, **ends, "value": 0.8, "ci_low": 0.74, "ci_high": 0.85},
+    rows = make_rows([{**head, **ends, "value": value, "ci_low": 0.74, "ci_high": 0.85},
                       {**lens, **ends, "value": 0.5, "ci_low": 0.43, "ci_high": 0.57}])  # fmt: skip
     board = probekit.scoreboard(Result(rows, (table,)), task("a", {"m": [0.8]}))
     mean = of(board, "mean-normalised", group="").iloc[0]
-    assert mean["value"] == pytest.approx(0.6)
-    assert mean["ci_low"] < 0.6 < mean["ci_high"]
+    assert mean["value"] == pytest.approx(value - 0.2)
+    assert mean["ci_low"] < mean["value"] < mean["ci_high"]
