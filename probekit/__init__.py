@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from probekit.models import load_encoder
     from probekit.models.conversion import convert
     from probekit.models.new import new_encoder
+    from probekit.models.sites.report import prove_sites
     from probekit.plots import plot
     from probekit.probes import LogisticPath, RidgePath
     from probekit.provenance.clean import clean
@@ -113,6 +114,7 @@ __all__ = [
     "pretrain",
     "pretrain_encoder",
     "probe",
+    "prove_sites",
     "read",
     "read_rows",
     "report",
@@ -155,6 +157,7 @@ _HOME = {
     "ProbekitError": "probekit.errors",
     "convert": "probekit.models.conversion",
     "new_encoder": "probekit.models.new",
+    "prove_sites": "probekit.models.sites.report",
     "load_encoder": "probekit.models",
     "LogisticPath": "probekit.probes",
     "RidgePath": "probekit.probes",

@@ -13,9 +13,38 @@ from dataclasses import dataclass
 
 from probekit.errors import UsageError
 
-__all__ = ["FINAL_NORM", "RESIDUAL", "Site", "choose", "choose_all", "layer_list", "residual_stream"]
+__all__ = [
+    "FINAL_NORM",
+    "NAMES",
+    "RESIDUAL",
+    "RESID_PRE",
+    "Site",
+    "choose",
+    "choose_all",
+    "layer_list",
+    "residual_stream",
+]
 
 RESIDUAL = "resid_post"
+RESID_PRE = "resid_pre"
+
+NAMES: dict[str, str] = {
+    "embeddings": "the row of the embedding matrix of each piece, before positions and norms",
+    RESID_PRE: "the residual stream that enters the block",
+    "value": "values of the attention heads, side by side (fewer than heads if heads share them)",
+    "attn_probs": "attention probabilities of each head",
+    "z": "attended values of the heads, side by side, before the output projection",
+    "attn_out": "output of the attention, as its output projection writes it",
+    "attn_out_post": "what the attention adds to the residual stream (after a norm, if there is one in between)",
+    "resid_mid": "the residual stream between attention and MLP",
+    "router_logits": "scores of the experts, before the softmax",
+    "mlp_act": "input of the MLP's down projection",
+    "mlp_out": "output of the MLP, as its down projection writes it",
+    "mlp_out_post": "what the MLP adds to the residual stream (after a norm, if there is one in between)",
+    RESIDUAL: "the residual stream that leaves the block: layer l + 1 for block l",
+    "final_norm": "the residual stream after the last block and the final norm",
+}
+"""The sites of a transformer and what they hold; numbered by block from 0, except the first and the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +149,29 @@ def choose(layer: Site | int | str, sites: Sequence[Site], what: str = "the mode
 
 
 def layer_list(layers: Iterable[Site | int | str] | str) -> tuple[Site | int | str, ...]:
-    """Layers with ranges written out; a text is split at commas. Raises UsageError for a range in reverse.
+    """Layers with ranges written out; a text is split at commas.
+
+    "4-6" is 4, 5, 6. "8:24:4" is a slice as in Python: from 8 to below 24 in steps of 4.
+
+    Raises
+    ------
+    UsageError
+        For a range in reverse, or an empty slice.
 
     Examples
     --------
-    >>> layer_list("0,4-6,final_norm")
-    ('0', 4, 5, 6, 'final_norm')
+    >>> layer_list("0,4-6,final_norm"), layer_list("8:24:4")
+    (('0', 4, 5, 6, 'final_norm'), (8, 12, 16, 20))
     """
     found: list[Site | int | str] = []
     for layer in layers.split(",") if isinstance(layers, str) else layers:
         text = layer.strip() if isinstance(layer, str) else layer
+        if isinstance(text, str) and (ends := re.fullmatch(r"(\d+):(\d+)(?::(\d+))?", text)):
+            first, stop, step = int(ends[1]), int(ends[2]), int(ends[3] or 1)
+            if first >= stop or not step:
+                raise UsageError(f"layers {text}: a slice is FIRST:STOP:STEP with FIRST below STOP, such as 8:24:4.")
+            found += range(first, stop, step)
+            continue
         ends = re.fullmatch(r"(\d+)-(\d+)", text) if isinstance(text, str) else None
         if ends and int(ends[1]) > int(ends[2]):
             raise UsageError(f"layers {text}: a range begins with the lower layer; write {ends[2]}-{ends[1]}.")
@@ -145,7 +187,7 @@ def choose_all(
     Parameters
     ----------
     layers : iterable or str, optional
-        Layers; :func:`layer_list` writes out ranges such as "4-6".
+        Layers; :func:`layer_list` writes out ranges such as "4-6" and "8:24:4".
     """
     if layers is None:
         return tuple(sites)

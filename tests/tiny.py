@@ -57,20 +57,38 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 3, "num_decoder_layers": 1, "num_heads": 4},
     ),
 }
-BYTE_LEVEL = {"roberta", "gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}
+MORE: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma2": ("Gemma2Config", SIZES | {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 4}),
+    "gemma3": ("Gemma3TextConfig", SIZES | {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 4}),
+    "olmo2": ("Olmo2Config", SIZES | {"num_key_value_heads": 2}),
+    "phi3": ("Phi3Config", SIZES | {"num_key_value_heads": 2}),
+    "mixtral": ("MixtralConfig", SIZES | {"num_key_value_heads": 2, "num_local_experts": 4, "intermediate_size": 48}),
+    "qwen2_moe": (
+        "Qwen2MoeConfig",
+        SIZES
+        | {"num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2, "mlp_only_layers": [1]}
+        | {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 48, "head_dim": 8},
+    ),
+    "modernbert": ("ModernBertConfig", SIZES | {"local_attention": 8}),
+}
+"""Families that only the tests of sites use: norms around a branch, one projection for queries, keys and values, a
+mixture of experts (in one of Qwen's blocks none)."""
+BYTE_LEVEL = {"roberta", "gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"} | MORE.keys() - {"modernbert"}
 DECODERS = {"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}
 FINAL_NORM = DECODERS | {"t5"}
 
 
 def tiny_model(family: str, folder: Path, seed: int = 0, **config: Any) -> Path:
-    """Make a tiny model of ``family`` (a key of FAMILIES) in ``folder``; ``config`` overrides its configuration.
+    """Make a tiny model of ``family`` (in FAMILIES or MORE) in ``folder``; ``config`` overrides its configuration.
 
     Weights are drawn ten times wider than a real model's start, so that its layers differ visibly.
     """
     tokenizer = tiny_tokenizer(family)
     tokenizer.save_pretrained(folder)
-    kind, sizes = FAMILIES[family]
+    kind, sizes = (FAMILIES | MORE)[family]
     ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    if family == "modernbert":
+        ids |= {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
     options = sizes | ids | {"vocab_size": len(tokenizer), "initializer_range": 0.2} | config
     if family == "t5":
         options |= {"decoder_start_token_id": ids["pad_token_id"], "initializer_factor": 1.0}

@@ -52,6 +52,7 @@ COMMANDS: dict[str, Command] = {
     "certify": Command(
         "probekit.cli.certify:certify", "Test whether hidden states depend on batch size and padding.", READ
     ),
+    "sites": Command("probekit.cli.sites:sites", "Show the sites inside a model's blocks, and what proves each.", READ),
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "mi": Command("probekit.cli.mi:mi", "Estimate the mutual information of each layer and the labels.", ANALYSE),

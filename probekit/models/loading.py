@@ -92,6 +92,8 @@ def load_encoder(
     compile: bool = False,
     batch_tokens: int | None = None,
     stateful: int = 0,
+    sites: Sequence[str] | str | None = None,
+    blocks: Sequence[int | str] | str | None = None,
 ) -> Encoder:
     """Load a model with its tokenizer.
 
@@ -132,8 +134,8 @@ def load_encoder(
     ModelError
         If the model or its tokenizer cannot be loaded, or weights are missing.
     UsageError
-        If dtype, device or packing is unknown, the model does not support ``max_length``, or an option is for
-        other kinds of models.
+        If dtype, device or packing is unknown, the model does not support ``max_length``, an option is for other kinds
+        of models, or a site does not exist or is not proven.
     """
     folder = resolve_model(model, revision)
     kind = model_type(folder)
@@ -142,11 +144,20 @@ def load_encoder(
         raise UsageError(f"stateful is {stateful}; expected the number of sentences in a batch, or 0.")
     if kind != ELMO and stateful:
         raise UsageError(f"stateful is for ELMo, whose LSTMs can carry over their state; {model} is of type {kind!r}.")
+    if blocks is not None and sites is None:
+        raise UsageError("blocks are those of sites; give sites, such as attn_out.")
     if not reads_apart(kind):
-        return load_transformer(
+        encoder = load_transformer(
             model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length,
             packing=packing, onednn=onednn, compile=compile, batch_tokens=batch_tokens,
         )  # fmt: skip
+        if sites is not None:
+            from probekit.models.sites.selection import choose_sites
+
+            choose_sites(encoder, sites, blocks)
+        return encoder
+    if sites is not None:
+        raise UsageError(f"sites are those of transformers; {model} is of type {kind!r}, which has only layers.")
     if packing is Packing.GROUPED or compile:
         option = "compile" if compile else "packing='grouped'"
         raise UsageError(f"{option} is for transformers; {model} is of type {kind!r}, which always runs packed.")

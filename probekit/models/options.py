@@ -1,4 +1,4 @@
-"""Options for the conversion of published model files."""
+"""Options for the conversion of published model files, and for the proof of a model's sites."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from probekit.errors import UsageError
 from probekit.recipe import option
+from probekit.runtime import dtype_name
 
-__all__ = ["ConvertOptions", "SkipThoughtsOptions"]
+__all__ = ["ConvertOptions", "SiteOptions", "SkipThoughtsOptions"]
 
 SPLITTINGS = ("treebank", "blanks")
 
@@ -37,3 +38,16 @@ class SkipThoughtsOptions:
         "Word vectors as text (word2vec or GloVe); words that the dictionary lacks are added by linear regression.",
         metavar="FILE",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOptions:
+    """How to load the model whose sites are proven."""
+
+    dtype: str = option("float32", "float32, float16 or bfloat16 (fp32, fp16, bf16).")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
+    random_weights: int | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -19,13 +19,14 @@ from torch import nn
 from probekit.errors import ModelError, UsageError, first_line
 from probekit.models.adapted.virtual import prompt_tokens, virtual_tokens
 from probekit.models.encoder import Batch, Edit, Encoder, Shown, Sink, Text, Tokens, begin_states, edited
+from probekit.models.sites.taps import Tap, install
 from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.models.transformers.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
 from probekit.models.transformers.stock import find_blocks, load_described
 from probekit.models.transformers.tokens import Tokenizer, load_tokenizer
 from probekit.models.words import NO_LIMIT
 from probekit.runtime import Dtype, torch_threads
-from probekit.sites import FINAL_NORM, residual_stream
+from probekit.sites import RESID_PRE, RESIDUAL, Site, residual_stream
 
 __all__ = [
     "HuggingFaceEncoder",
@@ -84,9 +85,12 @@ class HuggingFaceEncoder(Shown):
         self.device = next(model.parameters()).device
         self.depth: int = model.config.num_hidden_layers
         self._hook()
-        self.width, final_norm = self._shape()
-        self.sites = residual_stream(self.depth, final_norm=final_norm)
+        self.width, self.final_norm = self._shape()
+        self.sites = residual_stream(self.depth, final_norm=self.final_norm)
         self.widths = (self.width,) * len(self.sites)
+        self._copied: frozenset[Site] = frozenset()
+        self._taps: tuple[Mapping[Site, Tap], Sequence[nn.Module]] = ({}, ())
+        self._handles: list[Any] = []
         self.spec = spec | {"layers": [*map(str, self.sites)], "width": self.width, "max_length": self.max_length}
         self.versions: dict[str, Any] = {
             "torch": str(torch.__version__),
@@ -102,7 +106,7 @@ class HuggingFaceEncoder(Shown):
         """Run the model and call ``sink(i, hidden)`` for each site as soon as it is computed.
 
         ``hidden`` (t, width) is the model's tensor on the model's device: copy it if you keep it, and do not modify it.
-        The tensor that ``edit`` returns replaces it.
+        The tensor that ``edit`` returns replaces it; edits see the layers of the residual stream and the final norm.
 
         Raises
         ------
@@ -110,19 +114,82 @@ class HuggingFaceEncoder(Shown):
             If the batch has several lengths and the encoder is not ``mixed_lengths``, or an edit returns another shape,
             dtype or device.
         """
-        sites = iter(enumerate(self.sites))
+        place = {site: i for i, site in enumerate(self.sites)}
+        layers = iter(residual_stream(self.depth, final_norm=self.final_norm))
+
+        def emit(site: Site, rows: torch.Tensor) -> None:
+            if (i := place.get(site)) is not None:
+                sink(i, rows.clone() if site in self._copied else rows)
 
         def pass_on(hidden: torch.Tensor) -> torch.Tensor:
-            i, site = next(sites)
+            site = next(layers)
             rows = hidden.reshape(-1, hidden.shape[-1])
             new = edited(edit, site, rows)
-            sink(i, new)
+            emit(site, new)
+            if site.name == RESIDUAL and site.layer != self.depth:
+                emit(Site(RESID_PRE, site.layer), new)
             return hidden if new is rows else new.view(hidden.shape)
 
-        with torch.inference_mode(), self._tapped(pass_on):
+        with torch.inference_mode(), self._tapped(pass_on, emit):
             last = self.model(**self._inputs(batch)).last_hidden_state
-            if FINAL_NORM in self.sites:
+            if self.final_norm:
                 pass_on(last)
+
+    @contextmanager
+    def reading(self, sites: Sequence[Site], taps: Mapping[Site, Tap], blocks: Sequence[nn.Module]) -> Iterator[None]:
+        """Emit ``sites`` instead of the residual stream; their widths are not set.
+
+        Parameters
+        ----------
+        sites : sequence of Site
+            The sites.
+        taps : mapping of Site to Tap
+            Where those are read that are not in the residual stream.
+        blocks : sequence of nn.Module
+            The module that is block 0, 1 …
+        """
+        before = self.sites, self._copied, self._taps
+        self.sites, self._copied = tuple(sites), frozenset()
+        self._install(taps, blocks)
+        try:
+            yield
+        finally:
+            self.sites, self._copied, taps_before = before
+            self._install(*taps_before)
+
+    def read_sites(
+        self,
+        sites: Mapping[Site, int],
+        taps: Mapping[Site, Tap],
+        blocks: Sequence[nn.Module],
+        copied: frozenset[Site] = frozenset(),
+    ) -> None:
+        """Emit these sites from now on, instead of the residual stream.
+
+        Parameters
+        ----------
+        sites : mapping of Site to int
+            Their widths, in the order in which the model computes them.
+        taps, blocks
+            As in :meth:`reading`.
+        copied : frozenset of Site
+            Those that the model overwrites later in its forward pass; a copy is handed out.
+        """
+        self.sites, self.widths, self._copied = tuple(sites), tuple(sites.values()), copied
+        self.spec["layers"] = [*map(str, self.sites)]
+        self._install(taps, blocks)
+
+    def _install(self, taps: Mapping[Site, Tap], blocks: Sequence[nn.Module]) -> None:
+        """Hook the modules from which the encoder's sites are read, and no others."""
+        for handle in self._handles:
+            handle.remove()
+        tap, self._taps = self._tap, (taps, blocks)
+
+        def now() -> tuple[Callable[[Site, torch.Tensor], None], int] | None:
+            return None if getattr(tap, "emit", None) is None else (tap.emit, tap.calls - 1)
+
+        wanted = {site: taps[site] for site in self.sites if site in taps}
+        self._handles = install(self.model, blocks, wanted, now)
 
     def own_hidden_states(self, batch: Batch) -> torch.Tensor:
         """The ``hidden_states`` that the model itself returns for a batch, on the CPU: (depth + 1, t, width).
@@ -154,13 +221,17 @@ class HuggingFaceEncoder(Shown):
         return tensor.to(self.device)
 
     @contextmanager
-    def _tapped(self, pass_on: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    def _tapped(
+        self,
+        pass_on: Callable[[torch.Tensor], torch.Tensor],
+        emit: Callable[[Site, torch.Tensor], None] | None = None,
+    ) -> Iterator[None]:
         """Pass the blocks' inputs in this thread through ``pass_on``; other threads may run the model meanwhile."""
-        self._tap.pass_on, self._tap.calls = pass_on, 0
+        self._tap.pass_on, self._tap.emit, self._tap.calls = pass_on, emit, 0
         try:
             yield
         finally:
-            self._tap.pass_on = None
+            self._tap.pass_on = self._tap.emit = None
 
     def _hook(self) -> None:
         """Layer l is the input of block l + 1, with everything in between; the last one leaves the last block."""

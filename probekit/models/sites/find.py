@@ -1,0 +1,227 @@
+"""Where a model's sites are, and how its blocks compute: found in one recorded forward pass.
+
+What transformers declares about its modules (``_can_record_outputs``) and their structure give candidates; a candidate
+is taken if its identity holds. Names of models are not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from probekit.models.sites.errors import TOLERANCE
+from probekit.models.sites.heads import Heads, find_heads
+from probekit.models.sites.layout import Sums, find_sums, first_equal, same
+from probekit.models.sites.projections import inputs, is_norm
+from probekit.models.sites.recording import Call, Recording
+from probekit.models.sites.taps import Tap
+from probekit.sites import FINAL_NORM, Site
+
+__all__ = ["EMBEDDINGS", "Found", "Layout", "find_sites"]
+
+EMBEDDINGS = Site("embeddings")
+PARALLEL = (
+    "no module reads or returns resid_pre + attn_out_post; in a parallel block, attention and MLP read the same "
+    "stream, and there is none between them"
+)
+EXPERTS = "no single linear layer writes the MLP's output; in a mixture of experts, each has its own"
+
+
+@dataclass(slots=True)
+class Layout:
+    """The modules of a block that its identities are computed with, by their names in the block.
+
+    Attributes
+    ----------
+    norms : tuple of str or None
+        The norms after the two additions to the stream, if each is followed by one (BERT).
+    attn_norm, mlp_norm : str or None
+        The norm between a branch and the stream (Gemma-2, OLMo-2).
+    out, down, router : str or None
+        The attention's output projection, the MLP's down projection, the router of a mixture of experts.
+    changed_after : bool
+        Whether the model changes the stream between this block and the next (DeBERTa-v2's convolution): the next
+        block's input is then not this block's output.
+    """
+
+    norms: tuple[str, str] | None = None
+    attn_norm: str | None = None
+    mlp_norm: str | None = None
+    out: str | None = None
+    down: str | None = None
+    router: str | None = None
+    changed_after: bool = False
+
+
+@dataclass(slots=True)
+class Found:
+    """The sites of a model.
+
+    Attributes
+    ----------
+    blocks : list of nn.Module
+        The module that is block 0, 1 …
+    layouts : list of Layout
+        How each computes.
+    taps : dict of Site to Tap
+        Where each site is read. Layers of the residual stream, ``resid_pre`` and ``final_norm`` need no tap.
+    final_norm : str or None
+        The module after the last block that returns the last hidden state.
+    missing : dict of Site to str
+        Why a site was not found.
+    """
+
+    blocks: list[nn.Module]
+    layouts: list[Layout] = field(default_factory=list)
+    taps: dict[Site, Tap] = field(default_factory=dict)
+    final_norm: str | None = None
+    missing: dict[Site, str] = field(default_factory=dict)
+
+
+def find_sites(model: Any, recording: Recording) -> Found:
+    """The sites of a model.
+
+    Parameters
+    ----------
+    model : Any
+        The transformers model.
+    recording : Recording
+        A forward pass of a few random pieces.
+    """
+    found = Found(recording.modules)
+    for b, calls in enumerate(recording.blocks):
+        probabilities = None if recording.attentions is None else recording.attentions[b]
+        found.layouts.append(_Block(found, b, calls).find(model, probabilities))
+        if b:
+            found.layouts[b - 1].changed_after = not same(recording.blocks[b - 1][-1].returned, calls[-1].given)
+    table = model.get_input_embeddings()
+    path = next((name for name, module in model.named_modules() if module is table), None)
+    if path is not None:
+        found.taps[EMBEDDINGS] = Tap(None, path)
+    else:
+        found.missing[EMBEDDINGS] = "the model does not say which module is its embedding matrix"
+    stream = recording.blocks[-1][-1].returned
+    norm = next((c for c in recording.after if same(c.given, stream) and same(c.returned, recording.last)), None)
+    found.final_norm = None if norm is None or same(stream, recording.last) else norm.path
+    if same(stream, recording.last):
+        found.missing[FINAL_NORM] = "the last hidden state is the stream itself: no norm follows the last block"
+    return found
+
+
+def declared(model: Any, output: str) -> tuple[type[nn.Module], ...]:
+    """The classes whose modules return ``output`` ("attentions", "router_logits") by transformers' own declaration."""
+    given = (getattr(model, "_can_record_outputs", None) or {}).get(output, ())
+    targets = (getattr(part, "target_class", part) for part in (given if isinstance(given, list) else [given]))
+    return tuple(target for target in targets if isinstance(target, type))
+
+
+class _Block:
+    """The search in one block."""
+
+    def __init__(self, found: Found, number: int, calls: list[Call]) -> None:
+        self.found, self.number, self.calls, self.layout = found, number, calls, Layout()
+        precision = torch.float32 if calls[-1].returned is None else calls[-1].returned.dtype
+        self.tolerance = TOLERANCE[precision]
+
+    def find(self, model: Any, probabilities: torch.Tensor | None) -> Layout:
+        inside = self.declared_attention(model)
+        heads = None
+        if probabilities is not None:
+            heads = find_heads(inside, probabilities, self.tolerance)
+            heads = heads or find_heads(self.calls, probabilities, self.tolerance)
+        candidates = inside if heads is None else self.attention_outputs(heads)
+        sums = find_sums(self.calls, candidates, self.tolerance)
+        self.heads(heads, probabilities is not None)
+        if sums is None:
+            what = "that the attention's output is one of and that add up" if candidates else "known as the attention's"
+            for name in ("attn_out", "attn_out_post", "resid_mid", "mlp_act", "mlp_out", "mlp_out_post"):
+                self.lacks(name, f"the block has no two outputs of modules {what} to what the block adds to the stream")
+        else:
+            self.attention(sums, heads)
+            self.mlp(sums)
+        self.router(model)
+        return self.layout
+
+    def declared_attention(self, model: Any) -> list[Call]:
+        """The calls in the modules that transformers declares as the attention."""
+        classes = declared(model, "attentions")
+        paths = [call.path for call in self.calls if isinstance(call.module, classes)]
+        return [call for call in self.calls if any(f"{call.path}.".startswith(f"{path}.") for path in paths)]
+
+    def attention_outputs(self, heads: Heads) -> list[Call]:
+        """The calls that may return what the attention adds: what its projection writes, or what follows it."""
+        inside, written = self.calls[:-1], heads.projection.returned
+        own = [c for c in inside if same(c.returned, written) or (is_norm(c.module) and same(c.given, written))]
+        return own + inside[inside.index(heads.projection) + 1 :]
+
+    def tap(self, name: str, call: Call, *, output: bool = True, columns: tuple[int, ...] | None = None) -> None:
+        self.found.taps[Site(name, self.number)] = Tap(self.number, call.path, output, columns)
+
+    def lacks(self, name: str, why: str) -> None:
+        self.found.missing[Site(name, self.number)] = why
+
+    def heads(self, heads: Heads | None, known: bool) -> None:
+        if heads is not None:
+            self.tap("z", heads.projection, output=False)
+            self.tap("value", heads.values, columns=heads.columns)
+            return
+        why = (
+            "no linear layer reads the product of the attention probabilities and another layer's output"
+            if known
+            else "the model returns no attention probabilities to check it by"
+        )
+        for name in ("z", "value", "attn_probs"):
+            self.lacks(name, why)
+
+    def attention(self, sums: Sums, heads: Heads | None) -> None:
+        self.tap("attn_out_post", sums.attention)
+        raw, self.layout.attn_norm = self.raw("attn", sums.attention)
+        self.tap("attn_out", raw)
+        if raw is heads.projection if heads is not None else inputs(raw.module):
+            self.layout.out = raw.path
+            self.tap("z", raw, output=False)
+            self.found.missing.pop(Site("z", self.number), None)
+        if sums.norms is not None:
+            self.layout.norms = (sums.norms[0].path, sums.norms[1].path)
+        if sums.middle is None:
+            self.lacks("resid_mid", PARALLEL)
+        else:
+            self.tap("resid_mid", sums.middle[0], output=sums.middle[1])
+
+    def mlp(self, sums: Sums) -> None:
+        self.tap("mlp_out_post", sums.mlp)
+        raw, self.layout.mlp_norm = self.raw("mlp", sums.mlp)
+        self.tap("mlp_out", raw)
+        if inputs(raw.module) and raw.given is not None:
+            self.layout.down = raw.path
+            self.tap("mlp_act", raw, output=False)
+        else:
+            self.lacks("mlp_act", EXPERTS)
+
+    def raw(self, branch: str, call: Call) -> tuple[Call, str | None]:
+        """The call that returns a branch before its norm, and the norm; the call itself if there is no norm."""
+        if not is_norm(call.module):
+            return call, None
+        before = first_equal(self.calls, call.given)
+        if before is None:
+            return call, None
+        self.tap(f"{branch}_normed", call, output=False)
+        return before, call.path
+
+    def router(self, model: Any) -> None:
+        """The router: declared by transformers, or a matrix with one row for each expert."""
+        classes, config = declared(model, "router_logits"), model.config
+        experts = {getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")}
+        for call in self.calls if classes or experts - {None} else ():
+            weight = getattr(call.module, "weight", None)
+            shaped = weight is not None and weight.ndim == 2 and len(weight) in experts
+            if call.returned is not None and (isinstance(call.module, classes) if classes else shaped):
+                self.layout.router = call.path
+                self.tap("router_logits", call)
+                self.tap("router_in", call, output=False)
+                return
+        mixture = bool(classes) or bool(experts - {None})
+        self.lacks("router_logits", f"{'this block' if mixture else 'the model'} has no router of experts")
