@@ -2,16 +2,17 @@
 
     python benchmarks/suite.py --data-dir DATA                      five tasks of sentences, five of words and spans
     python benchmarks/suite.py --data-dir DATA --sets 1 --layers 3  the loop fits one label set on one layer, scaled up
+    python benchmarks/suite.py --data-dir DATA --folds 5 --controls 10 --sets 1 --layers 3      as probekit probe does
     python benchmarks/suite.py --tasks grammar:sentiment,grammar:acceptability --limit 60      does it run?
 
 Ours is ``probekit suite run`` as a process of its own: it starts, reads the tasks, caches all of their sentences, fits,
 evaluates with intervals and p-values, and writes rows, figure, table and page. Theirs is what people write: for each
 task a forward pass over its sentences in padded batches of 32 in the order of the file, the mean of the pieces of each
 sentence or span (the first piece of each word for tags) at each layer, and on each layer, for gold and shuffled labels,
-StandardScaler and LogisticRegression for each C, chosen on the same held-out share of train, fitted again and evaluated
-on dev; no intervals, no p-values, no files. It is given the texts and labels that ours reads. Each runs on one thread.
-With ``--sets`` and ``--layers`` the loop fits only so many label sets and layers, and its fits are counted as often as
-there are label sets and layers; the output says so.
+StandardScaler and LogisticRegression for each C, chosen on a held-out fifth of train or by ``--folds 5``, fitted again
+and evaluated on dev (GridSearchCV); no control tasks, no intervals, no p-values, no files. It is given the texts and
+labels that ours reads. Each runs on one thread. With ``--sets`` and ``--layers`` the loop fits only so many label sets
+and layers, and its fits are counted as often as there are label sets and layers; the output says so.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ group = "{group}"
 tasks = {tasks}
 limit = {limit}
 limit_dev = {limit}
-options = {{ controls = {controls}, held-out = {held_out}, penalties = {Cs}{span} }}
+options = {{ controls = {controls}, {chosen}, penalties = {Cs}{span} }}
 """
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -102,20 +103,19 @@ def _vectors(model: Any, tokenizer: Any, inputs: list[Any], spans: list[Any] | N
     return np.concatenate(parts, axis=1)
 
 
-def _accuracy(x: np.ndarray, y: np.ndarray, x_dev: np.ndarray, y_dev: np.ndarray, sets: int) -> float:
+def _accuracy(x: np.ndarray, y: np.ndarray, x_dev: np.ndarray, y_dev: np.ndarray, sets: int, folds: int) -> float:
     """Of gold labels; the same is done with shuffled ones."""
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import train_test_split
+    from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    parts = KFold(folds, shuffle=True, random_state=0) if folds else ShuffleSplit(1, test_size=HELD_OUT, random_state=0)
     rng, gold = np.random.default_rng(0), float("nan")
     for i in range(sets):
         y_now = y if i == 0 else rng.permutation(y)
-        a, b, y_a, y_b = train_test_split(x, y_now, test_size=HELD_OUT, random_state=0)
-        pipes = [make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=1000)) for C in CS]
-        best = max(pipes, key=lambda pipe: pipe.fit(a, y_a).score(b, y_b))
-        score = best.fit(x, y_now).score(x_dev, y_dev)
+        pipe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        score = GridSearchCV(pipe, {"logisticregression__C": CS}, cv=parts).fit(x, y_now).score(x_dev, y_dev)
         gold = score if i == 0 else gold
     return float(gold)
 
@@ -150,14 +150,9 @@ def ours(folder: Path, words: argparse.Namespace, groups: dict[str, list[str]]) 
         limit = words.limit if group == "sentences" else words.limit_words
         span = ', span = "mean"' if group == "spans" else ""
         text += SECTION.format(
-            group=group,
-            limit=limit,
-            tasks=json.dumps(names),
-            controls=words.controls,
-            held_out=HELD_OUT,
-            Cs=CS,
-            span=span,
-        )
+            group=group, limit=limit, tasks=json.dumps(names), controls=words.controls, Cs=CS, span=span,
+            chosen=f"folds = {words.folds}" if words.folds else f"held-out = {HELD_OUT}",
+        )  # fmt: skip
     (folder / "benchmark.toml").write_text(text)
     command = [sys.executable, "-m", "probekit", "suite", "run", str(folder / "benchmark.toml")]
     command += ["--model", words.model, "--out", str(folder / "suite")]
@@ -189,6 +184,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=1000, help="sentences of train and of dev of tasks of sentences")
     parser.add_argument("--limit-words", type=int, default=300, help="the same for tasks of words and spans")
     parser.add_argument("--controls", type=int, default=3)
+    parser.add_argument(
+        "--folds", type=int, default=0, help="folds that choose the penalty (default: a fifth held out)"
+    )
     parser.add_argument("--sets", type=int, default=0, help="label sets that the loop fits (default: all)")
     parser.add_argument("--layers", type=lambda text: [*map(int, text.split(","))], help="layers that the loop fits on")
     parser.add_argument("--json", type=Path)
@@ -215,7 +213,13 @@ def compared(folder: Path, words: argparse.Namespace) -> dict[str, Any]:
     mine = ours(folder, words, groups)
     every = words.controls + 1
     sets = words.sets or every
-    job = {"model": str(resolve_model(words.model)), "tasks": tasks, "sets": sets, "layers": words.layers}
+    job = {
+        "model": str(resolve_model(words.model)),
+        "tasks": tasks,
+        "sets": sets,
+        "layers": words.layers,
+        "folds": words.folds,
+    }
     (folder / "job.json").write_text(json.dumps(job))
     command = [sys.executable, __file__, "--loop", str(folder / "job.json")]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | ONE_THREAD)
