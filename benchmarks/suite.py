@@ -66,7 +66,7 @@ def loop(job: dict[str, Any]) -> dict[str, Any]:
         train, dev = (np.array(splits[split]["labels"]) for split in ("train", "dev"))
         layers = range(len(vectors["train"])) if job["layers"] is None else job["layers"]
         found[name] = {
-            layer: _accuracy(vectors["train"][layer], train, vectors["dev"][layer], dev, job["sets"])
+            layer: _accuracy(vectors["train"][layer], train, vectors["dev"][layer], dev, job["sets"], job["folds"])
             for layer in layers
         }
         inside["probes"] += (time.perf_counter() - at) * len(vectors["train"]) / len(layers)
