@@ -63,7 +63,7 @@ def _score(row: Mapping[Any, Any]) -> str:
     layer = f", layer {row['at']}" if row["at"] else ""
     dagger = "†" if row["chosen_by"] == "dev" else ""
     none = "" if row["ci_low"] > 0 else " ∘"
-    return f"{raw}{layer}{dagger} ({100 * row['value']:.0f}){none}"
+    return f"{raw}{layer}{dagger} ({100 * row['value']:z.0f}){none}"
 
 
 def _summaries(named: pd.DataFrame, models: list[str]) -> Grid:
@@ -87,7 +87,7 @@ def _summaries(named: pd.DataFrame, models: list[str]) -> Grid:
 
 
 def _percent(row: Mapping[Any, Any]) -> str:
-    return interval(100 * row["value"], 100 * row["ci_low"], 100 * row["ci_high"], "{:.0f}")
+    return interval(100 * row["value"], 100 * row["ci_low"], 100 * row["ci_high"], "{:z.0f}")
 
 
 def _rank(row: Mapping[Any, Any]) -> str:

@@ -118,12 +118,12 @@ def scoreboard(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         of = rows[(rows["model"] == key[0]) & (rows["checkpoint"] == key[1])]
         above = of[(of["metric"] == "above-control") & (of["group"] == "")].iloc[0]
         text = f"{name} is above the control on {above['value']:.0f} of {above['tasks']:.0f} tasks"
-        text += f" (mean {100 * whole['value']:.0f} % of the way to the ceiling"
+        text += f" (mean {100 * whole['value']:z.0f} % of the way to the ceiling"
         groups = part[part["group"] != ""].sort_values("value", ascending=False, kind="stable")
         if len(groups) > 1:
             best, worst = groups.iloc[0], groups.iloc[-1]
-            text += f"; most in {best['group']}, {100 * best['value']:.0f} %, "
-            text += f"least in {worst['group']}, {100 * worst['value']:.0f} %"
+            text += f"; most in {best['group']}, {100 * best['value']:z.0f} %, "
+            text += f"least in {worst['group']}, {100 * worst['value']:z.0f} %"
         rank = of[(of["metric"] == "rank") & (of["line"].fillna("") == "")]
         better = str(rank["better_than"].fillna("").iloc[0]) if len(rank) else ""
         yield text + ")" + (f"; its mean is higher than that of {better}" if better else "")

@@ -17,7 +17,6 @@ import xxhash
 
 from probekit.errors import ProbekitError
 from probekit.files import slug
-from probekit.models.find import resolve_model
 from probekit.studies.file import arguments_of
 from probekit.studies.plan import unique
 from probekit.studies.schema import Figure, Study, Table
@@ -285,7 +284,7 @@ def _pairs(plan: _Plan, task: str, model: str, name: str, options: dict[str, Any
             from probekit.models.scoring.load import is_causal
 
             where = plan.sources.models[model]
-            is_causal(resolve_model(where), "it cannot score minimal pairs")
+            is_causal(where, "it cannot score minimal pairs")
             folder, found = plan.sources.folder(task), plan.sources.pairs(task)
             digest = xxhash.xxh3_128_hexdigest(repr(found).encode("utf-8", "surrogatepass"))
             arguments = {"source": plan.sources.model_arguments(model)["model"], "task": Outside(task, digest)}
