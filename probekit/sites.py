@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 
 __all__ = [
     "FINAL_NORM",
@@ -23,6 +23,7 @@ __all__ = [
     "choose_all",
     "layer_list",
     "residual_stream",
+    "site_names",
 ]
 
 RESIDUAL = "resid_post"
@@ -177,6 +178,36 @@ def layer_list(layers: Iterable[Site | int | str] | str) -> tuple[Site | int | s
             raise UsageError(f"layers {text}: a range begins with the lower layer; write {ends[2]}-{ends[1]}.")
         found += range(int(ends[1]), int(ends[2]) + 1) if ends else [text]
     return tuple(found)
+
+
+def site_names(sites: Iterable[str] | str) -> tuple[str, ...]:
+    """Names of a transformer's sites, checked; a text is split at commas.
+
+    A name stands for its site in several blocks, "attn_out.3" for that in block 3.
+
+    Raises
+    ------
+    UsageError
+        If there is no such site, or none that is stored (attention probabilities).
+
+    Examples
+    --------
+    >>> site_names("attn_out, z.3")
+    ('attn_out', 'z.3')
+    """
+    names = tuple(name.strip() for name in (sites.split(",") if isinstance(sites, str) else map(str, sites)))
+    for name in names:
+        base, dot, number = name.partition(".")
+        if base not in NAMES or bool(dot) != number.isdecimal() or (dot and base in ("embeddings", "final_norm")):
+            raise UsageError(f"there is no site {name!r}; {did_you_mean(base, NAMES, most=3)}")
+        if base == "attn_probs":
+            raise UsageError(
+                "attn_probs has a number for each pair of pieces and each head, and is not stored; "
+                "probekit.models.sites.selection.read_alone reads it for one text."
+            )
+    if not names:
+        raise UsageError(f"the list of sites is empty; there are {', '.join(NAMES)}.")
+    return names
 
 
 def choose_all(

@@ -150,6 +150,8 @@ def certify(
     from probekit.models.transformers.encoder import TOLERANCE, HuggingFaceEncoder, all_layers
 
     encoder = load_encoder(model, **asdict(options)) if isinstance(model, (str, Path)) else model
+    if "sites" in encoder.spec:
+        raise UsageError(f"certify compares layers; load {encoder.name} without sites (probekit sites proves these).")
     texts = TEXTS if texts is None else _lines(texts) if isinstance(texts, (str, Path)) else texts
     if reads_apart(encoder.spec.get("model_type", "")):
         texts = [
@@ -198,7 +200,7 @@ def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, 
     right = [all_layers(encoder, batch) for batch in alone]
     tolerance = TOLERANCE[Dtype(encoder.spec.get("dtype", "float32"))]
     lines = [_batch_line(encoder, alone, right, tolerance), *_nonfinite_line(_names(encoder), right)]
-    lines += _layers_line(encoder, alone, right)
+    lines += _layers_line(encoder, alone, right) + _sites_line(encoder)
     certificate = Certificate(encoder.name, {}, {}, len(alone), sum(int(b.length[0]) for b in alone), tuple(lines))
     lines_by_check: dict[str, Any] = {
         line.check: {"relative": line.relative, "verdict": line.verdict} for line in lines
@@ -213,13 +215,22 @@ def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, 
 
 def _layers_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor]) -> list[Line]:
     """Compare with the ``hidden_states`` that the same model returns, if it does."""
-    if not hasattr(encoder, "own_hidden_states"):
+    if not hasattr(encoder, "own_hidden_states") or "sites" in encoder.spec:  # those are proven in other ways
         return []
     kept = _own_layers(encoder)
     names, ours = [str(encoder.sites[i]) for i in kept], [hidden[kept] for hidden in right]
     hidden_states_list = [encoder.own_hidden_states(batch) for batch in alone]
     what = "probekit and hidden_states of the same run"
     return [_line("layers", what, names, ours, hidden_states_list, 0.0, "how layers are counted")]
+
+
+def _sites_line(encoder: Encoder) -> list[Line]:
+    """The largest error of the identities that prove the sites of an encoder, if it reads chosen ones."""
+    if (proofs := getattr(encoder, "proofs", None)) is None:
+        return []
+    worst = max((proofs.proofs[site] for site in encoder.sites), key=lambda proof: proof.error or 0.0)
+    error = worst.error or 0.0
+    return [Line("sites", worst.identity, error, error, worst.name, "proven", passed=True)]
 
 
 def _older_lines(

@@ -40,7 +40,7 @@ def check_same(first: Any, second: Any, names: Iterable[str]) -> None:
 def describe(cache: Any) -> dict[str, str]:
     """The contents of an open :class:`~probekit.activations.cache.ActivationCache`, by name."""
     s, counts = cache.spec, cache.spec["counts"]
-    trained, computed = cache.origin, s["environment"].get("path")
+    trained, computed, distinct = cache.origin, s["environment"].get("path"), dict.fromkeys(cache.widths)
     model = [s["model"], f"random weights {s['random_weights']}" if s.get("random_weights") is not None else ""]
     model += [s["checkpoint"]] if s.get("checkpoint") not in (None, s["model"]) else []
     model += [f"step {s['step']:,}"] if "step" in s else []
@@ -53,7 +53,7 @@ def describe(cache: Any) -> dict[str, str]:
         f"{counts['truncated']:,} truncated, {counts['empty']:,} without content)",
         "groups": _groups(cache),
         "layers": ", ".join(cache.layers),
-        "width": ", ".join(map(str, dict.fromkeys(cache.widths) if len(set(cache.widths)) == 1 else cache.widths)),
+        "width": ", ".join(map(str, distinct if len(distinct) == 1 or "sites" in s else cache.widths)),
         "pooling": ", ".join(cache.poolings) or "none",
         "tokens": str(s["tokens"] or "none"),
         "pairs": str(s["pairs"] or "single sentences"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from probekit.errors import UsageError
 from probekit.recipe import check_least, option
 from probekit.runtime import dtype_name
-from probekit.sites import layer_list
+from probekit.sites import layer_list, site_names
 from probekit.tasks.context import Context
 
 __all__ = ["GROUPS", "NO_POOLING", "CacheOptions", "CertifyOptions"]
@@ -43,7 +43,14 @@ class CacheOptions:
     )
     dtype: str = option("float32", "Precision of the model: float32, float16 or bfloat16 (fp32, fp16, bf16).")
     store: str | None = option(None, "Precision of the stored numbers; by default that of --dtype.")
-    layers: tuple[str, ...] | None = option(None, "Layers to store, such as 0,4-8,12; by default all.")
+    layers: tuple[str, ...] | None = option(
+        None, "Layers to store, such as 0,4-8,12 or 8:24:4; by default all. With --sites: their blocks, from 0."
+    )
+    sites: tuple[str, ...] | None = option(
+        None,
+        "Sites to store instead of the residual stream, such as resid_post,attn_out,mlp_out,z (see probekit sites); "
+        "each is proven first.",
+    )
     limit: int | None = option(None, "Use only N examples, drawn at random.", metavar="N")
     data_seed: int = option(0, "Seed for the random draw of --limit.", metavar="SEED")
     random_weights: int | None = option(None, "Control: re-initialise the model with this seed.", metavar="SEED")
@@ -69,6 +76,10 @@ class CacheOptions:
             object.__setattr__(self, "layers", tuple(map(str, layer_list(self.layers))))
             if not self.layers:
                 raise UsageError("--layers is empty; leave it out to store all layers.")
+        if self.sites is not None:
+            object.__setattr__(self, "sites", site_names(self.sites))
+            if self.compile:
+                raise UsageError("--compile hides what is inside a block; leave it out, or leave out --sites.")
         if not isinstance(self.tokens, bool | None):
             raise UsageError(
                 f"tokens is {self.tokens!r}; expected True or False. Use tokens=True, token_level={str(self.tokens)!r}."

@@ -37,6 +37,11 @@ class TokenReader:
         self.start, self.length = cache.places(len(self._sources[0]))
         self.special = cache.special_rows()
         self.width = int(self._sources[0].shape[1])
+        if other := next((k for k, source in enumerate(self._sources) if source.shape[1] != self.width), 0):
+            raise UsageError(
+                f"{cache.path}: {self.layers[0]} has width {self.width}, and {self.layers[other]} "
+                f"{self._sources[other].shape[1]}; choose layers of one width."
+            )
         self._encoded = cache.spec["store"] == "bfloat16"
 
     @property

@@ -46,6 +46,8 @@ def cache_activations(
 
         probekit cache-activations --model bert-base-uncased --task sst2 --random-weights 0
 
+        probekit cache-activations --model gpt2 --task sst2 --sites attn_out,mlp_out,z --layers 4:12:2 --pooling last
+
         probekit cache-activations --model RUN/step-* --task cola --split dev
 
         probekit cache-activations --model elmo:options.json,weights.hdf5 --task cola
@@ -143,8 +145,9 @@ def _summary(cache: Any, seen: dict[str, float]) -> None:
 
 def _layers(cache: Any) -> str:
     """The number of layers and their widths."""
-    widths = dict.fromkeys(cache.widths) if len(set(cache.widths)) == 1 else cache.widths
-    return f"{len(cache.layers)} layers of width {', '.join(map(str, widths))}"
+    sites = "sites" in cache.spec
+    widths = dict.fromkeys(cache.widths) if len(set(cache.widths)) == 1 or sites else cache.widths
+    return f"{len(cache.layers)} {'sites' if sites else 'layers'} of width {', '.join(map(str, widths))}"
 
 
 def inspect(cache: Path, /, *, json: bool = False) -> None:

@@ -21,6 +21,8 @@ class Loading:
     max_length: int | None = None
     compile: bool = False
     stateful: int = 0
+    sites: tuple[str, ...] | None = None
+    blocks: tuple[str, ...] | None = None
 
 
 def load(loading: Loading | None) -> Encoder:

@@ -34,8 +34,8 @@ NEEDS_TOKENS = {
 }
 """The kinds of tasks that need vectors of tokens, and the unit by default."""
 
-NOT_ALWAYS = ("checkpoint", "step", "compile")
-"""Optional keys that determine them, too: the checkpoint, and whether it is compiled."""
+NOT_ALWAYS = ("checkpoint", "step", "compile", "sites", "blocks")
+"""Optional keys that determine them, too: the checkpoint, whether it is compiled, the sites that it reads."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,10 @@ def _part(task: Task, split: str, options: CacheOptions) -> Split:
 def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
     """The recipe as stored in the file: without options that do not affect its bytes."""
     parts = {"arguments": recipe.arguments, "defaults": recipe.defaults}
-    stored = {part: {k: v for k, v in of.items() if k not in _NOT_STORED} for part, of in parts.items()}
+    stored = {
+        part: {k: v for k, v in of.items() if k not in _NOT_STORED and not (k == "sites" and v is None)}
+        for part, of in parts.items()
+    }
     return {"function": recipe.function, **stored}
 
 
@@ -135,8 +138,10 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         "tokens": _token_level(options, task.kind),
         "store": options.store or dtype,
     }
+    if options.sites is not None:
+        want["sites"] = list(options.sites)
     if options.layers is not None:
-        want["only"] = list(options.layers)
+        want["only" if options.sites is None else "blocks"] = list(options.layers)
     if options.context != Context.NONE:
         if reads_apart(kind):
             raise UsageError(f"{kind} reads one sentence at a time; leave out --context.")
@@ -168,7 +173,11 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
     from probekit.runtime import resolve_device
 
     where, seed, cut = resolve_device(options.device), options.random_weights, options.max_length
-    loading = Loading(str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried)
+    blocks = None if options.sites is None else options.layers
+    loading = Loading(
+        str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried,
+        options.sites, blocks,
+    )  # fmt: skip
     want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
     want |= {"dtype": options.dtype, "device": where.partition(":")[0], "cut_at": cut}
     want |= {"compile": True} if options.compile else {}
@@ -179,7 +188,7 @@ def _of_encoder(encoder: Encoder, options: CacheOptions) -> dict[str, Any]:
     """The part of the spec that a loaded encoder determines."""
     if options.workers > 1:
         raise UsageError("each of several workers loads the model; give its name or folder, not a loaded encoder.")
-    for name in ("max_length", "stateful", "compile"):
+    for name in ("max_length", "stateful", "compile", "sites"):
         if getattr(options, name):
             raise UsageError(f"{name} does not apply to a loaded encoder; pass {name} to load_encoder.")
     want = {"model": options.model_name or encoder.name, **{key: encoder.spec[key] for key in IDENTITY}}

@@ -27,6 +27,11 @@ PARALLEL = (
     "no module reads or returns resid_pre + attn_out_post; in a parallel block, attention and MLP read the same "
     "stream, and there is none between them"
 )
+NO_SUM = (
+    "the attention's output and that of another module do not add up to what the block adds to the stream; perhaps "
+    "they are scaled"
+)
+NO_ATTENTION = "which modules of the block are the attention is neither declared by transformers nor found"
 EXPERTS = "no single linear layer writes the MLP's output; in a mixture of experts, each has its own"
 
 
@@ -136,9 +141,8 @@ class _Block:
         sums = find_sums(self.calls, candidates, self.tolerance)
         self.heads(heads, probabilities is not None)
         if sums is None:
-            what = "that the attention's output is one of and that add up" if candidates else "known as the attention's"
             for name in ("attn_out", "attn_out_post", "resid_mid", "mlp_act", "mlp_out", "mlp_out_post"):
-                self.lacks(name, f"the block has no two outputs of modules {what} to what the block adds to the stream")
+                self.lacks(name, NO_SUM if candidates else NO_ATTENTION)
         else:
             self.attention(sums, heads)
             self.mlp(sums)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from probekit.models.sites.errors import vector_error
+from probekit.models.sites.errors import exact, vector_error
 from probekit.models.sites.projections import inputs, outputs
 from probekit.models.sites.recording import Call
 
@@ -90,12 +90,12 @@ def _columns(projection: Call, values: Call, probabilities: torch.Tensor, tolera
     """The columns of ``values`` that ``projection`` reads, weighted by the probabilities."""
     assert projection.given is not None
     assert values.returned is not None
-    heads, z = len(probabilities), projection.given
+    heads, z, offered = len(probabilities), exact(projection.given), exact(values.returned)
     size = z.shape[1] // heads
     starts = []
     for h in range(heads):
-        weighted = probabilities[h].double() @ values.returned.double()
-        right = z[:, h * size : (h + 1) * size].double()
+        weighted = exact(probabilities[h]) @ offered
+        right = z[:, h * size : (h + 1) * size]
         start = int((weighted - right[:, :1]).square().sum(0).argmin())
         found = weighted[:, start : start + size]
         if found.shape != right.shape or vector_error(found.T, right.T) > tolerance:

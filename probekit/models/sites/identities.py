@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from probekit.models.sites.errors import sum_error, vector_error
+from probekit.models.sites.errors import exact, sum_error, vector_error
 from probekit.models.sites.find import EMBEDDINGS, Found, Layout
 from probekit.models.sites.heads import attended
 from probekit.models.sites.projections import product
@@ -58,10 +58,10 @@ class _Block:
         return Site(name, self.number + (name == RESIDUAL))
 
     def check(
-        self, names: str, text: str, names_of: str, error: Callable[..., float], *, rests_on: str = "", last: Any = None
+        self, names: str, text: str, of: str, error: Callable[..., float], *, rests_on: str = "", last: Any = None
     ) -> None:
-        """Add an identity for each site of ``names``, whose error is a function of the values of ``names_of``."""
-        values = [self.values.get(self.site(name)) for name in names_of.split()]
+        """Add an identity for each site of ``names``, whose error is a function of the values of the sites ``of``."""
+        values = [self.values.get(self.site(name)) for name in of.split()]
         if any(value is None for value in values):
             return
         try:
@@ -125,19 +125,19 @@ def _sums(block: _Block, layout: Layout) -> None:
         block.check(RESIDUAL, "resid_post = output of the block", f"block_out {RESIDUAL}", vector_error)
     if layout.norms is not None:
         first, second = (_function_error(block.submodule(path), add=True) for path in layout.norms)
-        text = "norm(resid_pre + attn_out_post) = resid_mid"
-        block.check("attn_out_post resid_mid", text, "resid_pre attn_out_post resid_mid", first)
-        text = "norm(resid_mid + mlp_out_post) = resid_post"
-        block.check("mlp_out_post resid_mid", text, "resid_mid mlp_out_post block_out", second)
+        text, of = "norm(resid_pre + attn_out_post) = resid_mid", "resid_pre attn_out_post resid_mid"
+        block.check("attn_out_post resid_mid", text, of, first, rests_on=RESID_PRE)
+        text, of = "norm(resid_mid + mlp_out_post) = resid_post", "resid_mid mlp_out_post block_out"
+        block.check("mlp_out_post resid_mid", text, of, second, rests_on=RESID_PRE)
     elif block.site("resid_mid") in block.values:
-        text = "resid_pre + attn_out_post = resid_mid"
-        block.check("attn_out_post resid_mid", text, "resid_mid resid_pre attn_out_post", sum_error)
-        text = "resid_mid + mlp_out_post = resid_post"
-        block.check("mlp_out_post resid_mid", text, "block_out resid_mid mlp_out_post", sum_error)
+        text, of = "resid_pre + attn_out_post = resid_mid", "resid_mid resid_pre attn_out_post"
+        block.check("attn_out_post resid_mid", text, of, sum_error, rests_on=RESID_PRE)
+        text, of = "resid_mid + mlp_out_post = resid_post", "block_out resid_mid mlp_out_post"
+        block.check("mlp_out_post resid_mid", text, of, sum_error, rests_on=RESID_PRE)
     else:
         text = "resid_pre + attn_out_post + mlp_out_post = resid_post"
-        names = "block_out resid_pre attn_out_post mlp_out_post"
-        block.check("attn_out_post mlp_out_post", text, names, sum_error)
+        of = "block_out resid_pre attn_out_post mlp_out_post"
+        block.check("attn_out_post mlp_out_post", text, of, sum_error, rests_on=RESID_PRE)
 
 
 def model_identities(
@@ -178,11 +178,10 @@ def model_identities(
 
 def _multiple(rows: torch.Tensor, found: torch.Tensor) -> tuple[float, str]:
     """The error of ``found`` as a multiple of ``rows``: some models scale their embeddings (Gemma)."""
-    exact, right = rows.double(), found.double()
-    factor = float((exact * right).sum() / exact.square().sum())
     if torch.equal(rows, found):
         return 0.0, "embeddings = E[pieces]"
-    return vector_error(found, exact * factor), f"embeddings = {factor:.4g} E[pieces]"
+    factor = float((exact(rows) * exact(found)).sum() / exact(rows).square().sum())
+    return vector_error(found, exact(rows) * factor), f"embeddings = {factor:.4g} E[pieces]"
 
 
 def _function_error(function: Any, *, add: bool = False) -> Callable[..., float]:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import torch
-
 from probekit.errors import UsageError
 from probekit.models.adapted.virtual import virtual_tokens
-from probekit.models.encoder import Batch
-from probekit.models.sites.errors import TOLERANCE, vector_error
+from probekit.models.sites.errors import TOLERANCE
 from probekit.models.sites.find import Found, find_sites
-from probekit.models.sites.identities import Identity, block_identities, model_identities
-from probekit.models.sites.recording import eager, record
-from probekit.models.sites.taps import Tap
-from probekit.sites import NAMES, RESID_PRE, RESIDUAL, Site, residual_stream
+from probekit.models.sites.identities import Identity
+from probekit.models.sites.passes import Passes, random_batches, run_passes
+from probekit.models.sites.recording import record
+from probekit.sites import NAMES, RESIDUAL, Site
 
-__all__ = ["PATH_TOLERANCE", "Proof", "Proofs", "prove"]
-
-PATH_TOLERANCE = {torch.float16: 5e-2, torch.bfloat16: 2e-1}
-"""Relative error of a vector between the model's own attention and the encoder's, 1e-4 in other precisions; as in the
-self-check of the encoder."""
+__all__ = ["Proof", "Proofs", "prove"]
 
 INTERNAL = ("block_out", "router_in", "attn_normed", "mlp_normed")
 """What identities are computed with, beside the sites."""
@@ -83,15 +75,6 @@ class Proofs:
     proofs: dict[Site, Proof] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Values:
-    """The sites of a batch as they were handed out, copied at once."""
-
-    copies: dict[Site, torch.Tensor] = field(default_factory=dict)
-    overwritten: set[Site] = field(default_factory=set)
-    twice: set[Site] = field(default_factory=set)
-
-
 def prove(encoder: Any, found: Found | None = None) -> Proofs:
     """Find a model's sites, read them as analyses do, and prove them.
 
@@ -115,137 +98,57 @@ def prove(encoder: Any, found: Found | None = None) -> Proofs:
         raise UsageError(f"{encoder.name} reads trained vectors before each text; only its layers can be read.")
     if encoder.spec.get("compile"):
         raise UsageError(f"{encoder.name} is compiled; load it without compile to read sites inside its blocks.")
-    batches = _random(encoder)
+    batches = random_batches(encoder)
     found = found or find_sites(encoder.model, record(encoder, batches[-1]))
-    stream = residual_stream(encoder.depth, final_norm=encoder.final_norm)
-    pre = [Site(RESID_PRE, b) for b in range(encoder.depth)]
-    outputs = {Site("block_out", b): Tap(b, "") for b in range(encoder.depth)}
-    taps = {**outputs, **found.taps}
-    with encoder.reading([*stream, *pre, *taps], taps, found.blocks):
-        with eager(encoder):
-            alone = [_read(encoder, batch) for batch in batches]
-        together = _read(encoder, _joined(batches) if encoder.mixed_lengths else batches[-1])
-    identities = [
-        *(x for batch, run in zip(batches, alone, strict=True) for x in _identities(encoder, found, run, batch)),
-        *_identities(encoder, found, together, None),
-    ]
-    different = _different(encoder, found, alone, together)
-    return _conclude(encoder, found, [*alone, together], identities, different)
+    verdicts = _Verdicts(encoder, found, run_passes(encoder, found, batches))
+    return Proofs(found, {site: verdicts.proof(site) for site in verdicts.sites})
 
 
-def _random(encoder: Any) -> list[Batch]:
-    """Two random sequences of different lengths."""
-    rng, vocabulary = np.random.default_rng(0), encoder.model.config.vocab_size
-    return [
-        Batch(rng.integers(vocabulary, size=k), rng.integers(2, size=k).astype(np.uint8), np.array([k]))
-        for k in (min(5, encoder.max_length), min(9, encoder.max_length))
-    ]
+class _Verdicts:
+    """Decides which sites are proven: all their identities hold, and all sites that these rest on are proven."""
 
+    def __init__(self, encoder: Any, found: Found, passes: Passes) -> None:
+        self.found, self.passes, self.proofs = found, passes, dict[Site, Proof]()
+        self.identities: dict[Site, list[Identity]] = defaultdict(list)
+        for identity in passes.identities:
+            self.identities[identity.site].append(identity)
+        read, names = passes.together.copies, [*NAMES]
+        self.allowed = TOLERANCE[read[Site(RESIDUAL, 0)].dtype]
+        lacking = sorted(found.missing, key=lambda site: (site.layer or 0, names.index(site.name)))
+        probabilities = [Site("attn_probs", b) for b in range(encoder.depth)]
+        order = dict.fromkeys([*read, *found.taps, *probabilities, *lacking])
+        self.sites = [site for site in order if site.name not in INTERNAL]
 
-def _joined(batches: Sequence[Batch]) -> Batch:
-    return Batch(*(np.concatenate([getattr(b, f) for b in batches]) for f in ("token_ids", "type_ids", "length")))
+    def proof(self, site: Site) -> Proof:
+        """The proof of a site, or why there is none."""
+        if site not in self.proofs:
+            identities, rows = self.identities[site], self.passes.together.copies.get(site)
+            self.proofs[site] = Proof(
+                site,
+                0 if rows is None else rows.shape[-1],
+                max((x.error for x in identities), default=None),
+                "; ".join(dict.fromkeys(x.text for x in identities)),
+                self.refusal(site, identities),
+                site in self.found.missing,
+                any(site in one.overwritten for one in self.passes),
+            )
+        return self.proofs[site]
 
-
-def _read(encoder: Any, batch: Batch) -> _Values:
-    """Read all sites of a batch, and note which were overwritten after they were handed out."""
-    values, handed = _Values(), dict[Site, torch.Tensor]()
-
-    def sink(i: int, rows: torch.Tensor) -> None:
-        site = encoder.sites[i]
-        if site in handed:
-            values.twice.add(site)
-        handed[site], values.copies[site] = rows, rows.clone()
-
-    encoder.encode(batch, sink)
-    values.overwritten = {site for site, rows in handed.items() if not torch.equal(rows, values.copies[site])}
-    return values
-
-
-def _identities(encoder: Any, found: Found, run: _Values, batch: Batch | None) -> list[Identity]:
-    """The identities of a pass; of one that ran the model's own way also those of attention and hidden states."""
-    probabilities: Sequence[torch.Tensor | None] = [None] * encoder.depth
-    own = ids = None
-    with torch.inference_mode():
-        if batch is not None:
-            ids = torch.from_numpy(np.asarray(batch.token_ids, dtype=np.int64))
-            with eager(encoder):
-                output = encoder.model(**encoder._inputs(batch), output_hidden_states=True, output_attentions=True)
-            own = [hidden.reshape(-1, encoder.width) for hidden in output.hidden_states]
-            if output.attentions is not None and len(output.attentions) == encoder.depth:
-                probabilities = [None if part is None else part[0] for part in output.attentions]
-        blocks = [
-            x
-            for b, layout in enumerate(found.layouts)
-            for x in block_identities(b, found.blocks[b], layout, run.copies, probabilities[b])
-        ]
-        return [*model_identities(encoder, found, run.copies, own, ids), *blocks]
-
-
-def _different(encoder: Any, found: Found, alone: Sequence[_Values], together: _Values) -> dict[Site, float]:
-    """The values of the heads that differ between the model's own attention and the encoder's, by how much.
-
-    No identity but that of the attention probabilities connects them with the stream, and only eager attention returns
-    these. A router may choose other experts after a difference of one bit, so mixtures of experts are left out.
-    """
-    if any(layout.router for layout in found.layouts):
-        return {}
-    runs = alone if encoder.mixed_lengths else alone[-1:]
-    different = {}
-    for site, rows in together.copies.items():
-        if site.name == "value" and all(site in run.copies for run in runs):
-            error = vector_error(rows, torch.cat([run.copies[site] for run in runs]))
-            if error > PATH_TOLERANCE.get(rows.dtype, 1e-4):
-                different[site] = error
-    return different
-
-
-def _conclude(
-    encoder: Any,
-    found: Found,
-    runs: Sequence[_Values],
-    identities: Sequence[Identity],
-    different: Mapping[Site, float],
-) -> Proofs:
-    """Proofs of all sites: each of its identities holds, and all sites that they rest on are proven."""
-    proofs: dict[Site, Proof] = {}
-    by_site: dict[Site, list[Identity]] = {}
-    for identity in identities:
-        by_site.setdefault(identity.site, []).append(identity)
-    probabilities = [Site("attn_probs", b) for b in range(encoder.depth)]
-    order = [s for s in dict.fromkeys([*runs[-1].copies, *found.taps, *probabilities]) if s.name not in INTERNAL]
-
-    def proof(site: Site) -> Proof:
-        if site not in proofs:
-            proofs[site] = _proof(site)
-        return proofs[site]
-
-    def _proof(site: Site) -> Proof:
-        own, tap = by_site.get(site, []), found.taps.get(site)
-        rows = runs[-1].copies.get(site)
-        width = 0 if rows is None else rows.shape[-1]
-        error = max((x.error for x in own), default=None)
-        text = "; ".join(dict.fromkeys(x.text for x in own))
-        copied = any(site in run.overwritten for run in runs)
-        why = found.missing.get(site, "")
-        if tap is not None and any(site not in run.copies for run in runs):
-            why = f"the module {tap.path or 'of the block'} is not called in every pass"
-        elif any(site in run.twice for run in runs):
-            why = "its module is called more than once in a block"
-        elif not why and error is None:
-            why = "no identity connects it with the residual stream"
-        elif not why and error is not None and error > (allowed := TOLERANCE[next(encoder.model.parameters()).dtype]):
-            worst = max(own, key=lambda x: x.error)
-            why = f"{worst.text} is wrong by {worst.error:.1e} (rounding explains {allowed:.0e})"
-        elif not why and site in different:
-            why = f"it differs by {different[site]:.1e} between the model's own attention and the encoder's"
-        elif not why:
-            unproven = [x for identity in own for x in identity.rests_on if proof(x).refusal]
-            why = f"it is checked by {proof(unproven[0]).name}, which is not proven" if unproven else ""
-        return Proof(site, width, error, text, why, site in found.missing, copied)
-
-    for site in order:
-        proof(site)
-    everything = {name: i for i, name in enumerate(NAMES)}
-    for site in sorted(found.missing.keys() - proofs.keys(), key=lambda s: (s.layer or 0, everything[s.name])):
-        proofs[site] = Proof(site, refusal=found.missing[site], lacking=True)
-    return Proofs(found, {site: proofs[site] for site in [*order, *proofs] if site in proofs})
+    def refusal(self, site: Site, identities: list[Identity]) -> str:
+        """Why a site is not handed out; "" if it is proven."""
+        if site in self.found.missing:
+            return self.found.missing[site]
+        tap, different = self.found.taps.get(site), self.passes.different.get(site)
+        if tap is not None and any(site not in one.copies for one in self.passes):
+            return f"the module {tap.path or 'of the block'} is not called in every pass"
+        if any(site in one.twice for one in self.passes):
+            return "its module is called more than once in a block"
+        if not identities:
+            return "no identity connects it with the residual stream"
+        worst = max(identities, key=lambda x: x.error)
+        if worst.error > self.allowed:
+            return f"{worst.text} is wrong by {worst.error:.1e} (rounding explains {self.allowed:.0e})"
+        if different is not None:
+            return f"it differs by {different:.1e} between the model's own attention and the encoder's"
+        unproven = [x for identity in identities for x in identity.rests_on if self.proof(x).refusal]
+        return f"it is checked by {self.proof(unproven[0]).name}, which is not proven" if unproven else ""

@@ -7,17 +7,14 @@ from typing import Any
 
 import torch
 
-from probekit.errors import UsageError, did_you_mean
+from probekit.errors import UsageError
 from probekit.models.encoder import Batch
 from probekit.models.sites.proof import Proof, Proofs, prove
 from probekit.models.sites.recording import eager
 from probekit.runtime import torch_threads
-from probekit.sites import NAMES, RESIDUAL, Site, layer_list
+from probekit.sites import RESIDUAL, Site, layer_list, site_names
 
 __all__ = ["choose_sites", "read_alone"]
-
-NOT_STORED = "attn_probs"
-"""The site that has as many numbers for a piece as there are pieces in its text, for each head."""
 
 
 @torch_threads(1)
@@ -43,9 +40,9 @@ def choose_sites(encoder: Any, sites: Sequence[str] | str, blocks: Iterable[int 
     UsageError
         If a site or block does not exist, or if a chosen site is not proven; the message says why.
     """
-    names = [name.strip() for name in (sites.split(",") if isinstance(sites, str) else sites)]
-    chosen_blocks = _blocks(blocks, encoder)
-    asked = [(name, _asked(name, chosen_blocks, encoder)) for name in names]
+    names, wanted_blocks = site_names(sites), None if blocks is None else layer_list(blocks)
+    numbers = range(encoder.depth) if wanted_blocks is None else _blocks(wanted_blocks, encoder)
+    asked = [(name, _asked(name, numbers, encoder)) for name in names]
     proofs = prove(encoder)
     chosen: set[Site] = set()
     for name, wanted in asked:
@@ -54,19 +51,17 @@ def choose_sites(encoder: Any, sites: Sequence[str] | str, blocks: Iterable[int 
     copied = frozenset(proof.site for proof in kept if proof.copied)
     widths = {proof.site: proof.width for proof in kept}
     encoder.read_sites(widths, proofs.found.taps, proofs.found.blocks, copied)
-    encoder.spec["sites"] = names
-    if blocks is not None:
-        encoder.spec["blocks"] = chosen_blocks
+    encoder.spec["sites"] = [*names]
+    if wanted_blocks is not None:
+        encoder.spec["blocks"] = [*map(str, wanted_blocks)]
     encoder.proofs = proofs
     return proofs
 
 
-def _blocks(blocks: Iterable[int | str] | str | None, encoder: Any) -> list[int]:
+def _blocks(blocks: Iterable[Site | int | str], encoder: Any) -> list[int]:
     """The numbers of blocks."""
-    if blocks is None:
-        return [*range(encoder.depth)]
     found = []
-    for item in layer_list(blocks):
+    for item in blocks:
         try:
             number = int(str(item))
         except ValueError:
@@ -84,19 +79,10 @@ def _blocks(blocks: Iterable[int | str] | str | None, encoder: Any) -> list[int]
 
 def _asked(name: str, blocks: Sequence[int], encoder: Any) -> list[Site]:
     """The sites that a name stands for."""
-    base, dot, number = name.partition(".")
-    if base == NOT_STORED:
-        raise UsageError(
-            f"{NOT_STORED} has a number for each pair of pieces and each head, so that it is not stored; "
-            "probekit.models.sites.selection.read_alone reads it for one text."
-        )
-    if base not in NAMES or (dot and not number.isdecimal()):
-        raise UsageError(f"there is no site {name!r}; {did_you_mean(base, NAMES)}")
+    base, _, number = name.partition(".")
     if base in ("embeddings", "final_norm"):
         return [Site(base)]
-    if dot:
-        return [Site(base, block + (base == RESIDUAL)) for block in _blocks([number], encoder)]
-    return [Site(base, block + (base == RESIDUAL)) for block in blocks]
+    return [Site(base, block + (base == RESIDUAL)) for block in (_blocks([number], encoder) if number else blocks)]
 
 
 def _proven(name: str, wanted: Sequence[Site], proofs: Proofs, model: str) -> set[Site]:
@@ -141,6 +127,6 @@ def read_alone(encoder: Any, batch: Batch, proofs: Proofs | None = None) -> dict
         with torch.inference_mode():
             attentions = encoder.model(**encoder._inputs(batch), output_attentions=True).attentions
     for site in sites:
-        if site.name == NOT_STORED:
+        if site.name == "attn_probs":
             read[site] = attentions[site.layer][0].to("cpu", copy=True)
     return {site: read[site] for site in sites}

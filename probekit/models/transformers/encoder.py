@@ -73,6 +73,10 @@ class HuggingFaceEncoder(Shown):
         The model's folder.
     depth : int
         L, the number of blocks.
+    final_norm : bool
+        Whether a norm follows the last block.
+    proofs : Proofs, optional
+        What proves the sites that it reads, if these were chosen (see :mod:`probekit.models.sites.selection`).
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class HuggingFaceEncoder(Shown):
         self.width, self.final_norm = self._shape()
         self.sites = residual_stream(self.depth, final_norm=self.final_norm)
         self.widths = (self.width,) * len(self.sites)
+        self.proofs: Any = None
         self._copied: frozenset[Site] = frozenset()
         self._taps: tuple[Mapping[Site, Tap], Sequence[nn.Module]] = ({}, ())
         self._handles: list[Any] = []

@@ -227,4 +227,4 @@ def test_what_no_module_shows_is_not_handed_out(tmp_path):
     lacking = {proof.name for proof in proofs.values() if proof.lacking and "router" not in proof.name}
     expected = {"attn_out.1", "attn_out_post.1", "resid_mid.1", "mlp_act.1", "mlp_out.1", "mlp_out_post.1"}
     assert lacking == expected
-    assert "add up to what the block adds" in proofs[Site("attn_out", 1)].refusal
+    assert "do not add up to what the block adds" in proofs[Site("attn_out", 1)].refusal
