@@ -260,7 +260,7 @@ def _begin(
 
 
 def _may_grow(workers: int) -> None:
-    """Let a worker grow by a quarter of its share of memory before it is restarted.
+    """Let a worker grow by a quarter of its share of memory, at most 2 GiB, before it is restarted.
 
     With psutil, loky restarts one that has grown by 300 MB: after almost every step, which then imports torch again and
     reads its data again.
@@ -269,7 +269,7 @@ def _may_grow(workers: int) -> None:
         import psutil
         from loky import process_executor
 
-        process_executor._MAX_MEMORY_LEAK_SIZE = psutil.virtual_memory().total // (4 * workers)
+        process_executor._MAX_MEMORY_LEAK_SIZE = min(psutil.virtual_memory().total // (4 * workers), 2 << 30)
 
 
 def _slot(folder: Path) -> int:

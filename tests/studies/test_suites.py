@@ -8,7 +8,7 @@ import tiny
 
 import probekit
 from probekit.cli import main
-from probekit.errors import DataError, UsageError
+from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.rows import read_rows
 from probekit.studies.options import StudyOptions
 from probekit.studies.steps import Outside, Step
@@ -275,3 +275,21 @@ def test_task_files_among_several_tasks_have_absolute_paths_elsewhere(here):
     )
     given = step.recipe(here, absolute=True).arguments["task"]
     assert given == f"{here}/one.toml+cola+{here}/one.toml:news"
+
+
+def test_what_a_section_of_shift_cannot_do_is_told_before_anything_runs(here, tiny_bert, capsys):
+    write_sets(here)
+    (here / "two.toml").write_text((here / "two.toml").read_text().replace('["0", "1"]', '["1", "0"]'))
+    (here / "shifted.toml").write_text(SHIFTED)
+    assert main(["suite", "run", "shifted.toml", "--model", f"tiny={tiny_bert}", "--plan"]) == 1
+    assert "one.toml has the labels 0, 1, two.toml 1, 0" in " ".join(capsys.readouterr().out.split())
+    twice = SHIFTED + SHIFTED[SHIFTED.rindex("[[tasks]]") :]
+    (here / "twice.toml").write_text(twice.replace('tasks = ["one.toml", "two.toml"]', 'tasks = ["cola", "sst2"]', 1))
+    with pytest.raises(DataError, match="two sections of the analysis shift|another section of shift"):
+        read_suite(here / "twice.toml", models={"m": "m"})
+
+
+def test_a_model_that_cannot_be_read_is_told_before_data_are_read(here, monkeypatch):
+    monkeypatch.setattr("probekit.studies.sources.load_task", lambda *_: pytest.fail("a task was read"))
+    with pytest.raises((UsageError, ProbekitError), match="no-such-model"):
+        plan_suite("toys.toml", None, StudyOptions(model=("m=./no-such-model",)))

@@ -14,7 +14,7 @@ from probekit.studies.options import StudyOptions, WorkerOptions
 from probekit.studies.plan import check_steps
 from probekit.studies.run import PlannedStudy, StudyRun, pool_of, run_study, split_model
 from probekit.studies.suites.schema import read_suite
-from probekit.studies.suites.steps import study_of, suite_steps
+from probekit.studies.suites.steps import check_models, study_of, suite_steps
 from probekit.tasks.kept import keeping_tasks
 
 __all__ = ["board_of", "plan_suite", "suite"]
@@ -87,6 +87,7 @@ def plan_suite(suite: str | Path, out: str | Path | None = None, options: StudyO
     """
     options = options or StudyOptions()
     found = read_suite(suite, models=dict(map(split_model, options.model)), changes=options.set_)
+    check_models(found)
     with keeping_tasks(uuid4().hex):
         steps, study = suite_steps(found, options.data_dir), study_of(found)
     check_steps(study, steps)

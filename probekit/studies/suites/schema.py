@@ -150,6 +150,11 @@ def read_suite(where: str | Path, *, models: Mapping[str, str] | None = None, ch
             raise DataError(f"tasks.{i}.options: {error}", file=path) from error
         if section.analysis == "shift" and len(section.tasks) < 2:
             raise DataError(f"tasks.{i}.tasks: shift needs two tasks or more.", file=path)
+        if (
+            section.analysis == "shift"
+            and [one.group for one in suite.tasks if one.analysis == "shift"].count(section.group) > 1
+        ):
+            raise DataError(f"tasks.{i}.group: another section of shift is called {section.group}, too.", file=path)
         for task in section.tasks:
             if sum(task in other.tasks and other.analysis == section.analysis for other in suite.tasks) > 1:
                 message = f"{task} is in two sections of the analysis {section.analysis}; leave one out."

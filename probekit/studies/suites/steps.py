@@ -28,7 +28,7 @@ from probekit.studies.suites.schema import Suite, Tasks
 from probekit.tasks.task import TaskKind
 from probekit.tasks.union import JOIN
 
-__all__ = ["line", "study_of", "suite_steps"]
+__all__ = ["check_models", "line", "study_of", "suite_steps"]
 
 TEXTS, PAIRS, WORDS = "texts", "pairs", "words"
 """What a cache stores: vectors of texts, of pairs of texts, or of all pieces."""
@@ -168,6 +168,18 @@ def suite_steps(suite: Suite, data_dir: str | Path | None = None) -> list[Step]:
     return unique([*steps, report_step(suite.title, steps)])
 
 
+def check_models(suite: Suite) -> None:
+    """Raise the error of the first model if none can be read, before any data are."""
+    sources, errors = Sources(None, {}, suite.models), []
+    for model in suite.models:
+        try:
+            sources.size(model)
+            return
+        except (ProbekitError, OSError) as error:
+            errors.append(error)
+    raise errors[0]
+
+
 def _caches(plan: _Plan, shared: Shared, model: str, seed: int | None) -> Iterator[Step]:
     """The caches of train and of dev for one kind of weights."""
     key, suite, sources = shared.key, plan.suite, plan.sources
@@ -259,6 +271,12 @@ def _shifts(
         return
     name = f"shift {section.group}.{slug(model)}"
     rows = f"rows/{slug(name)}.parquet"
+    labels = {plan.sources.task(task).label_names: task for task in read}
+    if len(labels) > 1:
+        (names, one), (other_names, other), *_ = labels.items()
+        which = f"{one} has the labels {', '.join(names)}, {other} {', '.join(other_names)}"
+        yield Step(name, leaves=(rows,), error=f"{which}; shift needs equal labels in the same order")
+        return
     made = [step for key in dict.fromkeys(read.values()) for step in caches[key, model]]
     places, needs = [Inside(step.leaves[0]) for step in made], tuple(step.name for step in made)
     arguments: dict[str, Any] = {"train": places[0], "dev": places[1], "more": places[2:]}
