@@ -15,7 +15,7 @@ from torch import nn
 from probekit.models.sites.errors import TOLERANCE
 from probekit.models.sites.heads import Heads, find_heads
 from probekit.models.sites.layout import Sums, find_sums, first_equal, same
-from probekit.models.sites.projections import inputs, is_norm
+from probekit.models.sites.projections import inputs, is_norm, outputs
 from probekit.models.sites.recording import Call, Recording
 from probekit.models.sites.taps import Tap
 from probekit.sites import FINAL_NORM, Site
@@ -170,7 +170,8 @@ class _Block:
     def heads(self, heads: Heads | None, known: bool) -> None:
         if heads is not None:
             self.tap("z", heads.projection, output=False)
-            self.tap("value", heads.values, columns=heads.columns)
+            everything = heads.columns == tuple(range(outputs(heads.values.module)))
+            self.tap("value", heads.values, columns=None if everything else heads.columns)
             return
         why = (
             "no linear layer reads the product of the attention probabilities and another layer's output"

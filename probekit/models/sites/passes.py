@@ -56,7 +56,7 @@ class Passes:
     identities : list of Identity
         The identities of all passes.
     different : dict of Site to float
-        The values of heads in which the two ways differ, and by how much.
+        The values and z of heads in which the two ways differ, and by how much.
     """
 
     alone: list[Pass]
@@ -115,7 +115,7 @@ def _identities(encoder: Any, found: Found, run: Pass, batch: Batch | None) -> l
         if batch is not None:
             ids = torch.from_numpy(np.asarray(batch.token_ids, dtype=np.int64))
             with eager(encoder):
-                inputs = encoder._inputs(batch)
+                inputs = encoder.inputs(batch)
                 states = encoder.model(**inputs, output_hidden_states=True).hidden_states
                 attentions = encoder.model(**inputs, output_attentions=True).attentions  # may run otherwise (Falcon)
             own = [hidden.reshape(-1, encoder.width) for hidden in states]
@@ -130,9 +130,9 @@ def _identities(encoder: Any, found: Found, run: Pass, batch: Batch | None) -> l
 
 
 def _different(encoder: Any, found: Found, alone: Sequence[Pass], together: Pass) -> dict[Site, float]:
-    """The values of the heads that differ between the model's own attention and the encoder's, by how much.
+    """The values and z that differ between the model's own attention and the encoder's, and by how much.
 
-    No identity but that of the attention probabilities connects them with the stream, and only eager attention returns
+    It may be that only the attention probabilities connect them with the stream, and only eager attention returns
     these. A router may choose other experts after a difference of one bit, so mixtures of experts are left out.
     """
     if any(layout.router for layout in found.layouts):
@@ -140,7 +140,7 @@ def _different(encoder: Any, found: Found, alone: Sequence[Pass], together: Pass
     runs = alone if encoder.mixed_lengths else alone[-1:]
     different = {}
     for site, rows in together.copies.items():
-        if site.name == "value" and all(site in run.copies for run in runs):
+        if site.name in ("value", "z") and all(site in run.copies for run in runs):
             error = vector_error(rows, torch.cat([run.copies[site] for run in runs]))
             if error > PATH_TOLERANCE.get(rows.dtype, 1e-4):
                 different[site] = error

@@ -128,7 +128,7 @@ def record(encoder: Any, batch: Batch) -> Recording:
             hooks += [module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after)]
     try:
         with eager(encoder), torch.inference_mode():
-            output = encoder.model(**encoder._inputs(batch), output_attentions=True)
+            output = encoder.model(**encoder.inputs(batch), output_attentions=True)
     finally:
         for hook in hooks:
             hook.remove()

@@ -136,7 +136,7 @@ class HuggingFaceEncoder(Shown):
             return hidden if new is rows else new.view(hidden.shape)
 
         with torch.inference_mode(), self._tapped(pass_on, emit):
-            last = self.model(**self._inputs(batch)).last_hidden_state
+            last = self.model(**self.inputs(batch)).last_hidden_state
             if self.final_norm:
                 pass_on(last)
 
@@ -202,10 +202,11 @@ class HuggingFaceEncoder(Shown):
         The last one is the last hidden state: layer L, or ``final_norm`` if there is one.
         """
         with torch.inference_mode():
-            hidden_states = self.model(**self._inputs(batch), output_hidden_states=True).hidden_states
+            hidden_states = self.model(**self.inputs(batch), output_hidden_states=True).hidden_states
         return torch.stack([hidden.reshape(-1, self.width).to("cpu") for hidden in hidden_states])
 
-    def _inputs(self, batch: Batch) -> dict[str, Any]:
+    def inputs(self, batch: Batch) -> dict[str, Any]:
+        """The model's arguments for a batch; raises UsageError for several lengths if it does not run packed."""
         inputs: dict[str, Any] = {}
         shape = (1, -1) if self.mixed_lengths else (len(batch.length), -1)
         if self.mixed_lengths:
@@ -276,7 +277,7 @@ class HuggingFaceEncoder(Shown):
         vocabulary = self.model.config.vocab_size
         batch = Batch(np.array([vocabulary // 2, vocabulary // 3]), np.zeros(2, np.uint8), np.array([2]))
         with torch.inference_mode(), self._tapped(record):
-            last = self.model(**self._inputs(batch)).last_hidden_state
+            last = self.model(**self.inputs(batch)).last_hidden_state
         shapes = {tuple(hidden.shape) for hidden in (*seen, last)}
         if len(seen) != self.depth + 1 or len(shapes) != 1 or last.shape[:2] != (1, 2):
             raise ModelError(
