@@ -20,7 +20,7 @@ from probekit.statistics.normalised import mean_score, normalised_layers
 from probekit.statistics.permutation import exchanged
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.rankings import ranks
-from probekit.statistics.shared_units import shared_units
+from probekit.statistics.shared_units import Source, shared_units
 
 POPULATION = 40_000  # sentences
 TRAIN = 15_000
@@ -74,7 +74,7 @@ def sampled(rng: np.random.Generator, kind: Kind, number: int, units: int) -> li
     """The predictions for a sample of documents, of whose sentences each task has some; the majority class is first."""
     documents = rng.integers(POPULATION // kind.document, size=units)
     at = (documents[:, None] * kind.document + np.arange(kind.document)).ravel()
-    of, name = np.repeat(np.arange(units), kind.document), np.arange(len(at)).astype(str)
+    of, name = np.repeat(np.arange(units), kind.document), np.array([f"s{i}" for i in range(len(at))])
     found = []
     for t, every in enumerate(population(kind, number)):
         some = np.sort(rng.permutation(len(at))[: round(len(at) * (1 - 0.6 * t / kind.tasks))])
@@ -93,7 +93,7 @@ def told_apart(rng: np.random.Generator, *, kind: Kind, units: int, overall: boo
     parts = [e.take(np.arange(1, len(e))) for e in sampled(rng, kind, int(rng.integers(POPULATIONS)), units)]
     pairs, seed = [(a, [b]) for a, b in combinations(range(kind.models), 2)], int(rng.integers(1 << 30))
     value = np.stack([estimates(metric=kind.metric, **e.sample()) for e in parts])
-    shared = shared_units([("", e) for e in parts])
+    shared = shared_units([(Source("made"), e) for e in parts])
     null = [
         exchanged(replace(e, groups=of), pairs, kind.metric, draws=2000, seed=seed, by_name=True)[1]
         for e, of in zip(parts, shared, strict=True)
@@ -123,7 +123,7 @@ def mean_held(rng: np.random.Generator, *, kind: Kind, units: int) -> bool | Non
     parts = [e.take(np.arange(2)) for e in sampled(rng, kind, number, units)]
     parts = [replace(e, fits=e.fits.assign(model="m0")) for e in parts]
     value, again, counts = [], [], []
-    for e, of in zip(parts, shared_units([("", e) for e in parts]), strict=True):
+    for e, of in zip(parts, shared_units([(Source("made"), e) for e in parts]), strict=True):
         rows, drawn = normalised_layers(replace(e, groups=of), seed=seed, by_name=True)
         value.append(rows["value"].iloc[0])
         again.append(drawn[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,20 @@ from probekit.analyses.board_of_rows import lines_of_pairs, lines_of_trees
 from probekit.analyses.options import Control, ScoreboardOptions
 from probekit.errors import UsageError
 from probekit.rows import Result
+from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import bounds
 from probekit.statistics.contrasts import fitting_metric
 from probekit.statistics.normalised import normalised_layers
 from probekit.statistics.predictions import Predictions, join
-from probekit.statistics.shared_units import shared_units
+from probekit.statistics.shared_units import Source, shared_units
+from probekit.tasks.union import JOIN
 
 __all__ = ["board_lines"]
 
 log = logging.getLogger(__name__)
 
+LITTLE = 0.1
+"""The share of its units that a task may lose to groups of other tasks without a warning."""
 Task = tuple[str, str, str]
 """Analysis, task and split."""
 
@@ -64,17 +69,42 @@ def _tables(found: Mapping[Task, Sequence[Result]]) -> dict[Task, list[Table]]:
             own[analysis, task, split] = [join(*some)] if some else []
         except UsageError:
             own[analysis, task, split] = some
-    sources = {key: _source(found[key][0]) for key in own}
-    flat = [(sources[key], table) for key, some in own.items() for table in some]
+    flat = [(_source(found[key][0], *key[1:]), table) for key, some in own.items() for table in some]
     units = iter(shared_units(flat)) if flat else iter(())
-    return {key: [Table(table, next(units)) for table in some] for key, some in own.items()}
+    tables = {key: [Table(table, next(units)) for table in some] for key, some in own.items()}
+    _tell_of_joined(tables)
+    return tables
 
 
-def _source(result: Result) -> str:
-    """The folder of the data, as far as its caches say: ids of two folders name different sentences."""
-    recipes = (read.about.get("recipe") for read in result.reads if read.kind == "cache")
-    arguments = (recipe.get("arguments") for recipe in recipes if isinstance(recipe, Mapping))
-    return next((str(one["data_dir"]) for one in arguments if isinstance(one, Mapping) and "data_dir" in one), "")
+def _tell_of_joined(tables: Mapping[Task, Sequence[Table]]) -> None:
+    """Say which tasks have fewer units than groups of their own, since other tasks connect these."""
+    counts = {key: (Units.of_groups(table.own.groups, len(table.own.ids)).count, table.units)
+              for key, some in tables.items() for table in some}  # fmt: skip
+    if told := [f"{task}, {analysis} ({shared} of {own})" for (analysis, task, _), (own, shared) in counts.items()
+                if shared < (1 - LITTLE) * own]:  # fmt: skip
+        log.warning(
+            "in means and ranks, fewer units are resampled than these tasks have examples or groups, since other tasks "
+            "of the same sentences have larger groups: %s.", ", ".join(told),
+        )  # fmt: skip
+
+
+def _source(result: Result, task: str, split: str) -> Source:
+    """The folder of the data and the cache of the evaluated examples, as far as the result says what it read."""
+    reads = [read for read in result.reads if read.kind == "cache"]
+    specs = [spec if isinstance(spec := read.about.get("spec"), Mapping) else {} for read in reads]
+    own = [
+        read for read, spec in zip(reads, specs, strict=True) if (spec.get("task"), spec.get("split")) == (task, split)
+    ]
+    if not own:
+        return Source()
+    recipe = own[0].about.get("recipe")
+    arguments = recipe.get("arguments") if isinstance(recipe, Mapping) else None
+    if not isinstance(arguments, Mapping):
+        return Source(cache=own[0].digest)
+    files = [Path(name) for name in str(arguments.get("task", "")).split(JOIN)]
+    folders = {str(file.parent) for file in files if file.suffix == ".toml"}
+    folder = str(arguments.get("data_dir") or (folders.pop() if len(folders) == 1 else ""))
+    return Source(folder, own[0].digest)
 
 
 def _of_predictions(

@@ -87,7 +87,8 @@ def scoreboard(
     Intervals are about these fitted probes on new examples of these tasks. The numbers of tasks above their control are
     not corrected for the number of tasks; where dev chose the layer, the interval is widened for the number of layers
     (Bonferroni). A task with several lines (scores of minimal pairs, poolings, estimators) counts once, by the first
-    line that a model has (the column ``counted``). Tasks of the same sentences (by their ids) are resampled together.
+    line that a model has (the column ``counted``). Tasks of the same sentences are resampled together:
+    see :func:`probekit.statistics.shared_units.shared_units`.
     Ranks are of the models on the first line of each task that has them all, from predictions that are exchanged
     between models: see :func:`probekit.statistics.rankings.ranks`.
 

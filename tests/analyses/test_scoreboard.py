@@ -1,11 +1,14 @@
 """Tasks on one scale: choice of the layer, trees and pairs beside predictions, groups, leaderboards."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import probekit
 from probekit.errors import DataError, UsageError
+from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.statistics.predictions import Predictions
 
@@ -255,7 +258,8 @@ def test_tasks_of_the_same_sentences_are_resampled_together():
             e = one.predictions[0]
             ids = np.array([rename(i, name) for name in e.ids])
             fits = e.fits.assign(task=f"t{i}")
-            tasks.append(Result(one.rows.assign(task=f"t{i}"), (Predictions(fits, ids, *same(e, 300 - i), e.metrics),)))
+            own = Predictions(fits, ids, *same(e, 300 - i), e.metrics)
+            tasks.append(of_cache(Result(one.rows.assign(task=f"t{i}"), (own,))))
         board = probekit.scoreboard(*tasks)
         mean = of(board, "mean-normalised", group="").iloc[0]
         scores = of(board, "normalised(accuracy)")
@@ -265,8 +269,35 @@ def test_tasks_of_the_same_sentences_are_resampled_together():
         gold = np.arange(n) % 2
         return gold, np.stack([np.where(np.arange(n) % 5 < 4, gold, 1 - gold), np.zeros(n, dtype=int)])
 
-    assert 0.85 < widths(lambda i, name: name) < 1.15
+    assert 0.85 < widths(lambda i, name: f"s{name}") < 1.15
     assert 0.15 < widths(lambda i, name: f"{i}-{name}") < 0.35
+
+
+def of_cache(result, folder="data", **changes):
+    """The result, with other ids and groups, read from a cache of a folder."""
+    [e] = result.predictions
+    about = {"spec": {"task": e.task, "split": e.split}, "recipe": {"arguments": {"data_dir": folder}}}
+    return Result(result.rows, (replace(e, **changes),), reads=(Read("dev.h5", "cache", "c0", about),))
+
+
+def test_tasks_of_other_sentences_do_not_chain():
+    """Files of one's own and GLUE all have dev-0, dev-1 …: their groups are not each other's, in whichever order."""
+    rng, ids = np.random.default_rng(0), np.array([f"dev-{i}" for i in range(400)])
+    made = [task(name, {"good": [0.9], "bad": [0.6]}, seed=seed) for seed, name in enumerate("ab")]
+    one, two = (of_cache(result, ids=ids, groups=rng.integers(80, size=400)) for result in made)
+    for sources in ((one, two), (two, one)):
+        board = probekit.scoreboard(*sources)
+        mean = of(board, "mean-normalised", group="", model="good").iloc[0]
+        assert mean["ci_high"] - mean["ci_low"] < 0.15
+        assert set(of(board, "rank", model="good")["better_than"]) == {"bad"}
+
+
+def test_groups_that_another_task_joins_are_told(caplog):
+    ids = np.array([f"weblog-{i}" for i in range(400)])
+    one = of_cache(task("a", {"m": [0.8]}), ids=ids)
+    documents = of_cache(task("b", {"m": [0.8]}), ids=ids, groups=np.arange(400) // 4)
+    probekit.scoreboard(one, documents)
+    assert "larger groups: a, probe (100 of 400)." in caplog.text
 
 
 @pytest.mark.parametrize("value", [0.8, 0.8004])
