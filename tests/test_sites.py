@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from probekit import sites
 from probekit.errors import UsageError
-from probekit.sites import FINAL_NORM, Site, choose, choose_all, layer_list, residual_stream
+from probekit.sites import FINAL_NORM, Site, choose, choose_all, layer_list, residual_stream, site_names
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_]*", fullmatch=True).filter(lambda name: name != "resid_post")
 NUMBERS = st.integers(0, 200)
@@ -62,3 +63,24 @@ def test_ranges_of_layers():
         choose_all("12-13", GPT2)
     with pytest.raises(UsageError, match="has no layer '4-'"):
         choose_all("4-", GPT2)
+
+
+def test_slices_of_layers():
+    assert layer_list("8:24:4") == (8, 12, 16, 20)
+    assert layer_list("0:3,final_norm") == (0, 1, 2, "final_norm")
+    assert [*map(str, choose_all("0:12:6,12", GPT2))] == ["0", "6", "12"]
+    for empty in ("4:4", "6:4", "0:4:0"):
+        with pytest.raises(UsageError, match="a slice is FIRST:STOP:STEP with FIRST below STOP, such as 8:24:4"):
+            layer_list(empty)
+
+
+def test_names_of_sites():
+    assert site_names("attn_out, z.3") == site_names(["attn_out", "z.3"]) == ("attn_out", "z.3")
+    assert all(site_names(name) == (name,) for name in sites.NAMES if name != "attn_probs")
+    for wrong in ("atn_out", "attn_out.", "attn_out.x", "final_norm.1", "z.-1", "", "3"):
+        with pytest.raises(UsageError, match="there is no site "):
+            site_names(wrong)
+    with pytest.raises(UsageError, match="the list of sites is empty"):
+        site_names([])
+    with pytest.raises(UsageError, match="is not stored"):
+        site_names("attn_probs.3")
