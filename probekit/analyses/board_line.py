@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,12 @@ from probekit.rows import layer_labels, make_rows
 from probekit.rows.schema import called
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["MODEL", "Line", "Table", "choose", "keys_of", "named"]
+__all__ = ["MODEL", "Line", "Model", "Table", "choose", "counted", "keys_of", "models_of", "named"]
 
 MODEL = ["model", "checkpoint", "step", "trained_on", "regime", "head", "variant"]
 """The columns that say which model a row is about."""
+Model = tuple[Any, ...]
+"""Their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,22 @@ class Table:
     @property
     def units(self) -> int:
         return len(np.unique(self.shared))
+
+
+def models_of(lines: Sequence[Line]) -> dict[Model, dict[str, Any]]:
+    """The models of all lines, with the columns that describe each."""
+    rows = pd.concat([line.chosen for line in lines], ignore_index=True)
+    return {_key(row): {name: row[name] for name in MODEL} for _, row in rows.iterrows()}
+
+
+def counted(line: Line, model: Model) -> int | None:
+    """The position of a model's row among the chosen ones of a line, if it has a score that counts."""
+    places = enumerate(row for _, row in line.chosen.iterrows())
+    return next((i for i, row in places if _key(row) == model and row["counted"] and np.isfinite(row["value"])), None)
+
+
+def _key(row: pd.Series) -> Model:
+    return tuple(None if pd.isna(row[name]) else row[name] for name in MODEL)
 
 
 def keys_of(rows: pd.DataFrame, names: Sequence[str]) -> list[tuple[str, ...]]:

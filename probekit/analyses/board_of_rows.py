@@ -43,7 +43,7 @@ def lines_of_trees(
     against = np.where(of_chain, CHAIN, "shuffled-trees")
     gold = gold.assign(error=np.where(of_chain, 0.0, beside["error"].to_numpy()))
     for line in _of_rows(analysis, task, gold, control, against):
-        yield _with_resamples(line, tables, options)
+        yield _with_resamples(line, tables, options, trees=True)
 
 
 def lines_of_pairs(
@@ -53,7 +53,7 @@ def lines_of_pairs(
     gold = rows[(rows["level"] == "all") & (rows["target"] == "gold")]
     gold = gold.assign(error=0.0)
     for line in _of_rows(analysis, task, gold, np.full(len(gold), GUESS), np.full(len(gold), "guess")):
-        yield _with_resamples(line, tables, options)
+        yield _with_resamples(line, tables, options, trees=False)
 
 
 def _of_rows(analysis: str, task: str, gold: pd.DataFrame, control: np.ndarray, against: np.ndarray) -> Iterator[Line]:
@@ -66,13 +66,14 @@ def _of_rows(analysis: str, task: str, gold: pd.DataFrame, control: np.ndarray, 
         yield Line(choose(rows).assign(line=name))
 
 
-def _with_resamples(line: Line, tables: Sequence[Table], options: ScoreboardOptions) -> Line:
+def _with_resamples(line: Line, tables: Sequence[Table], options: ScoreboardOptions, *, trees: bool) -> Line:
     """The line with resamples of its chosen rows, if there are predictions of them for the same examples.
 
-    Beside the linear chain, the intervals of all rows resample the chain together with the probe.
+    The intervals of all rows of trees then have the error of the control: of the linear chain, which is resampled
+    together with the probe, or of shuffled trees.
     """
     chained = bool((line.rows["against"] == CHAIN).any())
-    rows, bare = line.rows if chained else line.chosen, replace(line, rows=line.rows.drop(columns="error"))
+    rows, bare = line.rows if trees else line.chosen, replace(line, rows=line.rows.drop(columns="error"))
     if len(tables) != 1:
         return bare
     table = tables[0]
@@ -90,7 +91,7 @@ def _with_resamples(line: Line, tables: Sequence[Table], options: ScoreboardOpti
     at = np.append(fits, chains)
     of_examples: dict[str, Any] = {"metric": name, "resamples": options.resamples, "seed": options.seed}
     whole = bare.rows
-    if chained:
+    if trees:
         again = _beside(paired_replicates(**table.own.take(at).sample(), **of_examples), rows, options)
         units = Units.of_groups(table.own.groups, len(table.own.ids)).count
         (low, high), value = intervals(again, level=options.level, units=units).T, rows["value"].to_numpy(dtype=float)

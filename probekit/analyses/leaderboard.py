@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from io import StringIO
 from math import isfinite
 from pathlib import Path
@@ -20,7 +20,7 @@ from probekit.statistics.correlation import relation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["agreement", "leaderboard"]
+__all__ = ["agreement", "check_models", "leaderboard"]
 
 log = logging.getLogger(__name__)
 FEWEST = 3
@@ -54,8 +54,9 @@ def leaderboard(path: str | Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def _check_one_each(trained: pd.DataFrame, known: Collection[str]) -> None:
-    """UsageError if a model that the board knows is on the scoreboard several times."""
+def check_models(rows: pd.DataFrame, board: Mapping[str, Mapping[str, float]]) -> None:
+    """UsageError if a model that the board knows is among the rows several times."""
+    trained, known = _trained(rows), {model for scores in board.values() for model in scores}
     for model, part in trained[trained["model"].isin(list(known))].groupby("model", sort=False):
         several = part[MODEL].drop_duplicates()
         if len(several) > 1:
@@ -67,43 +68,48 @@ def _check_one_each(trained: pd.DataFrame, known: Collection[str]) -> None:
             )
 
 
+def _trained(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[~rows["checkpoint"].str.startswith("random-")]
+
+
 def agreement(
     chosen: pd.DataFrame, board: Mapping[str, Mapping[str, float]], *, seed: int = 0
 ) -> Iterator[dict[str, Any]]:
     """Spearman's correlations of the models' scores with those of a leaderboard, over the models that both have.
 
+    With fewer than three such models there is none, and a warning says which names both have.
+
     Parameters
     ----------
     chosen : pd.DataFrame
-        Rows of a scoreboard, one for each line and model; a line's score is compared with the board's for its task,
-        and the mean over the lines that all models have with the board's scores without a task.
+        Rows of a scoreboard, one for each task and model; a task's scores are compared with the board's for it, and the
+        means over the tasks that all models have with the board's scores without a task.
     board : mapping
         As from :func:`leaderboard`.
     seed : int
         For permutations and resamples.
 
-    Raises
-    ------
-    UsageError
-        If fewer than three models are on both, or a model of the board has several checkpoints or variants.
+    See Also
+    --------
+    check_models : A model must be one row of each task.
     """
-    trained = chosen[~chosen["checkpoint"].str.startswith("random-")]
-    _check_one_each(trained, {model for scores in board.values() for model in scores})
-    table = trained.pivot_table("value", "model", "line", sort=False)
+    trained = _trained(chosen)
+    table = trained.pivot_table("value", "model", ["analysis", "task"], sort=False)
+    names = {of: {of[1] if of[0] == "probe" else f"{of[1]}, {of[0]}", *part["line"]}
+             for of, part in trained.groupby(["analysis", "task"], sort=False)}  # fmt: skip
     known = {model for scores in board.values() for model in scores}
     both = [model for model in table.index if model in known]
     if len(both) < FEWEST:
-        raise UsageError(
-            f"the leaderboard and the scoreboard have {len(both)} models in common ({', '.join(both) or 'none'}), and "
-            f"a rank correlation needs {FEWEST}. The board has {', '.join(sorted(known)[:10])}; "
-            f"the scoreboard {', '.join(table.index)}. Models need the same names: --model NAME=FOLDER."
-        )
+        log.warning(
+            "the leaderboard and the scoreboard have %d models in common (%s), and a rank correlation needs %d. The "
+            "board has %s; the scoreboard %s. Models need the same names: --model NAME=FOLDER.",
+            len(both), ", ".join(both) or "none", FEWEST, ", ".join(sorted(known)[:10]), ", ".join(table.index),
+        )  # fmt: skip
+        return
     for task, scores in board.items():
         models = [model for model in both if model in scores]
-        lines = [
-            line for line in map(str, table) if not task or line == task or line.startswith((f"{task}:", f"{task}, "))
-        ]
-        part = table.loc[models, lines].dropna(axis=1)
+        some = [of for of in table if not task or any(_is_of(task, name) for name in names[of])]
+        part = table.loc[models, some].dropna(axis=1)
         if len(models) < FEWEST or part.empty:
             log.warning("the leaderboard's %s is not on the scoreboard for %d models.", task or "mean", FEWEST)
             continue
@@ -114,3 +120,8 @@ def agreement(
             "task": task, "model": "", "group": "", "metric": "rank-correlation", "value": one.value,
             "ci_low": one.low, "ci_high": one.high, "p": one.p, "n": one.n, "tasks": part.shape[1],
         }  # fmt: skip
+
+
+def _is_of(task: str, line: str) -> bool:
+    """Whether a line belongs to a task of the board: "ud" has "ud:en_ewt", "blimp" has "blimp, pairs"."""
+    return line == task or line.startswith((f"{task}:", f"{task}, "))

@@ -425,8 +425,11 @@ def _scoreboard(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterato
         yield "Frames: the layer with the lowest loss on held-out parts of train."
     if (values["chosen_by"] == "dev").any():
         yield "Dashed frames: the best layer on dev."
-    if (~(values["ci_low"] > 0)).any():
-        yield f"Hatched: the {look.interval} reaches the control."
+    if (~values["above"].astype(bool)).any():
+        corrected = (
+            ", corrected for the number of layers where dev chose," if (values["chosen_by"] == "dev").any() else ""
+        )
+        yield f"Hatched: the {look.interval}{corrected} reaches the control."
 
 
 def _shift(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:

@@ -59,7 +59,7 @@ def board_panels(
     """Draw a heat map for each model: tasks by layer, from the control (0) to the ceiling (1).
 
     A frame marks the layer chosen on train, a dashed one the best layer on dev where train chooses none. Hatched cells
-    have intervals that reach the control.
+    are not shown to be above the control.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], l
     write_cells(image, grid, _percent, size=6.5)
     for row in values.to_dict("records"):
         i, j = lines.index(str(row["line"])), layers.index(str(row["at"]))
-        if not row["ci_low"] > 0:
+        if not row["above"]:
             hatch_cells(ax, [(i, j)])
         if row["chosen"]:
             style: dict[str, Any] = {"linewidth": 1.3, "linestyle": "--" if row["chosen_by"] == "dev" else "-"}
@@ -132,4 +132,4 @@ def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], l
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.0f}"
+    return f"{100 * value:z.0f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-__all__ = ["adjust", "holm", "joint_level", "tails"]
+__all__ = ["adjust", "holm", "joint_level", "tails", "widened"]
 
 
 def tails(observed: np.ndarray, null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -47,6 +47,20 @@ def holm(p: np.ndarray) -> np.ndarray:
     out = np.empty_like(p)
     out[order] = steps
     return out
+
+
+def widened(value: np.ndarray, end: np.ndarray, count: np.ndarray | int, *, level: float = 0.95) -> np.ndarray:
+    """The end of an interval that holds for the best of ``count`` values (Bonferroni), from that of one value.
+
+    As for a normal distribution, on the side of this end.
+
+    Examples
+    --------
+    >>> float(widened(np.array(0.5), np.array(0.41), 6).round(3))
+    0.379
+    """
+    one, every = stats.norm.isf((1 - level) / 2), stats.norm.isf((1 - level) / 2 / np.asarray(count))
+    return np.asarray(value - (value - end) * every / one)
 
 
 def joint_level(replicated: np.ndarray, level: float) -> float:

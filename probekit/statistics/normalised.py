@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Measured", "Normalised", "mean_score", "normalised", "normalised_layers", "normalised_rows"]
 
 CONTROL, MAJORITY = "control", "majority"
+SHARES = ("accuracy", "token-accuracy")
+"""Metrics whose best constant prediction is the class most frequent among the evaluated examples."""
 
 
 class Measured(NamedTuple):
@@ -171,6 +173,12 @@ def mean_score(
     level : float
         Coverage.
 
+    Returns
+    -------
+    tuple of float
+        The mean and the ends of its interval; NaN if a score is undefined in more resamples than are outside of one end
+        (2.5 % of them at level .95), or a task has one unit.
+
     Notes
     -----
     Replicates of counts lean towards the middle, by less than their spread; the mean over tasks has a smaller spread
@@ -187,7 +195,7 @@ def mean_score(
     middle = np.nanmean(np.where(known.any(1, keepdims=True), again, 0), axis=1, keepdims=True)
     moved = np.where(known, again - middle, 0) * np.sqrt(count / np.maximum(count - 1, 1))[:, None]
     mean = float(value.mean())
-    if (2 * known.sum(1) <= again.shape[1]).any() or count.min() < 2:
+    if (known.mean(1) < 1 - (1 - level) / 2).any() or count.min() < 2:
         return mean, np.nan, np.nan
     spread = moved.var(axis=1)
     degrees = spread.sum() ** 2 / max(float((spread**2 / (count - 1)).sum()), np.finfo(float).tiny)
@@ -195,6 +203,12 @@ def mean_score(
     wider = stats.t.ppf(tail, max(degrees, 1)) / stats.norm.ppf(tail)
     low, high = np.quantile(moved.mean(0), [1 - tail, tail]) * wider
     return mean, mean + float(low), mean + float(high)
+
+
+def _with_most_frequent(gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """The predictions (F, n), of which the first fit says of every example the most frequent of its gold labels."""
+    classes, counts = np.unique(gold if gold.ndim == 1 else gold[0], return_counts=True)
+    return np.concatenate([np.full((1, predicted.shape[1]), classes[counts.argmax()]), predicted[1:]])
 
 
 def normalised_rows(evaluated: Predictions, **options: Any) -> pd.DataFrame:
@@ -214,6 +228,10 @@ def normalised_layers(
     by_name: bool = False,
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """A row "normalised(METRIC)" for each layer of each curve of gold labels.
+
+    For accuracy, the majority class is the one most frequent among the evaluated examples. A probe that knows nothing
+    reaches the share of a class by always naming it; with the class most frequent in train, which may be the rarer one
+    here, this would count as knowledge. For other metrics it is the prediction of the majority class of train.
 
     Parameters
     ----------
@@ -255,8 +273,10 @@ def normalised_layers(
     for contrast in contrasts(evaluated, against, name):
         fits = [one for one, _ in contrast.pairs]
         draws = list(zip(*(others for _, others in contrast.pairs), strict=True))
-        constant = beside(evaluated.fits, np.array(fits), "none")
+        constant = fits[:1] if name in SHARES else beside(evaluated.fits, np.array(fits), "none")
         sample = evaluated.take([*constant, *fits, *(fit for draw in draws for fit in draw)]).sample()
+        if name in SHARES:
+            sample["predicted"] = _with_most_frequent(sample["gold"], sample["predicted"])
         value = about.sign * estimates(metric=name, **sample)
         drawn = paired_replicates(metric=name, resamples=resamples, seed=seed, by_name=by_name, **sample)
         first, second = (Measured(value, about.sign * again) for again in drawn)

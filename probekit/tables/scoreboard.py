@@ -62,7 +62,7 @@ def _score(row: Mapping[Any, Any]) -> str:
     raw = interval(row["raw"], row["raw_low"], row["raw_high"], shape)
     layer = f", layer {row['at']}" if row["at"] else ""
     dagger = "†" if row["chosen_by"] == "dev" else ""
-    none = "" if row["ci_low"] > 0 else " ∘"
+    none = "" if row["above"] else " ∘"
     return f"{raw}{layer}{dagger} ({100 * row['value']:z.0f}){none}"
 
 
@@ -99,11 +99,13 @@ def _legend(scores: pd.DataFrame) -> str:
     not_above = " ∘: not shown to be above the control."
     twice = " ‡: a further line of a task, which does not count below."
     notes = twice * bool((~scores.groupby("line")["counted"].any()).any())
-    notes += on_dev * bool((scores["chosen_by"] == "dev").any()) + not_above * bool((~(scores["ci_low"] > 0)).any())
+    notes += on_dev * bool((scores["chosen_by"] == "dev").any()) + not_above * bool(
+        (~scores["above"].astype(bool)).any()
+    )
     return (
         "The metric on the evaluated split with its interval, at the layer with the lowest loss on held-out parts of "
         "train; in brackets 100 (value - control) / (ceiling - control), where the control is the mean of shuffled "
-        "labels or the majority class (trees: the linear chain or shuffled trees; minimal pairs: a guess) and the "
+        "labels or the most frequent class (trees: the linear chain or shuffled trees; minimal pairs: a guess) and the "
         f"ceiling the best possible value. Column control: that of the first model.{notes} Below: means of the numbers "
         "in brackets, and the number of tasks above their control, not corrected for the number of tasks; ranks, 1 is "
         "best, with simultaneous intervals.\n"

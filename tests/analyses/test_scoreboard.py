@@ -18,7 +18,7 @@ ABOUT = {"analysis": "probe", "split": "dev", "representation": "mean", "estimat
 def task(name, right, n=400, held_out=None, seed=0):
     """Rows and predictions of models: for each, the accuracy of each layer; shuffled labels are right on half."""
     rng = np.random.default_rng(seed)
-    gold = rng.integers(2, size=n)
+    gold = rng.permutation(np.arange(n) % 2)
     fits, predicted = [], []
     for model, values in right.items():
         for layer, value in enumerate(values):
@@ -58,10 +58,10 @@ def test_models_are_ranked_and_equal_ones_are_not_told_apart():
     board = probekit.scoreboard(one, two)
     overall = of(board, "rank", task="").set_index("model")
     assert overall.loc["good", ["value", "ci_low", "ci_high"]].tolist() == [1, 1, 1]
-    assert overall.loc["good", "better_than"] == "twin, other"
+    assert overall.loc["good", "better_than"] == "twin; other"
     assert overall.loc["twin", ["ci_low", "ci_high"]].tolist() == [2, 3]
     assert overall.loc["other", "better_than"] == ""
-    assert any(text.startswith("good ") and text.endswith("than that of twin, other.") for text in board.verdict)
+    assert any(text.startswith("good ") and text.endswith("than that of twin; other.") for text in board.verdict)
 
 
 def test_trees_and_pairs_stand_beside_their_own_controls():
@@ -98,6 +98,9 @@ def test_the_best_layer_on_dev_counts_only_if_its_interval_holds_for_all_layers(
              for layer in range(layers)]  # fmt: skip
     board = probekit.scoreboard(Result(make_rows(rows)))
     assert of(board, "above-control", group="")["value"].item() == above
+    assert of(board, "normalised(uuas)")["above"].tolist() == [bool(above)] * layers
+    table = probekit.table("scoreboard", board)
+    assert ("∘: not shown to be above" in str(table)) == (not above)
 
 
 def test_a_leaderboard_in_the_same_order(tmp_path):
@@ -134,8 +137,8 @@ def test_checkpoints_of_one_name_are_not_averaged_for_a_leaderboard(tmp_path):
 )
 def test_mistakes_in_a_leaderboard(tmp_path, text, said):
     (tmp_path / "board.csv").write_text(text)
-    with pytest.raises(DataError, match=said):
-        probekit.scoreboard(task("x", {"a": [0.8]}), against=tmp_path / "board.csv")
+    with pytest.raises(DataError, match=said):  # before hours of resampling, and of anything else
+        probekit.scoreboard(tmp_path / "missing.parquet", against=tmp_path / "board.csv")
 
 
 def test_what_is_refused(tmp_path, caplog):
@@ -146,8 +149,10 @@ def test_what_is_refused(tmp_path, caplog):
     with pytest.raises(UsageError, match="the form TASK=GROUP"):
         probekit.scoreboard(one, groups=("x",))
     (tmp_path / "board.csv").write_text("model,score\na,1\nb,2\n")
-    with pytest.raises(UsageError, match="1 models in common"):
-        probekit.scoreboard(one, against=tmp_path / "board.csv")
+    board = probekit.scoreboard(one, against=tmp_path / "board.csv")
+    assert "1 models in common" in caplog.text
+    assert len(of(board, "normalised(accuracy)")) == 1  # the rest is not lost
+    assert of(board, "rank-correlation").empty
     with pytest.raises(UsageError, match="no layers to put on a scale"):
         probekit.scoreboard(Result(one.rows.assign(analysis="mi")))
 
@@ -319,3 +324,88 @@ def test_ties_in_a_layer_that_is_not_chosen_leave_the_interval_of_means(value):
     mean = of(board, "mean-normalised", group="").iloc[0]
     assert mean["value"] == pytest.approx(value - 0.2)
     assert mean["ci_low"] < mean["value"] < mean["ci_high"]
+
+
+def trees(layers, shuffled):
+    """Structural probes of some layers, the chain right on .3, shuffled trees as given."""
+    about, n = {**ABOUT, "analysis": "structural", "task": "ud", "model": "m"}, 400
+    fits = [about | {"layer": None, "representation": "none", "estimator": "linear-chain"}]
+    fits += [about | {"layer": layer, "estimator": "structural-8"} for layer in range(len(layers))]
+    said = [np.random.default_rng(i).permutation(np.arange(n) < round(n * v)) for i, v in enumerate((0.3, *layers))]
+    table = Predictions(pd.DataFrame(fits), np.arange(n).astype(str), np.ones(n, dtype=int), np.array(said, dtype=int),
+                        ("uuas",), label_names=("missing", "found"))  # fmt: skip
+    every = {"metric": "uuas", "n": n}
+    rows = [{**fit, **every, "value": v, "ci_low": v - 0.05, "ci_high": v + 0.05}
+            for fit, v in zip(fits, (0.3, *layers), strict=True)]  # fmt: skip
+    rows += [{**fit, **every, "target": "shuffled", "draw": 0, "value": v, "ci_low": v - 0.05, "ci_high": v + 0.05}
+             for fit, v in zip(fits[1:], shuffled, strict=True)]  # fmt: skip
+    return Result(make_rows(rows), (table,))
+
+
+def test_the_interval_of_trees_does_not_depend_on_the_other_layers():
+    """Layer 0 is beside shuffled trees (.4 > .3), whose error counts; layer 1 is beside the chain, or is not there."""
+    alone, beside = (probekit.scoreboard(trees(*made)) for made in (([0.5], [0.4]), ([0.5, 0.6], [0.4, 0.25])))
+    ends = [of(board, "normalised(uuas)", layer=0)[["ci_low", "ci_high"]].iloc[0].tolist() for board in (alone, beside)]
+    assert of(beside, "normalised(uuas)")["against"].tolist() == ["shuffled-trees", "linear-chain"]
+    np.testing.assert_allclose(*ends, atol=1e-12)
+    assert ends[0][1] - ends[0][0] > 0.1 / 0.6  # wider than with a known control
+
+
+def step(result, number):
+    """The result as that of a training checkpoint."""
+    [e] = result.predictions
+    own = {"checkpoint": "run", "step": number}
+    return Result(result.rows.assign(**own), (replace(e, fits=e.fits.assign(**own)),))
+
+
+def test_steps_of_one_run_are_models_of_their_own():
+    board = probekit.scoreboard(step(task("a", {"m": [0.6]}), 100), step(task("a", {"m": [0.9]}), 2000))
+    assert board.verdict == (
+        "m, run, step 100 is above the control on 1 of 1 tasks (mean 20 % of the way to the ceiling).",
+        "m, run, step 2,000 is above the control on 1 of 1 tasks (mean 80 % of the way to the ceiling); its mean is "
+        "higher than that of m, run, step 100.",
+    )
+    assert of(board, "rank", step=2000)["better_than"].tolist() == ["m, run, step 100"] * 2
+
+
+@pytest.mark.parametrize(("layers", "ranked"), [((25, 2), False), ((3, 3), True)])
+def test_models_are_not_ranked_by_the_best_of_unequally_many_layers(layers, ranked, caplog):
+    result = task("a", {f"m{i}": [0.9 - 0.2 * i] * n for i, n in enumerate(layers)})
+    rows, [e] = result.rows.drop(columns="held_out"), result.predictions
+    board = probekit.scoreboard(Result(rows, (replace(e, fits=e.fits.drop(columns="held_out")),)))
+    assert set(of(board, "normalised(accuracy)")["chosen_by"]) == {"dev"}
+    assert of(board, "rank").empty != ranked
+    assert ("a: dev chose the layers, of different numbers" in caplog.text) != ranked
+
+
+def test_models_with_different_heads_are_ranked_by_the_score_of_each(tmp_path):
+    """Causal models have log-probabilities, masked ones pseudo-log-likelihoods: two lines of one task."""
+    names = {"causal": (0.9, "log-probability"), "masked": (0.7, "pll"), "poor": (0.55, "pll")}
+    rng, n, results = np.random.default_rng(0), 400, []
+    for name, (share, score) in names.items():
+        about = {**ABOUT, "analysis": "pairs", "task": "blimp", "model": name, "layer": None,
+                 "representation": "lm-head", "estimator": score, "n": n}  # fmt: skip
+        said = rng.permutation(np.arange(n) < round(share * n)).astype(int)[None]
+        table = Predictions(pd.DataFrame([about]), np.arange(n).astype(str), np.ones(n, dtype=int), said, ("accuracy",))
+        ends = {"metric": "accuracy", "level": "all", "value": share, "ci_low": share - 0.04, "ci_high": share + 0.04}
+        results.append(Result(make_rows([about | ends]), (table,)))
+    (tmp_path / "board.csv").write_text("model,score,task\ncausal,3,blimp\nmasked,2,blimp\npoor,1,blimp\n")
+    board = probekit.scoreboard(*results, against=tmp_path / "board.csv")
+    assert of(board, "normalised(accuracy)")["line"].nunique() == 2
+    assert of(board, "rank", model="causal")["better_than"].tolist() == ["masked; poor"] * 2
+    assert of(board, "rank-correlation")[["value", "n"]].iloc[0].tolist() == [1, 3]
+
+
+def test_naming_the_class_that_is_frequent_on_dev_is_no_knowledge():
+    """The majority class of train is the rarer one on dev (.47); a probe that always names the other has .53."""
+    n, about = 1000, {**ABOUT, "task": "a", "model": "m", "n": 1000, "held_out": 0.5}
+    gold = (np.arange(n) < 530).astype(int)
+    fits = [about | {"layer": None, "representation": "none", "estimator": "majority"}, about | {"layer": 0}]
+    fits.append(fits[1] | {"target": "shuffled", "draw": 0})
+    said = np.stack([np.zeros(n, dtype=int), np.ones(n, dtype=int), np.arange(n) % 2])
+    table = Predictions(pd.DataFrame(fits), np.arange(n).astype(str), gold, said, ("accuracy",))
+    rows = make_rows([{**fit, "metric": "accuracy", "value": float((p == gold).mean())}
+                      for fit, p in zip(fits, said, strict=True)])  # fmt: skip
+    row = of(probekit.scoreboard(Result(rows, (table,))), "normalised(accuracy)").iloc[0]
+    assert row[["value", "control", "against"]].tolist() == [0, pytest.approx(0.53), "majority"]
+    assert not row["above"]

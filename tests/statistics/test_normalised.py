@@ -6,7 +6,7 @@ import pytest
 
 from probekit.errors import UsageError
 from probekit.metrics import metric
-from probekit.statistics.normalised import Measured, normalised, normalised_rows
+from probekit.statistics.normalised import Measured, mean_score, normalised, normalised_rows
 from probekit.statistics.predictions import Predictions
 
 
@@ -72,6 +72,19 @@ def test_few_draws_and_few_units_widen():
     assert "at least 5" in normalised(gold, many, units=4).why[0]
 
 
+@pytest.mark.parametrize(("undefined", "known"), [(20, True), (60, False), (300, False)])
+def test_a_mean_with_a_score_that_many_resamples_leave_undefined_has_no_interval(undefined, known):
+    """Of 1,000 resamples; set to the mean, they would make the interval narrower than it is."""
+    value, again = np.array([0.6, 0.4]), 0.5 + np.random.default_rng(0).normal(size=(2, 1000)) * 0.1
+    whole = mean_score(value, again, [100, 100])
+    again[0, :undefined] = np.nan
+    mean, low, high = mean_score(value, again, [100, 100])
+    assert mean == 0.5
+    assert np.isfinite([low, high]).all() == known
+    if known:
+        np.testing.assert_allclose([low, high], whole[1:], atol=0.01)
+
+
 def test_what_cannot_be_normalised():
     with pytest.raises(UsageError, match="needs a control"):
         normalised(measured(0.8))
@@ -83,7 +96,7 @@ def test_rows_of_predictions():
     e = toy(np.random.default_rng(0), n=2000)
     rows = normalised_rows(e).set_index("layer")
     accuracy = (e.gold == e.predicted).mean(1)
-    control = max(accuracy[0], accuracy[3:6].mean())
+    control = max(np.bincount(e.gold[0]).max() / 2000, accuracy[3:6].mean())
     np.testing.assert_allclose(rows["value"], (accuracy[1:3] - control) / (1 - control))
     np.testing.assert_allclose(rows["control"], control)
     assert rows["metric"].tolist() == ["normalised(accuracy)"] * 2

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.rows.schema import called, layer_labels
+from probekit.statistics.multiplicity import widened
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.proportions import mean_of_proportions
 
@@ -31,7 +32,7 @@ def pairs(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     The 95 % interval of the best layer is corrected for the choice among all layers (Bonferroni).
     """
     whole = rows[(rows["level"] == "all") & (rows["target"] == "gold")]
-    keys = ["model", "checkpoint", "representation", "estimator"]
+    keys = ["model", "checkpoint", "step", "representation", "estimator"]
     for _key, part in whole.groupby(keys, sort=False, dropna=False):
         if len(part) > 1:
             best = part.iloc[int(part["value"].argmax())]
@@ -51,7 +52,7 @@ def pairs(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
 
 def _corrected(best: pd.Series, rows: pd.DataFrame, layers: int) -> pd.Series:
     """The best layer with an interval that holds for all layers at once, from the counts of its paradigms."""
-    same = ["model", "checkpoint", "representation", "estimator", "target", "site", "layer"]
+    same = ["model", "checkpoint", "step", "representation", "estimator", "target", "site", "layer"]
     of = rows[rows["level"] == "paradigm"]
     for name in same:
         of = of[of[name].isna() if best[[name]].isna().any() else of[name] == best[name]]
@@ -63,14 +64,17 @@ def _corrected(best: pd.Series, rows: pd.DataFrame, layers: int) -> pd.Series:
 
 
 def structural(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
-    """The best layer of each model beside the linear chain, shuffled trees, and a parser of the same vectors."""
+    """The best layer of each model beside the linear chain, shuffled trees, and a parser of the same vectors.
+
+    Its interval is corrected for the choice among all layers (Bonferroni).
+    """
     edges = rows[rows["metric"] == "uuas"]
-    for _key, part in edges.groupby(["model", "checkpoint"], sort=False):
+    for _key, part in edges.groupby(["model", "checkpoint", "step"], sort=False, dropna=False):
         chain = float(part.loc[part["estimator"] == "linear-chain", "value"].iloc[0])
         by_layer, parser = part[part["site"] != ""], part["estimator"] == "biaffine"
         gold, shuffled = (by_layer[by_layer["target"] == name] for name in ("gold", "shuffled"))
         best, *arcs = (
-            some.iloc[int(some["value"].argmax())] for some in (gold[~parser[gold.index]], gold[parser[gold.index]])
+            _best(some) for some in (gold[~parser[gold.index]], gold[parser[gold.index]])
             if len(some)
         )  # fmt: skip
         beyond = "above" if best["ci_low"] > chain else "not shown to be above"
@@ -83,11 +87,19 @@ def structural(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         )
 
 
+def _best(rows: pd.DataFrame) -> pd.Series:
+    """The best layer, with an interval that holds for all layers at once."""
+    best = rows.iloc[int(rows["value"].argmax())].copy()
+    for end in ("ci_low", "ci_high"):
+        best[end] = min(max(float(widened(best["value"], best[end], len(rows))), 0.0), 1.0)
+    return best
+
+
 def edges(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """The best layer of each model beside its controls, and where in the model its mixes find the labels."""
     main = rows["metric"].iloc[0]
     rows = rows.assign(label=layer_labels(rows))
-    for _key, part in rows.groupby(["model", "checkpoint"], sort=False):
+    for _key, part in rows.groupby(["model", "checkpoint", "step"], sort=False, dropna=False):
         layers = part[(part["metric"] == main) & (part["representation"] == "attention")]
         gold = layers[layers["target"] == "gold"]
         best = gold.iloc[int(gold["value"].argmax())]
@@ -111,15 +123,17 @@ def _with_interval(row: pd.Series) -> str:
 
 def scoreboard(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """For each model: on how many tasks it is above the control, its best and worst groups, and its rank."""
-    means = rows[rows["metric"] == "mean-normalised"]
-    for key, part in means.groupby(["model", "checkpoint"], sort=False):
-        whole = part[part["group"] == ""].iloc[0]
-        name = " ".join(filter(None, map(str, key)))
-        of = rows[(rows["model"] == key[0]) & (rows["checkpoint"] == key[1])]
+    from probekit.analyses.board_line import MODEL
+
+    for _key, of in rows.groupby(MODEL, sort=False, dropna=False):
+        means = of[of["metric"] == "mean-normalised"]
+        if means.empty:
+            continue
+        whole = means[means["group"] == ""].iloc[0]
         above = of[(of["metric"] == "above-control") & (of["group"] == "")].iloc[0]
-        text = f"{name} is above the control on {above['value']:.0f} of {above['tasks']:.0f} tasks"
+        text = f"{called(whole)} is above the control on {above['value']:.0f} of {above['tasks']:.0f} tasks"
         text += f" (mean {100 * whole['value']:z.0f} % of the way to the ceiling"
-        groups = part[part["group"] != ""].sort_values("value", ascending=False, kind="stable")
+        groups = means[means["group"] != ""].sort_values("value", ascending=False, kind="stable")
         if len(groups) > 1:
             best, worst = groups.iloc[0], groups.iloc[-1]
             text += f"; most in {best['group']}, {100 * best['value']:z.0f} %, "
