@@ -409,3 +409,10 @@ def test_naming_the_class_that_is_frequent_on_dev_is_no_knowledge():
     row = of(probekit.scoreboard(Result(rows, (table,))), "normalised(accuracy)").iloc[0]
     assert row[["value", "control", "against"]].tolist() == [0, pytest.approx(0.53), "majority"]
     assert not row["above"]
+
+
+def test_a_share_that_rounds_to_zero_is_not_minus_zero_in_the_figure():
+    board = probekit.scoreboard(task("a", {"m": [0.499, 0.7]}, n=1000))
+    [ax, _] = probekit.plots.board_panels(board).axes
+    assert of(board, "normalised(accuracy)", layer=0)["value"].item() == pytest.approx(-0.002)
+    assert [text.get_text() for text in ax.texts] == ["0", "40"]

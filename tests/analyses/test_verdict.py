@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 
 from probekit.analyses.verdict import sentences
+from probekit.analyses.verdict.suites import structural
 from probekit.analyses.verdict.words import adjusted, at_least, at_most, listed, number, p_value
 from probekit.information.curves import layer_information
 from probekit.information.options import InformationOptions
@@ -400,3 +401,23 @@ def test_numbers_in_words():
     assert [at_most(np.array(v)) for v in ([0.002, 0.01398], [0.0301], [0.0004])] == ["≤ .014", ".031", "< .001"]
     assert listed(["2", "3", "4", "7", "final_norm"]) == "2–4, 7 and final_norm"
     assert listed(["2", "3"]) == "2 and 3"
+
+
+@pytest.mark.parametrize(("layers", "said"), [(1, "above the linear chain"), (6, "not shown to be above")])
+def test_the_best_layer_of_trees_has_an_interval_that_holds_for_all_layers(layers, said):
+    """.50 [.41, .59] beside .40 is above it at 95 %, not at 99.2 %, where it is [.379, .621]."""
+    about = {
+        "analysis": "structural",
+        "task": "ud",
+        "split": "dev",
+        "model": "m",
+        "metric": "uuas",
+        "target": "gold",
+        "n": 50,
+    }
+    rows = [about | {"layer": None, "representation": "none", "estimator": "linear-chain", "value": 0.4}]
+    probe = {"representation": "mean", "estimator": "structural-8", "rank": 8, "value": 0.5}
+    rows += [about | probe | {"layer": layer, "ci_low": 0.41, "ci_high": 0.59} for layer in range(layers)]
+    [sentence] = structural(make_rows(rows), ())
+    assert said in sentence
+    assert ("(37.9–62.1)" if layers == 6 else "(41.0–59.0)") in sentence
