@@ -11,7 +11,7 @@ task a forward pass over its sentences in padded batches of 32 in the order of t
 sentence or span (the first piece of each word for tags) at each layer, and on each layer, for gold and shuffled labels,
 StandardScaler and LogisticRegression for each C, chosen on a held-out fifth of train or by ``--folds 5``, fitted again
 and evaluated on dev (GridSearchCV); no control tasks, no intervals, no p-values, no files. It is given the texts and
-labels that ours reads. Each runs on one thread. With ``--sets`` and ``--layers`` the loop fits only so many label sets
+labels that ours reads. Each runs on one core. With ``--sets`` and ``--layers`` the loop fits only so many label sets
 and layers, and its fits are counted as often as there are label sets and layers; the output says so.
 """
 
@@ -47,6 +47,12 @@ limit_dev = {limit}
 options = {{ controls = {controls}, {chosen}, penalties = {Cs}{span} }}
 """
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def _one_core() -> None:
+    """Keep this process and those that it starts on one core, so that neither side uses more."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
 def loop(job: dict[str, Any]) -> dict[str, Any]:
@@ -192,6 +198,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--loop", help=argparse.SUPPRESS)
     words = parser.parse_args()
+    _one_core()
     if words.loop:
         print(json.dumps(loop(json.loads(Path(words.loop).read_text()))))
         return

@@ -95,8 +95,10 @@ def agreement(
     """
     trained = _trained(chosen)
     table = trained.pivot_table("value", "model", ["analysis", "task"], sort=False)
-    names = {of: {of[1] if of[0] == "probe" else f"{of[1]}, {of[0]}", *part["line"]}
-             for of, part in trained.groupby(["analysis", "task"], sort=False)}  # fmt: skip
+    names: dict[Any, set[Any]] = {
+        of: {of[1] if of[0] == "probe" else f"{of[1]}, {of[0]}", *part["line"]}
+        for of, part in trained.groupby(["analysis", "task"], sort=False)
+    }
     known = {model for scores in board.values() for model in scores}
     both = [model for model in table.index if model in known]
     if len(both) < FEWEST:
