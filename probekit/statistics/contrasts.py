@@ -67,7 +67,7 @@ def family(e: Predictions, contrast: Contrast, over: Over) -> Any:
 
 
 def fitting_metric(evaluated: Predictions, metric: str | None = None) -> str:
-    """The requested metric, or the table's first.
+    """The requested metric, or the table's first that can be resampled (R² cannot).
 
     Raises
     ------
@@ -75,7 +75,7 @@ def fitting_metric(evaluated: Predictions, metric: str | None = None) -> str:
         If the metric does not fit the labels; the message lists those that do.
     """
     if metric is None:
-        return evaluated.metrics[0]
+        return next((name for name in evaluated.metrics if name in METRICS), evaluated.metrics[0])
     tags = any(NAMED[name].needs == "tags" for name in evaluated.metrics if name in NAMED)
     numbers = "f" in (evaluated.gold.dtype.kind, evaluated.predicted.dtype.kind)
     needs = {"numbers"} if numbers else {"classes", "tags"} if tags else {"classes"}

@@ -416,3 +416,19 @@ def test_a_share_that_rounds_to_zero_is_not_minus_zero_in_the_figure():
     [ax, _] = probekit.plots.board_panels(board).axes
     assert of(board, "normalised(accuracy)", layer=0)["value"].item() == pytest.approx(-0.002)
     assert [text.get_text() for text in ax.texts] == ["0", "40"]
+
+
+def test_numbers_are_scored_by_the_first_metric_that_can_be_resampled():
+    rng = np.random.default_rng(0)
+    gold = rng.normal(size=200)
+    fits = [
+        {**ABOUT, "task": "where", "model": "m", "layer": i, "target": target, "draw": draw, "held_out": 1.0, "n": 200}
+        for i in (0, 1) for target, draw in (("gold", None), ("shuffled", 0))
+    ]  # fmt: skip
+    predicted = np.array([gold * (fit["target"] == "gold") + rng.normal(size=200) for fit in fits])
+    table = Predictions(pd.DataFrame(fits), np.arange(200).astype(str), gold, predicted, ("r2", "spearman"))
+    rows = make_rows([{**fit, "metric": "r2", "value": 0.0} for fit in fits])
+    board = probekit.scoreboard(Result(rows, (table,)), resamples=100)
+    lines = board.rows[board.rows["line"] == "where"]
+    assert "normalised(spearman)" in set(lines["metric"])
+    assert lines["raw"].between(0.5, 0.9).all()

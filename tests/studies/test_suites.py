@@ -293,3 +293,19 @@ def test_a_model_that_cannot_be_read_is_told_before_data_are_read(here, monkeypa
     monkeypatch.setattr("probekit.studies.sources.load_task", lambda *_: pytest.fail("a task was read"))
     with pytest.raises((UsageError, ProbekitError), match="no-such-model"):
         plan_suite("toys.toml", None, StudyOptions(model=("m=./no-such-model",)))
+
+
+def test_a_suite_takes_a_leaderboard(here, tiny_bert, monkeypatch):
+    (here / "board.csv").write_text("model,score\ntiny,0.5\nother,0.6\n")
+    (here / "toys.toml").write_text('against = "board.csv"\n' + SUITE)
+    options = StudyOptions(model=(f"tiny={tiny_bert}",))
+    step = next(step for step in plan_suite("toys.toml", None, options).steps if step.name == "scoreboard")
+    assert step.recipe(here).arguments["against"] == "board.csv"
+    before = step.digest(dict.fromkeys(step.needs, ""))
+    (here / "board.csv").write_text("model,score\ntiny,0.7\nother,0.6\n")
+    again = next(step for step in plan_suite("toys.toml", None, options).steps if step.name == "scoreboard")
+    assert again.digest(dict.fromkeys(step.needs, "")) != before  # only the scoreboard is made again
+    (here / "board.csv").write_text("model,points\ntiny,0.7\n")
+    monkeypatch.setattr("probekit.studies.sources.load_task", lambda *_: pytest.fail("a task was read"))
+    with pytest.raises(DataError, match="lacks the column score"):
+        plan_suite("toys.toml", None, options)

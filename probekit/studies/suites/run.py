@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import uuid4
 
+from probekit.analyses.leaderboard import leaderboard
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.public import public
@@ -83,11 +84,13 @@ def plan_suite(suite: str | Path, out: str | Path | None = None, options: StudyO
     Raises
     ------
     DataError, UsageError
-        For errors in the file, without a model, and if no task can be analysed.
+        For errors in the file or the leaderboard, without a model, and if no task can be analysed.
     """
     options = options or StudyOptions()
     found = read_suite(suite, models=dict(map(split_model, options.model)), changes=options.set_)
     check_models(found)
+    if found.against is not None:
+        leaderboard(found.against)
     with keeping_tasks(uuid4().hex):
         steps, study = suite_steps(found, options.data_dir), study_of(found)
     check_steps(study, steps)

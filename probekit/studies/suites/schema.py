@@ -85,6 +85,8 @@ class Suite(Section):
     limit, limit_dev : int or None
         Examples of train and dev of each task, drawn at random with ``data_seed`` (default: all, of dev as many as of
         train).
+    against : str, optional
+        A CSV file of a published leaderboard; see :func:`probekit.scoreboard`.
     include : list[str], default []
         Names of shipped suites whose tasks come first, with their own limits where these are lower.
     """
@@ -99,6 +101,7 @@ class Suite(Section):
     limit: Count | None = None
     limit_dev: Count | None = None
     data_seed: Seed = 0
+    against: str | None = None
     include: list[str] = Field([])
     tasks: list[Tasks] = Field([])
 

@@ -324,5 +324,7 @@ def _scoreboard(plan: _Plan, keys: dict[tuple[int, str], Key | str], analyses: S
             groups.append(f"{line(section.analysis, called)}={section.group}")
     read, needs = [Inside(step.leaves[0]) for step in analyses], tuple(step.name for step in analyses)
     leaf = "rows/scoreboard.parquet"
-    arguments = {"sources": read, "groups": groups, "out": Inside(leaf)}
+    arguments: dict[str, Any] = {"sources": read, "groups": groups, "out": Inside(leaf)}
+    if plan.suite.against is not None:
+        arguments["against"] = Outside(plan.suite.against, plan.sources.file_digest(plan.suite.against))
     return Step("scoreboard", "scoreboard", arguments, needs, (leaf,), seconds=30.0, partly=True)
