@@ -171,7 +171,7 @@ def ours(folder: Path, words: argparse.Namespace, groups: dict[str, list[str]]) 
     from probekit.rows import read_rows
 
     board = read_rows(folder / "suite/rows/scoreboard.parquet")
-    layers = board[board["metric"].str.startswith("normalised(")]
+    layers = board[board["metric"].isin(["normalised(accuracy)", "normalised(token-accuracy)"])]
     accuracy = {
         line: dict(zip(map(int, part["layer"]), part["raw"], strict=True)) for line, part in layers.groupby("line")
     }
@@ -234,7 +234,7 @@ def compared(folder: Path, words: argparse.Namespace) -> dict[str, Any]:
     whole = theirs["model"] + theirs["probes"] * every / sets
     count = len(next(iter(mine["accuracy"].values())))
     gaps = [abs(value - mine["accuracy"][name][int(layer)]) for name, values in theirs["accuracy"].items()
-            for layer, value in values.items()]  # fmt: skip
+            if name in mine["accuracy"] for layer, value in values.items()]  # fmt: skip
     part = f"{sets} of {every} label sets, {len(words.layers or range(count))} of {count} layers"
     scaled = f" (fits of {part} measured, scaled up)" * (sets < every or words.layers is not None)
     print(f"{len(tasks)} tasks, {count} layers, {every} label sets, {len(CS)} penalties")

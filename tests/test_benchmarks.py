@@ -120,7 +120,7 @@ def test_elmo_benchmark_runs(tmp_path: Path) -> None:
     out = json.loads((tmp_path / "out.json").read_text())
     assert len({rounds[0]["words"] for rounds in out.values()}) == 1
     row = next(line for line in done.stdout.splitlines() if line.startswith("| ours"))
-    assert 0 < float(row.split("|")[7]) < 1e-5  # other sums, the same vectors
+    assert float(row.split("|")[7]) < 1e-5  # the same vectors, up to the order of sums; on some processors to the bit
 
 
 @pytest.mark.slow  # 20 s
@@ -231,5 +231,6 @@ def test_suite_benchmark_runs(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     out = json.loads((tmp_path / "out.json").read_text())
-    assert len(out["loop"]["accuracy"]) == len(out["suite"]["accuracy"]) == 2
+    assert list(out["loop"]["accuracy"]) == ["grammar:sentiment", "grammar:acceptability"]
+    assert list(out["suite"]["accuracy"]) == ["grammar:sentiment"]  # the other one is measured by Matthews' correlation
     assert out["gap"] < 0.2
