@@ -31,10 +31,11 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     import tiny  # imports torch and transformers: only where a model is wanted
 
     made: dict[str, Path] = {}
+    models = tmp_path_factory.mktemp("models")  # a model is named after its folder, whatever else was made before
 
     def make(family: str) -> Path:
         if family not in made:
-            made[family] = tiny.tiny_model(family, tmp_path_factory.mktemp(family))
+            made[family] = tiny.tiny_model(family, models / family)
         return made[family]
 
     return make

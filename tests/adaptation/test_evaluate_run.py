@@ -139,9 +139,9 @@ def test_what_does_not_belong_together(runs, tiny_bert, tiny_gpt2, tmp_path):
         ActivationCache(cache(praise())) as c,
     ):
         predict_run(fine, c)
-    with pytest.raises(UsageError, match="of bert0; give the path of that model"):  # learned from caches, not from text
+    with pytest.raises(UsageError, match="of bert; give the path of that model"):  # learned from caches, not from text
         predict_run(features, pairs())
-    with pytest.raises(CacheMismatch, match=r"model is 'gpt20', expected 'bert0'"):
+    with pytest.raises(CacheMismatch, match=r"model is 'gpt2', expected 'bert'"):
         predict_run(pooled, cache(praise(), tiny_gpt2))
     with pytest.raises(CacheMismatch, match=r"cut_at is 5, expected None"):
         predict_run(pooled, cache(praise(), max_length=5))

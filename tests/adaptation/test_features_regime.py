@@ -166,7 +166,7 @@ def test_bfloat16_and_layer_norm(caches, tmp_path):
     ("first", "second", "options", "error", "message"),
     [
         ((praise(), {}), (praise(), {"splits": ("train", "train")}), {}, CacheMismatch, "both caches hold the same"),
-        ((praise(), {}), (praise(), {"family": "gpt2"}), {}, CacheMismatch, "model is 'bert0' in .* 'gpt20' in"),
+        ((praise(), {}), (praise(), {"family": "gpt2"}), {}, CacheMismatch, "model is 'bert' in .* 'gpt2' in"),
         ((praise(), {}), (praise(), {"random_weights": 1}), {}, CacheMismatch, "the first was made with"),
         ((praise(), {}), (praise(), {"max_length": 5}), {}, CacheMismatch, "cut_at is None"),
         ((praise(), {}), (count(), {}), {}, CacheMismatch, "the task is praise in the first and count in"),

@@ -156,7 +156,7 @@ def test_words_of_a_token_cache(caches, tmp_path, call):
 
 
 def test_what_cannot_be_probed(caches, tmp_path, call):
-    with pytest.raises(CacheMismatch, match="the first was made with the trained weights of bert0, the second with"):
+    with pytest.raises(CacheMismatch, match="the first was made with the trained weights of bert, the second with"):
         probe(caches["bert"][0], caches["random"][1])
     with pytest.raises(UsageError, match="unknown metric 'acuracy'; did you mean accuracy"):
         probe(*caches["bert"], metrics=["acuracy"])
