@@ -24,7 +24,7 @@ from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.multilabel import evaluate_label_sets
-from probekit.probes.protocol.options import ProbeOptions
+from probekit.probes.protocol.options import Estimator, ProbeOptions
 from probekit.probes.protocol.pieces import bag_of_pieces, keys, length, word_types
 from probekit.probes.protocol.rows import probe_rows
 from probekit.public import public
@@ -138,10 +138,11 @@ def probe_pair(
         check_splits(train.spec, dev.spec)
     if wrong := unfit(metrics or (), train.spec["kind"]):
         raise UsageError(f"metrics must fit the labels: {wrong}")
-    of_train = layer_vectors(train, vectors)
-    pooling = None if of_train.words else of_train.representation
+    attends = options.estimator is Estimator.ATTENTION
+    of_train = layer_vectors(train, vectors, pieces=attends)
+    pooling = None if of_train.words or attends else of_train.representation
     same = replace(vectors, pooling=pooling, layers=tuple(of_train.layers))
-    of_dev = layer_vectors(dev, same)
+    of_dev = layer_vectors(dev, same, pieces=attends)
     labels = labels_of_pair(train, dev, of_train, of_dev, options, ungrouped=vectors.groups == "none")
     for cache in (train, dev):
         if cut := int(cache.truncated.sum()):

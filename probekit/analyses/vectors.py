@@ -14,9 +14,11 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.activations.grouping import groups_of, with_equal_vectors
 from probekit.activations.targets import Targets
+from probekit.activations.tokens import TokenReader
 from probekit.analyses.options import SpanVector, VectorOptions
 from probekit.errors import UsageError
 from probekit.probes.protocol.labels import Labels
+from probekit.probes.solvers.attention import Sequences
 from probekit.probes.spans import span_vectors
 from probekit.recipe import Read
 from probekit.rows.card import CACHE
@@ -69,8 +71,10 @@ class LayerVectors:
     label_sets: np.ndarray | None = None
 
 
-def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions()) -> LayerVectors:
-    """The vectors of a cache to analyse, and the groups of its examples.
+def layer_vectors(
+    cache: ActivationCache, options: VectorOptions = VectorOptions(), *, pieces: bool = False
+) -> LayerVectors:
+    """The vectors of a cache to analyse, and the groups of its examples; with ``pieces``, those of all pieces of texts.
 
     To find equal vectors, one layer is read in full, the others only for examples whose vectors are equal in it.
 
@@ -79,6 +83,8 @@ def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions
     UsageError
         For an unknown layer or pooling, and if the cache lacks the vectors that its task needs.
     """
+    if pieces:
+        return _of_pieces(cache, options)
     if options.span is not None or cache.spec["kind"] == "span-labelling":
         return _of_spans(cache, options)
     spec, words = cache.spec, cache.spec["kind"] == "sequence-labelling"
@@ -134,6 +140,32 @@ def _of_spans(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
     return LayerVectors(
         str(how), words=True, layers=layers, labels=labels, group_columns=groups.columns, targets=found, label_sets=sets
     )
+
+
+def _of_pieces(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
+    """All pieces of each text, without those that the tokenizer added."""
+    spec = cache.spec
+    if spec["kind"] in ("sequence-labelling", "span-labelling") or options.span is not None:
+        raise UsageError(f"attention probes read whole texts, and {spec['task']} labels words or spans; try edges.")
+    if options.pooling is not None or spec["pairs"] == "separate":
+        given = "--pooling" if options.pooling is not None else "pairs that are read separately"
+        raise UsageError(f"attention probes read the pieces of one sequence, not {given}.")
+    names = _chosen(cache, options)
+    reader = TokenReader(cache, names[:1])
+    start, length = reader.start, reader.length
+    row = np.repeat(start - (np.cumsum(length) - length), length) + np.arange(length.sum())
+    kept = ~reader.special[row]
+    length = np.bincount(np.repeat(np.arange(len(length)), length)[kept], minlength=len(length))
+
+    def read(name: str) -> Sequences:
+        return Sequences(cache.tokens(name).values, row[kept], np.cumsum(length) - length, length)
+
+    groups = groups_of(cache, options.groups)
+    layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in names}
+    return LayerVectors(
+        str(spec["tokens"]), words=False, layers=layers, labels=_labels(cache, words=False, groups=groups.of),
+        group_columns=groups.columns,
+    )  # fmt: skip
 
 
 def numbered(ids: np.ndarray, sentence: np.ndarray) -> np.ndarray:

@@ -155,6 +155,23 @@ def test_words_of_a_token_cache(caches, tmp_path, call):
     assert re.search(head, shown.out)
 
 
+def test_pieces_of_texts_to_attend_to(caches, tiny_bert, tmp_path, call):
+    out = tmp_path / "rows.csv"
+    texts = word_caches(tmp_path, tiny_bert, tokens=True)
+    how = ("--estimator", "attention", "--layers", 1, "--penalties", "3", "--controls", 1, "--resamples", 0)
+    assert call("probe", *texts, "--out", out, *how).status == 0
+    rows = gold(read_rows(out), "accuracy").set_index("layer_name")
+    assert rows.at["1", "estimator"] == "attention"
+    assert rows.at["1", "representation"] == "piece"
+    assert rows.at["1", "value"] > 0.9  # one word says the label
+    with pytest.raises(UsageError, match="attention probes read whole texts, and sequence-labelling labels words"):
+        probe(*caches["cats"], estimator="attention")
+    with pytest.raises(UsageError, match="read the pieces of one sequence, not --pooling"):
+        probe(*texts, estimator="attention", pooling="mean")
+    with pytest.raises(UsageError, match="has no token vectors; create a cache with --tokens"):
+        probe(*caches["bert"], estimator="attention")
+
+
 def test_what_cannot_be_probed(caches, tmp_path, call):
     with pytest.raises(CacheMismatch, match="the first was made with the trained weights of bert, the second with"):
         probe(caches["bert"][0], caches["random"][1])

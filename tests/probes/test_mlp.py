@@ -29,7 +29,7 @@ def targets(n=300, classes=3, seed=0):
 def twin(x, y, w, classes, decay, held, options, seed):
     """The same training in plain torch: one model, autograd, the module's draws. Log probabilities, held-out loss."""
     rng = np.random.default_rng(seed)
-    mlp._hold_out(len(x), None, options.held_out, rng)
+    mlp.hold_out(len(x), None, options.held_out, rng)
     draw = torch.Generator().manual_seed(seed)
     w1, b1, w2, b2 = (p.requires_grad_() for p in mlp._first_weights(x.shape[1], options.hidden, classes, draw))
     adam = torch.optim.AdamW(
@@ -39,7 +39,7 @@ def twin(x, y, w, classes, decay, held, options, seed):
     inputs, labels, weight = torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(w)
     best, stale, log_proba = np.inf, 0, None
     for _ in range(options.rounds):
-        for rows in mlp._batches(np.flatnonzero(~held), options, rng):
+        for rows in mlp.batches_of(np.flatnonzero(~held), options, rng):
             gate = mlp._gate(draw, options.hidden, len(rows), options.dropout)
             logits = (torch.relu(inputs[rows] @ w1.T + b1) * gate.T) @ w2.T + b2
             loss = torch.nn.functional.cross_entropy(logits, labels[rows], reduction="none")
@@ -67,7 +67,7 @@ def test_many_at_once_are_the_plain_loop(dropout):
     assert len(np.unique(many.rounds)) > 1  # some stopped early and left the batch
     for t, code in enumerate(codes):
         for s, decay in enumerate(decays):
-            held = mlp._hold_out(len(x), None, options.held_out, np.random.default_rng(seeds[0]))
+            held = mlp.hold_out(len(x), None, options.held_out, np.random.default_rng(seeds[0]))
             if t:  # the order of the batches is the first seed's: only that target has a twin to the letter
                 alone = path(x, code[None].repeat(2, 0), 3, (decay,), seed=seeds, weights=w[[t, t]], options=options)
                 other, loss = alone.log_proba(x)[1, 0], alone.loss[1, 0]
@@ -140,7 +140,7 @@ def test_values_are_predicted_where_they_depend_on_x():
 
 def test_groups_are_held_out_whole():
     groups = np.arange(100) // 7
-    held = mlp._hold_out(100, groups, 0.2, np.random.default_rng(0))
+    held = mlp.hold_out(100, groups, 0.2, np.random.default_rng(0))
     assert set(groups[held]).isdisjoint(groups[~held])
     assert len(set(groups[held])) == 3
 

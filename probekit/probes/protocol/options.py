@@ -23,6 +23,7 @@ class Estimator(StrEnum):
     MLP = "mlp"
     K_SPARSE = "k-sparse"
     MASS_MEAN = "mass-mean"
+    ATTENTION = "attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,14 @@ class ProbeOptions:
 
     estimator: Estimator | None = option(
         None,
-        "logistic, mlp, k-sparse or mass-mean (difference of means); ridge for numbers (default: logistic or ridge).",
+        "logistic, mlp, k-sparse, mass-mean (difference of means) or attention (reads all pieces of a text, and learns "
+        "which to look at; needs caches with --tokens); ridge for numbers (default: logistic or ridge).",
     )
     penalties: tuple[float, ...] | None = option(
         None,
         "Penalties to choose from, separated by commas: C of logistic regression (inverse), alpha of ridge regression, "
-        "weight decay of mlp, number of dimensions of k-sparse, shrinkage of mass-mean. Ties go to the strongest "
-        "penalty.",
+        "weight decay of mlp and attention, number of dimensions of k-sparse, shrinkage of mass-mean. Ties go to the "
+        "strongest penalty.",
     )
     choose_by: str = option(
         LOG_LOSS,

@@ -15,7 +15,7 @@ import xxhash
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.protocol.options import Estimator
-from probekit.probes.solvers import ksparse, mass_mean, mlp
+from probekit.probes.solvers import attention, ksparse, mass_mean, mlp
 from probekit.probes.solvers._path import Path
 from probekit.probes.solvers.design import Moments, moments, precision
 from probekit.probes.solvers.logistic import CS, LogisticFit, Turned, balanced, fit_logistic
@@ -272,6 +272,8 @@ def _fit(
             max_iter=p.max_iter,
             watch=watch,
         )
+    if p.estimator is Estimator.ATTENTION:
+        return _attention(p, p.x.at(rows), y, use, settings, weights)
     x = np.asarray(p.x[rows], dtype=np.float32)
     if not np.isfinite(x).all():
         raise NonFiniteError("the features contain NaN or infinity; no probe can be fitted on them.")
@@ -284,17 +286,38 @@ def _fit(
     def path(targets: np.ndarray, grid: Sequence[float]) -> Path:
         w = None if weights is None else weights[targets]
         if p.estimator is Estimator.MLP:
-            groups = None if p.groups is None else np.unique(p.groups[use], return_inverse=True)[1]
-            return mlp.path(x, y[targets], p.classes, grid, seed=p.seed, weights=w, groups=groups)
+            return mlp.path(x, y[targets], p.classes, grid, seed=p.seed, weights=w, groups=_numbered(p, use))
         if p.estimator is Estimator.K_SPARSE:
             return ksparse.path(x, y[targets], p.classes, [int(k) for k in grid], weights=w)
         return mass_mean.path(x, y[targets], p.classes, grid, weights=w)
 
-    everyone = np.arange(len(y))
+    return _Paths(_members(len(y), settings, path), mean, scale)
+
+
+def _attention(
+    p: Problem, x: attention.Sequences, y: np.ndarray, use: np.ndarray, settings: np.ndarray, weights: np.ndarray | None
+) -> Fitted:
+    def path(targets: np.ndarray, grid: Sequence[float]) -> attention.AttentionPath:
+        w = None if weights is None else weights[targets]
+        return attention.path(x, y[targets], p.classes, grid, seed=p.seed, weights=w, groups=_numbered(p, use))
+
+    return _Paths(_members(len(y), settings, path))
+
+
+def _numbered(p: Problem, use: np.ndarray) -> np.ndarray | None:
+    """The groups of the rows of ``use``, 0, 1 …"""
+    return None if p.groups is None else np.unique(p.groups[use], return_inverse=True)[1]
+
+
+def _members(
+    targets: int, settings: np.ndarray, path: Callable[[np.ndarray, Sequence[float]], Any]
+) -> tuple[tuple[np.ndarray, Any], ...]:
+    """One path of all targets, for settings (S,); for (targets, 1), one for each setting that is used."""
+    everyone = np.arange(targets)
     if settings.ndim == 1:
-        return _Paths(((everyone, path(everyone, list(settings))),), mean, scale)
+        return ((everyone, path(everyone, list(settings))),)
     groups = [np.flatnonzero(settings[:, 0] == setting) for setting in np.unique(settings)]
-    return _Paths(tuple((at, path(at, [float(settings[at[0], 0])])) for at in groups), mean, scale)
+    return tuple((at, path(at, [float(settings[at[0], 0])])) for at in groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,11 +344,11 @@ class _Ridge:
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """Probes that need standardised features in memory, each with its targets."""
+    """Probes with their targets. They need standardised features in memory, but for those that read all pieces."""
 
-    members: tuple[tuple[np.ndarray, Path], ...]
-    mean: np.ndarray
-    scale: np.ndarray
+    members: tuple[tuple[np.ndarray, Any], ...]
+    mean: np.ndarray | None = None
+    scale: np.ndarray | None = None
 
     @property
     def converged(self) -> np.ndarray:
@@ -348,8 +371,11 @@ class _Paths:
     def _blocks(self, x: Any, rows: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows = np.arange(x.shape[0]) if rows is None else rows
         for at in np.array_split(np.arange(len(rows)), -(-len(rows) // 4096)):
-            with np.errstate(invalid="ignore"):  # infinity times 0; the path raises the error
-                block = (np.asarray(x[rows[at]], dtype=np.float32) - self.mean) * self.scale
+            if self.mean is None:
+                block = x.at(rows[at])
+            else:
+                with np.errstate(invalid="ignore"):  # infinity times 0; the path raises the error
+                    block = (np.asarray(x[rows[at]], dtype=np.float32) - self.mean) * self.scale
             yield at, self._gather([path.log_proba(block) for _, path in self.members])
 
     def _gather(self, parts: list[np.ndarray]) -> np.ndarray:
@@ -383,6 +409,7 @@ def grid(estimator: Estimator, given: Sequence[float] | None, width: int) -> tup
         Estimator.MLP: mlp.WEIGHT_DECAYS,
         Estimator.K_SPARSE: [k for k in ksparse.KS if k <= width],
         Estimator.MASS_MEAN: mass_mean.SHRINKAGES,
+        Estimator.ATTENTION: attention.WEIGHT_DECAYS,
     }
     settings = tuple(given) if given else tuple(defaults[estimator])
     if estimator is Estimator.K_SPARSE and max(settings) > width:

@@ -15,12 +15,16 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.probes.solvers._path import Path, Probe, blocks, checked, finite, weighted
+from probekit.probes.solvers.together import train_together
 from probekit.runtime import Progress, no_progress, torch_threads
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MLP", "WEIGHT_DECAYS", "MLPOptions", "MLPPath", "path", "regression_path"]
+__all__ = [
+    *("MLP", "WEIGHT_DECAYS", "MLPOptions", "MLPPath", "batches_of", "errors", "hold_out", "path", "regression_path"),
+    "scaled",
+]
 
 WEIGHT_DECAYS = (0.1, 1.0, 10.0, 100.0)
 
@@ -232,13 +236,8 @@ def _job(
     if len(seeds) != len(y):
         raise UsageError(f"seed must have one value, or one for each of the {len(y)} targets, not {len(seeds)}.")
     rng = np.random.default_rng(seeds[0])
-    held = _hold_out(len(x), groups, options.held_out, rng)
-    if not (w[:, held].sum(1) > 0).all() or not (w[:, ~held].sum(1) > 0).all():
-        raise UsageError(
-            "a target has too few labelled examples to hold some of them out for early stopping; label more."
-        )
-    w = w / w[:, ~held].mean(1, keepdims=True)
-    return _Job(x, y, w, outputs, tuple(settings), seeds, held, rng, options)
+    held = hold_out(len(x), groups, options.held_out, rng)
+    return _Job(x, y, scaled(w, held), outputs, tuple(settings), seeds, held, rng, options)
 
 
 def _train(job: _Job, progress: Progress) -> MLPPath:
@@ -252,51 +251,42 @@ def _train(job: _Job, progress: Progress) -> MLPPath:
 def _rounds(job: _Job, progress: Progress) -> MLPPath:
     import torch
 
-    options, n_settings, count = job.options, len(job.settings), len(job.y) * len(job.settings)
+    options, n_settings = job.options, len(job.settings)
     kinds, of = np.unique(job.seeds, return_inverse=True)
     draws = [torch.Generator().manual_seed(int(seed)) for seed in kinds]
     first = [_first_weights(job.x.shape[1], options.hidden, job.outputs, draw) for draw in draws]
     kind = torch.from_numpy(of.reshape(-1)).repeat_interleave(n_settings)
     target = np.repeat(np.arange(len(job.y)), n_settings)
-    shrink = (1 - options.learning_rate * torch.tensor(job.settings)).repeat(len(job.y))[:, None, None]
+    shrink = (1 - options.learning_rate * torch.tensor(job.settings)).repeat(len(job.y))
     params = [torch.stack(parts)[kind] for parts in zip(*first, strict=True)]
-    best = [p.clone() for p in params]
-    best_loss, stale, rounds = np.full(count, np.inf), np.zeros(count, dtype=int), np.zeros(count, dtype=int)
-    adam = torch.optim.Adam(params, lr=options.learning_rate, fused=True)
-    for p in params:
-        p.grad = torch.empty_like(p)
-    alive = np.arange(count)  # the models in params, in this order
-    while len(alive) and rounds[alive[0]] < options.rounds:
-        for rows in _batches(np.flatnonzero(~job.held), options, job.rng):
-            gates = [_gate(draw, options.hidden, len(rows), options.dropout) for draw in draws]
-            gate = gates[0] if len(gates) == 1 else torch.stack(gates)[kind[alive]]
-            _gradients(params, _take(job.x, rows), *job.labels(rows, target[alive]), gate)
-            params[0].mul_(shrink[alive])
-            params[2].mul_(shrink[alive])
-            adam.step()
-        loss = _held_loss(params, job, target[alive])
-        rounds[alive] += 1
-        better = loss < best_loss[alive]
-        best_loss[alive[better]] = loss[better]
-        stale[alive] = np.where(better, 0, stale[alive] + 1)
-        for best_p, p in zip(best, params, strict=True):
-            best_p[alive[better]] = p[better]
-        stay = stale[alive] < options.patience
-        if not stay.all():
-            alive = alive[stay]
-            for p in params:
-                state = adam.state[p]
-                p.data = p[stay]
-                p.grad = torch.empty_like(p)
-                state["exp_avg"], state["exp_avg_sq"] = state["exp_avg"][stay], state["exp_avg_sq"][stay]
-        progress("mlp", count - len(alive), count)
+
+    def gradients(params: list[torch.Tensor], rows: np.ndarray, alive: np.ndarray) -> None:
+        gates = [_gate(draw, options.hidden, len(rows), options.dropout) for draw in draws]
+        gate = gates[0] if len(gates) == 1 else torch.stack(gates)[kind[alive]]
+        _gradients(params, _take(job.x, rows), *job.labels(rows, target[alive]), gate)
+
+    kept = np.flatnonzero(~job.held)
+    found = train_together(
+        params, ((0, 2), shrink), lambda: batches_of(kept, options, job.rng), gradients,
+        lambda params, alive: _held_loss(params, job, target[alive]),
+        learning_rate=options.learning_rate, rounds=options.rounds, patience=options.patience,
+        progress=("mlp", progress),
+    )  # fmt: skip
     shape = (len(job.y), n_settings)
-    w1, b1, w2, b2 = (p.unflatten(0, shape).numpy() for p in best)
-    converged = (stale >= options.patience) & np.isfinite(best_loss)
-    return MLPPath(w1, b1, w2, b2, *(v.reshape(shape) for v in (best_loss, rounds, converged)))
+    w1, b1, w2, b2 = (p.unflatten(0, shape).numpy() for p in found.params)
+    return MLPPath(w1, b1, w2, b2, *(v.reshape(shape) for v in (found.loss, found.rounds, found.converged)))
 
 
-def _hold_out(n: int, groups: np.ndarray | None, share: float, rng: np.random.Generator) -> np.ndarray:
+def scaled(weights: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """Weights (T, n) that are 1 on average where they are not held out; UsageError for a target with too few."""
+    if not (weights[:, held].sum(1) > 0).all() or not (weights[:, ~held].sum(1) > 0).all():
+        raise UsageError(
+            "a target has too few labelled examples to hold some of them out for early stopping; label more."
+        )
+    return weights / weights[:, ~held].mean(1, keepdims=True)
+
+
+def hold_out(n: int, groups: np.ndarray | None, share: float, rng: np.random.Generator) -> np.ndarray:
     """The rows for early stopping, bool (n,): a share of the rows, or of the groups."""
     unit = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
     if len(unit) != n:
@@ -305,7 +295,7 @@ def _hold_out(n: int, groups: np.ndarray | None, share: float, rng: np.random.Ge
     return np.isin(unit, rng.permutation(units)[: max(1, round(share * units))])
 
 
-def _batches(rows: np.ndarray, options: MLPOptions, rng: np.random.Generator) -> Iterator[np.ndarray]:
+def batches_of(rows: np.ndarray, options: MLPOptions, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Rows of each step of a round; a last batch of less than half the size is skipped."""
     steps = 0
     while steps < options.steps:
@@ -347,7 +337,7 @@ def _forward(
     return hidden, torch.baddbmm(b2[:, :, None], w2, hidden)
 
 
-def _errors(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def errors(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Loss of each row (models, rows) and its derivative with respect to the logits (models, K, rows).
 
     Cross-entropy if y holds codes, half the squared error if it holds floats.
@@ -369,7 +359,7 @@ def _gradients(
 
     w1, b1, w2, b2 = params
     hidden, logits = _forward(params, x, gate)
-    error = _errors(logits, y)[1]
+    error = errors(logits, y)[1]
     error *= weights[:, None] / len(x)
     back = torch.bmm(w2.transpose(1, 2), error)
     back *= hidden > 0
@@ -387,7 +377,7 @@ def _held_loss(params: Sequence[torch.Tensor], job: _Job, targets: np.ndarray) -
     rows, loss, total = np.flatnonzero(job.held), np.zeros(len(targets)), np.zeros(len(targets))
     for part in blocks(len(rows), 512):
         y, weights = job.labels(rows[part], targets)
-        losses = _errors(_forward(params, _take(job.x, rows[part]))[1], y)[0]
+        losses = errors(_forward(params, _take(job.x, rows[part]))[1], y)[0]
         loss += (losses * weights).sum(1, dtype=torch.float64).numpy()
         total += weights.sum(1, dtype=torch.float64).numpy()
     return loss / total
