@@ -5,6 +5,8 @@
     /index/start, /index/length (n)         the rows of an example in /tokens; (n, 2) for separate pairs
     /index/token_ids, word_index, char_start, char_end (t)
     /index/row_to_unique        (n)         the distinct text of each row; (n, 2) for separate pairs
+    /index/role, position (t)               with --positions, and of conversations: the role of each row of /tokens,
+                                            a row of /role_names, and its number in its sequence
     /labels (n)   /ids (n)   /truncated (n)   /domains (n)   /label_names
     /groups (n) int32                       examples that belong together; the attribute "groups" says why
     /group_names                            names of declared groups, by number; "" for examples without a group
@@ -30,6 +32,7 @@ import xxhash
 
 from probekit.activations.checked import CheckedFile, Rows
 from probekit.activations.hdf5 import DAMAGE, decode
+from probekit.activations.pairs import after_gap, second_pieces
 from probekit.activations.pooling import TokenLevel, word_segments
 from probekit.activations.ragged import Ragged
 from probekit.errors import CacheCorrupt, CacheIncomplete, UsageError
@@ -312,8 +315,9 @@ class ActivationCache:
 
     def special_rows(self) -> np.ndarray:
         """bool (t,), whether a row of /tokens is a special piece; all False if the rows are words."""
-        if self.spec["tokens"] == TokenLevel.PIECE:
-            return self._pieces("flags") & 1 > 0
+        if self.spec["tokens"] in (TokenLevel.PIECE, TokenLevel.CHOSEN):
+            special = self._pieces("flags") & 1 > 0
+            return special if self.spec["tokens"] == TokenLevel.PIECE else special[self._piece_of_row()]
         return np.zeros(len(self.index("token_ids")), dtype=bool)
 
     def _words(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -429,12 +433,12 @@ class ActivationCache:
         content = flags & 1 == 0
         if (flags & 2).any() or self.spec["pairs"] != "joint":
             return content & (flags & 2 > 0)
-        sequence = np.repeat(np.arange(len(length)), length)[content]
-        count = np.bincount(sequence, minlength=len(length))
-        gaps = np.cumsum(~content)[content]  # special pieces so far
-        second = np.zeros(len(flags), dtype=bool)
-        second[content] = gaps > gaps[(np.cumsum(count) - count)[sequence]]
-        return second
+        return after_gap(length, content)
+
+    def second_rows(self) -> np.ndarray:
+        """bool (t,), which rows of a cache of chosen pieces belong to the second text of a jointly encoded pair."""
+        length, flags, char_start = (self._pieces(name) for name in ("length", "flags", "char_start"))
+        return second_pieces(length, flags & 1, flags >> 1, char_start)[self._piece_of_row()]
 
     @property
     def word_pieces(self) -> Ragged:
@@ -458,12 +462,26 @@ class ActivationCache:
         digests = [xxhash.xxh3_64_intdigest(row.tobytes()) for row in self._pieces("characters")]
         return np.array(digests, dtype=np.uint64).view(np.int64)[ids]
 
+    @property
+    def roles(self) -> np.ndarray:
+        """(t,) strings, the role of each row of ``/tokens``; see :data:`probekit.activations.positions.ROLES`.
+
+        Raises
+        ------
+        UsageError
+            If the cache has none: it was made without ``positions``, of texts that are not conversations.
+        """
+        names = self.index("role")  # raises if there is none
+        return self._texts("/role_names")[names]
+
     def row_pieces(self) -> np.ndarray:
         """The id of the (first) piece of each row of ``/tokens``, with the same meaning in every cache of the model."""
         ids = self._piece_ids()
         return ids if self.spec["tokens"] == TokenLevel.PIECE else ids[self._piece_of_row()]
 
     def _piece_of_row(self) -> np.ndarray:
+        if self.spec["tokens"] == TokenLevel.CHOSEN:
+            return np.flatnonzero(self._pieces("chosen"))
         word = self._pieces("word_index")
         if self.spec["tokens"] == TokenLevel.WORD_PIECES:
             return np.flatnonzero(word >= 0)

@@ -56,6 +56,7 @@ def describe(cache: Any) -> dict[str, str]:
         "width": ", ".join(map(str, distinct if len(distinct) == 1 or "sites" in s else cache.widths)),
         "pooling": ", ".join(cache.poolings) or "none",
         "tokens": str(s["tokens"] or "none"),
+        "positions": str(s.get("positions", "")),
         "pairs": str(s["pairs"] or "single sentences"),
         "computed in": f"{s.get('dtype')} on {s.get('device')} ({computed})",
         "stored as": str(s["store"]),

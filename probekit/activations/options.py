@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from probekit.activations.positions import Positions
 from probekit.errors import UsageError
 from probekit.recipe import check_least, option
 from probekit.runtime import dtype_name
@@ -34,6 +35,12 @@ class CacheOptions:
         None,
         "The unit of token vectors: piece, word-pieces (no special pieces), word-first (first piece of each word) "
         "or word-mean. Default: word-first for tasks that label words, otherwise piece.",
+    )
+    positions: str | None = option(
+        None,
+        "The pieces to pool and store: all, first, last (of the prompt), last:N, special, span (or answer: the spans "
+        "that the label is about), or roles:assistant,user of conversations. Default: all, of which mean and max leave "
+        "out special ones.",
     )
     context: str = option(
         "none", "Context of labelled words: none, or document (as many neighbouring sentences as fit)."
@@ -91,6 +98,9 @@ class CacheOptions:
         for name in ("dtype", "store"):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, dtype_name(given, name))
+        if (positions := Positions.parse(self.positions)) is not None and "mean-all" in (self.pooling or ()):
+            raise UsageError("with --positions, every pooling is of the chosen pieces; use mean instead of mean-all.")
+        object.__setattr__(self, "positions", None if positions is None else str(positions))
         _one_of("on_truncate", self.on_truncate, "keep", "error")
         _one_of("pairs", self.pairs, "auto", "joint", "separate")
         _one_of("context", self.context, *Context)

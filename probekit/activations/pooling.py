@@ -27,7 +27,8 @@ class Pooling(StrEnum):
 
     MEAN (Peters, Ruder & Smith 2019) and MAX leave out the pieces that the tokenizer added ([CLS], <s>, …); MEAN_ALL
     uses every piece; FIRST and LAST are the first and last piece of the sequence, special or not. A sequence without
-    pieces to pool gives zeros.
+    pieces to pool gives zeros. If ``--positions`` chooses pieces, all poolings are of these, special or not, and a
+    sequence without any gives NaN.
     """
 
     MEAN = "mean"
@@ -40,13 +41,15 @@ class Pooling(StrEnum):
 class TokenLevel(StrEnum):
     """Unit of a row in a token cache: a word piece, or a word (its first piece, or the mean of its pieces).
 
-    WORD_PIECES are the pieces of words only, without special pieces and without context.
+    WORD_PIECES are the pieces of words only, without special pieces and without context; CHOSEN are those that
+    ``--positions`` chooses.
     """
 
     PIECE = "piece"
     WORD_PIECES = "word-pieces"
     WORD_FIRST = "word-first"
     WORD_MEAN = "word-mean"
+    CHOSEN = "chosen"
 
 
 def poolings(names: Iterable[str] | str) -> tuple[Pooling, ...]:
@@ -78,6 +81,8 @@ class Segments:
         Sequences without pieces in ``rows``.
     runs : tuple[tuple[int, int], ...]
         (number of sequences, their length) of each run of equally long sequences.
+    nothing : float
+        The vector of a sequence without pieces.
     """
 
     start: torch.Tensor
@@ -87,13 +92,28 @@ class Segments:
     special: torch.Tensor
     empty: torch.Tensor
     runs: tuple[tuple[int, int], ...]
+    nothing: float = 0.0
 
     @classmethod
-    def of(cls, length: np.ndarray, special: np.ndarray, device: torch.device | str = "cpu") -> Segments:
-        """Segments of sequences of these lengths, none of them 0; ``special``, bool (t,), marks the tokenizer's."""
+    def of(
+        cls,
+        length: np.ndarray,
+        special: np.ndarray,
+        device: torch.device | str = "cpu",
+        chosen: np.ndarray | None = None,
+    ) -> Segments:
+        """Segments of sequences of these lengths, none of them 0; ``special``, bool (t,), marks the tokenizer's.
+
+        ``chosen``, bool (t,), are the pieces to pool, first and last ones included; by default those not special.
+        """
         import torch
 
         stop = np.cumsum(length)
+        first, last = stop - length, stop - 1
+        if chosen is not None:
+            special, at = ~chosen, np.flatnonzero(np.append(chosen, True))  # a sequence without any is overwritten
+            before = np.maximum(np.searchsorted(at, stop) - 1, 0)
+            first, last = np.minimum(at[np.searchsorted(at, first)], last), np.minimum(at[before], last)
         n_pooled = np.add.reduceat(special == 0, stop - length, dtype=np.int64)
         cuts = [0, *(np.flatnonzero(np.diff(length)) + 1).tolist(), len(length)]
 
@@ -101,18 +121,27 @@ class Segments:
             return torch.from_numpy(rows.astype(np.int64)).to(device)
 
         return cls(
-            start=tensor(stop - length),
-            last=tensor(stop - 1),
+            start=tensor(first),
+            last=tensor(last),
             rows=tensor(np.flatnonzero(special == 0)),
             rows_start=tensor(np.cumsum(n_pooled) - n_pooled),
             special=tensor(np.flatnonzero(special)),
             empty=tensor(np.flatnonzero(n_pooled == 0)),
             runs=tuple((b - a, int(length[a])) for a, b in pairwise(cuts)),
+            nothing=0.0 if chosen is None else np.nan,
         )
 
 
 def pool(hidden: torch.Tensor, segments: Segments, pooling: Pooling) -> torch.Tensor:
-    """One vector per sequence, (s, d), from float32 hidden states (t, d); zeros for a sequence without such pieces."""
+    """One vector per sequence, (s, d), from float32 hidden states (t, d).
+
+    A sequence without pieces to pool gives zeros, or NaN where pieces were chosen.
+    """
+    pooled = _pool(hidden, segments, pooling)
+    return pooled if segments.nothing == 0 else pooled.index_fill_(0, segments.empty, segments.nothing)
+
+
+def _pool(hidden: torch.Tensor, segments: Segments, pooling: Pooling) -> torch.Tensor:
     import torch
 
     if pooling is Pooling.FIRST:
@@ -163,9 +192,9 @@ def word_segments(length: np.ndarray, word_index: np.ndarray) -> tuple[np.ndarra
 def token_rows(length: np.ndarray, word_index: np.ndarray, level: TokenLevel) -> tuple[np.ndarray, np.ndarray]:
     """The pieces behind each row of a token cache: int64 first piece, and int64 number of pieces.
 
-    Arguments as in :func:`word_segments`.
+    Arguments as in :func:`word_segments`; for CHOSEN, ``word_index`` is -1 for pieces that are not chosen.
     """
-    if level is not TokenLevel.WORD_PIECES:
+    if level not in (TokenLevel.WORD_PIECES, TokenLevel.CHOSEN):
         return word_segments(length, word_index)
     rows = np.flatnonzero(word_index >= 0)
     return rows, np.ones(len(rows), dtype=np.int64)

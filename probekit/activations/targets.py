@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probekit.activations.pairs import starting_again
 from probekit.activations.pooling import TokenLevel
 from probekit.activations.ragged import Ragged
 from probekit.errors import UsageError
@@ -80,7 +81,7 @@ def span_pieces(cache: ActivationCache, found: Targets) -> tuple[Ragged, ...]:
 
 
 def _by_piece(cache: ActivationCache) -> bool:
-    return cache.spec["tokens"] in (TokenLevel.PIECE, TokenLevel.WORD_PIECES)
+    return cache.spec["tokens"] in (TokenLevel.PIECE, TokenLevel.WORD_PIECES, TokenLevel.CHOSEN)
 
 
 def _last_pieces(cache: ActivationCache, row: np.ndarray) -> np.ndarray:
@@ -124,6 +125,8 @@ def _rows(
 
 def _second(cache: ActivationCache, content: np.ndarray) -> np.ndarray:
     """Which of these pieces, not special, belong to the second text of a pair that was read as one sequence."""
+    if cache.spec["tokens"] == TokenLevel.CHOSEN:
+        return cache.second_rows()[content]
     if cache.spec["tokens"] != TokenLevel.PIECE:
         raise UsageError(
             f"{cache.path} holds vectors of {cache.spec['tokens']}, which do not say which text of a pair they belong "
@@ -135,6 +138,4 @@ def _second(cache: ActivationCache, content: np.ndarray) -> np.ndarray:
     length, start = cache.index("length"), cache.index("start")  # nothing between the texts: characters begin again
     begins = np.unique(start[length > 0])
     sequence = np.searchsorted(begins, content, side="right") - 1
-    again = np.append(False, np.diff(cache.index("char_start")[content]) < 0) & np.append(False, np.diff(sequence) == 0)
-    passed = np.cumsum(again)
-    return passed > passed[np.searchsorted(sequence, sequence)]
+    return starting_again(sequence, cache.index("char_start")[content])

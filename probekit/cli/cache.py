@@ -48,6 +48,8 @@ def cache_activations(
 
         probekit cache-activations --model gpt2 --task sst2 --sites attn_out,mlp_out,z --layers 4:12:2 --pooling last
 
+        probekit cache-activations --model gpt2 --task sst2 --positions last:3 --tokens --pooling mean
+
         probekit cache-activations --model RUN/step-* --task cola --split dev
 
         probekit cache-activations --model elmo:options.json,weights.hdf5 --task cola
@@ -128,7 +130,7 @@ def _summary(cache: Any, seen: dict[str, float]) -> None:
     repeated = counts["sequences"] - counts["unique"]
     notes = [
         f"{counts['truncated']:,} truncated at {cache.spec['reads_at_most']} pieces" if counts["truncated"] else "",
-        f"{counts['empty']:,} without content (zeros)" if counts["empty"] else "",
+        f"{counts['empty']:,} without {_lacking(cache)}" if counts["empty"] else "",
         f"{repeated:,} repeated texts, each run once" if repeated else "",
     ]
     if any(notes):
@@ -141,6 +143,11 @@ def _summary(cache: Any, seen: dict[str, float]) -> None:
         f"{seen['seconds']:.1f} s, of which {model:.1f} s in the model: {texts:,.0f} texts, "
         f"{texts / model:,.0f} a second; {pieces:,.0f} pieces, {pieces / model:,.0f} a second"
     )
+
+
+def _lacking(cache: Any) -> str:
+    """What a sequence that gives no vector lacks, and what is stored for it."""
+    return f"a piece at {cache.spec['positions']} (NaN)" if "positions" in cache.spec else "content (zeros)"
 
 
 def _layers(cache: Any) -> str:

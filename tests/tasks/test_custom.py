@@ -373,3 +373,18 @@ def test_all_rows_of_another_width_are_told_at_once(tmp_path):
     told = r"30 of 300 rows have the wrong number of columns: line 7 has 1, line 17 has 1.*and 10 more rows"
     with pytest.raises(DataError, match=told):
         load_task(tmp_path / "t.toml")
+
+
+def test_spans_that_labels_are_about(tmp_path):
+    lines = ['{"text": "a cat sees a dog", "label": "x", "s": "cat"}', '{"text": "a dog", "label": "y", "s": [2, 5]}']
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, '{"text": "no", "label": "x", "s": null}']))
+    (tmp_path / "mine.toml").write_text('span = "s"\n[splits]\ntrain = "a.jsonl"\n')
+    train = load_task(str(tmp_path / "mine.toml")).split("train")
+    assert [e.answers for e in train] == [("cat",), ("dog",), ()]
+    (tmp_path / "b.tsv").write_text("text\tlabel\ts\na cat a cat\tx\tcat\na dog\ty\t\n")
+    (tmp_path / "other.toml").write_text('span = "s"\n[splits]\ntrain = "b.tsv"\n')
+    with pytest.raises(DataError, match=r"b.tsv, line 2, column 's': 'cat' occurs 2 times in the text; expected once"):
+        load_task(str(tmp_path / "other.toml"))
+    (tmp_path / "a.jsonl").write_text('{"text": "a dog", "label": "y", "s": [2, 6]}')
+    with pytest.raises(DataError, match=r"\[2, 6\] is no part of the text, which has 5 characters"):
+        load_task(str(tmp_path / "mine.toml"))

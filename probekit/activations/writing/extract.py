@@ -140,6 +140,7 @@ class _Work:
     first: int  # unique sequence
     special: np.ndarray
     word_index: np.ndarray
+    chosen: np.ndarray | None = None
     buffer: list[torch.Tensor] | None = None
     token_row: int = 0
     rows: int = 0
@@ -189,7 +190,7 @@ class _Work:
         i = self.output.place[i]
         out, length = self.output, self.batch.length
         exact = hidden if hidden.dtype is out.store and not out.poolings else hidden.float()
-        self.segments = self.segments or Segments.of(length[length > 0], self.special, hidden.device)
+        self.segments = self.segments or Segments.of(length[length > 0], self.special, hidden.device, self.chosen)
         for vectors, p in zip(self.pooled, out.poolings, strict=True):
             vectors.append(pool(exact, self.segments, p))
         if self.buffer is not None:
@@ -255,6 +256,7 @@ class _Output:
         self.widths: list[int] = spec.get("widths") or [int(spec["width"])] * len(self.layers)
         open_vocabulary = "/pieces/characters" in partial.extents
         self.characters = partial.array("/pieces/characters") if open_vocabulary else None
+        self.chooses = "/pieces/chosen" in partial.extents
         self.first_slot = np.empty(len(partial.length), dtype=np.int64)
         own = np.flatnonzero(partial.own)
         self.first_slot[partial.row_to_unique[own]] = own
@@ -297,7 +299,8 @@ class _Output:
             if self.spare
             else [[torch.empty(self.most_slots, d, dtype=self.store) for d in self.widths] for _ in self.poolings]
         )
-        pooled = [[buffer[:rows].zero_() for buffer in layers] for layers in buffers]
+        nothing = float("nan") if self.chooses else 0.0
+        pooled = [[buffer[:rows].fill_(nothing) for buffer in layers] for layers in buffers]
         self.token_row = int(self.partial.token_start[b])
         return _Open(b, block, buffers, pooled, [xxhash.xxh3_64() for _ in (self.layers if self.level else ())])
 
@@ -314,7 +317,10 @@ class _Output:
         )
         special = (flags & 1).astype(bool)
         words = partial.array("/pieces/word_index", a, b) if self.level else special
-        work = _Work(self, block, batch, first, special, words)
+        chosen = np.array(partial.array("/pieces/chosen", a, b), dtype=bool) if self.chooses else None
+        if chosen is not None and self.level is TokenLevel.CHOSEN:
+            words = chosen.astype(np.int32) - 1
+        work = _Work(self, block, batch, first, special, words, chosen)
         if self.level:
             work.buffer, busy = self.free.popleft()
             if busy is not None:

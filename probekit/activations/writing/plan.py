@@ -8,15 +8,16 @@ Within a block they are sorted by length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
-from probekit.models.encoder import Text
-
 __all__ = ["Block", "Plan", "batches", "batches_in_order", "make_plan", "plan_in_order", "unique_texts"]
+
+Of = TypeVar("Of", bound=Hashable)
 
 LEAST_TOKENS = 32_768  # a smaller block costs speed: its batches mix more lengths, and it waits for the disk
 MOST_TOKENS = 262_144
@@ -53,9 +54,9 @@ class Plan:
     blocks: tuple[Block, ...]
 
 
-def unique_texts(texts: Sequence[Text]) -> tuple[list[Text], np.ndarray]:
+def unique_texts(texts: Sequence[Of]) -> tuple[list[Of], np.ndarray]:
     """The distinct texts in order of first occurrence, and int64 (n,) the index of each text among them."""
-    seen: dict[Text, int] = {}
+    seen: dict[Of, int] = {}
     index = np.fromiter((seen.setdefault(text, len(seen)) for text in texts), dtype=np.int64, count=len(texts))
     return list(seen), index
 

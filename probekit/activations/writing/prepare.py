@@ -11,8 +11,10 @@ import numpy as np
 
 from probekit.activations.certify import quick_certificate
 from probekit.activations.grouping import stored_groups
-from probekit.activations.label_sets import label_sets
+from probekit.activations.label_sets import label_sets, strings
 from probekit.activations.pooling import TokenLevel, token_rows
+from probekit.activations.positions import ROLES, Known, Marks
+from probekit.activations.writing.chosen import known_spans, marked
 from probekit.activations.writing.journal import Journal
 from probekit.activations.writing.partial import Partial, Stream, attributes, create
 from probekit.activations.writing.plan import Plan, make_plan, plan_in_order, unique_texts
@@ -68,22 +70,26 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     """Create the partial file of a cache; raises TruncationError if texts are too long and may not be truncated."""
     want, task, part = request.want, request.task, request.part
     texts = _texts(part, task.kind, want["pairs"])
+    known = known_spans(part, task.kind, want["pairs"]) if "positions" in want else None
     text_of_slot: np.ndarray = np.arange(len(texts))
     if not request.stateful:
-        texts, text_of_slot = unique_texts(texts)
+        texts, known, text_of_slot = _unique(texts, known)
     tokens = _tokenize(encoder, texts, progress)
     _warn_of_doubled(tokens)
     cut = tokens.truncated[text_of_slot].reshape(-1, int(want["sentences"])).any(1)
     _check_cut(request, encoder, cut)
+    marks = None if known is None else marked(request, tokens, known, text_of_slot)
     plan = _plan(request, encoder, tokens, text_of_slot)
-    tokens = _permute(tokens, plan.order)
+    tokens, pieces = _permute(tokens, plan.order)
+    marks = None if marks is None else marks.at(pieces)
     rows = plan.row_to_unique.reshape(-1, int(want["sentences"]))
     rows = rows[:, 0] if rows.shape[1] == 1 else rows
-    static, links, token_start = _static(task, part, tokens, rows, plan.blocks, want["tokens"])
+    static, links, token_start = _static(task, part, tokens, rows, plan.blocks, want["tokens"], marks)
     static["/truncated"] = cut
     groups, grouping = stored_groups(part.examples, task.kind, progress=progress)
     static |= groups
-    not_special = (tokens.special == 0).astype(np.int64)
+    pooled = tokens.special == 0 if marks is None or marks.chosen is None else marks.chosen
+    not_special = pooled.astype(np.int64)
     content = np.add.reduceat(np.append(not_special, 0), (np.cumsum(tokens.length) - tokens.length)) * (
         tokens.length > 0
     )
@@ -214,8 +220,17 @@ def _tokenize(encoder: Encoder, texts: Sequence[Text], progress: Progress, step:
     return join(parts)
 
 
-def _permute(tokens: Tokens, order: np.ndarray) -> Tokens:
-    """The same sequences in another order."""
+def _unique(texts: list[Text], known: list[Known] | None) -> tuple[list[Text], list[Known] | None, np.ndarray]:
+    """The distinct texts, with what is known of them, and int64 (n,) the index of each text among them."""
+    if known is None:
+        texts, text_of_slot = unique_texts(texts)
+        return texts, None, text_of_slot
+    both, text_of_slot = unique_texts([*zip(texts, known, strict=True)])
+    return [text for text, _ in both], [of for _, of in both], text_of_slot
+
+
+def _permute(tokens: Tokens, order: np.ndarray) -> tuple[Tokens, np.ndarray]:
+    """The same sequences in another order, and the piece that each piece was before."""
     length = tokens.length.astype(np.int64)
     start = np.cumsum(length) - length
     rows = _ranges(start[order], length[order])
@@ -223,7 +238,7 @@ def _permute(tokens: Tokens, order: np.ndarray) -> Tokens:
         f: getattr(tokens, f)[rows]
         for f in ("token_ids", "special", "type_ids", "word_index", "char_start", "char_end")
     }
-    return replace(tokens, length=length[order], truncated=tokens.truncated[order], **by_piece)
+    return replace(tokens, length=length[order], truncated=tokens.truncated[order], **by_piece), rows
 
 
 def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
@@ -232,7 +247,13 @@ def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
 
 
 def _static(
-    task: Task, part: Split, tokens: Tokens, row_to_unique: np.ndarray, blocks: Sequence[Any], level: str | None
+    task: Task,
+    part: Split,
+    tokens: Tokens,
+    row_to_unique: np.ndarray,
+    blocks: Sequence[Any],
+    level: str | None,
+    marks: Marks | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, str], np.ndarray]:
     """The datasets known in advance, further names for some, and the blocks' bounds in token rows."""
     piece = np.concatenate([[0], np.cumsum(tokens.length)])
@@ -246,6 +267,13 @@ def _static(
     }
     if tokens.characters is not None:
         static["/pieces/characters"] = tokens.characters
+    if marks is not None:
+        if marks.chosen is not None:
+            static["/pieces/chosen"] = marks.chosen.astype(np.uint8)
+        if level:
+            by_piece |= {"role": marks.role, "position": marks.position}
+            static |= {f"/pieces/{name}": by_piece[name] for name in ("role", "position")}
+            static["/role_names"] = strings(ROLES)
     static |= label_sets(task, part)
     links: dict[str, str] = {}
     token_start = np.zeros(len(blocks) + 1, dtype=np.int64)
@@ -254,7 +282,12 @@ def _static(
         if level == TokenLevel.PIECE:
             links = {f"/index/{name}": f"/pieces/{name}" for name in by_piece}
         else:
-            first, pieces = token_rows(length, tokens.word_index, TokenLevel(level))
+            words = tokens.word_index
+            if level == TokenLevel.CHOSEN:
+                assert marks is not None
+                assert marks.chosen is not None
+                words = marks.chosen.astype(np.int32) - 1
+            first, pieces = token_rows(length, words, TokenLevel(level))
             last = first + pieces - 1
             static |= {f"/index/{name}": a[last if name == "char_end" else first] for name, a in by_piece.items()}
             length = np.diff(np.searchsorted(first, piece))

@@ -113,13 +113,15 @@ def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
     """The recipe as stored in the file: without options that do not affect its bytes."""
     parts = {"arguments": recipe.arguments, "defaults": recipe.defaults}
     stored = {
-        part: {k: v for k, v in of.items() if k not in _NOT_STORED and not (k == "sites" and v is None)}
+        part: {k: v for k, v in of.items() if k not in _NOT_STORED and not (k in _LATER and v is None)}
         for part, of in parts.items()
     }
     return {"function": recipe.function, **stored}
 
 
 _NOT_STORED = ("workers", "batch_tokens", "overwrite")
+_LATER = ("sites", "positions")
+"""Options of later versions, stored where they are given: without them, the file is as before."""
 
 
 def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: str) -> dict[str, Any]:
@@ -142,6 +144,8 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         want["sites"] = list(options.sites)
     if options.layers is not None:
         want["only" if options.sites is None else "blocks"] = list(options.layers)
+    if options.positions is not None:
+        want |= _positions(options.positions, want, task)
     if options.context != Context.NONE:
         if reads_apart(kind):
             raise UsageError(f"{kind} reads one sentence at a time; leave out --context.")
@@ -155,9 +159,25 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
     return want
 
 
+def _positions(positions: str, want: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """The part of the spec that the choice of pieces changes; raises UsageError if the data do not allow it."""
+    if want["tokens"] not in (None, TokenLevel.PIECE):
+        raise UsageError(
+            f"--positions chooses pieces, but the token vectors are of {want['tokens']}; use --token-level piece, or "
+            "--no-tokens."
+        )
+    if want["tokens"] and task.kind is TaskKind.SPAN_LABELLING and positions != "span":
+        raise UsageError(
+            f"{task.name} labels spans, whose pieces must all be stored; use --positions span, or leave it out."
+        )
+    return {"positions": positions} | ({"tokens": str(TokenLevel.CHOSEN)} if want["tokens"] else {})
+
+
 def _token_level(options: CacheOptions, kind: TaskKind) -> str | None:
     """The unit of the stored tokens, None for no tokens; a task that labels words or spans needs them."""
     level = options.token_level
+    if level == TokenLevel.CHOSEN:
+        raise UsageError("--token-level chosen is what --positions gives with --token-level piece; write these.")
     if options.tokens is None and kind in NEEDS_TOKENS:
         return _choice(TokenLevel, level or NEEDS_TOKENS[kind], "token_level")
     if options.tokens:

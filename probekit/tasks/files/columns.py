@@ -55,6 +55,7 @@ def _roles(spec: TaskFile) -> dict[str, Column]:
         "groups": spec.groups,
         "words": spec.words,
         "tags": spec.tags,
+        "span": spec.span,
         "targets": spec.targets,
     }
     return {role: column for role, column in roles.items() if column is not None}
@@ -145,7 +146,7 @@ def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
         columns[role] = [record.get(name) for _, record in records]
         line_without = next((line for line, record in records if name not in record), None)
         if line_without is not None and (
-            role in ("text", "pair", "words", "id", "groups", "targets") or role.startswith("choice")
+            role in ("text", "pair", "words", "id", "groups", "span", "targets") or role.startswith("choice")
         ):
             keys = ", ".join(map(repr, next(r for at, r in records if at == line_without)))
             raise DataError(f"the object has no {name!r} ({role}); it has {keys}.", file=path, line=line_without)

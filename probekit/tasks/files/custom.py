@@ -24,6 +24,9 @@ label       column with the label (default "label"); an empty cell, null or NaN 
 id, domain  columns with a unique name, and with the origin of the text (genre, site …)
 groups      column with the unit that examples share (premise, template, document): they are shuffled, held out
             and resampled as a whole; default: equal texts, shared sentences and near copies are found
+span        column with the part of the text that the label is about, for --positions span: a text that occurs in it
+            once, or (JSON lines, Parquet) its first character, from 0, and the one after its last, such as [4, 7];
+            an empty cell or null for none
 targets     column with a list of targets, for type = "span-labelling" (JSON lines, Parquet): each is
             {"span1": [0, 2], "span2": [3, 4], "label": "…"}, from the first word, counted from 0, up to, but not
             including, the last; span2 only for pairs of spans; a list of labels if several can hold at once
@@ -72,7 +75,7 @@ from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import TaskFile, read_task_file
 from probekit.tasks.files.span_rows import span_labels, with_targets
 from probekit.tasks.files.squad import ANSWERS, read_squad
-from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, Label, Split, Task, TaskKind
+from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, Label, Span, Split, Task, TaskKind
 
 __all__ = ["custom_task"]
 
@@ -239,11 +242,33 @@ def _splits(rows: Mapping[str, Rows], kind: TaskKind, names: Sequence[str]) -> d
             ids=ids,
             domains=_values(part, "domain"),
             groups=_values(part, "groups"),
+            spans=_spans(part, texts, faults) if "span" in part.columns else None,
             choices=choices,
         )
         splits[split] = Split(split, tuple(found))
     faults.check()
     return splits
+
+
+def _spans(part: Rows, texts: Sequence[str], faults: Faults) -> list[tuple[Span, ...]]:
+    """The span of each text, () for none."""
+    found = []
+    for i, (given, text) in enumerate(zip(part.columns["span"], texts, strict=True)):
+        span: tuple[Span, ...] = ()
+        with faults:
+            if isinstance(given, str) and given:
+                if (times := text.count(given)) != 1:
+                    raise part.error(i, "span", f"{given[:60]!r} occurs {times} times in the text; expected once.")
+                span = (Span(text.index(given), text.index(given) + len(given)),)
+            elif not _missing(given):
+                if not (isinstance(given, list) and len(given) == 2 and all(type(n) is int for n in given)):
+                    expected = "expected a part of the text, or its first character and the one after its last"
+                    raise part.error(i, "span", f"{expected}, such as [4, 7]; found {str(given)[:60]!r}.")
+                if not 0 <= given[0] < given[1] <= len(text):
+                    raise part.error(i, "span", f"{given} is no part of the text, which has {len(text)} characters.")
+                span = (Span(*given),)
+        found.append(span)
+    return found
 
 
 def _choices(part: Rows, labels: Sequence[Label] | None, faults: Faults) -> list[tuple[str, ...]]:

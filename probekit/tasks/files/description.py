@@ -59,6 +59,7 @@ class TaskFile(BaseModel):
     groups: Column | None = None
     words: Column | None = None
     tags: Column | None = None
+    span: str | None = None
     targets: str | None = None
     unit: str | None = None
     labels: list[str | int] | None = None
@@ -97,6 +98,7 @@ _EXPECTED = (
         "choices": "the columns of the choices in a list, or the name of one column that holds lists",
         "labels": 'a list such as ["no", "yes"]',
         "metrics": 'a list such as ["accuracy"]',
+        "span": "the column's name in quotation marks",
         "targets": "the column's name in quotation marks",
         "unit": '"words" or "characters"',
         "label": "the column's name in quotation marks, its number (from 1), or false",
