@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.activations.foreign.against import Comparison, compare, said_layers
+from probekit.activations.foreign.source import open_source
 from probekit.activations.options import CertifyOptions
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.models.encoder import Batch, Encoder, Text, Tokens, begin_states
@@ -112,12 +114,22 @@ class Certificate:
 
 @public(options=CertifyOptions)
 def certify(
-    model: str | Path | Encoder, /, texts: str | Path | Sequence[Text] | None = None, *, options: CertifyOptions
-) -> Certificate:
+    model: str | Path | Encoder,
+    /,
+    texts: str | Path | Sequence[Text] | None = None,
+    *,
+    against: str | Path | None = None,
+    layers: tuple[str, ...] | None = None,
+    limit: int = 8,
+    options: CertifyOptions,
+) -> Certificate | Comparison:
     """Measure how much a model's hidden states depend on the batch, the padding and the attention implementation.
 
     The function loads the transformers model twice in addition to the encoder. For ELMo, a line gives the deviation
     when the state is carried from sentence to sentence.
+
+    With ``against``, it recomputes a sample of the activations that another program wrote, from proven sites, and says
+    of each array whether it is what it is said to be, or which mistake explains it.
 
     Parameters
     ----------
@@ -125,13 +137,20 @@ def certify(
         Hub id or folder, loaded with ``options``; or a loaded encoder.
     texts : path or sequence of Text, optional
         Texts to measure on, or a file with one text per line; texts without pieces are left out.
+    against : path, optional
+        Activations in a format of vLLM, TransformerLens, nnsight or SAELens: a file or folder.
+    layers : tuple of str, optional
+        For vLLM's files, which do not say it: the layer of each array, as given to vLLM ("1", "2" …).
+    limit : int, default 8
+        With ``against``: how many texts to recompute.
     options : CertifyOptions
         ``dtype``, ``device`` …; you can also pass them as keyword arguments.
 
     Returns
     -------
-    Certificate
-        ``passed`` is True if all of probekit's guarantees hold.
+    Certificate or Comparison
+        ``passed`` is True if all of probekit's guarantees hold; with ``against``, if all arrays are what they are said
+        to be.
 
     Raises
     ------
@@ -149,7 +168,14 @@ def certify(
     from probekit.models.skip_thoughts.encoder import SkipThoughtsEncoder
     from probekit.models.transformers.encoder import TOLERANCE, HuggingFaceEncoder, all_layers
 
+    if (against is None and (layers is not None or limit != 8)) or (against is not None and texts is not None):
+        raise UsageError("--layers and --limit are for --against, whose file has its own texts; --texts is without it.")
+    if limit < 1:
+        raise UsageError(f"limit is {limit}; it must be 1 or more.")
+    source = None if against is None else open_source(against, said_layers(layers))
     encoder = load_encoder(model, **asdict(options)) if isinstance(model, (str, Path)) else model
+    if source is not None:
+        return compare(encoder, source, limit)
     if "sites" in encoder.spec:
         raise UsageError(f"certify compares layers; load {encoder.name} without sites (probekit sites proves these).")
     texts = TEXTS if texts is None else _lines(texts) if isinstance(texts, (str, Path)) else texts

@@ -1,0 +1,186 @@
+"""Activations in a file or folder of another program: which arrays there are, of which texts; read when asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from probekit.activations.hdf5 import is_cache_file
+from probekit.errors import DataError
+from probekit.sites import Site
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Array", "Source", "View", "open_source"]
+
+WANTED = (
+    "wanted safetensors of vLLM's ExampleHiddenStatesConnector (token_ids, hidden_states), .npz or .safetensors with "
+    "an array for each site and token_ids, or a SAELens folder (arrow files with state.json)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A way to read an array.
+
+    Attributes
+    ----------
+    axes : str
+        The axes as they lie in the file; "" if they are those of the format.
+    rows : callable
+        ``rows(i)`` is a tensor (positions, width): the vectors of text i, in the file's precision.
+    """
+
+    axes: str
+    rows: Callable[[int], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array of a file: vectors of one site, for every position of every text.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the file.
+    site : Site or None
+        The site that it is said to be; None if the file does not say.
+    dtype : str
+        Its precision: float64, float32, float16 or bfloat16.
+    views : tuple of View
+        The ways to read it, the most likely first: axes may have been swapped.
+    """
+
+    name: str
+    site: Site | None
+    dtype: str
+    views: tuple[View, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Activations that another program wrote.
+
+    Attributes
+    ----------
+    format : str
+        "vllm", "arrays" or "saelens".
+    path : Path
+        The file or folder.
+    files : tuple of Path
+        The files that it consists of.
+    arrays : tuple of Array
+        Its arrays.
+    ids : Texts
+        The texts: ``len(ids)`` of them, and ``ids[i]`` is int64 (t,), the pieces of text i.
+    texts : sequence of str
+        The texts themselves where the file holds them instead of pieces; else empty.
+    names : sequence of str
+        The names of the texts; empty if they have none.
+    skipped : tuple of str
+        Names of arrays that stand for no site.
+    """
+
+    format: str
+    path: Path
+    files: tuple[Path, ...]
+    arrays: tuple[Array, ...]
+    ids: Texts
+    texts: Sequence[str] = ()
+    names: Sequence[str] = ()
+    skipped: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.texts) or len(self.ids)
+
+
+class Texts(Protocol):
+    """The pieces of texts, read when asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, i: int, /) -> np.ndarray: ...
+
+
+def open_source(path: str | Path, layers: Sequence[Site] | None = None) -> Source:
+    """Open activations of another program; only names, shapes and precisions are read.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file, or a folder of files of one format.
+    layers : sequence of Site, optional
+        The sites of the arrays, in their order, where the file does not name them (vLLM).
+
+    Raises
+    ------
+    DataError
+        If it is in none of the formats.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError("does not exist.", file=path)
+    inside = [p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")] if path.is_dir() else [path]
+    files = sorted(inside, key=_natural)
+    of = {suffix: [p for p in files if p.suffix == suffix] for suffix in (".safetensors", ".npz")}
+    if path.is_dir() and (folders := _arrow_folders(path)):
+        from probekit.activations.foreign.saelens import open_saelens
+
+        return _named(open_saelens(path, folders), layers)
+    if of[".safetensors"] and not of[".npz"]:
+        from probekit.activations.foreign.vllm import is_vllm, open_vllm
+
+        if is_vllm(of[".safetensors"][0]):
+            return open_vllm(path, of[".safetensors"], layers)
+    if bool(of[".safetensors"]) != bool(of[".npz"]):
+        from probekit.activations.foreign.arrays import open_arrays
+
+        return _named(open_arrays(path, of[".safetensors"] or of[".npz"]), layers)
+    raise DataError(f"{WANTED}; {_came(path, files)}", file=path)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """The order of file names in which 2 comes before 10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _arrow_folders(path: Path) -> list[Path]:
+    """The folders that datasets wrote: the folder itself, or its shards in their order."""
+    inside = sorted(p for p in path.iterdir() if p.is_dir() and p.name.startswith("shard_"))
+    hidden = path / ".tmp_shards"  # of a run of SAELens that was interrupted
+    inside = inside or (sorted(p for p in hidden.iterdir() if p.is_dir()) if hidden.is_dir() else [])
+    return [path] if (path / "state.json").is_file() else [p for p in inside if (p / "state.json").is_file()]
+
+
+def _named(source: Source, layers: Sequence[Site] | None) -> Source:
+    """The source of a format that names its arrays."""
+    if layers is not None:
+        names = ", ".join(f"{a.name} is {a.site}" for a in source.arrays[:3])
+        raise DataError(f"its arrays have names ({names} …); leave out --layers.", file=source.path)
+    return source
+
+
+PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
+
+
+def _came(path: Path, files: Sequence[Path]) -> str:
+    """What is there instead, and what to do."""
+    if path.is_dir():
+        kinds = sorted({p.suffix or p.name for p in files})
+        return f"the folder has {', '.join(kinds) if kinds else 'no files'}."
+    if path.suffix in PICKLED:
+        return (
+            f"a {path.suffix} file may hold a pickle, which can run code and is not opened. Write the tensors with "
+            "safetensors.torch.save_file, or with numpy.savez."
+        )
+    if path.suffix == ".npy":
+        return "a .npy file has no pieces beside its array. Write numpy.savez(FILE, token_ids=…, layer_3=…)."
+    if is_cache_file(path):
+        return "this is a cache of probekit: run probekit verify."
+    return f"this is a {path.suffix or 'nameless'} file."
