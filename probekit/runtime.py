@@ -33,6 +33,7 @@ __all__ = [
     "end_with_parent",
     "local_executor",
     "no_progress",
+    "own_device",
     "processes",
     "progress_lines",
     "resolve_device",
@@ -115,6 +116,14 @@ def cores() -> int:
 def processes() -> tuple[int, int]:
     """This process's rank and the number of processes, as set by torchrun; (0, 1) for a single process."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def own_device(device: str) -> str:
+    """The device of this process: for "cuda", of several processes of torchrun on a machine, each its own GPU."""
+    import torch
+
+    rank = os.environ.get("LOCAL_RANK")
+    return f"cuda:{int(rank) % torch.cuda.device_count()}" if device == "cuda" and rank else device
 
 
 class Inherited:

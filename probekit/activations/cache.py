@@ -21,7 +21,7 @@ float32 and float16 are stored as such; bfloat16 as uint16 with the attribute ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,7 @@ import numpy as np
 import xxhash
 
 from probekit.activations.checked import CheckedFile, Rows
+from probekit.activations.folder import CheckedFolder, JoinedRows, open_checked
 from probekit.activations.hdf5 import DAMAGE, decode
 from probekit.activations.pairs import after_gap, second_pieces
 from probekit.activations.pooling import TokenLevel, word_segments
@@ -41,6 +42,7 @@ from probekit.recipe import Recipe
 from probekit.sites import Site, choose, choose_all
 
 if TYPE_CHECKING:
+    from probekit.activations.batches import VectorBatch
     from probekit.activations.targets import Targets
     from probekit.tasks.task import Task
 
@@ -72,7 +74,7 @@ class Words:
 
 
 class ActivationCache:
-    """A finished activation cache, opened for reading. Data are read only when you access them.
+    """A finished activation cache, a file or a folder of shards, opened for reading; data are read as you access them.
 
     Layers are named "0" … "L" and, if the model has one, "final_norm": layer 0 is the input of the first block, layer l
     the residual stream after block l.
@@ -83,7 +85,7 @@ class ActivationCache:
     Attributes
     ----------
     path : str | Path
-        The file.
+        The file, or the folder with ``manifest.json``.
 
     Raises
     ------
@@ -102,8 +104,7 @@ class ActivationCache:
                 'give each cache as a separate argument, such as ("train.h5", "dev.h5").'
             )
         self.path = Path(path)
-        self._checked = CheckedFile(self.path)
-        self._file = self._checked.f
+        self._checked: CheckedFile | CheckedFolder = open_checked(self.path)
         try:
             self._check()
         except BaseException as error:
@@ -116,7 +117,7 @@ class ActivationCache:
 
     def _check(self) -> None:
         """Read the description, and compare it with the contents of the file."""
-        attrs = self._file.attrs
+        attrs = self._checked.attrs
         if not attrs.get("complete", False):
             raise CacheIncomplete(
                 f"{self.path} is unfinished; run the same probekit cache-activations command again to finish it."
@@ -143,7 +144,7 @@ class ActivationCache:
         for layer, width in zip(self.layers, self.widths, strict=True):
             expected |= {f"/pooled/{pooling}/{layer}": (n, width * self._checked.sentences) for pooling in pooled}
         for name, shape in expected.items():
-            if (found := self._checked.dataset(name).shape) != shape:
+            if (found := self._checked.shape(name)) != shape:
                 raise CacheCorrupt(
                     f"{self.path}: {name} has the shape {found}, but the description says {shape}; "
                     "create the cache again with --overwrite."
@@ -174,15 +175,12 @@ class ActivationCache:
 
     def _has(self, name: str) -> bool:
         """Whether there is a dataset with this name."""
-        return name in self._file
+        return name in self._checked
 
     def _read(self, name: str, *, mapped: bool = False) -> np.ndarray:
         """A dataset as an array, compared with its digests and decoded if necessary."""
         array = self._checked.values(name, mapped=mapped)
-        return decode(array) if self._encoded(name) else array
-
-    def _encoded(self, name: str) -> bool:
-        return self._checked.dataset(name).attrs.get("encoding") == "bfloat16"
+        return decode(np.asarray(array)) if self._checked.encoded(name) else array
 
     def _texts(self, name: str) -> np.ndarray:
         """A dataset of strings as an array of str."""
@@ -215,8 +213,8 @@ class ActivationCache:
     def layer(self, layer: int | str | Site, pooling: str | None = None) -> np.ndarray:
         """Pooled vectors of one layer, (n, d), rows in the order of the task; (n, 2 d) for separate pairs.
 
-        Read-only float32 or float16, verified with digests; in memory up to a gibibyte, a memory map above. For a
-        bfloat16 cache, float32 in memory.
+        Read-only float32 or float16, verified with digests; in memory up to a gibibyte, a memory map above (of a folder
+        of shards, rows that are read on access). For a bfloat16 cache, float32 in memory.
 
         Parameters
         ----------
@@ -225,12 +223,52 @@ class ActivationCache:
         pooling : str, optional
             By default the first one in the cache.
         """
+        return self._read(f"/pooled/{self.pooling_name(pooling)}/{self.layer_name(layer)}")
+
+    def pooling_name(self, pooling: str | None = None) -> str:
+        """A pooling of the cache; by default the first one."""
         if not self.poolings:
             raise UsageError(f"{self.path} has no pooled vectors, only tokens; create a cache with --pooling mean.")
         pooling = self.poolings[0] if pooling is None else str(pooling)
         if pooling not in self.poolings:
             raise UsageError(f"{self.path} has no pooling {pooling!r}; it has {', '.join(self.poolings)}.")
-        return self._read(f"/pooled/{pooling}/{self.layer_name(layer)}")
+        return pooling
+
+    def batches(
+        self,
+        layers: Sequence[int | str | Site] | None = None,
+        *,
+        size: int = 256,
+        seed: int | None = None,
+        pooling: str | None = None,
+        tokens: bool = False,
+    ) -> Iterator[VectorBatch]:
+        """Batches of vectors of some layers, of a cache that may be larger than memory.
+
+        About 16,000 rows are in memory at a time. Each part of the cache is compared with its digests before it is
+        used. The order depends on the number of rows and the seed alone, not on files, shards or ``size``.
+
+        Parameters
+        ----------
+        layers : Sequence[int | str | Site], optional
+            By default all.
+        size : int, default 256
+            Rows in a batch; the last may have fewer.
+        seed : int, optional
+            Shuffles: 64 runs of 256 rows, drawn from the whole cache, are mixed at a time. None: the task's order.
+        pooling : str, optional
+            By default the first one in the cache.
+        tokens : bool, default False
+            Whether rows are those of ``/tokens`` instead of pooled vectors.
+
+        Examples
+        --------
+        >>> for batch in cache.batches([3], size=512, seed=0):  # doctest: +SKIP
+        ...     x, y = batch.vectors[0], cache.labels[batch.rows]
+        """
+        from probekit.activations.batches import batches
+
+        return batches(self, layers, size, seed, pooling, tokens)
 
     def tokens(self, layer: int | str | Site) -> Ragged:
         """Token vectors of one layer: ``.tokens(3)[i]`` is (length of example i, d).
@@ -288,7 +326,7 @@ class ActivationCache:
     @property
     def grouping(self) -> dict[str, Any]:
         """Origin of the groups: "made" (declared, found), and numbers of equal, shared and near copies."""
-        return dict(parse_json(self._file.attrs.get("groups", "{}")))
+        return dict(parse_json(self._checked.attrs.get("groups", "{}")))
 
     @property
     def truncated(self) -> np.ndarray:
@@ -298,10 +336,10 @@ class ActivationCache:
     def index(self, name: str) -> np.ndarray:
         """One of the datasets of /index: start, length, token_ids, word_index, char_start, char_end, row_to_unique."""
         if not self._has(f"/index/{name}"):
-            raise UsageError(f"{self.path} has no index {name!r}; it has {', '.join(self._file['/index'])}.")
+            raise UsageError(f"{self.path} has no index {name!r}; it has {', '.join(self._checked.names('/index'))}.")
         return self._checked.values(f"/index/{name}")
 
-    def rows(self, name: str) -> Rows:
+    def rows(self, name: str) -> Rows | JoinedRows:
         """A dataset with random access to its rows, as stored (bfloat16: uint16)."""
         return self._checked.rows(name)
 
@@ -457,7 +495,7 @@ class ActivationCache:
         Each cache numbers the words of an open vocabulary differently, so these are 64-bit digests of their characters.
         """
         ids = self._pieces("token_ids")
-        if "characters" not in self._file["/pieces"]:
+        if "/pieces/characters" not in self._checked:
             return ids
         digests = [xxhash.xxh3_64_intdigest(row.tobytes()) for row in self._pieces("characters")]
         return np.array(digests, dtype=np.uint64).view(np.int64)[ids]
@@ -492,8 +530,13 @@ class ActivationCache:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """The attributes of the file, as stored."""
-        return dict(self._file.attrs)
+        """The attributes of the file, as stored; of a folder, those of its manifest."""
+        return dict(self._checked.attrs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file, or of the files of a folder."""
+        return self._checked.nbytes
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -501,13 +544,13 @@ class ActivationCache:
 
         {} for a model that probekit did not train, and for caches older than version 0.2, which do not store it.
         """
-        return dict(parse_json(self._file.attrs.get("origin", "{}")))
+        return dict(parse_json(self._checked.attrs.get("origin", "{}")))
 
     @property
     def recipe(self) -> Recipe | None:
         """The recipe of the cache; None if it has none, or one of a later version."""
         try:
-            return Recipe.from_json(parse_json(self._file.attrs["recipe"]))
+            return Recipe.from_json(parse_json(self._checked.attrs["recipe"]))
         except (KeyError, ValueError, UsageError):
             return None
 

@@ -50,6 +50,8 @@ class CheckedFile:
         Vectors per row of a pooled dataset; the caller sets it and ``links`` after reading the spec.
     links : mapping
         Further names of datasets.
+    size, digest : int
+        Bytes of the file, and the digest of its structure, which with the digests of all datasets covers every byte.
 
     Raises
     ------
@@ -77,6 +79,31 @@ class CheckedFile:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes of ``/``."""
+        return self.f.attrs
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the file."""
+        return self.size
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.f
+
+    def names(self, group: str) -> list[str]:
+        """The names in a group."""
+        return list(self.f[group])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a dataset."""
+        return tuple(self.dataset(name).shape)
+
+    def encoded(self, name: str) -> bool:
+        """Whether a dataset holds bfloat16 as uint16."""
+        return self.dataset(name).attrs.get("encoding") == "bfloat16"
 
     def close(self) -> None:
         """Close the file; arrays that were read or mapped stay valid."""
@@ -107,7 +134,7 @@ class CheckedFile:
             raise CacheMismatch(f"{self.path} is of format {min(other).decode()!r}; this version reads {FORMAT!r}.")
         if not same:
             raise CacheCorrupt(f"{self.path}: {STRUCTURE}; {AGAIN}.")
-        self.size = os.fstat(self.fd).st_size
+        self.size, self.digest = os.fstat(self.fd).st_size, int(table["xxh3"][-1])
         self._table: dict[str, list[tuple[int, int, int]]] = {}
         for name, start, stop, digest in table.tolist():
             self._table.setdefault(name.decode("utf-8", "replace"), []).append((start, stop, digest))

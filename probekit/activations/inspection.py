@@ -9,9 +9,11 @@ import h5py
 import numpy as np
 
 from probekit.activations.cache import ActivationCache
-from probekit.activations.checked import STRUCTURE, first_occurrence
+from probekit.activations.checked import STRUCTURE, CheckedFile, first_occurrence
 from probekit.activations.description import describe
 from probekit.activations.hdf5 import DAMAGE, datasets, digest_structure, extents, xxh3
+from probekit.activations.manifest import is_shard_folder
+from probekit.activations.shard_inspection import shard_problems
 from probekit.errors import CacheCorrupt
 from probekit.runtime import Progress, no_progress
 
@@ -52,12 +54,16 @@ class Verdict:
 def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
     """Read the whole cache and compare every digest, and the rows of repeated texts with those of the first.
 
+    Of a cache in shards, every shard; problems begin with its name.
+
     Raises
     ------
     CacheError
         If ``path`` cannot be opened as a finished cache.
     """
     path = Path(path)
+    if is_shard_folder(path):
+        return Verdict(*shard_problems(path, verify, progress))
     try:
         opened = ActivationCache(path)
     except CacheCorrupt as error:
@@ -65,8 +71,9 @@ def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
             raise
         return Verdict((STRUCTURE,), 1, 0)
     with opened as cache:
+        assert isinstance(cache._checked, CheckedFile)
         try:
-            return _verdict(cache, cache._file, progress)
+            return _verdict(cache, cache._checked.f, progress)
         except DAMAGE as error:
             raise CacheCorrupt(
                 f"{path}: the structure is damaged ({error}); create the cache again with --overwrite."

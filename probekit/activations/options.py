@@ -61,6 +61,15 @@ class CacheOptions:
     limit: int | None = option(None, "Use only N examples, drawn at random.", metavar="N")
     data_seed: int = option(0, "Seed for the random draw of --limit.", metavar="SEED")
     random_weights: int | None = option(None, "Control: re-initialise the model with this seed.", metavar="SEED")
+    shard_size: int | None = option(
+        None,
+        "Write a folder of shards of N examples each instead of one file; any number of processes given the same "
+        "command share the work.",
+        metavar="N",
+    )
+    patience: float = option(
+        300.0, "With --shard-size: seconds after which the shard of a silent process on another machine is taken over."
+    )
     workers: int = option(1, "Number of worker processes.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
@@ -106,7 +115,11 @@ class CacheOptions:
         _one_of("context", self.context, *Context)
         if self.context != Context.NONE and self.tokens and self.token_level in (None, "piece"):
             raise UsageError("the pieces of a context are not stored; with --context use --token-level word-pieces.")
-        check_least(self, data_seed=0, workers=1, limit=1, batch_tokens=1, batch_size=1)
+        check_least(self, data_seed=0, workers=1, limit=1, batch_tokens=1, batch_size=1, shard_size=1, patience=1)
+        if self.stateful and self.shard_size:
+            raise UsageError(
+                "--stateful carries the state through the whole task; leave out --shard-size or --stateful."
+            )
 
     @property
     def carried(self) -> int:

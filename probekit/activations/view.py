@@ -9,6 +9,7 @@ import numpy as np
 
 from probekit.activations.cache import ActivationCache
 from probekit.activations.checked import CheckedFile
+from probekit.activations.folder import CheckedFolder
 from probekit.activations.grouping import stored_groups
 from probekit.activations.label_sets import label_sets
 from probekit.activations.writing.request import data_digest
@@ -57,7 +58,6 @@ class TaskView(ActivationCache):
     def __init__(self, cache: ActivationCache, task: Task, part: Split, rows: np.ndarray) -> None:
         groups, self._grouping = stored_groups(part.examples, task.kind)
         self._base, self.path, self.spec_id = cache, cache.path, cache.spec_id
-        self._file = cache._file
         self.layers, self.sites, self.poolings = cache.layers, cache.sites, cache.poolings
         self.width, self.widths = cache.width, cache.widths
         self._checked: Any = _Overlay(cache._checked, {**label_sets(task, part), **groups}, rows)
@@ -81,22 +81,20 @@ class TaskView(ActivationCache):
         """As in :class:`ActivationCache`, of the examples of the task."""
         return self._grouping
 
-    def _has(self, name: str) -> bool:
-        return self._checked.has(name)
-
 
 class _Overlay:
     """The datasets of a file, with those of another task in place of its own."""
 
-    def __init__(self, checked: CheckedFile, own: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
+    def __init__(self, checked: CheckedFile | CheckedFolder, own: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
         self._base, self._own, self._rows = checked, own, rows
-        self.f, self.links, self.sentences = checked.f, checked.links, checked.sentences
-        self.dataset, self.check_size = checked.dataset, checked.check_size
+        self.attrs, self.links, self.sentences = checked.attrs, checked.links, checked.sentences
+        self.names, self.shape, self.encoded = checked.names, checked.shape, checked.encoded
+        self.check_size, self.nbytes = checked.check_size, checked.nbytes
 
-    def has(self, name: str) -> bool:
+    def __contains__(self, name: str) -> bool:
         if name in OF_TASK or name.startswith("/targets/"):
             return name in self._own
-        return name in self.f or name in self.links
+        return name in self._base or name in self.links
 
     def values(self, name: str, *, mapped: bool = False) -> np.ndarray:
         if name in self._own:

@@ -15,6 +15,7 @@ from probekit.cli.show import say, warn
 from probekit.cli.terminal import show_facts
 from probekit.errors import UsageError
 from probekit.files import in_words
+from probekit.runtime import processes
 
 if TYPE_CHECKING:
     from probekit.runtime import Progress
@@ -54,6 +55,10 @@ def cache_activations(
 
         probekit cache-activations --model elmo:options.json,weights.hdf5 --task cola
 
+        probekit cache-activations --model gpt2 --task mytask.toml --shard-size 100000 --out data_cache/mytask
+
+        torchrun --nproc-per-node 4 -m probekit cache-activations --model gpt2 --task my.toml --shard-size 9999 --out my
+
     Parameters
     ----------
     more
@@ -67,7 +72,8 @@ def cache_activations(
     split
         Split of the task.
     out
-        The file to write, or a folder for files named TASK.SPLIT.MODEL.DIGEST.h5; by default data_cache/.
+        The file to write, or a folder for files named TASK.SPLIT.MODEL.DIGEST.h5; by default data_cache/. With
+        --shard-size, the folder of the shards (with a final "/", a folder for such folders).
     overwrite
         Replace a cache that holds other activations.
     """
@@ -76,7 +82,8 @@ def cache_activations(
 
     models = sorted({name for pattern in (model, *more) for name in expand(pattern)}, key=natural)
     several = len(models) > 1
-    if several and out is not None and not (out.endswith("/") or Path(out).is_dir()):
+    inside = out is None or out.endswith("/") or (Path(out).is_dir() and options.shard_size is None)
+    if several and not inside:
         raise UsageError(
             f"--out {out} is one file, but there are {len(models)} models to cache; give a folder ({out}/), or omit "
             "--out."
@@ -87,11 +94,13 @@ def cache_activations(
                 name, task, split, options=options, out=out, overwrite=overwrite, wait=_waiting, progress=watch
             )
         with cache:
-            (_line if several else _summary)(cache, seen)
+            if not processes()[0]:  # only the first of torchrun's processes prints
+                (_line if several else _summary)(cache, seen)
 
 
 def _waiting() -> None:
-    warn("probekit: another process is writing this cache; waiting for it.")
+    if not processes()[0]:
+        warn("probekit: another process is writing this cache; waiting for it.")
 
 
 @contextmanager
@@ -121,7 +130,7 @@ def _line(cache: Any, seen: dict[str, float]) -> None:
 
 
 def _summary(cache: Any, seen: dict[str, float]) -> None:
-    counts, size = cache.spec["counts"], cache.path.stat().st_size
+    counts, size = cache.spec["counts"], cache.nbytes
     say(cache.path)
     say(
         f"{len(cache):,} examples, {counts['unique']:,} distinct texts, {counts['pieces']:,} pieces; "

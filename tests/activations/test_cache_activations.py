@@ -466,7 +466,7 @@ def test_no_room_on_the_disk(encoder, tmp_path, monkeypatch):
         cache_activations(encoder, toy_task(), out=tmp_path / "c.h5")
     monkeypatch.undo()
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(CacheError, match="the disk is full. Finished blocks are kept"):
+    with pytest.raises(CacheError, match="the disk is full. What is finished is kept"):
         cache_activations(encoder, toy_task(), out=tmp_path / "c.h5")
     monkeypatch.undo()
     assert verify(cache_activations(encoder, toy_task(), out=tmp_path / "c.h5").path).ok

@@ -11,6 +11,7 @@ from typing import Any
 
 from probekit.activations.cache import ActivationCache
 from probekit.activations.hdf5 import CACHE_FILE
+from probekit.activations.manifest import MANIFEST
 from probekit.activations.options import CacheOptions
 from probekit.activations.writing.extract import run_blocks
 from probekit.activations.writing.journal import Journal, journal_path, locked, partial_path
@@ -19,6 +20,7 @@ from probekit.activations.writing.partial import Partial, check_static, digest_b
 from probekit.activations.writing.plan import Block
 from probekit.activations.writing.prepare import check_environment, difference, prepare
 from probekit.activations.writing.request import Request, make_request, recipe_of
+from probekit.activations.writing.shards import work
 from probekit.activations.writing.workers import run_workers
 from probekit.errors import (
     CacheBusy,
@@ -120,9 +122,12 @@ def cache_activations(
     recipe = recipe_of(model, task, split, options, out)
     request = make_request(model, loaded, split, options, out, recipe)
     if not overwrite and (cache := _reuse(request)) is not None:
-        if journal_path(request.path).exists():
+        if options.shard_size is None and journal_path(request.path).exists():
             _tidy(request.path, request.spec_id)
         return cache
+    if options.shard_size is not None:
+        work(request, _write, overwrite=overwrite, wait=wait, progress=progress)
+        return ActivationCache(request.path)
     CACHE_FILE.check(request.path)
     with locked(request.path, wait=wait) as fd:
         if not overwrite and (cache := _reuse(request)) is not None:
@@ -166,7 +171,7 @@ def _write(request: Request, fd: int, *, overwrite: bool, progress: Progress) ->
 
 def _reuse(request: Request) -> ActivationCache | None:
     """The finished cache of this request, None if there is no file; raises CacheMismatch for anything else."""
-    if not (path := request.path).exists():
+    if not (path := request.path).exists() or ("shard_size" in request.want and not (path / MANIFEST).exists()):
         return None
     try:
         cache = ActivationCache(path)

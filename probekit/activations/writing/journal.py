@@ -23,9 +23,9 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = {
-            errno.ENOSPC: "the disk is full. Finished blocks are kept; free some space in "
+            errno.ENOSPC: "the disk is full. What is finished is kept; free some space in "
             f"{path.parent} and run the same command again to continue",
-            errno.EDQUOT: "your disk quota is used up. Finished blocks are kept; free some space and run the same "
+            errno.EDQUOT: "your disk quota is used up. What is finished is kept; free some space and run the same "
             "command again",
             errno.EFBIG: "the file is larger than the system allows. Use --limit, fewer poolings or --store float16",
             errno.EACCES: f"no permission to write in {path.parent}. Choose another --out",

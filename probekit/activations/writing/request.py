@@ -119,8 +119,8 @@ def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
     return {"function": recipe.function, **stored}
 
 
-_NOT_STORED = ("workers", "batch_tokens", "overwrite")
-_LATER = ("sites", "positions")
+_NOT_STORED = ("workers", "batch_tokens", "overwrite", "patience")
+_LATER = ("sites", "positions", "shard_size")
 """Options of later versions, stored where they are given: without them, the file is as before."""
 
 
@@ -154,6 +154,8 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         want["data_seed"] = options.data_seed
     if isinstance(task, Union):
         want |= {"limit": options.limit, "data_seed": options.data_seed}
+    if options.shard_size is not None:
+        want["shard_size"] = options.shard_size
     if not want["pooling"] and not want["tokens"]:
         raise UsageError("there is nothing to store; use --pooling, --tokens, or both.")
     return want
@@ -190,9 +192,9 @@ def _token_level(options: CacheOptions, kind: TaskKind) -> str | None:
 def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, dict[str, Any]]:
     """The arguments for loading a model, and the part of the spec that it determines."""
     from probekit.models.identity import identify
-    from probekit.runtime import resolve_device
+    from probekit.runtime import own_device, resolve_device
 
-    where, seed, cut = resolve_device(options.device), options.random_weights, options.max_length
+    where, seed, cut = own_device(resolve_device(options.device)), options.random_weights, options.max_length
     blocks = None if options.sites is None else options.layers
     loading = Loading(
         str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried,
@@ -228,13 +230,15 @@ def _origin(model: str | Path | Encoder, options: CacheOptions) -> dict[str, Any
 
 
 def _path(out: str | Path | None, want: Mapping[str, Any], spec_id: str) -> Path:
-    """The file: ``out``, or the default name (inside ``out`` if that is a folder)."""
-    if out is not None and not (Path(out).is_dir() or str(out).endswith(("/", os.sep))):
+    """The file: ``out``, or the default name (inside ``out`` if that is a folder); of shards, the folder."""
+    shards = "shard_size" in want
+    if out is not None and not ((Path(out).is_dir() and not shards) or str(out).endswith(("/", os.sep))):
         return Path(out)
     names = [want["model"], *((want["checkpoint"], "step", str(want["step"])) if "step" in want else ())]
     if (seed := want["random_weights"]) is not None:
         names.append(f"random-{seed}")
-    return files.cache_path(want["task"], want["split"], "-".join(names), spec_id, Path(out or files.DATA_CACHE))
+    path = files.cache_path(want["task"], want["split"], "-".join(names), spec_id, Path(out or files.DATA_CACHE))
+    return path.with_suffix("") if shards else path
 
 
 def _model_type(model: str | Path | Encoder, revision: str | None) -> str:

@@ -1,0 +1,217 @@
+"""Who works on which shard: lease files in a folder that several processes, also on several machines, share.
+
+A lease is a hint, the name of the finished file is the truth: two workers on one shard waste time, and harm nothing.
+A lease appears complete, by a hard link to a file that its holder has written and keeps open. The holder counts in that
+file, so it cannot revive a lease that was taken away. Others watch: a lease whose bytes have not changed for
+``patience`` seconds of *their* clock is stale. No two machines' clocks are compared. On the holder's own machine, a
+lock that the system releases tells at once that the holder is dead.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from probekit.activations.manifest import shard_name
+from probekit.errors import CacheError
+from probekit.files import held, lock, open_to_write, parse_json, remove
+
+__all__ = ["Leases", "linked", "private_name", "unfinished"]
+
+BEATS = 6
+"""Times that a holder counts within the patience of the others."""
+_FIRST = b'{"lease": "'
+
+
+@dataclass
+class Leases:
+    """The leases of one worker in a folder.
+
+    Attributes
+    ----------
+    folder : Path
+        The folder of the shards.
+    patience : float
+        Seconds after which a lease that has not changed is taken away.
+    token : str
+        A name that no other worker has.
+    """
+
+    folder: Path
+    patience: float
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    _seen: dict[Path, tuple[bytes, float]] = field(default_factory=dict)
+
+    def path(self, number: int) -> Path:
+        """The lease of a shard."""
+        return self.folder / f".lease-{number:05d}"
+
+    @contextmanager
+    def claim(self, number: int) -> Iterator[bool]:
+        """Whether the shard is this worker's during the block; a stale lease is taken away first."""
+        lease = self.path(number)
+        if lease.exists() and not (self._stale(lease) and self._take_away(number, self._seen[lease][0])):
+            yield False
+            return
+        own = self.folder / f".own-{number:05d}.{self.token}"
+        with lock(own, CacheError(f"{own} is in use."), ours=_is_lease):
+            fd = open_to_write(own, os.O_RDWR)  # the lock's own descriptor only appends
+            try:
+                try:
+                    _count(fd, self.token, number, 0)
+                    mine = linked(own, lease)
+                finally:
+                    own.unlink(missing_ok=True)
+                if not mine:
+                    yield False
+                    return
+                with _counting(fd, self.token, number, self.patience / BEATS):
+                    try:
+                        yield True
+                    finally:
+                        if self.holds(number):
+                            self._take_away(number, None)
+            finally:
+                os.close(fd)
+
+    def holds(self, number: int) -> bool:
+        """Whether the lease of a shard is this worker's, as far as its name says."""
+        with suppress(FileNotFoundError):
+            return _token_of(self.path(number).read_bytes()) == self.token
+        return False
+
+    def _stale(self, lease: Path) -> bool:
+        """Whether the holder of a lease is dead, as far as can be told from here."""
+        try:
+            text = lease.read_bytes()  # opened anew: NFS asks the server
+        except FileNotFoundError:
+            self._seen[lease] = b"", 0.0
+            return False
+        if self._seen.get(lease, (None, 0.0))[0] != text:
+            self._seen[lease] = text, monotonic()
+        if _machine_of(text) == machine():
+            with held(lease) as alive:
+                return not alive
+        return monotonic() - self._seen[lease][1] > self.patience
+
+    def _take_away(self, number: int, stale: bytes | None) -> bool:
+        """Remove a lease if its bytes are still ``stale`` (None: if it is this worker's); says whether it is gone.
+
+        With a stale one goes what its holder had begun.
+        """
+        lease = self.path(number)
+        private = lease.with_name(f".taken{lease.name}.{secrets.token_hex(8)}")
+        try:
+            lease.rename(private)
+        except FileNotFoundError:
+            return True
+        text = private.read_bytes()
+        good = _token_of(text) == self.token if stale is None else text == stale
+        if good and stale is not None:
+            for left in unfinished(self.folder, number, _token_of(text)):
+                remove(left)
+        if not good:  # it lives after all, and goes back, unless another has claimed the shard meanwhile
+            with suppress(FileExistsError):
+                os.link(private, lease)
+        private.unlink()
+        return good
+
+
+def unfinished(folder: Path, number: int | None = None, token: str = "") -> list[Path]:
+    """What workers have begun in a folder; with a number and a token, what this worker has begun of this shard."""
+    names = r"\.shard-\d{5,}\.h5\.[0-9a-f]{16}(\.partial|\.journal|\.new|\.zstd)*"
+    if number is not None:
+        names = re.escape(private_name(number, token)) + r"(\.partial|\.journal|\.new|\.zstd)*"
+    return [path for path in sorted(folder.iterdir()) if re.fullmatch(names, path.name) and not path.is_symlink()]
+
+
+def private_name(number: int, token: str) -> str:
+    """The name under which a worker writes a shard."""
+    return f".{shard_name(number)}.{token}"
+
+
+def linked(own: Path, name: Path) -> bool:
+    """Give a complete file its shared name; False if another had it first.
+
+    Raises
+    ------
+    CacheError
+        If the file system has no hard links.
+    """
+    try:
+        os.link(own, name)
+    except FileExistsError:
+        return own.stat().st_nlink == 2  # made after all; the answer was lost
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise CacheError(
+                f"cannot write shards to {name.parent}: its file system has no hard links (SMB has none), by which "
+                "workers share the work. Choose an --out on a local disk, NFS or a parallel file system, and copy the "
+                "finished folder."
+            ) from error
+        raise
+    return True
+
+
+@contextmanager
+def _counting(fd: int, token: str, number: int, every: float) -> Iterator[None]:
+    """Count in the open file of a lease during the block."""
+    done = threading.Event()
+
+    def count() -> None:
+        beat = 0
+        while not done.wait(every):
+            beat += 1
+            with suppress(OSError):  # a full disk; others may take the lease, and the first finished file counts
+                _count(fd, token, number, beat)
+
+    thread = threading.Thread(target=count, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _count(fd: int, token: str, number: int, beat: int) -> None:
+    text = {"lease": token, "shard": number, "machine": machine(), "beat": f"{beat:012d}"}
+    os.pwrite(fd, json.dumps(text).encode() + b"\n", 0)
+    os.fsync(fd)
+
+
+def machine() -> str:
+    """A name of this machine since it was started; "" if the system gives none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _is_lease(start: bytes) -> bool:
+    return start.startswith(_FIRST) or _FIRST.startswith(start)
+
+
+def _read(text: bytes) -> dict[str, Any]:
+    try:
+        return dict(parse_json(text))
+    except (ValueError, TypeError):
+        return {}
+
+
+def _token_of(text: bytes) -> str:
+    return str(_read(text).get("lease"))
+
+
+def _machine_of(text: bytes) -> str:
+    return str(_read(text).get("machine") or "unknown")

@@ -1,0 +1,100 @@
+"""The manifest of finished shards, made from the shards alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from probekit.activations.checked import CheckedFile
+from probekit.activations.hdf5 import datasets
+from probekit.activations.manifest import Manifest, ShardFile, shard_name
+from probekit.activations.writing.prepare import difference
+from probekit.activations.writing.request import Request
+from probekit.errors import CacheMismatch
+from probekit.files import parse_json
+
+__all__ = ["make_manifest"]
+
+OWN = ("/blocks", "/pieces/blocks")
+"""Datasets that each shard has for itself."""
+GROUPS = ("/groups", "/group_names")
+"""Datasets that are joined only if groups are declared: those that were found hold within a shard."""
+
+
+def make_manifest(folder: Path, request: Request, count: int) -> str:
+    """The text of the manifest of the shards 0 … count - 1.
+
+    Raises
+    ------
+    CacheMismatch
+        If shards were computed in different environments.
+    """
+    shards: list[ShardFile] = []
+    specs: list[dict[str, Any]] = []
+    known: dict[str, dict[str, Any]] = {}
+    first: dict[str, Any] = {}
+    for k in range(count):
+        path = folder / shard_name(k)
+        checked = CheckedFile(path)
+        try:
+            attributes, spec = dict(checked.attrs), parse_json(checked.attrs["spec"])
+            own = _datasets(checked, declared='"declared"' in attributes.get("groups", ""))
+        finally:
+            checked.close()
+        first = first or attributes
+        if specs and spec["environment"] != specs[0]["environment"]:
+            changes = difference(specs[0]["environment"], spec["environment"])
+            raise CacheMismatch(
+                f"{path} was computed in another environment than {shard_name(0)}: {changes}. Remove the shards of one "
+                "of them, and run the command again."
+            )
+        for name, about in own.items():
+            known[name] = _wider(known.get(name), about)
+        tokens = max((about["rows"] for name, about in own.items() if name.startswith("/tokens/")), default=0)
+        begin = int(spec["shard"]["first"])
+        shards.append(
+            ShardFile(
+                path.name,
+                begin,
+                begin + int(spec["n"]),
+                tokens,
+                checked.size,
+                spec["spec_id"],
+                f"{checked.digest:016x}",
+            )
+        )
+        specs.append({key: spec[key] for key in ("counts", "environment")} | ({} if specs else {"all": spec}))
+    whole = {key: value for key, value in specs[0]["all"].items() if key != "shard"} | dict(request.want)
+    counts = {key: sum(spec["counts"][key] for spec in specs) for key in specs[0]["counts"]}
+    whole |= {"spec_id": request.spec_id, "shards": count, "counts": counts, "n": shards[-1].last}
+    kept: dict[str, Any] = {k: str(first[k]) for k in ("created", "probekit", "origin", "recipe") if k in first}
+    if "/groups" in known:
+        kept["groups"] = json.dumps({"made": "declared"})
+    plain = {name: {k: v for k, v in about.items() if k != "rows"} for name, about in sorted(known.items())}
+    return Manifest(whole, kept, plain, tuple(shards)).to_json()
+
+
+def _datasets(checked: CheckedFile, *, declared: bool) -> dict[str, dict[str, Any]]:
+    """The datasets of a shard: dtype, shape of a row, rows, whether they hold bfloat16."""
+    return {
+        name: {
+            "dtype": ds.dtype.str,
+            "shape": list(ds.shape[1:]),
+            "encoded": ds.attrs.get("encoding") == "bfloat16",
+            "rows": int(ds.shape[0]),
+        }
+        for name, ds in datasets(checked.f)
+        if name not in OWN and (declared or name not in GROUPS)
+    }
+
+
+def _wider(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
+    """What both shards' datasets fit into: the longest strings, the most dimensions."""
+    if old is None or len(new["shape"]) > len(old["shape"]) or (not old["rows"] and new["rows"]):
+        return dict(new)
+    if len(new["shape"]) == len(old["shape"]) and new["dtype"].startswith("|S") and new["rows"]:
+        widest = max(int(about["dtype"][2:]) for about in (old, new))
+        return {**old, "dtype": f"|S{widest}"}
+    return dict(old)

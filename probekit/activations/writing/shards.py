@@ -1,0 +1,244 @@
+"""A cache in shards: any number of workers in one folder, each of which claims a shard, makes it, and names it.
+
+A shard is made by the code that makes a file (:mod:`probekit.activations.writing.job`), under a name of the worker's
+own; a hard link to the final name ends it. Whoever finds all shards there writes the manifest. A worker that dies
+costs one shard.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+from probekit.activations.checked import CheckedFile
+from probekit.activations.hdf5 import CACHE_FILE
+from probekit.activations.manifest import MANIFEST, MANIFEST_FILE, is_shard_folder, shard_name, shards_in
+from probekit.activations.writing.journal import locked, sync_folder, writing
+from probekit.activations.writing.leases import Leases, linked, private_name, unfinished
+from probekit.activations.writing.loading import Loading, load
+from probekit.activations.writing.prepare import difference, environment
+from probekit.activations.writing.request import Request, data_digest, digest
+from probekit.activations.writing.shard_manifest import make_manifest
+from probekit.errors import CacheError, CacheMismatch, UsageError
+from probekit.files import parse_json, remove, write
+from probekit.models.encoder import Encoder
+from probekit.runtime import Progress
+from probekit.tasks.task import Split
+
+__all__ = ["work"]
+
+log = logging.getLogger(__name__)
+LOOK = 1.0
+"""Seconds between two looks at the shards of others."""
+
+
+def work(
+    request: Request,
+    write_cache: Callable[..., None],
+    *,
+    overwrite: bool,
+    wait: Callable[[], None] | None,
+    progress: Progress,
+) -> None:
+    """Make shards until all are there, then the manifest; other processes may do the same at the same time.
+
+    Parameters
+    ----------
+    request : Request
+        The whole cache; its path is the folder.
+    write_cache : callable
+        Makes one file: ``write_cache(request, fd, overwrite=…, progress=…)``.
+
+    Raises
+    ------
+    CacheMismatch
+        If the folder holds shards of another job, or shards that were computed in another environment.
+    CacheError
+        If a file cannot be written; finished shards are kept, and other workers go on.
+    """
+    folder = request.path
+    _check_folder(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    worker = _Worker(request, Leases(folder, request.options.patience), write_cache, progress)
+    worker.look(overwrite=overwrite)
+    while todo := worker.todo():
+        if not any(map(worker.make, todo)) and worker.todo():
+            if wait is not None:
+                wait()
+                wait = None
+            sleep(min(LOOK, request.options.patience))
+        worker.look()
+    if not (folder / MANIFEST).exists():
+        text = make_manifest(folder, request, worker.count)
+        with writing(folder):
+            write(folder / MANIFEST, text, MANIFEST_FILE)
+            sync_folder(folder)
+    for left in [*unfinished(folder), *folder.glob(".lease-*"), *folder.glob(".own-*"), *folder.glob(".taken.lease-*")]:
+        remove(left)
+
+
+class _Worker:
+    """One worker: its model, its leases, and the shards that it knows to be good."""
+
+    def __init__(self, request: Request, leases: Leases, write_cache: Callable[..., None], progress: Progress) -> None:
+        self.request, self.leases, self.write_cache, self.progress = request, leases, write_cache, progress
+        self.folder = request.path
+        self.size = int(request.want["shard_size"])
+        self.count = -(-len(request.part) // self.size)
+        self.done: set[int] = set()
+        self.encoder: Encoder | None = None if isinstance(request.model, Loading) else request.model
+        self.meter = _Meter(len(request.part), progress)
+
+    def todo(self) -> list[int]:
+        """The numbers of the shards that are not there."""
+        return [k for k in range(self.count) if k not in self.done]
+
+    def look(self, *, overwrite: bool = False) -> None:
+        """Check the shards that have appeared; remove those of other jobs if ``overwrite``."""
+        for k, path in shards_in(self.folder).items():
+            if k in self.done:
+                continue
+            spec = _spec_of(path)
+            if wrong := _of_another_job(spec, self.request):
+                if not overwrite:
+                    raise CacheMismatch(
+                        f"{path} is a shard of another job: {wrong}. Give another --out, or replace the shards with "
+                        "--overwrite."
+                    )
+                CACHE_FILE.check(path)
+                (self.folder / MANIFEST).unlink(missing_ok=True)
+                path.unlink()
+                continue
+            if self.encoder is not None:
+                _check_environment(path, spec, self.encoder)
+            self.done.add(k)
+        self.meter.others(sum(self._rows(k) for k in self.done))
+
+    def _rows(self, k: int) -> int:
+        return min(self.size, len(self.request.part) - k * self.size)
+
+    def make(self, k: int) -> bool:
+        """Make shard ``k`` if nobody else does; says whether there is something new to look at."""
+        final = self.folder / shard_name(k)
+        with writing(self.folder), self.leases.claim(k) as mine:
+            if not mine:
+                return final.exists()
+            if final.exists():
+                return True
+            if self.encoder is None:
+                self._load()
+            try:
+                self._make(k, final)
+            except (CacheError, OSError) as error:
+                if self.leases.holds(k):
+                    raise
+                log.warning("%s: another worker has taken this shard over (%s).", final, error)
+        return True
+
+    def _load(self) -> None:
+        assert isinstance(self.request.model, Loading)
+        self.encoder = load(self.request.model)
+        for k in sorted(self.done)[:1]:
+            path = self.folder / shard_name(k)
+            _check_environment(path, _spec_of(path), self.encoder)
+
+    def _make(self, k: int, final: Path) -> None:
+        """Write a shard under a name of this worker's own, and link it to its final name."""
+        assert self.encoder is not None
+        private = self.folder / private_name(k, self.leases.token)
+        request = shard_request(self.request, k, self.encoder, private)
+        try:
+            with locked(private, wait=None) as fd:
+                self.write_cache(request, fd, overwrite=False, progress=self.meter.of(len(request.part)))
+            if not linked(private, final):
+                log.warning("%s was finished by another worker first; this copy is dropped.", final)
+            sync_folder(self.folder)
+        finally:
+            for left in unfinished(self.folder, k, self.leases.token):
+                remove(left)
+
+
+def shard_request(request: Request, k: int, encoder: Encoder, path: Path) -> Request:
+    """The request of shard ``k``, an ordinary cache of its rows."""
+    first = k * int(request.want["shard_size"])
+    part = Split(request.part.name, request.part[first : first + int(request.want["shard_size"])])
+    want = {
+        **request.want,
+        "n": len(part),
+        "data_digest": data_digest(part.digest(), request.task.label_names),
+        "shard": {"of": request.spec_id, "number": k, "first": first},
+    }
+    return replace(request, part=part, model=encoder, want=want, spec_id=digest(want), path=path)
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that holds other things."""
+    if folder.is_dir() and not is_shard_folder(folder):
+        others = [p.name for p in folder.iterdir() if not p.name.startswith((".lease-", ".own-", ".taken.", ".shard-"))]
+        if others:
+            raise UsageError(
+                f"{folder} holds other files ({others[0]} …), and a cache in shards needs a folder of its own; choose "
+                "another --out."
+            )
+
+
+def _spec_of(path: Path) -> dict[str, Any]:
+    """The spec of a finished shard."""
+    checked = CheckedFile(path)
+    try:
+        return dict(parse_json(checked.attrs["spec"]))
+    finally:
+        checked.close()
+
+
+def _of_another_job(spec: Mapping[str, Any], request: Request) -> str:
+    """How a shard's spec differs from that of this job; "" if it belongs to it."""
+    if dict(spec.get("shard", {})).get("of") == request.spec_id:
+        return ""
+    plain = {key: value for key, value in request.want.items() if key not in ("n", "data_digest")}
+    if all(spec.get(key) == value for key, value in plain.items()):
+        return "the data have changed"
+    return difference(spec, plain)
+
+
+def _check_environment(path: Path, spec: Mapping[str, Any], encoder: Encoder) -> None:
+    """Refuse to add to shards that were computed in another environment: their last bits may differ."""
+    now, then = environment(encoder), spec["environment"]
+    if now != then:
+        raise CacheMismatch(
+            f"{path} was computed in another environment: {difference(then, now)}. Give the workers of a folder the "
+            "same software and kind of device, or choose another --out."
+        )
+
+
+class _Meter:
+    """The progress of the whole cache, in examples, and what this worker has read."""
+
+    def __init__(self, total: int, progress: Progress) -> None:
+        self.total, self.progress, self.done = total, progress, 0
+        self.examples = self.tokens = 0.0
+
+    def others(self, done: int) -> None:
+        """So many rows are finished, by whomever."""
+        self.done = done
+
+    def of(self, rows: int) -> Progress:
+        """The progress of one shard of so many rows."""
+        before = self.examples, self.tokens
+
+        def show(stage: str, done: int, total: int, /, **rates: float) -> None:
+            if stage != "model":
+                self.progress(stage, done, total, **rates)
+                return
+            self.examples, self.tokens = (
+                b + rates.get(x, 0) for b, x in zip(before, ("examples", "tokens"), strict=True)
+            )
+            now = self.done + rows * done // max(total, 1)
+            self.progress("model", min(now, self.total), self.total, examples=self.examples, tokens=self.tokens)
+
+        return show

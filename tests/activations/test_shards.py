@@ -1,0 +1,258 @@
+"""A folder of shards is read like one file, and every change of its bytes has a name."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import sentences, toy_pairs, toy_tags, toy_task
+
+import probekit
+from probekit.activations import ActivationCache, cache_activations, verify
+from probekit.activations import folder as folder_module
+from probekit.activations.grouping import groups_of
+from probekit.activations.manifest import MANIFEST, Manifest
+from probekit.activations.tokens import TokenReader
+from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, UsageError
+from probekit.models import load_encoder
+from probekit.tasks.task import Example, Span, Split, Target, Task, TaskKind
+from probekit.tasks.union import union
+
+KINDS = {
+    "texts": (toy_task, {"pooling": ["mean", "max"], "tokens": True}),
+    "pairs": (toy_pairs, {"pairs": "separate", "tokens": True, "store": "bfloat16"}),
+    "words": (toy_tags, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bert):
+    return load_encoder(tiny_bert, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def both(encoder, tmp_path_factory):
+    """``both("texts")``: the same activations as one file, and as a folder of shards of 17 examples."""
+    base, made = tmp_path_factory.mktemp("shards"), {}
+
+    def make(kind: str) -> tuple[ActivationCache, ActivationCache]:
+        if kind not in made:
+            build, options = KINDS[kind]
+            made[kind] = (
+                cache_activations(encoder, build(), out=base / f"{kind}.h5", **options),
+                cache_activations(encoder, build(), out=base / kind, shard_size=17, **options),
+            )
+        return made[kind]
+
+    return make
+
+
+@pytest.fixture
+def copy(both, tmp_path) -> Path:
+    """A copy of the shards of texts, to spoil."""
+    return Path(shutil.copytree(both("texts")[1].path, tmp_path / "copy"))
+
+
+def equal(a, b) -> bool:
+    return (a is None and b is None) or np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_reads_like_a_file(both, kind):
+    one, many = both(kind)
+    assert sorted(p.name for p in many.path.iterdir())[:2] == [MANIFEST, "shard-00000.h5"]
+    assert len(many) == len(one)
+    for layer in one.layers:
+        assert all(equal(one.layer(layer, p), many.layer(layer, p)) for p in one.poolings)
+        left, right = one.tokens(layer), many.tokens(layer)
+        assert len(left) == len(right)
+        assert all(equal(a, b) for a, b in zip(left, right, strict=True))
+    assert all(equal(getattr(one, x), getattr(many, x)) for x in ("labels", "ids", "domains", "truncated"))
+    assert all(equal(a, b) for x, y in zip(one.pieces, many.pieces, strict=True) for a, b in zip(x, y, strict=True))
+    chosen = np.array([20, 3, 29, 3])
+    a, b = (TokenReader(c) for c in (one, many))
+    if kind != "pairs":
+        assert equal(a.gather(a.start[chosen], a.length[chosen]), b.gather(b.start[chosen], b.length[chosen]))
+    if kind == "words":
+        assert equal(one.words(2).vectors, many.words(2).vectors)
+        assert equal(one.targets.labels, many.targets.labels)
+    assert groups_of(many).columns == groups_of(one).columns  # groups reach across shards
+    assert verify(many.path).ok
+
+
+def test_targets_and_declared_groups_reach_across_shards(encoder, tmp_path):
+    """Also where a shard has no target, no label of several, or no domain."""
+    texts = sentences(30, 5, longest=9)
+    examples = [
+        Example(
+            str(i), text, domain="x" if i > 20 else None, group=f"g{i % 7}" if i % 3 else None,
+            targets=() if i < 8 else (Target((Span(0, 1),), ((i % 2,) if i % 5 else ()) if i > 16 else None),),
+            words=tuple(text.split()),
+        )
+        for i, text in enumerate(texts)
+    ]  # fmt: skip
+    task = Task("spans", TaskKind.SPAN_LABELLING, {"dev": Split("dev", tuple(examples))}, ("a", "b"), ("micro-f1",))
+    one = cache_activations(encoder, task, "dev", out=tmp_path / "one.h5")
+    many = cache_activations(encoder, task, "dev", out=tmp_path / "many", shard_size=8)
+    assert equal(one.targets.labels, many.targets.labels)
+    assert equal(one.targets.example, many.targets.example)
+    x, y = (c.tokens(1).values[c.targets.first[:, 0]] for c in (one, many))
+    assert equal(x, y)
+    assert equal(one.domains, many.domains)
+    same = one.groups[:, None] == one.groups
+    assert equal(same, many.groups[:, None] == many.groups)
+    assert many.grouping["made"] == "declared"
+    assert one.group_names[one.groups].tolist() == many.group_names[many.groups].tolist()
+
+
+def test_one_cache_for_several_tasks(encoder, tmp_path):
+    parts = [toy_task(), toy_task(40, empty=False)]
+    parts[1] = Task("other", parts[1].kind, parts[1].splits, parts[1].label_names)
+    many = cache_activations(encoder, union("toy+other", parts), out=tmp_path / "many", shard_size=25)
+    seen = many.for_task(parts[1], "train")
+    alone = cache_activations(encoder, parts[1], out=tmp_path / "alone.h5")
+    assert equal(seen.layer(2), alone.layer(2))
+    assert equal(seen.labels, alone.labels)
+
+
+def test_analyses_take_folders(both, tmp_path, encoder, monkeypatch):
+    one, many = both("texts")
+    dev = cache_activations(encoder, toy_task(30), out=tmp_path / "dev.h5")
+    rows = [probekit.probe(c, dev, layers=[0, 2], resamples=0).rows for c in (one, many.path)]
+    assert equal(rows[0]["value"].to_numpy(), rows[1]["value"].to_numpy())
+    monkeypatch.setattr(folder_module, "IN_MEMORY", 0)  # as for layers larger than memory
+    large = probekit.probe(many, dev, layers=[0, 2], resamples=0).rows
+    assert equal(rows[0]["value"].to_numpy(), large["value"].to_numpy())
+
+
+def test_batches(both):
+    one, many = both("texts")
+    for seed in (None, 0):
+        a, b = (list(c.batches([0, 2], size=7, seed=seed)) for c in (one, many))
+        rows = np.concatenate([batch.rows for batch in b])
+        assert [len(batch) for batch in b] == [7] * 8 + [4]
+        assert sorted(rows.tolist()) == list(range(60))
+        assert (rows.tolist() == list(range(60))) == (seed is None)
+        for x, y in zip(a, b, strict=True):
+            assert equal(x.rows, y.rows)
+            assert all(equal(many.layer(k)[y.rows], v) for k, v in zip((0, 2), y.vectors, strict=True))
+    assert any(not equal(x.rows, y.rows) for x, y in zip(many.batches(seed=0), many.batches(seed=1), strict=True))
+    tokens = np.concatenate([batch.vectors[0] for batch in many.batches([1], tokens=True)])
+    assert equal(tokens, many.tokens(1).values)
+    with pytest.raises(UsageError, match="size is 0"):
+        next(many.batches(size=0))
+
+
+def test_shuffled_rows_come_from_all_over(both, monkeypatch):
+    from probekit.activations import batches
+
+    monkeypatch.setattr(batches, "RUN", 2)
+    monkeypatch.setattr(batches, "MIXED", 4)
+    order = np.concatenate([batch.rows for batch in both("texts")[1].batches([0], size=8, seed=3)])
+    assert sorted(order.tolist()) == list(range(60))
+    assert max(np.ptp(order[k : k + 8]) for k in range(0, 56, 8)) > 30
+
+
+def test_rows_at_random(both):
+    many = both("texts")[1]
+    rows, all_of_it = many.rows("/pooled/mean/1"), many.layer(1)
+    at = np.array([59, 0, -1, 16, 17, 17])
+    assert equal(rows[at], all_of_it[at])
+    assert equal(rows[all_of_it[:, 0] > 0], all_of_it[all_of_it[:, 0] > 0])
+    assert equal(rows[10:40:3], all_of_it[10:40:3])
+    assert equal(rows[5], all_of_it[5])
+    with pytest.raises(IndexError, match="row 60"):
+        rows[np.array([60])]
+
+
+def spoil(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 4]))
+
+
+def test_verify_names_the_shard_and_the_dataset_of_any_flipped_bit(copy):
+    path = copy / "shard-00002.h5"
+    offset = ActivationCache(path)._checked.dataset("/pooled/max/1").id.get_offset()
+    spoil(path, offset + 77)
+    verdict = verify(copy)
+    assert len(verdict.problems) == 1
+    assert verdict.problems[0].startswith("shard-00002.h5: /pooled/max/1, rows ")
+    with ActivationCache(copy) as cache:
+        assert len(cache.layer(0, "max")) == 60
+        with pytest.raises(CacheCorrupt, match=r"shard-00002.h5: /pooled/max/1, rows"):
+            cache.layer(1, "max")
+    for at in np.random.default_rng(0).integers(0, path.stat().st_size, 5).tolist():
+        spoil(path, at)
+        assert any(p.startswith("shard-00002.h5") for p in verify(copy).problems)
+        spoil(path, at)
+
+
+def test_what_else_may_be_wrong_with_a_folder(copy, both, encoder, tmp_path, call):
+    second = copy / "shard-00001.h5"
+    whole = second.read_bytes()
+    second.write_bytes(whole[:-100])
+    assert verify(copy).problems == (f"shard-00001.h5: it is truncated: {len(whole) - 100:,} of {len(whole):,} bytes",)
+    with pytest.raises(CacheCorrupt, match=r"shard-00001.h5 has .* bytes, but the manifest says"):
+        ActivationCache(copy)
+    second.unlink()
+    assert verify(copy).problems == ("shard-00001.h5 (rows 17 to 33) is missing",)
+    with pytest.raises(CacheCorrupt, match="1 of 4 shards are missing"):
+        ActivationCache(copy)
+    said = call("verify", copy)
+    assert said.status == 1
+    assert "shard-00001.h5 (rows 17 to 33) is missing" in said.err
+    other = cache_activations(encoder, toy_task(20), out=tmp_path / "other", shard_size=10)
+    shutil.copy(other.path / "shard-00001.h5", second)
+    assert any("shard of another job" in p or "truncated" in p for p in verify(copy).problems)
+    second.write_bytes(whole)
+    shutil.copy(second, copy / "shard-00009.h5")
+    assert verify(copy).problems == ("shard-00009.h5 is not in the manifest",)
+    (copy / "shard-00009.h5").unlink()
+    shutil.copy(copy / MANIFEST, copy / "manifest-2.json")
+    with pytest.raises(CacheMismatch, match=r"has 2 manifests \(manifest-2.json, manifest.json\)"):
+        verify(copy)
+    (copy / "manifest-2.json").unlink()
+    assert verify(copy).ok
+    text = (copy / MANIFEST).read_text()
+    for wrong in (text.replace('"n": 60', '"n": 61'), "{}", text[:-9]):
+        (copy / MANIFEST).write_text(wrong)
+        with pytest.raises(CacheCorrupt, match="it is made from the shards, which are kept"):
+            ActivationCache(copy)
+    (copy / MANIFEST).unlink()
+    with pytest.raises(CacheIncomplete, match=r"has 4 shards and no manifest.json"):
+        ActivationCache(copy)
+
+
+def test_the_manifest_is_made_from_the_shards(copy, encoder):
+    """Removed, or with a shard removed, the folder is made again: only what is missing."""
+    _, options = KINDS["texts"]
+    text, times = (copy / MANIFEST).read_text(), {p.name: p.stat().st_mtime_ns for p in copy.glob("shard-*")}
+    (copy / MANIFEST).unlink()
+    cache_activations(encoder, toy_task(), out=copy, shard_size=17, **options).close()
+    assert (copy / MANIFEST).read_text() == text
+    (copy / MANIFEST).unlink()
+    (copy / "shard-00003.h5").unlink()
+    cache_activations(encoder, toy_task(), out=copy, shard_size=17, **options).close()
+    assert verify(copy).ok
+    assert {p.name for p in copy.glob("shard-*") if p.stat().st_mtime_ns != times[p.name]} == {"shard-00003.h5"}
+    assert [s.last for s in Manifest.read(copy).shards] == [17, 34, 51, 60]
+
+
+def test_the_commands(both, call, tmp_path, tiny_bert):
+    said = call("inspect", both("texts")[1].path)
+    assert "4, of up to 17 examples" in said.out
+    words = ("cache-activations", "--model", tiny_bert, "--task", "grammar:sentiment", "--split", "dev", "--limit", 40)
+    said = call(*words, "--shard-size", 20, "--out", tmp_path / "new")
+    assert said.status == 0, said.err
+    assert "40 examples" in said.out
+    assert call("verify", tmp_path / "new").status == 0
+    said = call(*words, "--shard-size", 20, "--out", tmp_path / "new")
+    assert "already cached" in said.out
+    said = call(*words, "--shard-size", 0)
+    assert said.status == 2
+    assert "shard_size is 0" in said.err or "shard-size" in said.err
