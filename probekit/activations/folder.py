@@ -137,7 +137,7 @@ class CheckedFolder:
             array = rows[:]
         elif name in ("/groups", "/group_names"):
             array = self._declared_groups()[name == "/group_names"]
-        elif name == "/label_names":
+        elif name in ("/label_names", "/role_names"):
             array = self.shard(0).values(name)
         else:
             array = _join([self._part(k, name) for k in range(len(self.manifest.shards))])
