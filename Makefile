@@ -36,7 +36,7 @@ coverage: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --cov --cov-report=term
 
 test-slow: $(VENV)/.dev
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=$$(getconf _NPROCESSORS_ONLN) $(BIN)/python -m pytest -m slow
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m slow -n auto --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

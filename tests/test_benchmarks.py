@@ -177,6 +177,7 @@ def toy_treebank(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_structural_benchmark_runs(tmp_path: Path) -> None:
     import probekit
 

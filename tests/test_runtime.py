@@ -33,6 +33,7 @@ def told(*names: str) -> tuple[int, list[str | None]]:
     return os.getpid(), [os.environ.get(name) for name in names]
 
 
+@pytest.mark.slow
 def test_workers_share_threads_and_gpus(monkeypatch):
     names = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "MINE")
     with local_executor(3, threads=2, gpus=["3", "GPU-5"], environment={"MINE": "x"}) as pool:

@@ -150,6 +150,7 @@ def test_rows_take_the_place_of_former_ones_with_their_examples(call, caches):
     assert Path("q.examples.parquet").exists()
 
 
+@pytest.mark.slow
 def test_examples_of_other_rows_are_told(call, caches):
     words = ["probe", *caches, "--controls", "0", "--out"]
     assert call(*words, "p.parquet").status == 0

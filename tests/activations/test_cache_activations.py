@@ -76,6 +76,7 @@ def naive(hidden, special, how):
 ALL = ["mean", "mean-all", "first", "last", "max"]
 
 
+@pytest.mark.slow
 def test_every_vector_is_that_of_the_text_alone(encoder, tmp_path, small_blocks):
     task = toy_task()
     cache = cache_activations(encoder, task, pooling=ALL, tokens=True, out=tmp_path / "c.h5")
@@ -328,6 +329,7 @@ def test_two_writers_do_not_harm_each_other(encoder, tmp_path, small_blocks):
         cache_activations(encoder, toy_task(), out=tmp_path / "d.h5", wait=None)
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_file(tiny_bert, encoder, tmp_path, small_blocks):
     one = cache_activations(tiny_bert, toy_task(), device="cpu", tokens=True, out=tmp_path / "1.h5")
     two = cache_activations(tiny_bert, toy_task(), device="cpu", tokens=True, out=tmp_path / "2.h5", workers=2)

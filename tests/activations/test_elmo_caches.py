@@ -116,6 +116,7 @@ def interrupted(batches):
             yield
 
 
+@pytest.mark.slow
 def test_the_network_run_by_hand(word, network, tmp_path, small_blocks):
     task = toy_task()
     with cache_activations(word, task, pooling=["mean", "last"], tokens=True, out=tmp_path / "c.h5") as cache:
@@ -275,6 +276,7 @@ def test_stateful_begins_again(word, tmp_path, small_blocks, monkeypatch):
     assert digest(tmp_path / "c.h5") == digest(whole.path)
 
 
+@pytest.mark.slow
 def test_stateful_batches_of_many_pieces(word, tmp_path):
     """More than a batch has pieces otherwise: the buffers for tokens are as large as the batches."""
     task = toy_task(300)

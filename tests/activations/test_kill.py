@@ -27,6 +27,7 @@ def killing(model: Path, folder: Path, *arguments: str) -> dict[str, int]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_at_system_calls(tiny_bert: Path, tmp_path: Path, stride: int) -> None:
     report = killing(tiny_bert, tmp_path, "every", str(stride))

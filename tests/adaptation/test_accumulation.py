@@ -56,6 +56,7 @@ def test_four_batches_of_two_are_one_of_eight(task, options, tiny_bert, tmp_path
             assert b[key] == pytest.approx(a[key], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_it_is_not_the_mean_of_the_batches(tiny_bert, tmp_path, monkeypatch):
     """The control: with equal weights for all batches, the result differs by far more than rounding."""
     whole, _ = trained(praise(21), tiny_bert, tmp_path / "whole", batch_size=8)

@@ -202,6 +202,7 @@ def test_windows_hold_each_piece_and_each_answer(family, tiny_model):
         assert covered[[k for k, c in enumerate(e.pair) if c != " "]].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_training_and_evaluation(family, tiny_model, tmp_path):
     task = quiz(lacking=True)
@@ -218,6 +219,7 @@ def test_training_and_evaluation(family, tiny_model, tmp_path):
     assert constant["exact-match"] == pytest.approx(2 / 6)  # every third question has no answer
 
 
+@pytest.mark.slow
 def test_it_learns(tiny_bert, tmp_path):
     task = quiz(48, 24, longest=4)
     run = train(
@@ -253,6 +255,7 @@ def test_logits_are_those_of_transformers(tiny_bert, tmp_path):
         assert torch.allclose(ours[:, 0, i], logits[:, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_resumed_is_uninterrupted(tiny_bert, tmp_path):
     how = ONCE | {"epochs": 2}
     whole = train(quiz(), tiny_bert, tmp_path / "whole", **how)
@@ -263,6 +266,7 @@ def test_resumed_is_uninterrupted(tiny_bert, tmp_path):
     assert whole.metrics == cut.metrics
 
 
+@pytest.mark.slow
 def test_what_does_not_apply(tiny_bert, tmp_path):
     from probekit.activations import cache_activations
 

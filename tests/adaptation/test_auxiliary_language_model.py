@@ -92,6 +92,7 @@ def test_without_a_head_there_is_a_new_one_on_the_embeddings(tiny_bert, caplog):
     assert not any("decoder.weight" in name for name in named)  # the embeddings, which are trained as such
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "more"),
     [("bert", {}), ("gpt2", {"lm_anneal": True}), ("gpt2", {"unlabelled": "praise:test", "accumulation": 2})],
@@ -106,6 +107,7 @@ def test_a_run_learns_the_text_and_resumes(family, more, tiny_model, tmp_path):
     assert not list(tmp_path.glob("whole/*auxiliary*"))
 
 
+@pytest.mark.slow
 def test_pairs_that_are_encoded_separately(tiny_gpt2, tmp_path):
     run = train(pairs(), tiny_gpt2, tmp_path / "run", **SHORT, lm_loss=0.5, pairs="separate")
     assert np.isfinite(run.metrics["loss"])

@@ -46,6 +46,7 @@ def tensors(path):
     return load_file(path / "model.safetensors") | load_file(path / "head.safetensors")
 
 
+@pytest.mark.slow
 def test_the_average_is_the_mean_of_the_tensors_and_a_run(runs, tmp_path):
     made = average(runs, out=tmp_path / "soup", device="cpu")
     each = [tensors(run.path) for run in runs.runs]
@@ -115,6 +116,7 @@ def several(folder, tiny_bert, tmp_path_factory):
     return train(str(folder), tiny_bert, out, seeds=2, **how, **SHORT)
 
 
+@pytest.mark.slow
 def test_an_average_reports_all_tasks_and_its_last_step(several, tmp_path, capsys):
     steps = sorted((several.path / "seed-0").glob("step-[1-9]*"), key=natural)
     last = steps[-1]
@@ -169,6 +171,7 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(runs, tmp_path, capsys):
     assert "ensemble of 3 runs" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_ensembles_of_numbers_and_of_tags(tiny_bert, tmp_path):
     numbers = train(count(), tiny_bert, tmp_path / "numbers", seeds=2, **SHORT)
     found = ensemble(numbers)

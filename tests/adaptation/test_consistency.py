@@ -68,6 +68,7 @@ def test_batches_depend_on_seed_and_step(texts):
     assert whole >= lengths[0] > lengths[1] > lengths[2] >= 8 * 3  # a word remains between two special pieces
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "more"),
     [
@@ -88,6 +89,7 @@ def test_a_run_resumes_and_no_weight_is_a_plain_run(family, more, tiny_model, tm
     assert same_weights(unsure.path, train(praise(), model, tmp_path / "still", **SHORT, **still).path)
 
 
+@pytest.mark.slow
 def test_other_text_is_another_run(tiny_bert, tmp_path):
     file = tmp_path / "texts.txt"
     file.write_text("the cat was good\n\nthe dog was bad\n")
@@ -101,6 +103,7 @@ def test_other_text_is_another_run(tiny_bert, tmp_path):
         train(praise(), tiny_bert, tmp_path / "run", **how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [count, pairs])
 def test_other_tasks(make, tiny_bert, tmp_path):
     how = {"consistency": "word-deletion", "unlabelled": f"{make().name}:test", **SHORT, "consistency_weight": 5.0}
@@ -139,6 +142,7 @@ def teacher(tiny_bert, tmp_path_factory):
     return train(praise(), tiny_bert, tmp_path_factory.mktemp("teacher") / "run", **STEEP)
 
 
+@pytest.mark.slow
 def test_a_teacher_labels_texts(teacher, tiny_bert, tmp_path, caplog):
     how = {"unlabelled": "praise:test", "pseudo_labels": str(teacher.path), **SHORT}
     task = praise()

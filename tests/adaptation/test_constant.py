@@ -38,6 +38,7 @@ def test_of_classes(tiny_bert, tmp_path):
     assert len(run.rows[run.rows["headline"].astype(bool)]) == 1
 
 
+@pytest.mark.slow
 def test_of_numbers_and_tags(tiny_bert, tmp_path):
     numbers = count()
     rows = constants_of(train(numbers, tiny_bert, tmp_path / "a", **ONE).rows).set_index("metric")
@@ -90,6 +91,7 @@ def test_a_number_that_is_not_above_it_is_told(name, value, low, high, constant,
     assert ("is worse than the constant prediction" in caplog.text) is (warned == "worse")
 
 
+@pytest.mark.slow
 def test_a_search_keeps_it_apart_from_its_means(tiny_bert, tmp_path, caplog):
     space = {"learning_rate": [1e-4], "epochs": 1}
     asked = Space(task="grammar:sentiment", model=str(tiny_bert), trials=1, seeds=2, limit=24, test="", space=space)

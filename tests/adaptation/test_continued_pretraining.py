@@ -43,6 +43,7 @@ def further(place, out, **options):
     return probekit.pretrain(folder / "second.txt", folder / out, **QUICK | given | options)
 
 
+@pytest.mark.slow
 def test_a_model_is_adapted_to_a_domain_and_resumes(place):
     folder, _ = place
     run = further(place, "whole")

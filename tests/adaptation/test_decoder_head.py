@@ -164,6 +164,7 @@ def test_generation(attention):
     assert model.probabilities(found) is None
 
 
+@pytest.mark.slow
 @ATTENTION
 def test_learns_to_translate(attention):
     """Four words in the opposite order; without attention, whose maximum forgets the order, four equal words."""

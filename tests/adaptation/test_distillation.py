@@ -75,6 +75,7 @@ def without_information(task):
     return replace(task, splits={**task.splits, "train": Split("train", examples)})
 
 
+@pytest.mark.slow
 def test_a_student_learns_from_the_teacher_what_labels_do_not_say(teacher, tiny_bert, tmp_path):
     how = STEEP | {"keep": "last"}
     task = without_information(praise())
@@ -85,6 +86,7 @@ def test_a_student_learns_from_the_teacher_what_labels_do_not_say(teacher, tiny_
     assert alone.metrics["accuracy"] < 0.8
 
 
+@pytest.mark.slow
 def test_no_share_is_a_plain_run(teacher, tiny_bert, tmp_path):
     plain = train(praise(), tiny_bert, tmp_path / "plain", **SHORT)
     none = train(praise(), tiny_bert, tmp_path / "none", teacher=str(teacher.path), distillation=0.0, **SHORT)
@@ -93,6 +95,7 @@ def test_no_share_is_a_plain_run(teacher, tiny_bert, tmp_path):
     np.testing.assert_allclose(*losses, rtol=1e-6)  # the loss of the labels, from a sum of float32
 
 
+@pytest.mark.slow
 def test_hidden_states_of_another_width_are_matched_and_a_run_resumes(teacher, tiny_gpt2, tmp_path):
     how = {"teacher": str(teacher.path), "match_hidden": 2.0, **SHORT, "learning_rate": 1e-3}
     whole = train(praise(), tiny_gpt2, tmp_path / "whole", **how)
@@ -104,6 +107,7 @@ def test_hidden_states_of_another_width_are_matched_and_a_run_resumes(teacher, t
     assert whole.card["identity"]["signals"]["teacher"].keys() == {"head.safetensors", "model.safetensors"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [count, tags, pairs])
 def test_other_tasks(make, tiny_bert, tmp_path):
     first = train(make(), tiny_bert, tmp_path / "teacher", **SHORT)
@@ -114,6 +118,7 @@ def test_other_tasks(make, tiny_bert, tmp_path):
     assert not same_weights(taught.path, alone.path)
 
 
+@pytest.mark.slow
 def test_a_teacher_on_frozen_layers(tiny_bert, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where the cache of the texts that it reads is made
     frozen = {"regime": "feature-extraction", "head": "linear", "caches": tmp_path / "caches"}

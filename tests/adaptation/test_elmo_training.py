@@ -72,6 +72,7 @@ def test_it_learns(task, options, metric, least, elmo, tmp_path):
     assert losses.iloc[-1] < 0.7 * losses.iloc[0]
 
 
+@pytest.mark.slow
 def test_the_heads_of_the_paper_are_the_default(elmo, tmp_path):
     """Fine-tuning: maximum with softmax, bi-attention, CRF; tags that are no spans are not bound."""
     t = tags(16, 6)
@@ -94,6 +95,7 @@ def test_the_heads_of_the_paper_are_the_default(elmo, tmp_path):
     assert linear.card["head"]["pooling"] == "mean"
 
 
+@pytest.mark.slow
 def test_published_files_are_a_model(tmp_path, monkeypatch):
     monkeypatch.setattr("probekit.files.DATA_CACHE", tmp_path / "data_cache")
     options, file = tiny_elmo(tmp_path)
@@ -172,6 +174,7 @@ def test_each_layer_has_a_rate_of_its_own(elmo, tmp_path):
     assert not rates
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(elmo, tmp_path):
     options = {
         "epochs": 3, "batch_size": 8, "learning_rate": 1e-2, "device": "cpu", "save_at": "5,7", "mix": True,
@@ -184,6 +187,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(elmo, tmp_path):
     same(whole, train(praise(), elmo, tmp_path / "run", test="test", **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [False, True])
 def test_both_regimes_are_one_where_the_encoder_is_frozen(norm, elmo, tmp_path):
     """The same numbers, whether the layers come from the encoder or from a cache; one batch is all examples."""
@@ -253,6 +257,7 @@ def test_a_text_without_words(elmo, tmp_path):
         train(task, elmo, tmp_path / "run", **ONCE)
 
 
+@pytest.mark.slow
 def test_bfloat16(elmo, tmp_path):
     plain, mixed = (
         train(praise(), elmo, tmp_path / dtype, dtype=dtype, mix=True, **ONCE) for dtype in ("float32", "bfloat16")

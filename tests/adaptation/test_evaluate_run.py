@@ -59,6 +59,7 @@ def test_a_fine_tuned_model(family, task, options, tiny_model, tmp_path):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "options"),
     [
@@ -96,6 +97,7 @@ def runs(tiny_bert, tmp_path_factory):
     return fine.path, features.path, pooled.path
 
 
+@pytest.mark.slow
 def test_files_of_predictions_hold_probabilities(runs):
     for path in runs:
         said = Predictions.read(path / "dev.examples.parquet")
@@ -126,6 +128,7 @@ def test_what_it_is_ready_to_do(runs):
     assert out["predictions"].tolist() in ([0], [1])
 
 
+@pytest.mark.slow
 def test_what_does_not_belong_together(runs, tiny_bert, tiny_gpt2, tmp_path):
     fine, features, pooled = runs
 
@@ -202,6 +205,7 @@ def test_the_device_is_that_of_the_encoder_too(device, runs, tiny_bert, monkeypa
         assert not list(tmp_path.iterdir())  # nothing was cached elsewhere before
 
 
+@pytest.mark.slow
 def test_runs_of_the_version_before(tiny_model, tmp_path, monkeypatch):
     """Runs that probekit 0.1 left: they are evaluated, and the same command finds them finished."""
     monkeypatch.setattr(Split, "sample", lambda split, limit, _=0: Split(split.name, split.examples[:limit]))  # as 0.1
@@ -268,6 +272,7 @@ def by_task(result, metric):
     return dict(zip(rows["task"], rows["value"], strict=True))
 
 
+@pytest.mark.slow
 def test_a_row_for_each_domain(nli):
     """The same as the evaluation of each TASK:DOMAIN; R3 is the main metric of the task that is evaluated."""
     run, more = nli

@@ -34,6 +34,7 @@ def caches(tiny_model, tmp_path_factory):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "options", "metric", "least"),
     [
@@ -50,6 +51,7 @@ def test_it_learns(task, options, metric, least, tiny_bert, tmp_path):
     assert run.metrics[metric] > least  # measured with seed 0; chance is 0.5, 0, and below 0.4
 
 
+@pytest.mark.slow
 def test_the_papers_heads_are_the_default(tiny_bert, tmp_path):
     for task, head in ((praise(16, 6), "bcn"), (pairs(16, 6), "esim"), (tags(16, 6), "bilstm-crf")):
         run = train(
@@ -212,6 +214,7 @@ def test_open_caches_stay_open(caches, tmp_path):
     assert run.test["loss"] == pytest.approx(run.metrics["loss"], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", ["feature-extraction", "fine-tune"])
 def test_a_checkpoint_is_not_taken_for_the_pretrained_model(regime, tiny_bert, tmp_path):
     quick = SHORT | {"epochs": 1}
@@ -236,6 +239,7 @@ def test_a_checkpoint_is_not_taken_for_the_pretrained_model(regime, tiny_bert, t
             train_on_caches(one, two, tmp_path / "mixed", head="linear", **quick)
 
 
+@pytest.mark.slow
 def test_only_the_layers_that_are_mixed_are_kept_as_asked(tiny_bert, tmp_path):
     task = praise(24, 12)
     options = SMALL | {"epochs": 2, "head": "bcn", "hidden_size": 4}

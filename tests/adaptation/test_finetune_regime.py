@@ -53,6 +53,7 @@ def test_shuffled_labels_are_not_learned(tiny_model, tmp_path):
     assert run.metrics["accuracy"] < 0.75
 
 
+@pytest.mark.slow
 def test_a_frozen_encoder_stays_bit_for_bit(tiny_bert, tmp_path):
     run = train(praise(), tiny_bert, tmp_path / "run", unfreezing="top", **SHORT)
     before, after = load_file(tiny_bert / "model.safetensors"), load_file(run.path / "model.safetensors")
@@ -192,6 +193,7 @@ def test_from_scratch(tiny_bert, tmp_path):
     assert torch.equal(all_layers(ours, one), all_layers(theirs, one))
 
 
+@pytest.mark.slow
 def test_checkpoints_share_their_layers(tiny_bert, tmp_path):
     run = train(praise(), tiny_bert, tmp_path / "run", save_at="log-spaced", **SHORT)
     assert {p.name for p in run.path.glob("step-*")} == {f"step-{n}" for n in (0, 1, 2, 4, 8, 10)}
@@ -203,6 +205,7 @@ def test_checkpoints_share_their_layers(tiny_bert, tmp_path):
             assert cache.spec["step"] == step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", ["fine-tune", "feature-extraction"])
 def test_what_is_cut_off_is_told(regime, tiny_bert, tmp_path, caplog):
     options = SHORT | {"epochs": 1, "regime": regime, "test": "test", "max_length": 5}

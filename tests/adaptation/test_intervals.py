@@ -33,6 +33,7 @@ def majority(rows):
     return own[(own["metric"] == "accuracy") & (own["split"] == "dev")].iloc[0][["value", "ci_low", "ci_high"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [False, True])
 def test_the_constant_answer_has_one_interval(tiny_bert, tmp_path, copies):
     task = in_domains(praise(60, 50), copies=copies)

@@ -117,6 +117,7 @@ def test_what_it_learned_before_is_no_longer_said(tiny_bert, tmp_path):
     assert "problem_type" not in config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "task"), [("bert", tags(16, 6)), ("roberta", praise(16, 6))])
 def test_it_is_still_a_model(family, task, tiny_model, tmp_path):
     """Its layers are the encoder's; the pooler, which the library's class lacks or calls its own, goes on."""

@@ -88,6 +88,7 @@ def test_logits_of_documents(way, tiny_bert, tmp_path):
     assert not any(card["truncated"])
 
 
+@pytest.mark.slow
 def test_truncation_is_the_default_and_short_texts_need_none(tiny_bert, tmp_path):
     task = reviews()
     plain = train(task, tiny_bert, tmp_path / "plain", **ONCE)

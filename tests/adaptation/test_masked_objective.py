@@ -92,6 +92,7 @@ def test_equal_to_a_naive_twin(folder, tiny_bert, tmp_path):
         assert score["perplexity"] == pytest.approx(math.exp(np.mean(expected)), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_with_the_same_bytes(folder, tiny_bert):
     on = [ON, "grammar:sentiment"]
 

@@ -212,6 +212,7 @@ def test_a_run_is_overwritten_but_foreign_files_are_not(tiny_bert, tmp_path):
     assert not (out / "adapter_model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_further_from_its_merged_weights(run, tmp_path):
     first = run("bert", "lora")
     second = train(praise(), first.path, tmp_path / "full", save_at="0", **HOW)
@@ -243,6 +244,7 @@ def test_a_bottleneck_is_its_formula_and_starts_as_the_identity(tiny_model):
                 assert torch.equal(a, b)
 
 
+@pytest.mark.slow
 def test_cached_layers_of_a_run(run, tmp_path):
     for method in ("lora", "prompt"):
         done = run("bert", method)

@@ -41,6 +41,7 @@ def test_bfloat16_is_near_float32_and_accumulates_the_mean(how, tiny_bert, tmp_p
     assert moved(whole, wrong) > 2 * moved(whole, parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal", ["slice-heads", "lm-loss", "consistency"])
 def test_what_is_added_to_the_loss_has_the_precision_of_the_loss(signal, tiny_bert, tmp_path):
     (tmp_path / "slices.toml").write_text("[long]\nwords_at_least = 4\n")

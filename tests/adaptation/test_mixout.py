@@ -71,6 +71,7 @@ def test_layers_compute_with_the_mixed_weight(kind, onednn):
 HOW = SHORT | {"dropout": 0.0, "encoder_dropout": 0.0, "learning_rate": 1e-3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_a_run_with_mixout(family, tiny_model, tmp_path):
     model = tiny_model(family)

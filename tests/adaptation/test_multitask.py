@@ -113,6 +113,7 @@ def test_rows_heads_and_evaluation_of_each_task(run, second):
     assert row["value"].item() == run.test["accuracy"]
 
 
+@pytest.mark.slow
 def test_a_run_finds_its_own_tasks_from_any_folder(second, tiny_bert, tmp_path, monkeypatch):
     folder, place = Path(second).parent, tmp_path / "elsewhere"
     place.mkdir()
@@ -135,6 +136,7 @@ def test_a_run_finds_its_own_tasks_from_any_folder(second, tiny_bert, tmp_path, 
         evaluate(mixed.path, task=["animals"], split="dev")
 
 
+@pytest.mark.slow
 def test_both_tasks_are_learned(second, tiny_bert, tmp_path):
     how = {"learning_rate": 3e-3, "epochs": 12, "batch_size": 8, "device": "cpu", "pooling": "mean", "keep": "last"}
     run = train(praise(), tiny_bert, tmp_path / "run", also=second, sampling="proportional", **how)
@@ -150,6 +152,7 @@ def test_a_fraction_is_that_of_each_task(second, tiny_bert, tmp_path):
     assert run.card["also"][0]["examples"] == [6, 6]
 
 
+@pytest.mark.slow
 def test_a_decoder_with_accumulation_and_a_language_model_loss(second, tiny_gpt2, tmp_path):
     run = train(pairs(), tiny_gpt2, tmp_path / "run", also=second, accumulation=2, lm_loss=0.1, **SHORT)
     assert np.isfinite(run.rows["value"].astype(float)).all()

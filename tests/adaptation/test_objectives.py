@@ -61,6 +61,7 @@ def test_a_head_is_built_again_from_the_card():
         HeadSpec(head="crf", width=8, pairs_apart=False).build(spec)
 
 
+@pytest.mark.slow
 def test_a_script_and_a_command_line_leave_the_same_card(tiny_bert, tmp_path):
     words = ["--task", "grammar:sentiment", "--model", tiny_bert, "--limit", 24, "--batch-size", 8, "--epochs", 1]
     words += ["--device", "cpu", "--run-name", "x", "--variant", "short"]
@@ -87,6 +88,7 @@ def test_a_script_and_a_command_line_leave_the_same_card(tiny_bert, tmp_path):
     assert (said.task, said.split, len(said.ids)) == ("grammar:sentiment", "dev", run.card["examples"][1])
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_from_a_script(tiny_bert, tmp_path):
     run = probekit.train(praise(), tiny_bert, tmp_path / "run", test="test", **SHORT)
     found = probekit.evaluate(run, task=(praise(),), split="test", device="cpu", out=tmp_path / "rows.parquet")

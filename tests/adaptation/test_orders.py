@@ -123,6 +123,7 @@ def numbers(run):
     return run.card["parameters"]["trained"], run.card["parameters"]["all"]
 
 
+@pytest.mark.slow
 def test_the_card_counts_the_weights_that_are_trained_at_any_time(tiny_bert, tmp_path):
     how = SHORT | {"pooling": "mean", "epochs": 2}
     top = train(TASK, tiny_bert, tmp_path / "top", unfreezing="top", **how)

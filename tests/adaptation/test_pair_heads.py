@@ -138,6 +138,7 @@ def likeness(kind: TaskKind) -> Task:
     return Task("likeness", kind, splits, names, ("accuracy",) if names else ("pearson", "spearman"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "kind", "metric", "least"),
     [
@@ -158,6 +159,7 @@ def test_trained_on_pooled_vectors(head, kind, metric, least, tiny_bert, tmp_pat
     assert again[metric] == pytest.approx(run.metrics[metric], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_fine_tuned(tiny_bert, tmp_path):
     run = train(likeness(TaskKind.REGRESSION), tiny_bert, tmp_path / "run", head="rating", pooling="last", **SHORT)
     assert predict_run(run.path, likeness(TaskKind.REGRESSION), "dev", device="cpu").metrics[

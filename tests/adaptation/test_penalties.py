@@ -109,6 +109,7 @@ FAST = SHORT | {"learning_rate": 1e-3, "dropout": 0.0}
 NEW, OLD = pairs(16, 9), praise(16, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_l2_sp_holds_the_encoder_where_it_was(family, tiny_model, tmp_path):
     model = tiny_model(family)
@@ -125,6 +126,7 @@ def test_l2_sp_holds_the_encoder_where_it_was(family, tiny_model, tmp_path):
     assert "added-loss" not in set(plain.rows["metric"])
 
 
+@pytest.mark.slow
 def test_the_head_has_its_own_factor(tiny_bert, tmp_path):
     how = {"penalty": "l2-sp", "penalty_strength": 0, "weight_decay": 0.0} | FAST
     sizes = []
@@ -147,6 +149,7 @@ def old(tiny_bert, tmp_path_factory):
     return train(OLD, tiny_bert, folder / "run", **FAST).path, folder / "praise.toml"
 
 
+@pytest.mark.slow
 def test_ewc_after_another_task(old, tmp_path):
     """Sequential adaptation: the run is the model, its task and head give the information."""
     run, file = old

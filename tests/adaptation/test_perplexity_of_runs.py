@@ -55,6 +55,7 @@ def by_hand(encoder, head, ids):
     return float(torch.nn.functional.cross_entropy(head(states), ids[1:]))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_decoder_by_hand(place):
     folder, kind = place
@@ -153,6 +154,7 @@ def test_what_the_command_says(place, tmp_path, capsys):
     assert text_sentence(again).startswith("other, ")
 
 
+@pytest.mark.slow
 def test_refused(place, tiny_bert, tmp_path):
     folder, kind = place
     text = folder / "other.txt"

@@ -93,6 +93,7 @@ def mixed(place):
     return pretrain(place, EVERY, "mixed", steps=44, evaluate_every=2)
 
 
+@pytest.mark.slow
 def test_every_objective_in_one_encoder(mixed, place):
     card = mixed.card
     assert [one["objective"] for one in card["objectives"]] == list(EVERY)
@@ -115,6 +116,7 @@ def test_the_run_is_an_encoder(mixed, place, tmp_path):
     assert not torch.equal(first.layers[0].forward_lstm.input.weight, second.layers[0].forward_lstm.input.weight)
 
 
+@pytest.mark.slow
 def test_a_decoder_learns_to_copy(place):
     """The reversed sentence from a sentence: an attentive decoder gets far below the perplexity of unigrams."""
     run = pretrain(
@@ -127,6 +129,7 @@ def test_a_decoder_learns_to_copy(place):
     assert run.metrics["translate:a.en+a.de"] < 0.8 * unigrams
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_with_the_same_bytes(place):
     on = ["denoise:books.txt", "grammar:sentiment"]
     whole = pretrain(place, on, "whole")
@@ -189,6 +192,7 @@ def _epoch(data, epoch):
     return list(batches)
 
 
+@pytest.mark.slow
 def test_card_reproduces_the_rows(place, capsys):
     pretrain(place, ["grammar:sentiment", "denoise:books.txt"], "card")
     assert main(["reproduce", str(place / "card/rows.parquet.json")]) == 0
@@ -202,6 +206,7 @@ def test_objectives_are_drawn_as_the_mixture_says(place):
     assert abs((drawn == 0).mean() - 0.75) < 4 * math.sqrt(0.75 * 0.25 / 20_000)
 
 
+@pytest.mark.slow
 def test_losses_are_scaled(place, monkeypatch):
     """Each loss counts by its scale: in the gradient of its own head, and in the sum for the encoder."""
     gradients = []

@@ -447,6 +447,7 @@ def test_a_run_of_pretraining_has_nothing_to_evaluate(place):
         probekit.table("regimes", place / "run/rows.parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 3])  # with -n, 1 is the default
 def test_card_reproduces_the_rows_whatever_the_number_of_threads(place, capsys, threads):
     with torch_threads(threads):

@@ -103,6 +103,7 @@ def two(tiny_bert, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_with_twice_the_accumulation(two, tiny_bert, tmp_path):
     """17 examples are 5 batches of 4, the last one short: in the last round, one process has no batch."""
     one = train(praise(17), tiny_bert, tmp_path / "one", test="test", accumulation=2, **OPTIONS)

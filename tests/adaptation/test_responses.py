@@ -72,6 +72,7 @@ def library(folder, task, *, most=6):
     return nats / count, texts
 
 
+@pytest.mark.slow
 def test_a_run_is_transformers_own_model_with_the_same_loss_and_texts(causal, chat, tmp_path):
     run = train(chat, causal, tmp_path / "run", **SHORT)
     loss, texts = library(tmp_path / "run", load_task(str(chat)))
@@ -95,6 +96,7 @@ def test_a_run_is_transformers_own_model_with_the_same_loss_and_texts(causal, ch
     )
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_equals_uninterrupted(causal, chat, tmp_path):
     how = SHORT | {"decoding": "sample"}
     whole = train(chat, causal, tmp_path / "a" / "run", **how)

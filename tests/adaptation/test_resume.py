@@ -116,6 +116,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(way, where, whole, tiny
     assert seen[1:] == list(range(2 if where == "in the middle" else 1, seen[-1] + 1))  # no epoch is told twice
 
 
+@pytest.mark.slow
 def test_what_is_interrupted_after_the_last_step_is_only_finished(whole, tiny_bert, tmp_path, monkeypatch):
     for way in ("patience", "plain", "plateau"):
         right, folder = whole(way)
@@ -194,6 +195,7 @@ FILES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "share"),
     [
@@ -214,6 +216,7 @@ def test_a_flipped_byte_ends_in_the_same_run_or_in_a_sentence(file, share, whole
         same(whole("plain")[0], done)
 
 
+@pytest.mark.slow
 def test_both_checkpoints_damaged_begins_anew(whole, interrupted, tiny_bert, tmp_path, caplog):
     out = tmp_path / "run"
     shutil.copytree(interrupted, out)

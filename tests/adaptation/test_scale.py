@@ -40,6 +40,7 @@ def test_gradient_checkpointing_keeps_less(family, tiny_model):
     assert kept_bytes(model, gradient_checkpointing=True) < 0.6 * kept_bytes(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_gradient_checkpointing_trains_the_same(family, tiny_model, tmp_path):
     """Dropout, too: the second forward pass draws the masks of the first."""

@@ -195,6 +195,7 @@ search(read_space(sys.argv[1]), out=sys.argv[2], workers=int(sys.argv[3]), devic
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_ends_as_it_would_have(write, tmp_path, monkeypatch):
     space = read_space(write(RANGE.replace("[1, 2]", "3"), "trials = 3\nseeds = 1"))
     report, told_ = optuna.Trial.report, []
@@ -260,6 +261,7 @@ def _killing(name, seen, number, when):
     return writes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", [RANGE, "learning_rate = [1e-3, 1e-2]\nbatch_size = [10, 15]\nepochs = [1]"])
 def test_trials_whose_options_an_earlier_version_did_not_finish_are_completed(space, write, tmp_path, monkeypatch):
     """It asked the storage for a trial, and wrote its options one by one; a kill in between left it without."""
@@ -278,6 +280,7 @@ def test_trials_whose_options_an_earlier_version_did_not_finish_are_completed(sp
     pd.testing.assert_frame_equal(told(resumed.trials), told(whole.trials))
 
 
+@pytest.mark.slow
 def test_options_are_drawn_as_optuna_draws_them(write, tmp_path, monkeypatch):
     """So that a search that was begun by an earlier version goes on with its numbers."""
     _faked(lambda rate, epoch: 1 - rate, monkeypatch)
@@ -340,6 +343,7 @@ def _values(out: Path) -> dict[tuple[int, int], float]:
         return {}
 
 
+@pytest.mark.slow
 def test_a_finished_search_returns_at_once_and_takes_more_trials(write, tmp_path, monkeypatch):
     keys = "trials = 2\nseeds = 1"
     first = search(read_space(write(RANGE, keys)), out=tmp_path / "out", device="cpu")
@@ -395,6 +399,7 @@ def test_the_table_of_trials_appears_whole(write, tmp_path, monkeypatch):
     assert not list((tmp_path / "out").glob(".trials*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("order", "prune", "pruned"), [(1, "true", 0), (-1, "true", 2), (-1, "false", 0)])
 def test_a_trial_below_the_median_is_pruned(write, tmp_path, monkeypatch, order, prune, pruned):
     """Of settings that get better none is pruned; of those that get worse all from the sixth on, after one epoch."""
@@ -444,6 +449,7 @@ def test_a_split_that_cannot_be_evaluated(write, tmp_path, task, test, message):
         search(space, out=tmp_path / "out", device="cpu")
 
 
+@pytest.mark.slow
 def test_feature_extraction_caches_once(write, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # caches go to data_cache/
     space = write(

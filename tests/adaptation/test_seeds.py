@@ -96,6 +96,7 @@ def test_a_fraction_of_the_examples(tiny_bert, tmp_path):
         TrainOptions(fraction=0.5, limit=3)
 
 
+@pytest.mark.slow
 def test_each_task_of_several_has_its_own_means_and_failures(tiny_bert, tmp_path):
     also = "grammar:acceptability"
     found = train("grammar:sentiment", tiny_bert, tmp_path / "runs", also=also, seeds=2, limit=24, **ONE)

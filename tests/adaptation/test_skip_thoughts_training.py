@@ -41,6 +41,7 @@ def thoughts(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_it_learns_and_leaves_what_was_trained(thoughts, tmp_path):
     task = praise(120, 40)
     run = train(task, thoughts, tmp_path / "run", **SHORT | {"epochs": 8, "learning_rate": 3e-2})
@@ -61,6 +62,7 @@ def test_it_learns_and_leaves_what_was_trained(thoughts, tmp_path):
         torch.testing.assert_close(states.hidden[i, : t.length[0]], layers[-1], atol=2e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_the_default(thoughts, tmp_path):
     for task, head in ((praise(16, 6), "linear"), (pairs(16, 6), "bi-attention"), (tags(16, 6), "crf")):
         run = train(task, thoughts, tmp_path / task.name, **ONCE)
@@ -77,6 +79,7 @@ def test_what_is_the_default(thoughts, tmp_path):
             assert predict_run(run.path, cache).metrics == pytest.approx(run.metrics, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["linear", "bilstm"])
 def test_layers_of_one_width_are_mixed(head, thoughts, tmp_path):
     task = praise(16, 6) if head == "linear" else tags(16, 6)

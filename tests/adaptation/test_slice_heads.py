@@ -116,6 +116,7 @@ def test_membership_is_that_of_the_file(tiny_bert, file, tmp_path, monkeypatch):
         assert row.tolist() == [len(words[i]) >= 5, "the" in text or "and" in text]
 
 
+@pytest.mark.slow
 def test_zero_is_a_plain_run_and_more_trains_the_encoder(tiny_bert, file, tmp_path):
     plain = train(praise(), tiny_bert, tmp_path / "plain", **ONCE)
     zero = train(praise(), tiny_bert, tmp_path / "zero", slices=file, slice_heads=0.0, **ONCE)
@@ -126,6 +127,7 @@ def test_zero_is_a_plain_run_and_more_trains_the_encoder(tiny_bert, file, tmp_pa
     assert same_weights(some.path, again.path)
 
 
+@pytest.mark.slow
 def test_they_teach_the_encoder_what_a_slice_is(tiny_bert, tmp_path):
     """The labels are noise, so what the states say of the slice they learn from the slice heads."""
     path = tmp_path / "slices.toml"

@@ -69,6 +69,7 @@ def test_metrics_of_a_slice_are_those_of_its_examples(make, tiny_bert, file, tmp
     assert rest["why"]["all"] == "all examples are in the slice"
 
 
+@pytest.mark.slow
 def test_a_plain_run_with_more_rows(tiny_bert, file, tmp_path):
     plain = train(praise(), tiny_bert, tmp_path / "plain", test="test", **ONCE)
     run = train(praise(), tiny_bert, tmp_path / "run", test="test", slices=str(file), **ONCE)
@@ -87,6 +88,7 @@ def test_a_plain_run_with_more_rows(tiny_bert, file, tmp_path):
         train(praise(), tiny_bert, tmp_path / "run", test="test", slices=str(file), **ONCE)
 
 
+@pytest.mark.slow
 def test_on_frozen_layers_and_over_seeds(tiny_bert, file, tmp_path):
     frozen = {"regime": "feature-extraction", "caches": tmp_path, "head": "linear", "validation": 0.3}
     run = train(praise(), tiny_bert, tmp_path / "run", slices=str(file), seeds=2, **ONCE | frozen)
@@ -98,6 +100,7 @@ def test_on_frozen_layers_and_over_seeds(tiny_bert, file, tmp_path):
     assert set(means["runs"]) == {2}
 
 
+@pytest.mark.slow
 def test_what_the_command_says(tiny_bert, file, tmp_path, capsys):
     out = tmp_path / "run"
     how = ["--epochs", "1", "--batch-size", "8", "--device", "cpu", "--limit", "40", "--slices", str(file)]

@@ -55,6 +55,7 @@ def test_it_is_for_frozen_encoders():
         TrainOptions(**FROZEN | {"preset": "bowman"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "head"), [(praise, "max-mlp"), (pairs, "attention-max-mlp")])
 def test_a_run_is_that_of_the_same_options(make, head, tiny_bert, tmp_path):
     task = make()

@@ -29,6 +29,7 @@ def agrees(run, task, split="dev"):
     np.testing.assert_allclose(shares, np.concatenate(found.probabilities), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_windows(tiny_bert, tmp_path):
     task = praise(40, 21)
     run = train(task, tiny_bert, tmp_path / "run", long="windows", max_length=6, overlap=1, **ONCE)
@@ -39,6 +40,7 @@ def test_windows(tiny_bert, tmp_path):
         train(task, tiny_bert, tmp_path / "other", teacher=str(run.path), match_hidden=1.0, **ONCE)
 
 
+@pytest.mark.slow
 def test_a_teacher_of_several_tasks_answers_with_the_head_of_the_task(tiny_bert, tmp_path):
     own = replace(praise(40, 21, seed=1), name="grammar:sentiment")
     run = train("grammar:paraphrase", tiny_bert, tmp_path / "run", also="grammar:sentiment", limit=40, **ONCE)
@@ -52,6 +54,7 @@ def test_a_teacher_of_several_tasks_answers_with_the_head_of_the_task(tiny_bert,
     assert any(names[name] != pytest.approx(float(value.sum())) for name, value in other.items())
 
 
+@pytest.mark.slow
 def test_hidden_states_of_a_prompted_teacher(tiny_bert, tmp_path):
     task = praise()
     run = train(task, tiny_bert, tmp_path / "run", method="prompt", virtual_tokens=4, **ONCE)

@@ -87,6 +87,7 @@ def test_a_run_chooses_by_a_part_of_train_and_learns_from_the_rest(make, regime,
         )
 
 
+@pytest.mark.slow
 def test_both_regimes_and_all_seeds_choose_by_the_same_examples(tiny_bert, tmp_path):
     """As guidelines need it, which pair them example by example."""
     found = []
@@ -101,6 +102,7 @@ def test_both_regimes_and_all_seeds_choose_by_the_same_examples(tiny_bert, tmp_p
     assert len(found[0]) == 6
 
 
+@pytest.mark.slow
 def test_test_never_chooses(tiny_bert, tmp_path, caplog):
     task = praise()
     only = replace(task, splits={"train": task.split("train"), "test": Split("test", task.split("dev").examples)})
@@ -124,6 +126,7 @@ def test_test_never_chooses(tiny_bert, tmp_path, caplog):
     assert last.card["splits"] == ["train", "test"]
 
 
+@pytest.mark.slow
 def test_a_search_chooses_by_a_part_of_train(tiny_bert, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text('[splits]\ntrain = "train.tsv"\ntest = "test.tsv"\n')

@@ -94,12 +94,14 @@ def test_figures_summaries_and_verdicts_read_the_rows(result: Result) -> None:
     assert "centre of gravity of the mix" in result.verdict[0]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_rows(result: Result, one: list[Path]) -> None:
     again = probekit.edges(*one, **QUICK, seeds=2)
     assert again.rows["value"].to_numpy().tobytes() == result.rows["value"].to_numpy().tobytes()
     assert again.predictions[0].predicted.tobytes() == result.predictions[0].predicted.tobytes()
 
 
+@pytest.mark.slow
 def test_several_labels_random_weights_and_a_cache_of_several_tasks(tiny_bert: Path, tmp_path: Path) -> None:
     both = union("one+many", [ONE, MANY])
     caches = cached(tiny_bert, both, tmp_path)
@@ -118,6 +120,7 @@ def test_several_labels_random_weights_and_a_cache_of_several_tasks(tiny_bert: P
     assert not words["metric"].isin(("mix-weight", "expected-layer")).any()  # one layer: no mix
 
 
+@pytest.mark.slow
 def test_what_it_refuses(tiny_bert: Path, one: list[Path], tmp_path: Path) -> None:
     texts = cached(tiny_bert, load_task("grammar:acceptability"), tmp_path / "a")
     with pytest.raises(UsageError, match=r"has no (token vectors|labels of spans)"):

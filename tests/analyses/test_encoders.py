@@ -88,6 +88,7 @@ def test_a_table_of_some_models_and_variants():
         select(rows, variants=["n=10"])
 
 
+@pytest.mark.slow
 def test_encoders_that_lack_a_task_are_named():
     draw = np.random.default_rng(3)
     rows = [r for i in range(6) for r in runs(f"e{i}", dict(zip(MEASURED, draw.uniform(0.4, 0.6, 8), strict=True)))]
@@ -129,6 +130,7 @@ def of_paper():
     )
 
 
+@pytest.mark.slow
 def test_the_correlations_of_the_paper():
     """From the rounded numbers of Table 1; the paper does not say which encoders it used."""
     found = task_correlations(of_paper(), permutations=99, resamples=0)
@@ -143,6 +145,7 @@ def test_the_correlations_of_the_paper():
     assert sts < 0  # the odd one out
 
 
+@pytest.mark.slow
 def test_correlations_are_pearson_s_over_the_means_of_seeds():
     draw = np.random.default_rng(1)
     values = {f"e{i}": dict(zip(MEASURED, draw.uniform(0.4, 0.6, 8), strict=True)) for i in range(9)}
@@ -261,6 +264,7 @@ def test_a_diagnostic_set_by_category():
         diagnostic_scores(make_rows([run("mnli", "accuracy", 0.5, "random", headline=True)]))
 
 
+@pytest.mark.slow
 def test_tables_show_the_paper_s_numbers_beside_and_read_their_rows_again(tmp_path):
     rows = of_paper()
     one = probekit.table("glue", rows, published="bowman-2018/1", rows_out=tmp_path / "one.parquet").to_markdown()

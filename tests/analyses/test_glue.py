@@ -38,6 +38,7 @@ def of(found, task, model="m"):
     return one
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.skipif(not PAPER.exists(), reason=f"the published numbers are not at {PAPER}")
 def test_the_averages_of_the_paper():

@@ -171,6 +171,7 @@ def test_the_reference_is_chosen(run):
     assert set(few["reference"]) == {"lora"}
 
 
+@pytest.mark.slow
 def test_sizes_say_from_which_on(run):
     runs = [
         one

@@ -199,6 +199,7 @@ def test_the_best_layer_has_an_interval_for_all_layers_at_once() -> None:
     assert "not shown to be above chance" in said  # with its own interval, from 52.2 %, it would be
 
 
+@pytest.mark.slow
 def test_the_best_of_many_layers_at_chance_is_seldom_above_chance() -> None:
     """100 models of 13 independent layers at chance: 2.5 % of them at most, with a Monte Carlo error of 1.6 %."""
     said = verdicts(np.random.default_rng(3).binomial(60, 0.5, (100, 13, 2)), 60)

@@ -58,6 +58,7 @@ def gold(rows: object, name: str) -> dict[int, float]:
     return dict(zip(its["layer"].astype(int), its["value"], strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["ends", "mean"])
 def test_pairs_of_spans_are_probed_with_the_controls_of_words(tiny_bert: Path, tmp_path: Path, how: str) -> None:
     result = probekit.probe(

@@ -61,6 +61,7 @@ def test_correlations_are_spearman_s_and_their_mean():
     assert len(found) == 9  # neither layer 0 nor the log loss
 
 
+@pytest.mark.slow
 def test_scores_of_all_kinds():
     """On the target, on another task, without labels; two seeds; the last layer where there is no output."""
     score = {(e, t): float(i) for i, e in enumerate(ENCODERS) for t in MEASURED}

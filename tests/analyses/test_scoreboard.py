@@ -253,6 +253,7 @@ def test_tasks_without_examples_are_said_to_take_the_interval_of_means(caplog):
     assert "means over tasks with ud, structural have no interval" in caplog.text
 
 
+@pytest.mark.slow
 def test_tasks_of_the_same_sentences_are_resampled_together():
     """Twenty tasks of the same answers are as one, and their mean no more certain; those of other ids are not."""
 

@@ -298,6 +298,7 @@ def test_layers_or_widths_that_differ_have_no_distance(caches, tiny_model, tmp_p
     assert rows["value"].notna().all()
 
 
+@pytest.mark.slow
 def test_geometry_of_several_caches(caches, tmp_path):
     out = tmp_path / "rows.parquet"
     result = probekit.geometry(caches["plain"], caches["random"], out=out)

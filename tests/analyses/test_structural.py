@@ -100,6 +100,7 @@ def test_rows_have_scores_controls_and_the_linear_chain(tiny_bert: Path, tmp_pat
     assert again["value"].equals(rows["value"])
 
 
+@pytest.mark.slow
 def test_arcs_are_beside_them_and_edges_can_be_compared(tiny_bert: Path, tmp_path: Path, trees: dict) -> None:
     caches = cached(tiny_bert, task(trees), tmp_path)
     random = tmp_path / "random"

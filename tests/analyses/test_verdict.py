@@ -141,6 +141,7 @@ def trained_and_random(signals, random_signals, *, seeds=1, **options):
     return sentences(make_rows(pd.concat(rows, ignore_index=True)), [join(*found)])
 
 
+@pytest.mark.slow
 def test_trained_layers_are_compared_with_random_weights():
     texts = trained_and_random([1, 1, 3], [1, 1, 1])
     assert texts[1].startswith("toy: with random weights ")
@@ -376,6 +377,7 @@ def test_the_card_keeps_the_words_and_the_notebook_shows_them(tmp_path):
     assert replace(result, rows=rows.iloc[:0]).verdict == ()
 
 
+@pytest.mark.slow
 def test_noise_is_named_no_more_often_than_the_level_allows():
     """From features to sentences, trained and random weights; 0.05 and two Monte Carlo errors of 40 runs."""
     runs, named, how = 40, 0, {"n": 60, "controls": 0, "resamples": 100, "folds": 2, "penalties": (0.1,), "threads": 1}

@@ -85,6 +85,7 @@ def test_a_pattern_of_rows_leaves_out_the_predictions_beside_them(tmp_path):
     assert expand(tmp_path / "*.examples.parquet") == [str(tmp_path / "a.examples.parquet")]
 
 
+@pytest.mark.slow
 def test_rows_of_every_step_from_two_patterns(run, capsys):
     for split in ("train", "dev"):
         assert cache("--model", run / "step-*", split=split) == 0

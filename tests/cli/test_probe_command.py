@@ -102,6 +102,7 @@ def test_two_models_in_one_run(caches, tmp_path, call):
     assert "expected pairs of caches" in odd.err
 
 
+@pytest.mark.slow
 def test_options_reach_the_protocol(caches, tmp_path, call):
     out = tmp_path / "rows.csv"
     words = ["--folds", 3, "--choose-by", "f1", "--balanced", "--calibrate", "--penalties", "0.01,1", "--controls", 1]
@@ -118,6 +119,7 @@ def test_options_reach_the_protocol(caches, tmp_path, call):
     assert gold(read_rows(out), "f1").set_index("layer_name").loc["1", "estimator"] == "mass-mean"
 
 
+@pytest.mark.slow
 def test_default_figures(caches, tmp_path, monkeypatch, call):
     monkeypatch.chdir(tmp_path)
     call("probe", *caches["bert"], "--out", "r.csv", "--resamples", 0, "--layers", "0,3", "--metrics", "f1")
@@ -192,6 +194,7 @@ def test_what_cannot_be_probed(caches, tmp_path, call):
         assert "Traceback" not in refused.err
 
 
+@pytest.mark.slow
 def test_caches_of_different_layers(caches, tiny_model, tmp_path, call):
     some = [
         word_caches(tmp_path, tiny_model("bert"), name=name, layers=layers)
@@ -217,6 +220,7 @@ def test_caches_of_different_layers(caches, tiny_model, tmp_path, call):
             probe(*pair, layers="0-2")
 
 
+@pytest.mark.slow
 def test_a_result_is_worked_with(caches, tmp_path):
     result = probe(*caches["gpt2"], resamples=100, controls=2, folds=3)
     out = tmp_path / "rows.parquet"
@@ -251,6 +255,7 @@ def test_a_result_shows_itself_escaped(caches):
     assert html.escape(evil) in shown
 
 
+@pytest.mark.slow
 def test_a_result_shows_what_its_title_does_not_say(caches, tmp_path):
     result = probe(*caches["bert"], resamples=200, controls=2, layers=[0, 1])
     both = probe(*caches["bert"], *caches["random"], resamples=0, controls=0, layers=[0, 1])
@@ -268,6 +273,7 @@ OWN = ("seconds", "created", "rows")
 """What differs between two cards of the same work, beside the file's name."""
 
 
+@pytest.mark.slow
 def test_script_command_and_another_process_leave_the_same_card(caches, tmp_path):
     options = {"folds": 3, "layers": (0, -1), "resamples": 100, "controls": 1}
     words = ["probe", *map(str, caches["bert"]), "--folds", "3", "--layers", "0,-1", "--resamples", "100"]
@@ -298,6 +304,7 @@ def test_predictions_belong_to_their_rows_alone(caches, tmp_path):
     assert other.read_text() == "notes of mine"
 
 
+@pytest.mark.slow
 def test_what_was_overwritten_since_is_told_by_its_recipe(caches, tmp_path):
     first = probe(*caches["bert"], layers=[0, 1], controls=2, out=tmp_path / "x.parquet")
     assert first.compare("shuffled").recipe.arguments["first"] == str(tmp_path / "x.parquet")

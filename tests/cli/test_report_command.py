@@ -27,6 +27,7 @@ def test_a_page(rows, capsys):
     assert "Results on CoLA" in Path("report.html").read_text()
 
 
+@pytest.mark.slow
 def test_two_studies(rows, capsys):
     for name in ("a", "b"):
         folder = Path("studies", name, "rows")

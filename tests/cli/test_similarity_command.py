@@ -17,6 +17,7 @@ def caches(tiny_model, tmp_path_factory):
     ]
 
 
+@pytest.mark.slow
 def test_from_two_caches_to_tables_figures_and_a_report(call, caches, tmp_path):
     names = {name: tmp_path / f"{name}.parquet" for name in ("similarity", "movement", "geometry")}
     done = call(

@@ -83,6 +83,7 @@ def test_a_task_of_ones_own_is_found_again(apart, tiny_bert, tmp_path, told, mon
     assert str(tmp_path / "other") in told()[1]
 
 
+@pytest.mark.slow
 def test_the_checkpoints_are_models_of_every_command(tiny_bert, tmp_path, told):
     out = tmp_path / "run"
     task = ["--task", "grammar:sentiment"]
@@ -154,6 +155,7 @@ def test_what_is_missing(told):
     assert "--model is missing" in told()[1]
 
 
+@pytest.mark.slow
 def test_another_run_in_the_folder(tiny_bert, tmp_path, told):
     words = ["--task", "grammar:sentiment", "--model", tiny_bert, "--out", tmp_path / "run"]
     assert run(*words) == 0
@@ -166,6 +168,7 @@ def test_another_run_in_the_folder(tiny_bert, tmp_path, told):
     assert read_card(tmp_path / "run")["seeds"] == {"seed": 1}
 
 
+@pytest.mark.slow
 def test_a_run_has_the_name_that_it_is_given(tiny_bert, tmp_path):
     caches = ["--regime", "feature-extraction", "--head", "linear", "--caches", tmp_path / "caches"]
     for regime, more in (("fine", []), ("features", caches)):
@@ -190,6 +193,7 @@ def test_interrupted_from_the_keyboard(tiny_bert, tmp_path, told, monkeypatch):
     assert run(*words) == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_evaluated(tiny_bert, tmp_path, told):
     assert main(["evaluate", str(tiny_bert)]) == 2
     assert "is not a run: it has no probekit.json" in told()[1]

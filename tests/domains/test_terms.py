@@ -119,6 +119,7 @@ def test_files_are_counted_as_by_the_twin_whatever_the_chunks(tmp_path, monkeypa
     assert [{t: n for t, n in row.items() if n} for row in rows] == documents
 
 
+@pytest.mark.slow
 def test_documents_are_dealt_to_blocks_at_random_and_none_is_lost():
     texts = [f"same own{i}" for i in range(5000)]
     found = count("x", read_texts(texts), blocks=50, seed=3)

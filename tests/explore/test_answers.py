@@ -44,6 +44,7 @@ def ask(shown, question, selected=NONE, **asked):
     return found
 
 
+@pytest.mark.slow
 def test_every_question_has_an_answer(shown):
     example = ask(shown, "example", index=3, layer=1, step=1)
     assert [side["name"] for side in example["neighbours"]] == [side.name for side in shown.sides]
@@ -100,6 +101,7 @@ def test_neighbours_of_all_points_are_those_of_each(shown):
             assert place[i].tolist() == each["point"].tolist()
 
 
+@pytest.mark.slow
 def test_a_page_keeps_neighbours_tokens_and_units(shown, monkeypatch):
     extra, arrays = stored(shown)
     assert arrays["neighbours"].shape == (2, len(shown.layers), len(shown), 5)
@@ -204,6 +206,7 @@ for name in EXTRA[:3]:
 """
 
 
+@pytest.mark.slow
 def test_without_the_extra_it_says_what_to_install_and_everything_else_works(caches, tmp_path):
     words = [sys.executable, "-c", WITHOUT, str(caches["dev"]), str(tmp_path / "x.html")]
     *shown, one, two, three = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()

@@ -88,6 +88,7 @@ def test_signal_of_low_variance_is_seen():
     assert mlp_bound(x, response(y), shuffles=0, folds=2, weight_decays=(10.0,)).value > 0.5
 
 
+@pytest.mark.slow
 def test_a_perceptron_sees_what_no_line_does():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(600, 2))
@@ -96,6 +97,7 @@ def test_a_perceptron_sees_what_no_line_does():
     assert mlp_bound(x, y, shuffles=0, folds=3, weight_decays=(0.1,)).value > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [logistic_bound, mlp_bound, ridge_bound])
 def test_noise_gives_nothing(bound):
     rng = np.random.default_rng(2)
@@ -128,6 +130,7 @@ def test_folds_of_groups_do_not_suit_the_labels():
     assert alone[0] != alone[1]  # of examples that stand alone every fold has its share of each class
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffles", [0, 2])
 def test_a_perceptron_does_not_know_signs_and_names(shuffles):
     x, y = shifted(np.random.default_rng(0), n=80, classes=3)

@@ -24,6 +24,7 @@ def pairs():
     return two.map(lambda two: tuple(np.unique(v, return_inverse=True)[1].astype(np.int32) for v in two))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(pairs())
 def test_raw_entropy_and_null_mean_of_one_grid(two):
@@ -52,6 +53,7 @@ def test_expected_information_is_the_mean_over_all_orders():
     assert expected_information(np.bincount(a), np.bincount(b)) == pytest.approx(np.mean(every), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_expected_information_with_large_counts_leaves_nothing_out():
     """Terms far from the mean are skipped; here 2 of 40,000 remain of each, and the closed form is the naive sum."""
     a, b = [30_000, 9_000, 1_000], [20_000, 19_990, 10]

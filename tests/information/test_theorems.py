@@ -198,6 +198,7 @@ def test_information_of_symbols_is_between_nothing_and_all_there_is(x, seed):
     assert np.isnan(found.value) or 0 <= found.ci_low <= found.value <= found.ci_high <= found.entropy + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 0])
 def test_p_of_independent_pairs_is_not_small_too_often(classes):
     """P(p ≤ t) ≤ t for each t: of 120 pairs no share goes beyond t by more than 3.3 deviations."""

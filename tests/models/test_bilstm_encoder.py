@@ -183,6 +183,7 @@ def test_missing_files(tmp_path):
         load_encoder(folder, device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["characters", "words", "pieces", "elmo"])
 def test_the_commands(folders, kind, tmp_path, monkeypatch, call):
     """Cache, probe, fine-tune, train on the cache; the run's encoder is read like any other, its CNN unchanged."""

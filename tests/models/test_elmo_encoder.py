@@ -143,6 +143,7 @@ def test_an_edited_layer_changes_what_is_above_and_nothing_below(encoder, layer)
     assert all(not torch.equal(after[i], before[i]) for i in range(layer + 1, 3))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(batch=batches, order=st.randoms(use_true_random=False), room=st.integers(0, 4))
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -170,6 +171,7 @@ def test_the_models_own_forward(encoder, batch):
         torch.testing.assert_close(longer, own, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_threads_share_the_words(encoder):
     rng = np.random.default_rng(0)
     texts = [["".join(rng.choice(list("abc"), 3)) for _ in range(rng.integers(1, 20))] for _ in range(60)]

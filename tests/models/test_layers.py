@@ -150,6 +150,7 @@ def test_compiled(tiny_bert):
         torch.testing.assert_close(all_layers(compiled, batch), all_layers(plain, batch), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_minilm_on_300_sentences(minilm):
     treebank = Path(__file__).parents[2] / "../shared/data/ud_english_ewt/en_ewt-ud-dev.conllu"

@@ -97,6 +97,7 @@ def test_words_say_how_to_read_the_map(scene):
     assert lda[1].startswith("The horizontal axis separates the labels (fitted on train)")
 
 
+@pytest.mark.slow
 def test_panels_share_the_scale_of_colours_and_one_legend(scene, tmp_path):
     figure = map_panels(scene, [0, 2], colour="confidence")
     limits = {ax.collections[-1].get_clim() for ax in figure.axes if ax.get_title("left")}

@@ -164,6 +164,7 @@ def test_intervals_are_called_what_the_card_says(tmp_path):
     assert "interval" in both
 
 
+@pytest.mark.slow
 def test_a_caption_stands_beside_each_figure(files):
     """Of what is drawn: metric, data and n, estimator, intervals, controls; words of one's own stay."""
     write_rows(make_rows(controlled()), "a.parquet", {})

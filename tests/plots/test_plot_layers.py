@@ -506,6 +506,7 @@ def test_files_hold_text_in_embedded_fonts_and_no_date(tmp_path):
         save(figure, [tmp_path / "f.jpeg"])
 
 
+@pytest.mark.slow
 def test_no_file_tells_when_it_was_written(tmp_path, monkeypatch):
     """Whenever, by whatever process, and under whatever name."""
     files = [tmp_path / f"f{suffix}" for suffix in (".pdf", ".svg", ".eps", ".png")]
@@ -516,6 +517,7 @@ def test_no_file_tells_when_it_was_written(tmp_path, monkeypatch):
     assert first == [f.read_bytes() for f in save(layer_panels(make_rows(records())), others)]
 
 
+@pytest.mark.slow
 def test_eps_is_drawn_in_tints_and_the_figure_stays_as_it_was(tmp_path, caplog):
     figure = layer_panels(make_rows(controlled()))
     looks = [(x.get_facecolor().tolist(), x.get_alpha()) for x in figure.axes[0].collections]

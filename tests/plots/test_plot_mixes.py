@@ -95,6 +95,7 @@ def test_what_can_not_be_drawn_is_told(ax):
         layer_panels(make_rows(rows))
 
 
+@pytest.mark.slow
 def test_the_command_and_the_same_bytes_for_the_same_rows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = write_rows(make_rows([*run([0.2, 0.8]), *run([0.3, 0.7], seed=1)]), "a.parquet", {})

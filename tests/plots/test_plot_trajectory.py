@@ -161,6 +161,7 @@ def test_what_can_not_be_drawn_is_told():
         trajectory_panels(make_rows([]))
 
 
+@pytest.mark.slow
 def test_panels_of_runs_and_tasks(tmp_path):
     rows, values = grid()
     again, others = grid(checkpoint="again", seed=1)

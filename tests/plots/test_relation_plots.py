@@ -108,6 +108,7 @@ def test_names_cover_neither_points_nor_intervals(width):
         assert all(ax.bbox.x0 <= n.x0 and n.x1 <= ax.bbox.x1 for n in names)
 
 
+@pytest.mark.slow
 def test_a_line_is_of_one_corpus_or_of_all():
     """As many regimes side by side as there are, else the corpora."""
     own = [{"estimator": how, "corpus": corpus} for corpus in ("wikipedia", "novels") for how in "abc"]

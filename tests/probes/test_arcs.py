@@ -80,6 +80,7 @@ def planted(sentences: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
 OPTIONS = ArcOptions(width=32, relation_width=8, epochs=15, learning_rate=1e-2, batch=64, dropout=0.1)
 
 
+@pytest.mark.slow
 def test_a_planted_tree_is_found_and_trees_of_other_sentences_are_not() -> None:
     x, heads, relations, length = planted(400, 0)
     new, gold, gold_relations, new_length = planted(100, 1)

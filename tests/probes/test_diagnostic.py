@@ -439,6 +439,7 @@ def test_words_with_spans():
         run(x, y.y, x_dev, y_dev.y, **names_)
 
 
+@pytest.mark.slow
 def test_other_probes_go_the_same_way():
     """Two features whose product is the label: a perceptron finds it, what is linear does not."""
     rng = np.random.default_rng(0)

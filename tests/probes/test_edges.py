@@ -92,6 +92,7 @@ def twin(
     return best, best_w, step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixed", [False, True])
 def test_training_together_is_training_alone(mixed: bool) -> None:
     some, rng = spans(60), np.random.default_rng(1)
@@ -144,6 +145,7 @@ LAYERS = {"0": 0, "1": 1, "2": 2, "3": 3}
 PLANTED = EdgeOptions(projection=8, hidden=16, steps=600, check=50, learning_rate=5e-3, patience=4, controls=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("probe", ["mlp", "linear"])
 def test_a_label_in_one_layer_is_found_there(k: int, probe: str) -> None:
@@ -276,6 +278,7 @@ def in_sentences(m: int, rng: np.random.Generator) -> tuple[SpanLayers, Labels]:
     return SpanLayers(list(x), at, at), Labels(y, np.arange(m) // 4)
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_expected_layer_covers_that_of_the_population() -> None:
     """From features to intervals: 400 dev sets of 100 sentences, for trained probes."""
     rng, size = np.random.default_rng(0), 400

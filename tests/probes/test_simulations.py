@@ -103,6 +103,7 @@ def test_intervals_hold_the_truth(name):
     assert 0.91 <= coverage(name, 400, runs=400, resamples=400) <= 0.985  # 95 % ± 3 standard errors of 400 runs
 
 
+@pytest.mark.slow
 def test_noise_does_not_beat_the_control():
     """100 runs of 5 layers and 2 controls: 12 are beyond three standard errors of 5 %."""
     for name in ("accuracy", "matthews"):
@@ -110,6 +111,7 @@ def test_noise_does_not_beat_the_control():
         assert max(one, two, holm) < 0.12
 
 
+@pytest.mark.slow
 def test_without_a_correction_noise_does():
     """The control that must fail: the smallest of 13 p-values as it is."""
     rng = np.random.default_rng(0)

@@ -16,6 +16,7 @@ def toy(n=1000, d=20, classes=2, seed=0):
     return x * 7 + 3, np.column_stack([gold, rng.integers(classes, size=n)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 4])
 def test_noise_and_signal(classes):
     x, Y = toy(classes=classes)

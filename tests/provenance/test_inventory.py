@@ -344,6 +344,7 @@ def run(tmp_path, trained):
     return shutil.copytree(trained, tmp_path / "runs" / "one")
 
 
+@pytest.mark.slow
 def test_checkpoints_and_their_caches(run, monkeypatch):
     folder = run.parent.parent
     card = json.loads((run / "probekit.json").read_text())
@@ -469,6 +470,7 @@ def test_no_folder(tmp_path):
 # files that are not measurements --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_reports_figures_captions_tables_and_task_files(tmp_path):
     """Each is known by what it holds, not by its name alone."""
     rows = FIGURES / "figure1-small" / "probe-cola.all-MiniLM-L6-v2.random.mean.parquet"

@@ -402,6 +402,7 @@ def test_the_verdicts(off, elsewhere, tolerance, verdict):
     assert module._verdict(found, tolerance, SimpleNamespace(elsewhere=elsewhere)) == verdict
 
 
+@pytest.mark.slow
 def test_another_processor_is_told(result, card, tmp_path, capfd):
     told = json.loads(card().read_text())
     path = card(machine=told["machine"] | {"processor": "Z80"}, versions=told["versions"] | {"numpy": "0.9"}, git="abc")

@@ -268,6 +268,7 @@ def test_no_rows(tmp_path):
     assert "there is nothing to show" in report(path, out=tmp_path / "p.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_figure_that_can_not_be_drawn_says_why(tmp_path):
     html = page(curve([0.5, 0.6]) + curve([0.5, 0.6]), tmp_path)
     assert "Not drawn: tiny has two values for layer 0" in html
@@ -489,6 +490,7 @@ def test_regimes_stand_side_by_side(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_commands_draw_the_figures_of_the_page(tmp_path):
     """From files that hold rows of several sections, too."""
     from probekit.cli import main

@@ -84,6 +84,7 @@ def test_against_control_tasks_is_against_their_mean():
     assert one.loc[1, "value"] == pytest.approx(score(e, 1) - score(e, 5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["accuracy", "macro-f1", "f1", "matthews"])
 def test_against_shuffled_labels_is_above_what_permuted_ones_give(name):
     """The value is the mean distance to permuted labels, to their own error, with or without probes trained on some."""

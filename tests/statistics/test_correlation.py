@@ -37,6 +37,7 @@ def test_values_are_those_of_scipy(n, digits):
         assert np.isnan(found[name].low)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=4, max_size=5))
 def test_p_is_the_share_of_all_permutations(points):
@@ -242,6 +243,7 @@ def test_twenty_points_that_are_five():
     assert np.mean(honestly) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
 
 
+@pytest.mark.slow
 def test_nothing_is_found_in_noise():
     """At most 5 % (plus three standard errors) of p-values are below 0.05: five points, and nine by random orders."""
     for n, times, m in ((5, 400, 120), (9, 200, 199)):

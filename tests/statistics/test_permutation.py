@@ -201,6 +201,7 @@ def test_log_loss_without_probabilities_is_ranked_or_refused():
         assert rows.loc[layer, "p"] == pytest.approx((loss <= loss[0]).sum() / 20)  # gold comes first
 
 
+@pytest.mark.slow
 def test_families_reach_over_tasks_and_models():
     rng = np.random.default_rng(4)
     gold = rng.integers(2, size=300)
@@ -261,6 +262,7 @@ def test_label_sets_move_as_wholes():
     assert observed[0] > relabelled(torn, [0], "micro-f1", draws=200, seed=0)[1].max() + 0.2
 
 
+@pytest.mark.slow
 def test_several_labels_have_a_p():
     known = label_sets(np.random.default_rng(0), lambda gold: gold * (np.arange(len(gold)) % 3 > 0)[:, None])
     how = CompareOptions(against="shuffled", tails="better", resamples=400)

@@ -122,6 +122,7 @@ def test_what_version_0_1_wrote_is_read():
     assert rows["p_adjusted"].tolist() == pytest.approx([0.179, 1, 1, 1], abs=0.1)  # of 200 draws, four times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["predictions", "rows"])
 def test_a_flipped_bit_is_told_or_changes_nothing(tmp_path, what):
     wrote = table(n=120)

@@ -40,6 +40,7 @@ def test_a_quick_look_says_so_and_is_not_done_again(here, tiny_bert, capsys):
     assert "6 reused" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_commands_that_are_printed_run(here, tiny_bert, capsys):
     words = ["run", str(tiny_bert), TASK, "--quick", "--limit", "40", "--out", "look"]
     assert main([*words, "--dry-run"]) == 0
@@ -56,6 +57,7 @@ def test_the_commands_that_are_printed_run(here, tiny_bert, capsys):
     assert made.equals(again)
 
 
+@pytest.mark.slow
 def test_poolings_layers_and_precision_reach_the_caches(here, tiny_bert, capsys):
     options = ["--pooling", "last,mean", "--dtype", "bf16", "--layers", "0,1-2", "--batch-tokens", "512"]
     assert main(["run", str(tiny_bert), TASK, "--quick", *options, "--dry-run"]) == 0
@@ -81,6 +83,7 @@ def test_poolings_layers_and_precision_reach_the_caches(here, tiny_bert, capsys)
             probekit.run(tiny_bert, TASK, **refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["grammar:paraphrase", "--quick"]], ids=["whole", "quick"])
 def test_the_report_says_what_was_printed(here, tiny_bert, capsys, more):
     """Of two poolings, whose p-values are corrected together; probes first, tasks in the order of the command."""
@@ -95,6 +98,7 @@ def test_the_report_says_what_was_printed(here, tiny_bert, capsys, more):
     assert [unescape(sentence) for sentence in re.findall("<li>(.*?)</li>", told)] == printed.splitlines()
 
 
+@pytest.mark.slow
 def test_a_whole_run_has_its_controls(here, tiny_bert):
     result = probekit.run(tiny_bert, TASK, limit=40)
     assert set(result.rows["analysis"]) == {"probe", "mi"}

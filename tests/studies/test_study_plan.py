@@ -72,6 +72,7 @@ def test_words_are_probed(written, tmp_path):
     assert (tmp_path / "out/rows/probe-words.tiny.pretrained.first.parquet").exists()
 
 
+@pytest.mark.slow
 def test_caches_of_pieces_are_counted_once(written, tmp_path, capsys):
     path = written('[[train]]\ntasks = ["grammar:sentiment"]\nseeds = [0, 1]\nlimit = 100')
     one, two, *tuned = (step.space for step in study_steps(read_study(path)) if step.name.startswith("grammar"))

@@ -117,6 +117,7 @@ def test_the_numbers_are_those_of_a_cache_of_the_task_alone(toys, here, tiny_ber
     assert chosen["layer"] == gold.loc[gold["held_out"].astype(float).idxmin(), "layer"]
 
 
+@pytest.mark.slow
 def test_a_missing_task_leaves_the_rest(here, tiny_bert, capsys):
     changed = SUITE.replace('"grammar:sentiment"', '"nosuch"').replace("grammar:paraphrase", "missing.toml")
     (here / "toys.toml").write_text(changed)
@@ -183,6 +184,7 @@ def test_pairs_are_refused_for_a_model_without_a_head(here, tiny_bert):
     assert any("it cannot score minimal pairs" in step.error for step in found)
 
 
+@pytest.mark.slow
 def test_pairs_of_a_model_have_the_name_that_the_suite_gives_it(here, tiny_model):
     text = 'title = "x"\n[[tasks]]\ngroup = "g"\ntasks = ["mine.tsv"]\nanalysis = "pairs"\n'
     (here / "mine.tsv").write_text("good\tbad\na b\tb a\nc d\td c\n")
@@ -225,6 +227,7 @@ def write_sets(folder: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_suite_evaluates_probes_of_each_task_on_the_others(here, tiny_bert, capsys):
     write_sets(here)
     (here / "shifted.toml").write_text(SHIFTED)
@@ -240,6 +243,7 @@ def test_a_suite_evaluates_probes_of_each_task_on_the_others(here, tiny_bert, ca
     assert not board["line"].astype(str).str.contains("shift").any()
 
 
+@pytest.mark.slow
 def test_caches_of_several_tasks_need_the_names_of_the_data_sets(here, tiny_bert):
     write_sets(here)
     caches = [

@@ -132,6 +132,7 @@ def test_what_is_stored_is_the_sentence_s_own(tiny_bert, tmp_path):
         plain.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", ["fine-tune", "feature-extraction"])
 def test_it_is_learned_from_and_evaluated_in_context(regime, tiny_bert, tmp_path):
     task = load_task("conll2003", conll(tmp_path / "data"))

@@ -41,6 +41,7 @@ TREEBANK = """\
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
 def test_the_real_files_have_the_published_counts(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):

@@ -231,6 +231,7 @@ def test_ids_are_unique(name: str) -> None:
         assert len({e.id for e in split}) == len(split)
 
 
+@pytest.mark.slow
 def test_arguments_of_spr1_are_where_their_trees_say() -> None:
     task = load("spr1")
     assert {name: len(split) for name, split in task.splits.items()} == {"train": 377, "dev": 79, "test": 76}

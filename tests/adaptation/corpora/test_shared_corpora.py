@@ -81,6 +81,7 @@ def test_skip_thought_from_books():
     assert sum(counts("skip-thought:text_books/sentences_four_books.txt").values()) == 19826 - 4 - 2 * 20
 
 
+@pytest.mark.slow
 def test_dissent_from_parses():
     name = "dissent:ud_english_ewt"
     assert counts(name) == {"train": 2435, "dev": 266, "test": 248}

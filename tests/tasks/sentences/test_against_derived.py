@@ -95,6 +95,7 @@ SIZES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_for_english_ewt(name: str) -> None:
     task = load_task(f"treebank:{name}", DATA / "ud_english_ewt")
