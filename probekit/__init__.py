@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from probekit import explore, plots, report
     from probekit.activations import ActivationCache, cache_activations, inspect, verify
     from probekit.activations.certify import certify
+    from probekit.activations.foreign.export import export
     from probekit.adaptation.average import average
     from probekit.adaptation.evaluate import evaluate
     from probekit.adaptation.methods.merge import merge
@@ -93,6 +94,7 @@ __all__ = [
     "ensemble",
     "evaluate",
     "explore",
+    "export",
     "geometry",
     "glue_score",
     "guidelines",
@@ -143,6 +145,7 @@ _HOME = {
     "inspect": "probekit.activations",
     "verify": "probekit.activations",
     "certify": "probekit.activations.certify",
+    "export": "probekit.activations.foreign.export",
     "average": "probekit.adaptation.average",
     "ensemble": "probekit.analyses.ensemble",
     "evaluate": "probekit.adaptation.evaluate",

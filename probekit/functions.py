@@ -60,6 +60,7 @@ class Function:
 FUNCTIONS: dict[str, Function] = {
     "cache_activations": Function("probekit.activations:cache_activations", rows="", always=("out",)),
     "certify": Function("probekit.activations.certify:certify", (), rows=""),
+    "export": Function("probekit.activations.foreign.export:export", rows=""),
     "prove_sites": Function("probekit.models.sites.report:prove_sites", (), rows=""),
     "convert": Function("probekit.models.conversion:convert", rows=""),
     "new_encoder": Function("probekit.models.new:new_encoder", rows="", always=("out",)),

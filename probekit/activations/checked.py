@@ -11,12 +11,13 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import xxhash
 
 from probekit.activations.hdf5 import DAMAGE, FORMAT, Extent, digest_structure, extents, open_cache_file, xxh3
 from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, DataError, UsageError
@@ -188,6 +189,31 @@ class CheckedFile:
         self.compare(name)
         return Rows(self, name, self.dataset(name))
 
+    def stream(self, name: str, step: int) -> Iterator[np.ndarray]:
+        """The rows of a dataset in order, ``step`` at a time, as stored (bfloat16: uint16).
+
+        What was read is compared with the digests meanwhile, so an error may come after rows that are wrong: do not
+        keep what was made of them.
+        """
+        ds = self.dataset(name)
+        source, pooled = Rows(self, name, ds), name.startswith("/pooled/")
+        running = _Running(self._table.get(self.links.get(name, name), ()), self.own() if pooled else None)
+        for start in range(0, len(source), step):
+            try:
+                rows = source[start : min(start + step, len(source))]
+            except DAMAGE as error:
+                raise CacheCorrupt(f"{self.path}: {name} cannot be read ({error}); {AGAIN}.") from error
+            if problem := running.feed(self._vectors(name, rows)):
+                raise CacheCorrupt(f"{self.path}: {name}, {problem}; {AGAIN}.")
+            yield rows
+        if pooled and ds.size:
+            self._compare_repeated(name, lambda slots: self._slots_at(name, source, slots))
+
+    @property
+    def digest(self) -> str:
+        """The xxh3 digest (16 hex digits) of the structure and of the digests of all datasets."""
+        return f"{self._table[''][0][2]:016x}"
+
     def compare(self, name: str) -> None:
         """Compare a dataset with its digests, once, in small parts."""
         if name in self._compared:
@@ -200,15 +226,18 @@ class CheckedFile:
             first = start // k
             return self._vectors(name, source[first : -(-stop // k)])[start - first * k : stop - first * k]
 
-        def at(slots: np.ndarray) -> np.ndarray:
-            unique, back = np.unique(slots // k, return_inverse=True)
-            return source[unique].reshape(len(unique), k, -1)[back, slots % k]
-
         if ds.size:
             self._compare_blocks(name, read)
             if name.startswith("/pooled/"):
-                self._compare_repeated(name, at)
+                self._compare_repeated(name, lambda slots: self._slots_at(name, source, slots))
         self._compared.add(name)
+
+    def _slots_at(self, name: str, source: Rows, slots: np.ndarray) -> np.ndarray:
+        """Vectors of a pooled dataset by slot; pairs that were read separately have two per row."""
+        k = self.sentences
+        unique, back = np.unique(slots // k, return_inverse=True)
+        found: np.ndarray = source[unique].reshape(len(unique), k, -1)[back, slots % k]
+        return found
 
     def _vectors(self, name: str, array: np.ndarray) -> np.ndarray:
         """Rows as vectors; pairs that were read separately have several per row."""
@@ -265,6 +294,32 @@ class CheckedFile:
             if wrong.any():
                 row = part[wrong][0]
                 raise CacheCorrupt(f"{self.path}: {name}, row {row} differs from the row of the same text; {AGAIN}.")
+
+
+class _Running:
+    """Compares vectors with the digests of their blocks as they come, in order."""
+
+    def __init__(self, blocks: Sequence[tuple[int, int, int]], own: np.ndarray | None) -> None:
+        self.blocks, self.own = sorted(b for b in blocks if b[0] < b[1]), own
+        self.at, self.block, self.state = 0, 0, xxhash.xxh3_64()
+
+    def feed(self, vectors: np.ndarray) -> str:
+        """The next vectors; returns what is wrong, or ""."""
+        done = 0
+        while done < len(vectors):
+            if self.block == len(self.blocks) or self.at < self.blocks[self.block][0]:
+                return f"vector {self.at} has no digest in /blocks"
+            start, stop, digest = self.blocks[self.block]
+            part = vectors[done : done + stop - self.at]
+            own = slice(None) if self.own is None else self.own[self.at : self.at + len(part)]
+            if len(kept := part[own]):
+                self.state.update(np.ascontiguousarray(kept).data)
+            done, self.at = done + len(part), self.at + len(part)
+            if self.at == stop:
+                if self.state.intdigest() != digest:
+                    return f"rows {start} to {stop - 1}: the bytes were changed after they were written"
+                self.block, self.state = self.block + 1, xxhash.xxh3_64()
+        return ""
 
 
 class _Mapped(np.ndarray):

@@ -53,6 +53,9 @@ COMMANDS: dict[str, Command] = {
         "probekit.cli.certify:certify", "Test whether hidden states depend on batch size and padding.", READ
     ),
     "sites": Command("probekit.cli.sites:sites", "Show the sites inside a model's blocks, and what proves each.", READ),
+    "export": Command(
+        "probekit.cli.export:export", "Write a cache as safetensors, zarr, npy or Parquet, with digests.", READ
+    ),
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "mi": Command("probekit.cli.mi:mi", "Estimate the mutual information of each layer and the labels.", ANALYSE),
