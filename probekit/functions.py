@@ -155,7 +155,8 @@ def parameters(name: str) -> Mapping[str, inspect.Parameter]:
 
 def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:
     """Whether an argument can affect the rows: all except those that control how the computation runs."""
-    return name in known and name not in ("threads", "jobs", "workers", "device", "overwrite", "report_to")
+    running = ("threads", "jobs", "workers", "device", "overwrite", "report_to", "patience", "backend", "scheduler")
+    return name in known and name not in running
 
 
 def hints(name: str) -> dict[str, Any]:

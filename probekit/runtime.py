@@ -19,7 +19,7 @@ from time import monotonic, sleep
 from typing import Any, Protocol, TextIO
 
 from probekit.display import shown
-from probekit.errors import UsageError
+from probekit.errors import ProbekitError, UsageError
 from probekit.files import lock, signal_when_closed
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Progress",
     "blas_thread",
     "cores",
+    "dask_client",
     "devices",
     "dtype_name",
     "end_with_parent",
@@ -148,6 +149,38 @@ def devices(device: str, workers: int) -> list[str]:
 
     count = torch.cuda.device_count() if device == "cuda" else 0
     return [f"cuda:{k % count}" if count else device for k in range(workers)]
+
+
+@contextmanager
+def dask_client(address: str, *, seconds: float = 20.0) -> Iterator[Any]:
+    """A ``distributed.Client`` of a Dask cluster with workers, closed at the end of the block.
+
+    Parameters
+    ----------
+    address
+        Address of the scheduler, such as "tcp://host:8786".
+    seconds
+        Seconds to wait for an answer.
+
+    Raises
+    ------
+    ProbekitError
+        If the scheduler does not answer or has no workers.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--backend dask needs the package distributed: pip install 'probekit[dask]'.") from None
+    try:
+        client = Client(address, timeout=seconds)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ProbekitError(f"no Dask scheduler answers at {address} ({error}); check --scheduler.") from error
+    try:
+        if not client.nthreads():
+            raise ProbekitError(f"the Dask scheduler at {address} has no workers; start some.")
+        yield client
+    finally:
+        client.close()
 
 
 @contextmanager

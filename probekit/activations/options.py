@@ -71,6 +71,10 @@ class CacheOptions:
         300.0, "With --shard-size: seconds after which the shard of a silent process on another machine is taken over."
     )
     workers: int = option(1, "Number of worker processes.")
+    backend: str = option(
+        "loky", "With --shard-size: loky (processes on this machine) or dask (a job on each worker of a Dask cluster)."
+    )
+    scheduler: str | None = option(None, "Address of the dask scheduler, with --backend dask, such as tcp://host:8786.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
     model_name: str | None = option(None, "Name of the model in tables and file names.")
@@ -116,6 +120,11 @@ class CacheOptions:
         if self.context != Context.NONE and self.tokens and self.token_level in (None, "piece"):
             raise UsageError("the pieces of a context are not stored; with --context use --token-level word-pieces.")
         check_least(self, data_seed=0, workers=1, limit=1, batch_tokens=1, batch_size=1, shard_size=1, patience=1)
+        _one_of("backend", self.backend, "loky", "dask")
+        if (self.backend == "dask") != (self.scheduler is not None):
+            raise UsageError("--backend dask and --scheduler ADDRESS must be given together.")
+        if self.backend == "dask" and self.shard_size is None:
+            raise UsageError("--backend dask shares shards; add --shard-size.")
         if self.stateful and self.shard_size:
             raise UsageError(
                 "--stateful carries the state through the whole task; leave out --shard-size or --stateful."

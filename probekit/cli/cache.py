@@ -57,6 +57,8 @@ def cache_activations(
 
         probekit cache-activations --model gpt2 --task mytask.toml --shard-size 100000 --out data_cache/mytask
 
+        probekit cache-activations --model gpt2 --task my.toml --shard-size 9999 --backend dask --scheduler tcp://head:8786
+
         torchrun --nproc-per-node 4 -m probekit cache-activations --model gpt2 --task my.toml --shard-size 9999 --out my
 
     Parameters

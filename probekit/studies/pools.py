@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from probekit.errors import ProbekitError, UsageError
-from probekit.runtime import local_executor
+from probekit.errors import UsageError
+from probekit.runtime import dask_client, local_executor
 
 __all__ = ["Pool", "dask_pool", "here_pool", "local_pool"]
 
@@ -74,23 +74,14 @@ def dask_pool(address: str, *, seconds: float = 20.0) -> Pool:
     ProbekitError
         If the scheduler does not answer or has no workers.
     """
-    try:
-        from distributed import Client
-    except ImportError:
-        raise UsageError("--backend dask needs the package distributed: pip install 'probekit[dask]'.") from None
-    try:
-        client = Client(address, timeout=seconds)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise ProbekitError(f"no Dask scheduler answers at {address} ({error}); check --scheduler.") from error
-    jobs = len(client.nthreads())  # a step uses the cores of a worker, if it can
-    if not jobs:
-        raise ProbekitError(f"the Dask scheduler at {address} has no workers; start some.")
+    with ExitStack() as stack:
+        client = stack.enter_context(dask_client(address, seconds=seconds))
+        jobs = len(client.nthreads())  # a step uses the cores of a worker, if it can
+        closing = stack.pop_all()
 
     @contextmanager
     def workers() -> Iterator[Executor]:
-        try:
+        with closing:
             yield client.get_executor(pure=False, retries=0)
-        finally:
-            client.close()
 
     return Pool(workers, jobs, elsewhere=True)

@@ -119,7 +119,7 @@ def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
     return {"function": recipe.function, **stored}
 
 
-_NOT_STORED = ("workers", "batch_tokens", "overwrite", "patience")
+_NOT_STORED = ("workers", "batch_tokens", "overwrite", "patience", "backend", "scheduler")
 _LATER = ("sites", "positions", "shard_size")
 """Options of later versions, stored where they are given: without them, the file is as before."""
 

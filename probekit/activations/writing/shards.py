@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -23,17 +24,16 @@ from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.prepare import difference, environment
 from probekit.activations.writing.request import Request, data_digest, digest
 from probekit.activations.writing.shard_manifest import make_manifest
+from probekit.activations.writing.shard_workers import LOOK, run_shard_workers
 from probekit.errors import CacheError, CacheMismatch, UsageError
 from probekit.files import parse_json, remove, write
 from probekit.models.encoder import Encoder
-from probekit.runtime import Progress
+from probekit.runtime import Progress, no_progress
 from probekit.tasks.task import Split
 
 __all__ = ["work"]
 
 log = logging.getLogger(__name__)
-LOOK = 1.0
-"""Seconds between two looks at the shards of others."""
 
 
 def work(
@@ -60,18 +60,20 @@ def work(
     CacheError
         If a file cannot be written; finished shards are kept, and other workers go on.
     """
-    folder = request.path
+    folder, options = request.path, request.options
     _check_folder(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    worker = _Worker(request, Leases(folder, request.options.patience), write_cache, progress)
+    worker = _Worker(request, Leases(folder, options.patience), write_cache, progress)
     worker.look(overwrite=overwrite)
+    if worker.todo() and (options.workers > 1 or options.backend == "dask"):
+        run_shard_workers(request, partial(_alone, write_cache=write_cache), worker.look)
     while todo := worker.todo():
         if not any(map(worker.make, todo)) and worker.todo():
             if wait is not None:
                 wait()
                 wait = None
-            sleep(min(LOOK, request.options.patience))
+            sleep(min(LOOK, options.patience))
         worker.look()
     if not (folder / MANIFEST).exists():
         text = make_manifest(folder, request, worker.count)
@@ -80,6 +82,12 @@ def work(
             sync_folder(folder)
     for left in [*unfinished(folder), *folder.glob(".lease-*"), *folder.glob(".own-*"), *folder.glob(".taken.lease-*")]:
         remove(left)
+
+
+def _alone(request: Request, write_cache: Callable[..., None]) -> None:
+    """The work of one of several processes."""
+    alone = replace(request, options=replace(request.options, workers=1, backend="loky", scheduler=None))
+    work(alone, write_cache, overwrite=False, wait=None, progress=no_progress)
 
 
 class _Worker:
@@ -225,6 +233,8 @@ class _Meter:
 
     def others(self, done: int) -> None:
         """So many rows are finished, by whomever."""
+        if done != self.done:
+            self.progress("examples", done, self.total)
         self.done = done
 
     def of(self, rows: int) -> Progress:
