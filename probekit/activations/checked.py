@@ -209,11 +209,6 @@ class CheckedFile:
         if pooled and ds.size:
             self._compare_repeated(name, lambda slots: self._slots_at(name, source, slots))
 
-    @property
-    def digest(self) -> str:
-        """The xxh3 digest (16 hex digits) of the structure and of the digests of all datasets."""
-        return f"{self._table[''][0][2]:016x}"
-
     def compare(self, name: str) -> None:
         """Compare a dataset with its digests, once, in small parts."""
         if name in self._compared:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from probekit.activations.checked import IN_MEMORY, CheckedFile
-from probekit.activations.manifest import Manifest, is_shard_folder
+from probekit.activations.manifest import MANIFEST, Manifest, is_shard_folder
 from probekit.errors import CacheCorrupt, CacheMismatch
 from probekit.files import parse_json
 
@@ -127,6 +128,17 @@ class CheckedFolder:
         if name not in self:
             raise CacheCorrupt(f"{self.path}: {name} is not a dataset of its shards; run probekit verify.")
         return JoinedRows(self, name, self._starts(name))
+
+    def stream(self, name: str, step: int) -> Iterator[np.ndarray]:
+        """The rows of a dataset in order, ``step`` at a time; each shard's part is compared before it is read."""
+        vectors = name.startswith(("/pooled/", "/tokens/"))
+        source = self.rows(name) if vectors else self.values(name)
+        return (np.asarray(source[start : start + step]) for start in range(0, len(source), step))
+
+    @property
+    def digest(self) -> int:
+        """xxh3 of the manifest, which holds the digests of all shards."""
+        return xxhash.xxh3_64_intdigest((self.path / MANIFEST).read_bytes())
 
     def values(self, name: str, *, mapped: bool = False) -> Any:
         """A dataset as a read-only array; if ``mapped`` or if it is large, vectors as :class:`JoinedRows`."""

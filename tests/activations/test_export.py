@@ -30,6 +30,9 @@ def caches(tiny_model, tmp_path_factory):
     made["pairs"] = probekit.cache_activations(
         tiny_model("bert"), toy_pairs(12), pairs="separate", tokens=True, out=folder / "pairs.h5"
     )
+    made["shards"] = probekit.cache_activations(
+        tiny_model("bert"), toy_task(30), tokens=True, pooling="mean,last", shard_size=9, out=folder / "shards"
+    )
     return made
 
 
@@ -107,6 +110,18 @@ def test_what_stands_beside(caches, tmp_path):
     assert pq.read_schema(made.path / "examples.parquet").metadata[b"spec_id"].decode() == cache.spec_id
     again = probekit.export(cache.path, to="npy", layers="1,-1", out=tmp_path / "again")
     assert (again.path / "spec.json").read_bytes() == (made.path / "spec.json").read_bytes()  # the same digests
+
+
+def test_shards_give_what_one_file_gives(caches, tmp_path, monkeypatch):
+    monkeypatch.setattr(room, "BYTES", 4000)
+    one, many = (probekit.export(caches[name], to="npy", out=tmp_path / name) for name in ("float32", "shards"))
+    for name in set(one.files) - {"spec.json"}:
+        if name.startswith(("tokens", "examples")):  # tokens lie in another order
+            continue
+        assert (one.path / name).read_bytes() == (many.path / name).read_bytes()
+    examples = pd.read_parquet(many.path / "examples.parquet")
+    rows = slice(examples["first_token"][20], examples["first_token"][20] + examples["tokens"][20])
+    np.testing.assert_array_equal(read_npy(many.path, "tokens/2")[rows], caches["float32"].tokens(2)[20])
 
 
 @pytest.mark.parametrize("name", ["/pooled/mean/2", "/tokens/1", "/labels", "/pooled/last/3"])

@@ -121,7 +121,7 @@ class _Writing:
         self.decoded = store == "bfloat16" and to not in KEEP_BFLOAT16
         self.dtype = "float32" if self.decoded else store
         self.notes = (f"{to} has no bfloat16; the numbers are the same, written as float32",) if self.decoded else ()
-        self.about = {"format": "probekit-export/1", "spec_id": cache.spec_id, "cache": cache._checked.digest}
+        self.about = {"format": "probekit-export/1", "spec_id": cache.spec_id, "cache": f"{cache._checked.digest:016x}"}
 
     def tables(self) -> None:
         """Write ids, labels and pooled vectors by example, then the vectors of tokens."""
@@ -138,7 +138,7 @@ class _Writing:
             values = {"token_id": "/index/token_ids", "word": "/index/word_index"}
             extra = {name: f"/index/{name}" for name in ("role", "position")}
             values |= {name: at for name, at in extra.items() if cache._has(at)}
-            self._table("tokens", int(cache._checked.dataset("/index/token_ids").shape[0]), vectors, values)
+            self._table("tokens", cache._checked.shape("/index/token_ids")[0], vectors, values)
 
     def _table(self, name: str, rows: int, widths: Mapping[str, int], values: Mapping[str, str]) -> None:
         if not rows:
