@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache, cache_activations, inspect, verify
     from probekit.activations.certify import certify
     from probekit.activations.foreign.export import export
+    from probekit.activations.foreign.importing import import_activations
     from probekit.adaptation.average import average
     from probekit.adaptation.evaluate import evaluate
     from probekit.adaptation.methods.merge import merge
@@ -98,6 +99,7 @@ __all__ = [
     "geometry",
     "glue_score",
     "guidelines",
+    "import_activations",
     "inspect",
     "js_divergence",
     "load_encoder",
@@ -146,6 +148,7 @@ _HOME = {
     "verify": "probekit.activations",
     "certify": "probekit.activations.certify",
     "export": "probekit.activations.foreign.export",
+    "import_activations": "probekit.activations.foreign.importing",
     "average": "probekit.adaptation.average",
     "ensemble": "probekit.analyses.ensemble",
     "evaluate": "probekit.adaptation.evaluate",

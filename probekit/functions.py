@@ -61,6 +61,9 @@ FUNCTIONS: dict[str, Function] = {
     "cache_activations": Function("probekit.activations:cache_activations", rows="", always=("out",)),
     "certify": Function("probekit.activations.certify:certify", (), rows=""),
     "export": Function("probekit.activations.foreign.export:export", rows=""),
+    "import_activations": Function(
+        "probekit.activations.foreign.importing:import_activations", rows="", always=("out",)
+    ),
     "prove_sites": Function("probekit.models.sites.report:prove_sites", (), rows=""),
     "convert": Function("probekit.models.conversion:convert", rows=""),
     "new_encoder": Function("probekit.models.new:new_encoder", rows="", always=("out",)),

@@ -220,6 +220,8 @@ def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, 
     """
     from probekit.models.transformers.encoder import TOLERANCE, all_layers
 
+    if imported := encoder.spec.get("imported"):
+        return _imported_certificate(imported["certified"])
     given = encoder.tokenize(list(texts[: 4 * most])) if texts else encoder.tokenize([])
     alone = [batch for batch in _alone(given) if batch.length[0] <= 64][:most]
     alone = alone or _alone(encoder.tokenize([text for text in TEXTS if isinstance(text, str)]))[:most]
@@ -237,6 +239,14 @@ def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, 
             f"depends on what was read before: the state is carried on in batches of {size} ({verdict} without it)"
         )
     return lines_by_check | {"texts": len(alone), "passed": certificate.passed, "verdict": verdict}
+
+
+def _imported_certificate(certified: dict[str, Any] | None) -> dict[str, Any]:
+    """The certificate of numbers that another program computed, in batches that are not known."""
+    if certified is None:
+        return {"texts": 0, "passed": False, "verdict": "imported, and not certified"}
+    verdict = f"imported; {certified['texts']} texts recomputed, within {certified['relative']:.1e}"
+    return {"texts": certified["texts"], "passed": True, "verdict": verdict}
 
 
 def _layers_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor]) -> list[Line]:

@@ -53,6 +53,9 @@ COMMANDS: dict[str, Command] = {
         "probekit.cli.certify:certify", "Test whether hidden states depend on batch size and padding.", READ
     ),
     "sites": Command("probekit.cli.sites:sites", "Show the sites inside a model's blocks, and what proves each.", READ),
+    "import": Command(
+        "probekit.cli.importing:import_activations", "Turn activations of another tool into a cache.", READ
+    ),
     "export": Command(
         "probekit.cli.export:export", "Write a cache as safetensors, zarr, npy or Parquet, with digests.", READ
     ),

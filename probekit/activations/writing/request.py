@@ -34,8 +34,9 @@ NEEDS_TOKENS = {
 }
 """The kinds of tasks that need vectors of tokens, and the unit by default."""
 
-NOT_ALWAYS = ("checkpoint", "step", "compile", "sites", "blocks")
-"""Optional keys that determine them, too: the checkpoint, whether it is compiled, the sites that it reads."""
+NOT_ALWAYS = ("checkpoint", "step", "compile", "sites", "blocks", "imported")
+"""Optional keys that determine them, too: the checkpoint, whether it is compiled, the sites that it reads,
+where its numbers were imported from."""
 
 
 @dataclass(frozen=True)
