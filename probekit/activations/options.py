@@ -42,6 +42,9 @@ class CacheOptions:
         "that the label is about), or roles:assistant,user of conversations. Default: all, of which mean and max leave "
         "out special ones.",
     )
+    chat_template: str | None = option(
+        None, "Jinja file to render conversations with, instead of the model's own chat template.", metavar="FILE"
+    )
     context: str = option(
         "none", "Context of labelled words: none, or document (as many neighbouring sentences as fit)."
     )

@@ -130,7 +130,8 @@ def _groups(train: Raw, first: Guess) -> tuple[np.ndarray, str]:
         return train.columns[first.roles[role]] if role in first.roles else [None] * len(train)
 
     words = [tuple(map(str, w)) if w else None for w in column("words")]
-    texts = [" ".join(w) if w else str(t or "") for w, t in zip(words, column("text"), strict=True)]
+    shown = column("messages" if "messages" in first.roles else "text")
+    texts = [" ".join(w) if w else str(t or "") for w, t in zip(words, shown, strict=True)]
     pairs = [None if p is None else str(p) for p in column("pair")]
     examples = [Example(str(i), t, pair=p) for i, (t, p) in enumerate(zip(texts, pairs, strict=True))]
     stored, _ = stored_groups(examples, TaskKind.CLASSIFICATION)

@@ -51,6 +51,8 @@ def cache_activations(
 
         probekit cache-activations --model gpt2 --task sst2 --positions last:3 --tokens --pooling mean
 
+        probekit cache-activations --model Qwen/Qwen3-0.6B --task chats.toml --positions roles:assistant
+
         probekit cache-activations --model RUN/step-* --task cola --split dev
 
         probekit cache-activations --model elmo:options.json,weights.hdf5 --task cola

@@ -189,7 +189,9 @@ def _grid(report: TaskReport) -> Grid:
         {name for s in splits for name in s.lengths}, key=lambda name: int(name.rstrip("+").partition("-")[0])
     )
     domains = sorted({name for s in splits for name in s.domains})
+    roles = [*dict.fromkeys(name for s in splits for name in s.messages)]
     sections = (
+        _shares("messages by role", [s.messages for s in splits], roles),
         _shares(f"{unit} by label", [s.labels for s in splits], report.task.label_names),
         _shares("examples by number of words", [s.lengths for s in splits], lengths),
         _shares("examples by domain", [s.domains for s in splits], domains),

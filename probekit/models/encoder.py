@@ -15,12 +15,36 @@ from probekit.sites import Site
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Batch", "Edit", "Encoder", "Shown", "Sink", "Text", "Tokens", "begin_states", "edited", "join", "padded"]
+__all__ = [
+    "Batch",
+    "Edit",
+    "Encoder",
+    "Rendered",
+    "Shown",
+    "Sink",
+    "Text",
+    "Tokens",
+    "begin_states",
+    "edited",
+    "join",
+    "padded",
+]
 
 Words = tuple[str, ...]
 Text = str | tuple[str, str] | tuple[Words] | tuple[Words, Words, Words]
 """Input for one sequence: a sentence, a pair read jointly, the words of a sentence (in a tuple of one), or
-(context before, words, context after). As many context words as fit are read; these count as special pieces."""
+(context before, words, context after). As many context words as fit are read; these count as special pieces. A text
+that already has its special pieces is a :class:`Rendered`."""
+
+
+class Rendered(str):
+    """A text with all its special pieces, as a chat template writes it: the tokenizer adds none.
+
+    The special pieces in it count as special.
+    """
+
+    __slots__ = ()
+
 
 Sink = Callable[[int, "torch.Tensor"], None]
 """Called as ``sink(i, hidden)`` once per site, in order; ``hidden`` (t, widths[i]) belongs to ``sites[i]``."""

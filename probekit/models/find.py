@@ -17,16 +17,16 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 MINILM = "minilm"
 """The name of the model in the extra ``demo``, accepted wherever a model is expected."""
 MINILM_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
-_MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+_MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 
 
 def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     """The local folder of ``model``: the folder itself, or the hub's snapshot of a model id, downloaded if needed.
 
-    Only JSON, text, vocabulary and safetensors files are downloaded, never code or pickles. The published files of an
-    older encoder, such as ``elmo:OPTIONS,WEIGHTS``, are converted (see :mod:`probekit.models.conversion`). ``minilm``
-    is the model that comes with the extra ``demo``, unless a local folder has this name. If the hub cannot be reached,
-    its hub id gives the same files.
+    Only JSON, text, vocabulary, safetensors and chat template files are downloaded, never code or pickles. The
+    published files of an older encoder, such as ``elmo:OPTIONS,WEIGHTS``, are converted (see
+    :mod:`probekit.models.conversion`). ``minilm`` is the model that comes with the extra ``demo``, unless a local
+    folder has this name. If the hub cannot be reached, its hub id gives the same files.
 
     Raises
     ------

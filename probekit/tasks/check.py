@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from probekit.tasks.chat import role_counts
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
@@ -67,6 +68,8 @@ class SplitReport:
         Those groups, in the order of the split.
     targets : int | None
         Number of spans and pairs of spans to classify, for span labelling.
+    messages : Mapping[str, int]
+        Messages of each role, for conversations.
     """
 
     name: str
@@ -89,6 +92,7 @@ class SplitReport:
     group_in_train: int | None = None
     shared_groups: tuple[str, ...] = ()
     targets: int | None = None
+    messages: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,7 @@ class _Known:
 
 
 def _text(e: Example) -> tuple[object, ...]:
-    return (e.words or e.text, e.pair, *e.choices)
+    return (e.chat or e.words or e.text, e.pair, *e.choices)
 
 
 def _check(task: Task, split: Split, train: _Known | None) -> SplitReport:
@@ -249,6 +253,7 @@ def _check(task: Task, split: Split, train: _Known | None) -> SplitReport:
         group_in_train=len(shared) if grouped and train is not None else None,
         shared_groups=tuple(dict.fromkeys(shared)),
         targets=sum(len(e.targets) for e in split) if task.kind is TaskKind.SPAN_LABELLING else None,
+        messages=role_counts([e.chat for e in split if e.chat]),
     )
 
 
@@ -281,4 +286,5 @@ def _bin(words: int) -> str:
 
 def _has_control(e: Example) -> bool:
     text = e.text + (e.pair or "")
+    text = text.replace("\n", " ") if e.chat else text
     return not text.isprintable() and any((c < " " and c != "\t") or "\x7f" <= c <= "\x9f" for c in text)

@@ -129,6 +129,9 @@ class Example:
         The texts to choose from; the label is the index of the right one.
     targets : tuple[Target, ...], default ()
         The spans and pairs of spans to classify, of a span-labelling task.
+    chat : str, default ""
+        A conversation, which ``text`` shows (see :mod:`probekit.tasks.chat`): caches read it through the model's chat
+        template.
     """
 
     id: str
@@ -143,6 +146,7 @@ class Example:
     spans: tuple[Span, ...] = ()
     choices: tuple[str, ...] = ()
     targets: tuple[Target, ...] = ()
+    chat: str = ""
 
     @property
     def answers(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ def input_key(e: Example, kind: TaskKind) -> str:
     >>> input_key(a, TaskKind.CLASSIFICATION) == input_key(b, TaskKind.CLASSIFICATION)
     True
     """
-    read = (e.before, e.words, e.after) if reads_words(e, kind) else (e.text, e.pair)
+    read = (e.before, e.words, e.after) if reads_words(e, kind) else (e.text, e.pair, *([e.chat] if e.chat else []))
     return xxhash.xxh3_128_hexdigest(repr(read).encode("utf-8", "surrogatepass"))
 
 
@@ -60,7 +60,10 @@ class Union(Task):
                 key = input_key(e, part.kind)
                 words = e.words if reads_words(e, part.kind) else None
                 found.setdefault(
-                    key, Example(key, e.text, None, e.pair, words, group=e.group, before=e.before, after=e.after)
+                    key,
+                    Example(
+                        key, e.text, None, e.pair, words, group=e.group, before=e.before, after=e.after, chat=e.chat
+                    ),
                 )
         return Split(name, tuple(found.values()))
 

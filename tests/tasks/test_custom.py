@@ -214,7 +214,10 @@ GOOD = {"train.tsv": "text\tlabel\na\tyes\nb\tno\n"}
             r"rows cannot be read.\n  line 2, column 'label': expected a number, found 'yes'",
         ),
         ('type = "sequence-labelling"\n' + SPLITS, r"mine.toml: type = \"sequence-labelling\" needs words and tags"),
-        ('words = "text"\ntags = "label"\n' + SPLITS, r"words, tags and targets are lists; store them in JSON lines"),
+        (
+            'words = "text"\ntags = "label"\n' + SPLITS,
+            r"words, tags, targets and messages are lists; store them in JSON lines",
+        ),
         ('[splits]\ntrain = "absent.tsv"\n', r"absent.tsv: does not exist, but is named in .*mine.toml"),
         ('[splits]\ntrain = "mine.toml"\n', r"unknown suffix '.toml'; set format = "),
         ('format = "parquet"\n' + SPLITS, r"train.tsv: cannot be read as Parquet"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -9,12 +11,17 @@ import numpy as np
 from probekit.activations.positions import ROLES, Known, Marks, Positions, mark
 from probekit.activations.writing.request import Request
 from probekit.errors import UsageError
-from probekit.models.encoder import Tokens
+from probekit.models.chat import Chat
+from probekit.models.encoder import Rendered, Text, Tokens
+from probekit.runtime import Progress
+from probekit.tasks.chat import ROLES as SPEAKERS
+from probekit.tasks.chat import contents, conversation
 from probekit.tasks.targets import reads_words, targets_of
 from probekit.tasks.task import Example, Span, Split, TaskKind
 
 __all__ = ["known_spans", "marked"]
 
+log = logging.getLogger(__name__)
 CHAT = frozenset(ROLES) - {"text", "special", "generated"}
 """The roles that only conversations have."""
 
@@ -32,6 +39,47 @@ def _known(e: Example, kind: TaskKind, pairs: str | None) -> Iterator[Known]:
         return
     for second in (False, True):
         yield Known(spans=tuple(Span(*span[:2]) for span in spans if span.second == second))
+
+
+def read_chats(request: Request, *, progress: Progress) -> tuple[list[Text], list[Known] | None]:
+    """The conversations as the model's chat template renders them, with the roles and spans of their characters.
+
+    Raises
+    ------
+    UsageError
+        If the template does not render one.
+    """
+    assert request.template is not None
+    texts, known, total = list[Text](), list[Known](), len(request.part)
+    left_out = Counter[str]()
+    for i, e in enumerate(request.part):
+        if i % 256 == 0:
+            progress("rendering", i, total)
+        if not e.chat:
+            raise UsageError(
+                f"{request.task.name}: example {e.id!r} is no conversation, as others are; cache it apart."
+            )
+        try:
+            chat = request.template.read(*conversation(e.chat), SPEAKERS)
+        except UsageError as error:
+            raise UsageError(f"{request.task.name}, example {e.id!r}: {error}") from error
+        parts = tuple((part.start, part.end, ROLES.index(part.role)) for part in chat.parts)
+        known.append(Known(parts, tuple(_placed(e, chat)), chat=True))
+        texts.append(Rendered(chat.text))
+        left_out.update(set(chat.left_out))
+    progress("rendering", total, total)
+    if left_out:
+        listed = ", ".join(f"{role} of {count:,}" for role, count in sorted(left_out.items()))
+        log.warning("The chat template leaves out texts of %s of %s conversations.", listed, f"{total:,}")
+    return texts, known
+
+
+def _placed(e: Example, chat: Chat) -> Iterator[Span]:
+    """The spans of a conversation's transcript in the rendered text; not those that the template leaves out."""
+    for span in e.spans:
+        for message, (a, b) in enumerate(contents(e.chat)):
+            if a <= span.start < span.end <= b and (at := chat.place(message, span.start - a, span.end - a)):
+                yield Span(*at)
 
 
 def marked(request: Request, tokens: Tokens, known: Sequence[Known], text_of_slot: np.ndarray) -> Marks:

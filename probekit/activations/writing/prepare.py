@@ -14,7 +14,7 @@ from probekit.activations.grouping import stored_groups
 from probekit.activations.label_sets import label_sets, strings
 from probekit.activations.pooling import TokenLevel, token_rows
 from probekit.activations.positions import ROLES, Known, Marks
-from probekit.activations.writing.chosen import known_spans, marked
+from probekit.activations.writing.chosen import known_spans, marked, read_chats
 from probekit.activations.writing.journal import Journal
 from probekit.activations.writing.partial import Partial, Stream, attributes, create
 from probekit.activations.writing.plan import Plan, make_plan, plan_in_order, unique_texts
@@ -69,8 +69,11 @@ NAMES = {
 def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: Progress) -> None:
     """Create the partial file of a cache; raises TruncationError if texts are too long and may not be truncated."""
     want, task, part = request.want, request.task, request.part
-    texts = _texts(part, task.kind, want["pairs"])
-    known = known_spans(part, task.kind, want["pairs"]) if "positions" in want else None
+    if request.template is not None:
+        texts, known = read_chats(request, progress=progress)
+    else:
+        texts = _texts(part, task.kind, want["pairs"])
+        known = known_spans(part, task.kind, want["pairs"]) if "positions" in want else None
     text_of_slot: np.ndarray = np.arange(len(texts))
     if not request.stateful:
         texts, known, text_of_slot = _unique(texts, known)

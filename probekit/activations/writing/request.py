@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probekit import files
 from probekit.activations.options import NO_POOLING, CacheOptions
@@ -22,6 +22,9 @@ from probekit.runtime import Dtype
 from probekit.tasks.context import Context, in_context
 from probekit.tasks.task import Split, Task, TaskKind
 from probekit.tasks.union import Union
+
+if TYPE_CHECKING:
+    from probekit.models.chat import ChatTemplate
 
 __all__ = ["Request", "data_digest", "make_request", "recipe_of"]
 
@@ -57,6 +60,8 @@ class Request:
         Path of the cache.
     about : Mapping[str, Any]
         Attributes that do not affect the numbers: the origin of the model, and the recipe.
+    template : ChatTemplate, optional
+        The chat template that conversations are read through.
     """
 
     task: Task
@@ -67,6 +72,7 @@ class Request:
     path: Path
     options: CacheOptions
     about: Mapping[str, Any]
+    template: ChatTemplate | None = None
 
     @property
     def stateful(self) -> int:
@@ -94,13 +100,33 @@ def make_request(
     else:
         loading, of_model = model, _of_encoder(model, options)
     want = of_data | of_model
+    if (template := _template(model, part, options)) is not None:
+        want["chat_template"] = template.digest()
     if want.get("stateful") and options.workers > 1:
         raise UsageError(
             "--stateful carries the state from batch to batch in one process; leave out --workers or --stateful."
         )
     about = {"origin": _origin(model, options), "recipe": _stored_recipe(recipe)}
     spec_id = digest(want)
-    return Request(task, part, loading, want, spec_id, _path(out, want, spec_id), options, about)
+    return Request(task, part, loading, want, spec_id, _path(out, want, spec_id), options, about, template)
+
+
+def _template(model: str | Path | Encoder, part: Split, options: CacheOptions) -> ChatTemplate | None:
+    """The chat template of a model, if the examples are conversations."""
+    if not any(e.chat for e in part):
+        if options.chat_template is not None:
+            raise UsageError("--chat-template is for conversations, but the examples are texts; leave it out.")
+        return None
+    from probekit.models.chat import load_template
+    from probekit.models.find import resolve_model
+
+    kind = _model_type(model, options.revision)
+    if reads_apart(kind):
+        raise UsageError(f"{kind} reads sentences, not conversations; choose a model with a chat template.")
+    named = isinstance(model, (str, Path))
+    folder = resolve_model(model, options.revision) if named else model.folder  # type: ignore[union-attr, arg-type]
+    name = str(model) if named else model.name  # type: ignore[union-attr]
+    return load_template(folder, name, options.chat_template)
 
 
 def _part(task: Task, split: str, options: CacheOptions) -> Split:
@@ -121,7 +147,7 @@ def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 _NOT_STORED = ("workers", "batch_tokens", "overwrite", "patience", "backend", "scheduler")
-_LATER = ("sites", "positions", "shard_size")
+_LATER = ("sites", "positions", "chat_template", "shard_size")
 """Options of later versions, stored where they are given: without them, the file is as before."""
 
 

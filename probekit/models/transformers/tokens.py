@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from probekit.errors import ModelError, UsageError, first_line
-from probekit.models.encoder import Text, Tokens, Words
+from probekit.models.encoder import Rendered, Text, Tokens, Words
 from probekit.models.folder import tokenizer_digest
 from probekit.models.words import NO_LIMIT
 
@@ -60,6 +60,8 @@ class Tokenizer:
             backend.enable_truncation(max_length, strategy="longest_first", direction=cut)
         try:
             self._blank = _needs_spaces(backend)
+            added = backend.get_added_tokens_decoder()
+            self._special_ids = [number for number, token in added.items() if token.special]
         except BaseException as error:
             _reraise_exit(error)
             raise ModelError(f"the tokenizer of {name} does not work: {first_line(error)}.") from error
@@ -140,9 +142,13 @@ class Tokenizer:
         ids = _flat((e.ids for e in encodings), np.int32, t)
         self._check_known(ids, texts, length)
         special = _flat((e.special_tokens_mask for e in encodings), np.bool_, t)
+        if any(isinstance(text, Rendered) for text in texts):
+            of_rendered = np.repeat([isinstance(text, Rendered) for text in texts], length)
+            special |= of_rendered & np.isin(ids, self._special_ids)
         offsets = _flat(chain.from_iterable(e.offsets for e in encodings), np.int32, 2 * t).reshape(t, 2)
         words = chain.from_iterable(e.word_ids for e in encodings)
         word_index = np.fromiter((-1 if w is None else w for w in words), np.int32, t)
+        word_index[special] = -1  # in a rendered text, its special pieces are words of their own
         start = np.cumsum(length) - length
         for i, text in enumerate(texts):
             rows = slice(start[i], start[i] + length[i])
@@ -207,19 +213,21 @@ class Tokenizer:
 
     def _encodings(self, texts: Sequence[Text]) -> list[Any]:
         given = {i for i, text in enumerate(texts) if isinstance(text, tuple) and len(text) != 2}
-        if not given:
+        rendered = {i: text for i, text in enumerate(texts) if isinstance(text, Rendered)}
+        if not given and not rendered:
             return self._encode(dict(enumerate(texts)))
         words = {i: self._with_blanks([word for part in texts[i] for word in part]) for i in sorted(given)}
-        plain = {i: text for i, text in enumerate(texts) if i not in given}
+        plain = {i: text for i, text in enumerate(texts) if i not in given and i not in rendered}
         found = [
             *zip(words, self._encode(words, words=True), strict=True),
             *zip(plain, self._encode(plain), strict=True),
+            *zip(rendered, self._encode(rendered, bare=True), strict=True),
         ]
         return [encoding for _, encoding in sorted(found, key=lambda pair: pair[0])]
 
-    def _encode(self, inputs: dict[int, Any], *, words: bool = False) -> list[Any]:
+    def _encode(self, inputs: dict[int, Any], *, words: bool = False, bare: bool = False) -> list[Any]:
         try:
-            return self.backend.encode_batch(list(inputs.values()), is_pretokenized=words)
+            return self.backend.encode_batch(list(inputs.values()), is_pretokenized=words, add_special_tokens=not bare)
         except BaseException as whole:
             _reraise_exit(whole)
             for item in inputs.values():

@@ -26,6 +26,10 @@ from probekit.tasks.files.readers import (
 __all__ = ["Rows", "hub_rows", "read_rows"]
 
 
+CHAT_COLUMNS = ("tools", "chat_template_kwargs")
+"""Fields of a JSON line with a conversation: descriptions of tools, and further variables of its chat template."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """The columns of one split by role (text, label, …), and the line of each row."""
@@ -46,7 +50,8 @@ def _roles(spec: TaskFile) -> dict[str, Column]:
     """Column by role, for tables."""
     tokens = spec.words is not None or spec.tags is not None
     roles: dict[str, Column | None] = {
-        "text": None if tokens and "text" not in spec.model_fields_set else spec.text,
+        "text": None if (tokens and "text" not in spec.model_fields_set) or spec.messages else spec.text,
+        "messages": spec.messages,
         "pair": spec.pair,
         **_choices(spec),
         "label": None if tokens or isinstance(spec.label, bool) else spec.label,
@@ -95,9 +100,9 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
 
 def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Column]) -> Rows:
     read = read_tsv if kind is Format.TSV else read_csv
-    if {"words", "tags", "targets"} & set(roles):
+    if {"words", "tags", "targets", "messages"} & set(roles):
         raise DataError(
-            "words, tags and targets are lists; store them in JSON lines, Parquet or a CoNLL file.", file=path
+            "words, tags, targets and messages are lists; store them in JSON lines, Parquet or a CoNLL file.", file=path
         )
     if "choices" in roles:
         raise DataError(
@@ -146,10 +151,13 @@ def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
         columns[role] = [record.get(name) for _, record in records]
         line_without = next((line for line, record in records if name not in record), None)
         if line_without is not None and (
-            role in ("text", "pair", "words", "id", "groups", "span", "targets") or role.startswith("choice")
+            role in ("text", "messages", "pair", "words", "id", "groups", "span", "targets")
+            or role.startswith("choice")
         ):
             keys = ", ".join(map(repr, next(r for at, r in records if at == line_without)))
             raise DataError(f"the object has no {name!r} ({role}); it has {keys}.", file=path, line=line_without)
+    if "messages" in roles:  # what else a chat template reads, where it is given
+        columns |= {name: [record.get(name) for _, record in records] for name in CHAT_COLUMNS}
     return Rows(path, lines, columns, names=roles)
 
 

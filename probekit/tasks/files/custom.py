@@ -17,6 +17,9 @@ type        "classification", "regression", "sequence-labelling", "multiple-choi
             named or the files are CoNLL files,
             multiple choice if choices are named, otherwise classification
 text, pair  columns with the sentence (default "text") and with the second sentence of a pair
+messages    column with a conversation, a list such as [{"role": "user", "content": "…"}], instead of text (JSON lines,
+            Parquet); JSON lines may also have "tools" (their descriptions) and "chat_template_kwargs" (further
+            variables of the model's chat template)
 choices     the columns of the texts to choose from, such as ["choice1", "choice2"], or one column with lists of texts;
             label is then the number of the right one, from 0, or its name in ``labels``
 label       column with the label (default "label"); an empty cell, null or NaN is an unlabelled example, unless
@@ -70,7 +73,9 @@ from typing import Any
 
 from probekit.errors import DataError, Faults
 from probekit.metrics import unfit
+from probekit.tasks.chat import transcript
 from probekit.tasks.datasets.sources import examples, number
+from probekit.tasks.files.chat_rows import read_chats
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import TaskFile, read_task_file
 from probekit.tasks.files.span_rows import span_labels, with_targets
@@ -228,6 +233,8 @@ def _splits(rows: Mapping[str, Rows], kind: TaskKind, names: Sequence[str]) -> d
     for split, part in rows.items():
         ids = _ids(part, faults)
         texts, pairs = (_texts(part, role, faults) for role in ("text", "pair"))
+        chats = read_chats(part, faults) if "messages" in part.columns else None
+        texts = texts if chats is None else [transcript(chat) for chat in chats]
         words = [tuple(w) for w in _lists(part, "words", faults)] if "words" in part.columns else None
         labels = _labels(part, kind, names, words, faults)
         choices = _choices(part, labels, faults) if kind is TaskKind.MULTIPLE_CHOICE else None
@@ -245,6 +252,8 @@ def _splits(rows: Mapping[str, Rows], kind: TaskKind, names: Sequence[str]) -> d
             spans=_spans(part, texts, faults) if "span" in part.columns else None,
             choices=choices,
         )
+        if chats is not None:
+            found = [replace(e, chat=chat) for e, chat in zip(found, chats, strict=True)]
         splits[split] = Split(split, tuple(found))
     faults.check()
     return splits

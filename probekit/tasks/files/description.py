@@ -51,6 +51,7 @@ class TaskFile(BaseModel):
     name: str | None = None
     type: str | None = None
     text: Column = "text"
+    messages: str | None = None
     pair: Column | None = None
     choices: list[Column] | Column | None = None
     label: Column | bool = "label"
@@ -98,6 +99,7 @@ _EXPECTED = (
         "choices": "the columns of the choices in a list, or the name of one column that holds lists",
         "labels": 'a list such as ["no", "yes"]',
         "metrics": 'a list such as ["accuracy"]',
+        "messages": "the column's name in quotation marks",
         "span": "the column's name in quotation marks",
         "targets": "the column's name in quotation marks",
         "unit": '"words" or "characters"',
@@ -128,6 +130,9 @@ def _problem(spec: TaskFile) -> tuple[str, str] | None:
         return "format", f"unknown format {spec.format!r}; expected one of {', '.join(Format)}."
     if spec.unit not in (None, "words", "characters"):
         return "unit", f'unit is {spec.unit!r}; expected "words" or "characters".'
+    mixed = {"text", "pair", "words", "tags", "choices", "targets"} & spec.model_fields_set
+    if spec.messages is not None and (mixed or spec.type not in (None, "classification", "regression")):
+        return "messages", "messages are classified or rated as a whole; leave out text, pair, words and targets."
     if (spec.targets is None) == (spec.type == TaskKind.SPAN_LABELLING):
         return "targets", 'type = "span-labelling" and targets = "COLUMN" go together; write both.'
     if spec.label is True:

@@ -18,6 +18,7 @@ from typing import Any
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.files import parse_json, read_lines
 from probekit.parquet import open_parquet
+from probekit.tasks.chat import problem
 from probekit.tasks.datasets.sources import number
 from probekit.tasks.files.description import SUFFIXES, Format
 from probekit.tasks.files.group_column import GROUP_NAMES, GroupGuess, group_column
@@ -318,14 +319,22 @@ def guess(raw: Raw, groups: str | None = None) -> Guess:
             roles[role], why[role] = name, reason
 
     lists = {name for name, values in sample.items() if any(isinstance(v, list) for v in values)}
-    if words := _first_named(lists, WORDS) or next(iter(lists), None):
+    kind = TaskKind.CLASSIFICATION
+    chats = {name for name in lists if not any(problem(v) for v in sample[name][:10])}
+    lists -= {name for name in lists if any(isinstance(v, list) and v and isinstance(v[0], dict) for v in sample[name])}
+    if chats:
+        take("messages", _first_named(chats, ("messages", "conversation")) or min(chats), "lists of messages")
+        others = {n: v for n, v in sample.items() if n not in roles.values() and not isinstance(v[0], list | dict)}
+        take("label", _first_named(sample, LABELS), "by its name")
+        if "label" not in roles:
+            take("label", *_fewest(others))
+    elif words := _first_named(lists, WORDS) or next(iter(lists), None):
         take("words", words, "lists of words")
         take(
             "tags", _first_named(lists - {words}, TAGS) or next(iter(lists - {words}), None), "lists of the same length"
         )
         kind = TaskKind.SEQUENCE_LABELLING
     else:
-        kind = TaskKind.CLASSIFICATION
         lower = {name.lower(): name for name in sample}
         for first, second in PAIRS:
             if first in lower and second in lower:
