@@ -141,7 +141,7 @@ def _listing() -> None:
 
     terminal = console(highlight=False)
     for name, (dataset, _) in DATASETS.items():
-        sizes = ", ".join(f"{split} {size:,}" for split, size in dataset.sizes.items())
+        sizes = ", ".join(f"{split} {size:,}" if size else split for split, size in dataset.sizes.items())
         terminal.print(f"[bold]{name}[/]  {dataset.title}")
         terminal.print(Padding("; ".join(filter(None, (sizes, ", ".join(dataset.metrics)))), (0, 0, 0, 4)))
         terminal.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence}[/]", (0, 0, 0, 4)))

@@ -23,7 +23,7 @@ class Dataset:
     kind, metrics, label_names, source, licence : TaskKind or tuple[str, ...] or str
         As in :class:`~probekit.tasks.task.Task`.
     sizes : Mapping[str, int]
-        Published number of examples in each split.
+        Published number of examples in each split; 0 where none is stated.
     shown : str
         Display name in figures, tables and reports, as the authors write it.
     folder : str, default ''
