@@ -70,6 +70,11 @@ class CacheOptions:
         "command share the work.",
         metavar="N",
     )
+    stream: bool = option(
+        False,
+        "Read the examples of a task file a shard at a time, not whole: JSON lines, or a data set of the hub. Files of "
+        "texts (.txt, .jsonl, .gz) as --task are always read so.",
+    )
     patience: float = option(
         300.0, "With --shard-size: seconds after which the shard of a silent process on another machine is taken over."
     )

@@ -59,6 +59,8 @@ def cache_activations(
 
         probekit cache-activations --model gpt2 --task mytask.toml --shard-size 100000 --out data_cache/mytask
 
+        probekit cache-activations --model gpt2 --task corpus.jsonl.gz --shard-size 100000 --out data_cache/corpus
+
         probekit cache-activations --model gpt2 --task my.toml --shard-size 9999 --backend dask --scheduler tcp://head:8786
 
         torchrun --nproc-per-node 4 -m probekit cache-activations --model gpt2 --task my.toml --shard-size 9999 --out my
@@ -72,7 +74,8 @@ def cache_activations(
         installs; random:MODEL for random weights; a pattern (RUN/step-*) for several checkpoints;
         elmo:OPTIONS,WEIGHTS or skip-thoughts:FOLDER for published files.
     task
-        Name of a task (see *probekit tasks*), or a TOML file.
+        Name of a task (see *probekit tasks*), or a TOML file; or a file of texts: one a line (.txt), or JSON lines with
+        the field text (.jsonl), also packed (.gz).
     split
         Split of the task.
     out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import shutil
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from probekit.activations.manifest import MANIFEST, Manifest
 from probekit.activations.tokens import TokenReader
 from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, UsageError
 from probekit.models import load_encoder
+from probekit.tasks.files.stream import stream_task
 from probekit.tasks.task import Example, Span, Split, Target, Task, TaskKind
 from probekit.tasks.union import union
 
@@ -256,3 +259,45 @@ def test_the_commands(both, call, tmp_path, tiny_bert):
     said = call(*words, "--shard-size", 0)
     assert said.status == 2
     assert "shard_size is 0" in said.err or "shard-size" in said.err
+
+
+def test_streams(encoder, tmp_path, call):
+    """What is read a shard at a time has the vectors, labels and ids of what is read whole."""
+    rows = [{"text": text, "label": "abc"[i % 3]} for i, text in enumerate(sentences(40, 2))]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "a.toml").write_text('labels = ["a", "b", "c"]\n[splits]\ntrain = "a.jsonl"\n')
+    one = cache_activations(encoder, tmp_path / "a.toml", out=tmp_path / "one.h5")
+    many = cache_activations(encoder, tmp_path / "a.toml", out=tmp_path / "many", shard_size=15, stream=True)
+    for cache in (many, cache_activations(encoder, tmp_path / "a.jsonl", out=tmp_path / "texts.h5")):
+        assert equal(one.ids, cache.ids)
+        assert equal(one.layer(2), cache.layer(2))
+    assert equal(one.labels, many.labels)
+    assert many.spec["n"] == 40
+
+    unknown = stream_task(tmp_path / "a.toml")
+    for size in (8, 9, 40, 41):  # the last shard is whole, or not
+        part = dataclasses.replace(unknown.split("train"), records=_Endless(rows))
+        task = dataclasses.replace(unknown, splits={"train": part})
+        cache = cache_activations(encoder, task, out=tmp_path / f"unknown-{size}", shard_size=size)
+        assert len(cache) == 40
+        assert equal(one.labels, cache.labels)
+        assert equal(one.layer(2), cache.layer(2))
+        assert verify(cache.path).ok
+    empty = dataclasses.replace(unknown, splits={"train": dataclasses.replace(part, records=_Endless([]))})
+    with pytest.raises(UsageError, match="has no examples"):
+        cache_activations(encoder, empty, out=tmp_path / "empty", shard_size=9)
+    said = call("cache-activations", "--model", "x", "--task", tmp_path / "no.jsonl")
+    assert said.status == 2
+    assert "no.jsonl: cannot be read: No such file" in said.err
+
+
+class _Endless:
+    """Records whose number is known only at the end."""
+
+    file, count, identity = "rows", None, "rows"
+
+    def __init__(self, rows: list[dict[str, str]]) -> None:
+        self.rows = rows
+
+    def read(self, first: int, last: int) -> list[tuple[int, dict[str, str]]]:
+        return list(enumerate(self.rows, start=1))[first:last]

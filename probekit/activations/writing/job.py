@@ -67,7 +67,8 @@ def cache_activations(
         ``skip-thoughts:FOLDER``, or a loaded encoder (in this process only). ``random:MODEL`` re-initialises it,
         with the seed 0 or ``random_weights``.
     task : str, path or Task
-        Name of a task, a TOML file, or the task itself.
+        Name of a task, a TOML file, or the task itself; or a file of texts, which is read a shard at a time: a text a
+        line (``.txt``), or JSON lines with the field ``text`` (``.jsonl``), also packed (``.gz``).
     split : str
         The split to read.
     options : CacheOptions
@@ -114,11 +115,17 @@ def cache_activations(
     ((872, 768), (872,))
     """
     from probekit.tasks import load_task
+    from probekit.tasks.files.stream import is_stream, stream_task
 
     if isinstance(model, str) and model.startswith(RANDOM):
         model = model.removeprefix(RANDOM)
         options = replace(options, random_weights=options.random_weights or 0)
-    loaded = task if isinstance(task, Task) else load_task(str(task), data_dir=options.data_dir)
+    if isinstance(task, Task):
+        loaded = task
+    elif options.stream or is_stream(str(task)):
+        loaded = stream_task(task, options.data_dir, split=split)
+    else:
+        loaded = load_task(str(task), data_dir=options.data_dir)
     recipe = recipe_of(model, task, split, options, out)
     request = make_request(model, loaded, split, options, out, recipe)
     if not overwrite and (cache := _reuse(request)) is not None:

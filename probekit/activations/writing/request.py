@@ -20,13 +20,14 @@ from probekit.models.encoder import Encoder
 from probekit.recipe import Recipe
 from probekit.runtime import Dtype
 from probekit.tasks.context import Context, in_context
+from probekit.tasks.files.stream import StreamedSplit
 from probekit.tasks.task import Split, Task, TaskKind
 from probekit.tasks.union import Union
 
 if TYPE_CHECKING:
     from probekit.models.chat import ChatTemplate
 
-__all__ = ["Request", "data_digest", "make_request", "recipe_of"]
+__all__ = ["Request", "count_of", "data_digest", "make_request", "recipe_of"]
 
 IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
 """Keys of ``Encoder.spec`` that, with its name, determine an encoder's numbers."""
@@ -48,7 +49,7 @@ class Request:
 
     Attributes
     ----------
-    task, part : Task or Split
+    task, part : Task or Split or StreamedSplit
         The task, and the examples to read.
     model : Loading | Encoder
         The arguments for loading the model, or a loaded encoder.
@@ -65,7 +66,7 @@ class Request:
     """
 
     task: Task
-    part: Split
+    part: Any
     model: Loading | Encoder
     want: Mapping[str, Any]
     spec_id: str
@@ -91,7 +92,7 @@ def make_request(
         )
     task = in_context(task, options.context)
     part = _part(task, split, options)
-    if not len(part):
+    if count_of(part) == 0:
         raise UsageError(f"{task.name} {split} has no examples; choose another split.")
     of_data = _of_data(task, part, options, _model_type(model, options.revision), _dtype(model, options))
     loading: Loading | Encoder
@@ -111,9 +112,9 @@ def make_request(
     return Request(task, part, loading, want, spec_id, _path(out, want, spec_id), options, about, template)
 
 
-def _template(model: str | Path | Encoder, part: Split, options: CacheOptions) -> ChatTemplate | None:
+def _template(model: str | Path | Encoder, part: Any, options: CacheOptions) -> ChatTemplate | None:
     """The chat template of a model, if the examples are conversations."""
-    if not any(e.chat for e in part):
+    if not any(e.chat for e in (part[:1] if isinstance(part, StreamedSplit) else part)):
         if options.chat_template is not None:
             raise UsageError("--chat-template is for conversations, but the examples are texts; leave it out.")
         return None
@@ -129,25 +130,31 @@ def _template(model: str | Path | Encoder, part: Split, options: CacheOptions) -
     return load_template(folder, name, options.chat_template)
 
 
-def _part(task: Task, split: str, options: CacheOptions) -> Split:
+def _part(task: Task, split: str, options: CacheOptions) -> Any:
     """The examples to read; of several tasks, at most ``limit`` of each."""
     if isinstance(task, Union):
         return task.split(split, options.limit, options.data_seed)
-    return task.split(split).sample(options.limit, options.data_seed)
+    part = task.split(split).sample(options.limit, options.data_seed)
+    return part.whole() if isinstance(part, StreamedSplit) and options.shard_size is None else part
+
+
+def count_of(part: Split | StreamedSplit) -> int | None:
+    """The number of examples; None if only reading to the end tells it."""
+    return part.count if isinstance(part, StreamedSplit) else len(part)
 
 
 def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
     """The recipe as stored in the file: without options that do not affect its bytes."""
     parts = {"arguments": recipe.arguments, "defaults": recipe.defaults}
     stored = {
-        part: {k: v for k, v in of.items() if k not in _NOT_STORED and not (k in _LATER and v is None)}
+        part: {k: v for k, v in of.items() if k not in _NOT_STORED and not (k in _LATER and not v)}
         for part, of in parts.items()
     }
     return {"function": recipe.function, **stored}
 
 
 _NOT_STORED = ("workers", "batch_tokens", "overwrite", "patience", "backend", "scheduler")
-_LATER = ("sites", "positions", "chat_template", "shard_size")
+_LATER = ("sites", "positions", "chat_template", "shard_size", "stream")
 """Options of later versions, stored where they are given: without them, the file is as before."""
 
 
@@ -159,7 +166,7 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         "task": task.name,
         "split": part.name,
         "data_digest": data_digest(part.digest(), task.label_names),
-        "n": len(part),
+        "n": count_of(part),
         "kind": str(task.kind),
         "pairs": pairs if part.paired else None,
         "sentences": 2 if part.paired and pairs == "separate" else 1,
@@ -177,7 +184,7 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         if reads_apart(kind):
             raise UsageError(f"{kind} reads one sentence at a time; leave out --context.")
         want["context"] = options.context
-    if options.data_seed and options.limit is not None and len(part) == options.limit:
+    if options.data_seed and options.limit is not None and count_of(part) == options.limit:
         want["data_seed"] = options.data_seed
     if isinstance(task, Union):
         want |= {"limit": options.limit, "data_seed": options.data_seed}

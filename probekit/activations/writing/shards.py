@@ -22,7 +22,7 @@ from probekit.activations.writing.journal import locked, sync_folder, writing
 from probekit.activations.writing.leases import Leases, linked, private_name, unfinished
 from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.prepare import difference, environment
-from probekit.activations.writing.request import Request, data_digest, digest
+from probekit.activations.writing.request import Request, count_of, data_digest, digest
 from probekit.activations.writing.shard_manifest import make_manifest
 from probekit.activations.writing.shard_workers import LOOK, run_shard_workers
 from probekit.errors import CacheError, CacheMismatch, UsageError
@@ -76,6 +76,9 @@ def work(
             sleep(min(LOOK, options.patience))
         worker.look()
     if not (folder / MANIFEST).exists():
+        assert worker.count is not None
+        if not worker.count:
+            raise UsageError(f"{request.task.name} {request.want['split']} has no examples; choose another split.")
         text = make_manifest(folder, request, worker.count)
         with writing(folder):
             write(folder / MANIFEST, text, MANIFEST_FILE)
@@ -90,6 +93,10 @@ def _alone(request: Request, write_cache: Callable[..., None]) -> None:
     work(alone, write_cache, overwrite=False, wait=None, progress=no_progress)
 
 
+AHEAD = 64
+"""Shards of a stream without known end that may be claimed beyond the last that is there: at most so many workers."""
+
+
 class _Worker:
     """One worker: its model, its leases, and the shards that it knows to be good."""
 
@@ -97,14 +104,16 @@ class _Worker:
         self.request, self.leases, self.write_cache, self.progress = request, leases, write_cache, progress
         self.folder = request.path
         self.size = int(request.want["shard_size"])
-        self.count = -(-len(request.part) // self.size)
-        self.done: set[int] = set()
+        self.rows = count_of(request.part)
+        self.count = None if self.rows is None else -(-self.rows // self.size)
+        self.done: dict[int, int] = {}
         self.encoder: Encoder | None = None if isinstance(request.model, Loading) else request.model
-        self.meter = _Meter(len(request.part), progress)
+        self.meter = _Meter(self.rows, progress)
 
     def todo(self) -> list[int]:
-        """The numbers of the shards that are not there."""
-        return [k for k in range(self.count) if k not in self.done]
+        """The numbers of the shards that are not there; of a stream, until its end is known, some that may be."""
+        end = max(self.done, default=0) + AHEAD if self.count is None else self.count
+        return [k for k in range(end) if k not in self.done]
 
     def look(self, *, overwrite: bool = False) -> None:
         """Check the shards that have appeared; remove those of other jobs if ``overwrite``."""
@@ -124,11 +133,10 @@ class _Worker:
                 continue
             if self.encoder is not None:
                 _check_environment(path, spec, self.encoder)
-            self.done.add(k)
-        self.meter.others(sum(self._rows(k) for k in self.done))
-
-    def _rows(self, k: int) -> int:
-        return min(self.size, len(self.request.part) - k * self.size)
+            self.done[k] = int(spec["n"])
+            if self.count is None and self.done[k] < self.size:
+                self.count = k + 1
+        self.meter.others(sum(self.done.values()))
 
     def make(self, k: int) -> bool:
         """Make shard ``k`` if nobody else does; says whether there is something new to look at."""
@@ -160,6 +168,9 @@ class _Worker:
         assert self.encoder is not None
         private = self.folder / private_name(k, self.leases.token)
         request = shard_request(self.request, k, self.encoder, private)
+        if not len(request.part):
+            self.count = k
+            return
         try:
             with locked(private, wait=None) as fd:
                 self.write_cache(request, fd, overwrite=False, progress=self.meter.of(len(request.part)))
@@ -227,14 +238,14 @@ def _check_environment(path: Path, spec: Mapping[str, Any], encoder: Encoder) ->
 class _Meter:
     """The progress of the whole cache, in examples, and what this worker has read."""
 
-    def __init__(self, total: int, progress: Progress) -> None:
+    def __init__(self, total: int | None, progress: Progress) -> None:
         self.total, self.progress, self.done = total, progress, 0
         self.examples = self.tokens = 0.0
 
     def others(self, done: int) -> None:
         """So many rows are finished, by whomever."""
         if done != self.done:
-            self.progress("examples", done, self.total)
+            self.progress("examples", done, self.total or done)
         self.done = done
 
     def of(self, rows: int) -> Progress:
@@ -249,6 +260,6 @@ class _Meter:
                 b + rates.get(x, 0) for b, x in zip(before, ("examples", "tokens"), strict=True)
             )
             now = self.done + rows * done // max(total, 1)
-            self.progress("model", min(now, self.total), self.total, examples=self.examples, tokens=self.tokens)
+            self.progress("model", now, self.total or now + 1, examples=self.examples, tokens=self.tokens)
 
         return show

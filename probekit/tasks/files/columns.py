@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from probekit.tasks.files.readers import (
     read_tsv,
 )
 
-__all__ = ["Rows", "hub_rows", "read_rows"]
+__all__ = ["Rows", "hub_rows", "read_rows", "record_columns", "roles_of"]
 
 
 CHAT_COLUMNS = ("tools", "chat_template_kwargs")
@@ -41,12 +41,16 @@ class Rows:
     names: Mapping[str, Column] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    def with_columns(self, columns: Mapping[str, list[Any]]) -> Rows:
+        """The same rows with other columns."""
+        return replace(self, columns=columns)
+
     def error(self, i: int, role: str, message: str) -> DataError:
         """An error at row i; ``names`` holds the file's column name for each role."""
         return DataError(message, file=self.file, line=self.lines[i], column=self.names.get(role, role))
 
 
-def _roles(spec: TaskFile) -> dict[str, Column]:
+def roles_of(spec: TaskFile) -> dict[str, Column]:
     """Column by role, for tables."""
     tokens = spec.words is not None or spec.tags is not None
     roles: dict[str, Column | None] = {
@@ -85,7 +89,7 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
     kind = Format(spec.format) if spec.format else SUFFIXES[path.suffix.lower()]
     if kind in (Format.CONLL, Format.CONLLU):
         return _column_file(spec, path, kind)
-    roles = _roles(spec)
+    roles = roles_of(spec)
     if kind in (Format.TSV, Format.CSV):
         return _delimited(spec_file, spec, path, kind, roles)
     numbered = [role for role, column in roles.items() if isinstance(column, int)]
@@ -142,7 +146,11 @@ def _column_hint(spec_file: Path, table: Table, role: str) -> str:
 
 
 def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
-    records = list(read_json_lines(path))
+    return record_columns(path, list(read_json_lines(path)), roles)
+
+
+def record_columns(path: Path | str, records: Sequence[tuple[int, dict[str, Any]]], roles: Mapping[str, str]) -> Rows:
+    """The columns of records with their line numbers; raises DataError for a record without a required field."""
     lines = [line for line, _ in records]
     columns: dict[str, list[Any]] = {}
     for role, name in roles.items():
@@ -222,7 +230,7 @@ def hub_rows(path: Path, spec: TaskFile) -> dict[str, Rows]:
     rows = {}
     for split, hub_split in hub_splits.items():
         dataset = data[hub_split]
-        roles = {r: str(c) for r, c in _roles(spec).items() if r != "label" or str(c) in dataset.column_names}
+        roles = {r: str(c) for r, c in roles_of(spec).items() if r != "label" or str(c) in dataset.column_names}
         columns = dict(zip(roles, hub_columns(dataset, *roles.values()), strict=True))
         names: tuple[str, ...] = ()
         for role in ("label", "tags"):

@@ -82,7 +82,7 @@ from probekit.tasks.files.span_rows import span_labels, with_targets
 from probekit.tasks.files.squad import ANSWERS, read_squad
 from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, Label, Span, Split, Task, TaskKind
 
-__all__ = ["custom_task"]
+__all__ = ["custom_task", "default_metrics", "one_split"]
 
 NO_LABEL = ("", "nan", "null", "<na>", "#n/a")
 """Cells that mean "no label", in upper or lower case."""
@@ -128,7 +128,7 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
         kind,
         _splits(rows, kind, names),
         names,
-        tuple(spec.metrics or _default_metrics(kind, names)),
+        tuple(spec.metrics or default_metrics(kind, names)),
         spec.source or spec.hub or str(path.name),
         spec.licence,
         _notes(spec, rows, names),
@@ -225,6 +225,11 @@ def _notes(spec: TaskFile, rows: Mapping[str, Rows], names: Sequence[str]) -> tu
     if any(name.startswith("I-") for name in names) and not any(name.startswith("B-") for name in names):
         notes.append("The tags are IO (I- without B-): adjacent words of one type form one span.")
     return (*notes, *(f"{split}: {note}" for split, part in rows.items() for note in part.notes))
+
+
+def one_split(split: str, part: Rows, spec: TaskFile, kind: TaskKind, names: Sequence[str]) -> Split:
+    """The examples of some rows of a split; raises one DataError that lists all errors."""
+    return _splits({split: _without_label(spec, part)}, kind, names)[split]
 
 
 def _splits(rows: Mapping[str, Rows], kind: TaskKind, names: Sequence[str]) -> dict[str, Split]:
@@ -493,7 +498,8 @@ def _ids(part: Rows, faults: Faults) -> list[str] | None:
     return list(first)
 
 
-def _default_metrics(kind: TaskKind, names: Sequence[str]) -> tuple[str, ...]:
+def default_metrics(kind: TaskKind, names: Sequence[str]) -> tuple[str, ...]:
+    """The metrics of a task whose file names none."""
     if kind is TaskKind.REGRESSION:
         return ("pearson", "spearman")
     if kind is TaskKind.SEQUENCE_LABELLING:

@@ -18,7 +18,7 @@ from typing import Any
 from probekit.errors import DataError, Faults
 from probekit.files import parse_json, read_lines, stream_lines
 
-__all__ = ["Sentence", "Table", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_tsv"]
+__all__ = ["Sentence", "Table", "json_record", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_tsv"]
 
 DOCSTART = "-DOCSTART-"
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
@@ -196,24 +196,28 @@ def _columns(n: int) -> str:
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON lines file with their line numbers; blank lines are skipped."""
     for number, line in enumerate(stream_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = parse_json(line)
-            if "\\u" in line:  # an escaped lone surrogate is valid JSON, but not text
-                json.dumps(record, ensure_ascii=False).encode()
-        except json.JSONDecodeError as error:
-            message = f"is not JSON: {error.msg}."
-            raise DataError(message, file=path, line=number, column=error.colno) from error
-        except UnicodeEncodeError as error:
-            message = "contains half of a surrogate pair (\\ud800 to \\udfff), which is not a character."
-            raise DataError(message, file=path, line=number) from error
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"cannot be read as JSON: {error}.", file=path, line=number) from error
-        if not isinstance(record, dict):
-            kind = type(record).__name__
-            raise DataError(f"expected a JSON object, found a {kind}.", file=path, line=number)
-        yield number, record
+        if line.strip():
+            yield number, json_record(line, path, number)
+
+
+def json_record(line: str, path: Path, number: int) -> dict[str, Any]:
+    """The object of a line of JSON; raises DataError with file and line."""
+    try:
+        record = parse_json(line)
+        if "\\u" in line:  # an escaped lone surrogate is valid JSON, but not text
+            json.dumps(record, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        message = f"is not JSON: {error.msg}."
+        raise DataError(message, file=path, line=number, column=error.colno) from error
+    except UnicodeEncodeError as error:
+        message = "contains half of a surrogate pair (\\ud800 to \\udfff), which is not a character."
+        raise DataError(message, file=path, line=number) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"cannot be read as JSON: {error}.", file=path, line=number) from error
+    if not isinstance(record, dict):
+        kind = type(record).__name__
+        raise DataError(f"expected a JSON object, found a {kind}.", file=path, line=number)
+    return record
 
 
 @dataclass(frozen=True, slots=True)

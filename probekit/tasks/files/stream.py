@@ -1,0 +1,190 @@
+"""Tasks that are read a part at a time, for data that do not fit into memory or whose length nobody knows.
+
+A file of texts (``.txt``, a text a line; ``.jsonl``, with the field ``text``; also ``.gz``) is a task without labels. A
+task file is read in parts if its splits are JSON lines or a data set of the hub, and if it says what the whole data
+would otherwise tell: ``labels``, ``label = false``, or ``type = "regression"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import xxhash
+
+from probekit.errors import DataError, UsageError
+from probekit.metrics import unfit
+from probekit.tasks.files.columns import record_columns, roles_of
+from probekit.tasks.files.custom import default_metrics, one_split
+from probekit.tasks.files.description import SUFFIXES, Format, TaskFile, read_task_file
+from probekit.tasks.files.records import HubRecords, Records, scan
+from probekit.tasks.task import Example, Examples, Split, Task, TaskKind
+
+__all__ = ["StreamedSplit", "is_stream", "stream_task"]
+
+PLAIN = (".txt", ".text")
+NEXT = 10_000
+"""Records that are read at a time when a whole split is read."""
+
+
+def is_stream(name: str) -> bool:
+    """Whether a task's name is a file of texts, which is read in parts.
+
+    Examples
+    --------
+    >>> is_stream("wiki.jsonl"), is_stream("wiki.txt.gz"), is_stream("wiki.toml"), is_stream("sst2")
+    (True, True, False, False)
+    """
+    suffix = Path(name.removesuffix(".gz")).suffix.lower()
+    return suffix in PLAIN or SUFFIXES.get(suffix) is Format.JSON_LINES
+
+
+@dataclass(frozen=True)
+class StreamedSplit:
+    """A split whose examples are read from their source when they are asked for; used like a Split.
+
+    Attributes
+    ----------
+    chosen : np.ndarray, optional
+        int64, the numbers of the records that are examples; None for all.
+    """
+
+    name: str
+    spec: TaskFile
+    kind: TaskKind
+    label_names: tuple[str, ...]
+    records: Records
+    chosen: np.ndarray | None = field(default=None, compare=False)
+
+    @property
+    def count(self) -> int | None:
+        """Number of examples; None if only reading to the end tells it."""
+        return self.records.count if self.chosen is None else len(self.chosen)
+
+    def __len__(self) -> int:
+        if self.count is None:
+            raise UsageError(f"the number of examples of {self.records.file} is known only when all have been read.")
+        return self.count
+
+    def __iter__(self) -> Iterator[Example]:
+        first = 0
+        while part := self[first : first + NEXT]:
+            yield from part
+            first += NEXT
+
+    @overload
+    def __getitem__(self, at: int) -> Example: ...
+    @overload
+    def __getitem__(self, at: slice) -> Examples: ...
+    def __getitem__(self, at: int | slice) -> Example | Examples:
+        if isinstance(at, int):
+            return self[at : at + 1][0]
+        first, last = int(at.start or 0), int(at.stop) if at.stop is not None else len(self)
+        if self.chosen is None:
+            return Examples(self._examples(first, last))
+        wanted = self.chosen[first:last].tolist()
+        read = self._examples(wanted[0], wanted[-1] + 1) if wanted else ()
+        return Examples(read[k - wanted[0]] for k in wanted)
+
+    def _examples(self, first: int, last: int) -> tuple[Example, ...]:
+        records = self.records.read(first, last)
+        if not records:
+            return ()
+        part = record_columns(self.records.file, records, {r: str(c) for r, c in roles_of(self.spec).items()})
+        ids = part.columns.get("id") or [f"{self.name}-{k}" for k in range(first, first + len(records))]
+        columns = {**part.columns, "id": ids}
+        if self.label_names and "label" in columns and isinstance(self.records, HubRecords):
+            names = self.label_names
+            columns["label"] = [names[v] if isinstance(v, int) and 0 <= v < len(names) else v for v in columns["label"]]
+        return one_split(self.name, part.with_columns(columns), self.spec, self.kind, self.label_names).examples
+
+    @property
+    def paired(self) -> bool:
+        """Whether the examples are pairs of sentences."""
+        return self.spec.pair is not None
+
+    def digest(self) -> str:
+        """Digest of the source, and of what is read of it."""
+        read = {**self.spec.model_dump(exclude={"splits", "source", "licence", "metrics"}), "kind": str(self.kind)}
+        sampled = None if self.chosen is None else xxhash.xxh3_128_hexdigest(self.chosen.tobytes())
+        content = repr((self.name, self.records.identity, sorted(read.items()), self.label_names, sampled))
+        return xxhash.xxh3_128_hexdigest(content.encode())
+
+    def sample(self, limit: int | None, seed: int = 0) -> StreamedSplit:
+        """At most ``limit`` examples, as :meth:`Split.sample` draws them; raises UsageError for an unknown length."""
+        if limit is None or limit >= len(self):
+            return self
+        drawn = np.sort(np.random.default_rng(seed).choice(len(self), limit, replace=False))
+        return StreamedSplit(self.name, self.spec, self.kind, self.label_names, self.records, drawn)
+
+    def whole(self) -> Split:
+        """All examples in memory."""
+        return Split(self.name, tuple(self))
+
+
+def stream_task(name: str | Path, data_dir: str | Path | None = None, *, split: str = "train") -> Task:
+    """The task of a file of texts, or of a task file, whose splits are read in parts.
+
+    Parameters
+    ----------
+    split : str, default "train"
+        The split that is needed: the others are not opened. A file of texts has this one.
+
+    Raises
+    ------
+    DataError
+        If the task file does not say what reading in parts needs.
+    """
+    path = Path(name)
+    if not is_stream(str(name)):
+        return _described(path, Path(data_dir) if data_dir is not None else path.parent, split)
+    file = Path(data_dir) / path if data_dir is not None else path
+    spec = TaskFile(splits={split: file.name}, label=False)
+    plain = Path(str(file).removesuffix(".gz")).suffix.lower() in PLAIN
+    part: Any = StreamedSplit(split, spec, TaskKind.CLASSIFICATION, (), scan(file, plain=plain))
+    stem = path.name.removesuffix(".gz").rpartition(".")[0]
+    return Task(stem, TaskKind.CLASSIFICATION, {split: part}, (), ("accuracy",), path.name)
+
+
+def _described(path: Path, base: Path, split: str) -> Task:
+    spec = read_task_file(path)
+    kind = TaskKind(spec.type or (TaskKind.SEQUENCE_LABELLING if spec.words else TaskKind.CLASSIFICATION))
+    if kind not in (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING):
+        raise DataError(f'type = "{kind}" is read whole; leave out --stream.', file=path)
+    if split not in (known := spec.splits or {split: split}):
+        raise UsageError(f"{path} has no split {split!r}; it has {', '.join(known)}.")
+    records = _records(path, spec, base, known[split])
+    names = tuple(map(str, spec.labels or ()))
+    if not names and isinstance(records, HubRecords) and isinstance(spec.label, str):
+        names = records.names(spec.label)
+    if not names and kind is not TaskKind.REGRESSION and spec.label is not False:
+        raise DataError(
+            'the labels of data that are read in parts must be known before: write labels = ["…", "…"], '
+            'label = false, or type = "regression".',
+            file=path,
+        )
+    metrics = tuple(spec.metrics or default_metrics(kind, names))
+    if wrong := unfit(metrics, kind):
+        raise DataError(wrong, file=path)
+    part: Any = StreamedSplit(split, spec, kind, names, records)
+    splits: Mapping[str, Any] = {split: part}
+    return Task(
+        spec.name or path.stem, kind, splits, names, metrics, spec.source or spec.hub or path.name, spec.licence
+    )
+
+
+def _records(path: Path, spec: TaskFile, base: Path, name: str) -> Records:
+    if spec.hub:
+        return HubRecords(path, spec.hub, spec.config, name)
+    suffix = Path(name.removesuffix(".gz")).suffix.lower()
+    kind = Format(spec.format) if spec.format else SUFFIXES.get(suffix)
+    if kind is not Format.JSON_LINES:
+        raise DataError(
+            f"{name} is read whole: only JSON lines (.jsonl, .jsonl.gz) and data sets of the hub are read in parts. "
+            "Leave out --stream, or convert the file.",
+            file=path,
+        )
+    return scan(base / name, plain=False)
