@@ -220,6 +220,33 @@ def read_counts(folder: Path) -> None:
 
 MODEL: dict[str, Path] = {}
 BERT = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+
+
+def make_activations(folder: Path) -> None:
+    import torch
+    from datasets import Array2D, Dataset, Features, Sequence, Value, disable_progress_bars
+    from safetensors.torch import save_file
+
+    x, ids = np.arange(60, dtype=np.float32).reshape(3, 5, 4), np.arange(15).reshape(3, 5)
+    for name in ("v", "a", "n", "s"):
+        (folder / name).mkdir(parents=True)
+    save_file({"token_ids": torch.from_numpy(ids[0]), "hidden_states": torch.ones(5, 2, 4)}, folder / "v/0.safetensors")
+    save_file({"token_ids": torch.from_numpy(ids), "layer_1": torch.from_numpy(x)}, folder / "a/a.safetensors")
+    np.savez(folder / "n/a.npz", token_ids=ids, layer_1=x, attention_mask=ids > 1)
+    disable_progress_bars()
+    features = Features({"layer_1": Array2D((5, 4), "float32"), "token_ids": Sequence(Value("int32"), length=5)})
+    Dataset.from_dict({"layer_1": x, "token_ids": ids}, features=features).save_to_disk(str(folder / "s"))
+
+
+def read_activations(folder: Path) -> None:
+    from probekit.activations.foreign.source import open_source
+
+    for name in ("v", "a", "n", "s"):
+        source = open_source(folder / name)
+        for i in range(min(len(source), 5)):
+            _ = source.ids[i], [view.rows(i) for array in source.arrays for view in array.views]
+
+
 SUBJECTS = {
     "rows parquet": Subject(make_rows_files, ("r.parquet",), lambda f: probekit.read_rows(f / "r.parquet"), 40),
     "rows csv": Subject(make_rows_files, ("r.csv",), lambda f: probekit.read_rows(f / "r.csv"), 60),
@@ -238,6 +265,12 @@ SUBJECTS = {
     ),
     "runs": Subject(make_run, ("probekit.json", "head.safetensors", "config.json", "model.safetensors"), read_run, 12),
     "corpora": Subject(make_corpora, ("a.txt", "b.jsonl", "c.txt.gz"), read_corpora, 150),
+    "activations of others": Subject(
+        make_activations,
+        ("v/0.safetensors", "a/a.safetensors", "n/a.npz", "s/data-00000-of-00001.arrow", "s/state.json"),
+        read_activations,
+        60,
+    ),
     "counts": Subject(make_counts, ("c.parquet",), read_counts, 60),
 }
 

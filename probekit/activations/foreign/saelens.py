@@ -40,8 +40,7 @@ def open_saelens(path: Path, folders: Sequence[Path]) -> Source:
     for file, table in zip(files, tables, strict=True):
         if table.schema.names != tables[0].schema.names:
             raise DataError(f"has other columns than {files[0]}; give the shards of one run.", file=file)
-    count = np.cumsum([0, *(len(table) for table in tables)])
-    rows = _Rows(tables, count)
+    rows = _Rows(files, tables)
     if not len(rows):
         raise DataError("has no rows.", file=path)
     arrays = []
@@ -82,26 +81,33 @@ def _reader(rows: _Rows, name: str, axes: str) -> Callable[[int], torch.Tensor]:
 class _Rows:
     """The pieces of each row, and its vectors."""
 
-    def __init__(self, tables: Sequence[Any], count: np.ndarray) -> None:
-        self.tables, self.count = tables, count
+    def __init__(self, files: Sequence[Path], tables: Sequence[Any]) -> None:
+        self.files, self.tables = files, tables
+        self.count = np.cumsum([0, *(len(table) for table in tables)])
 
     def __len__(self) -> int:
         return int(self.count[-1])
 
     def __getitem__(self, i: int) -> np.ndarray:
-        return np.asarray(self._row(IDS, i).flatten().to_numpy(zero_copy_only=False), dtype=np.int64)
+        with reading(self.files[self._table_of(i)], "Arrow"):
+            return np.asarray(self._row(IDS, i).flatten().to_numpy(zero_copy_only=False), dtype=np.int64)
 
     def matrix(self, name: str, i: int) -> np.ndarray:
         """A row of a column of matrices; raises DataError if it holds anything else."""
-        vectors = self._row(name, i).flatten()
-        if "list" not in str(vectors.type):
-            raise DataError(f"the column {name} has a {vectors.type} for each position; wanted vectors (context, d).")
-        height = len(vectors)
-        return np.array(vectors.flatten().to_numpy(zero_copy_only=False)).reshape(height, -1)
+        file = self.files[self._table_of(i)]
+        with reading(file, "Arrow"):
+            vectors = self._row(name, i).flatten()
+            if "list" not in str(vectors.type):
+                what = f"the column {name} has a {vectors.type} for each position"
+                raise DataError(f"{what}; wanted vectors (context, d).", file=file)
+            return np.array(vectors.flatten().to_numpy(zero_copy_only=False)).reshape(len(vectors), -1)
+
+    def _table_of(self, i: int) -> int:
+        return int(np.searchsorted(self.count, i, side="right")) - 1
 
     def _row(self, name: str, i: int) -> Any:
-        """Row i of a column, as an Arrow array of length 1."""
-        k = int(np.searchsorted(self.count, i, side="right")) - 1
-        part = self.tables[k].column(name).slice(i - int(self.count[k]), 1).combine_chunks()
-        part = part.chunk(0) if hasattr(part, "chunks") else part
+        """Row i of a column, as an Arrow array of length 1 whose offsets were checked."""
+        k = self._table_of(i)
+        (part,) = self.tables[k].column(name).slice(i - int(self.count[k]), 1).chunks
+        part.validate(full=True)
         return getattr(part, "storage", part)

@@ -206,7 +206,8 @@ def _departure(h: Hypothesis, distance: Distance, said: Site | None, depth: int)
     if said is None or h.site == said:
         return "", ""
     pair = {(POSTED.get(a.name, a.name), a.layer) for a in (said, h.site)}
-    if len(pair) == 1 or {said, h.site} == {Site(RESIDUAL, depth), FINAL_NORM}:
+    normed = said.name == RESIDUAL and h.site == FINAL_NORM
+    if len(pair) == 1 or normed or (said, h.site) == (FINAL_NORM, Site(RESIDUAL, depth)):
         return "another norm", f"another norm: it is {it}"
     if said.name == h.site.name and said.layer is not None and h.site.layer is not None:
         by = h.site.layer - said.layer
