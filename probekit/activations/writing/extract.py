@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import xxhash
@@ -31,7 +31,7 @@ from probekit.sites import Site
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["run_blocks"]
+__all__ = ["Source", "hand_out", "run_blocks"]
 
 
 def run_blocks(
@@ -63,40 +63,105 @@ def run_blocks(
         If memory runs out.
     """
     budget = batch_tokens or encoder.batch_tokens
-    stateful = begin_states(encoder)
     with (
         _lanes(encoder) as (lanes, count),
-        _Output(partial, journal, budget, count, not allow_nonfinite, encoder.sites) as output,
+        _FileOutput(partial, journal, budget, count, not allow_nonfinite, encoder.sites) as output,
     ):
-        running: deque[tuple[Future[None], _Work]] = deque()
+        _run(output, encoder, todo, budget, lanes, count, on_batch)
 
-        def settle(leave: int) -> None:
-            while len(running) > leave:
-                future, work = running.popleft()
-                future.result()
-                output.take(work)
-                on_batch(work.sequences, len(work.batch.token_ids))
 
-        for b in todo:
-            while output.unfinished >= count:  # lanes may work on two blocks while an earlier one is written
-                if output.blocks:
-                    output.settle(len(output.blocks) - 1)
-                else:
-                    settle(len(running) - 1)
-            block = output.begin(b)
-            length = partial.length[block.first : block.last]
-            parts = (
-                batches_in_order(len(length), partial.sentences, stateful)
-                if stateful
-                else batches(length, budget, mixed=encoder.mixed_lengths)
-            )
-            for part in parts:
-                work = output.work(block, part)
-                running.append((lanes.submit(work.run, encoder), work))
-                settle(count)
-            # the rest of the block is collected in order while the next one begins
-            running.append((lanes.submit(lambda: None), output.last(block)))
-        settle(0)
+class Source(Protocol):
+    """The texts of a job as pieces, and the order in which they run; the attributes of :class:`Partial`."""
+
+    @property
+    def spec(self) -> Mapping[str, Any]: ...
+    @property
+    def blocks(self) -> Sequence[Block]: ...
+    @property
+    def token_start(self) -> np.ndarray: ...
+    @property
+    def length(self) -> np.ndarray: ...
+    @property
+    def piece(self) -> np.ndarray: ...
+    @property
+    def row_to_unique(self) -> np.ndarray: ...
+    @property
+    def own(self) -> np.ndarray: ...
+    @property
+    def sentences(self) -> int: ...
+    def holds(self, name: str) -> bool: ...
+    def array(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray: ...
+
+
+def hand_out(
+    source: Source,
+    encoder: Encoder,
+    take: Callable[[str, int, Sequence[torch.Tensor]], None],
+    *,
+    batch_tokens: int | None = None,
+    on_batch: Callable[[int, int], None] = lambda sequences, tokens: None,
+) -> None:
+    """Run all blocks of a job and hand their vectors out, in the order of the rows, instead of writing them.
+
+    Parameters
+    ----------
+    take : callable
+        Called as ``take(kind, row, vectors)`` with the vectors (rows, width) of each layer from row ``row`` on, which
+        are overwritten afterwards. ``kind`` is the name of a pooling, whose rows are slots, or "tokens". Slots that are
+        not the first with their text hold no vectors.
+
+    Raises
+    ------
+    NonFiniteError
+        If a vector is not finite; the message names example and layer.
+    ModelError
+        If memory runs out.
+    """
+    budget = batch_tokens or encoder.batch_tokens
+    with _lanes(encoder) as (lanes, count), _HandedOutput(source, take, budget, count, encoder.sites) as output:
+        _run(output, encoder, range(len(source.blocks)), budget, lanes, count, on_batch)
+
+
+def _run(
+    output: _Output,
+    encoder: Encoder,
+    todo: Iterable[int],
+    budget: int,
+    lanes: ThreadPoolExecutor,
+    count: int,
+    on_batch: Callable[[int, int], None],
+) -> None:
+    """The batches of the blocks ``todo`` through ``count`` lanes into an output."""
+    partial, stateful = output.partial, begin_states(encoder)
+    running: deque[tuple[Future[None], _Work]] = deque()
+
+    def settle(leave: int) -> None:
+        while len(running) > leave:
+            future, work = running.popleft()
+            future.result()
+            output.take(work)
+            on_batch(work.sequences, len(work.batch.token_ids))
+
+    for b in todo:
+        while output.unfinished >= count:  # lanes may work on two blocks while an earlier one is written
+            if output.blocks:
+                output.settle(len(output.blocks) - 1)
+            else:
+                settle(len(running) - 1)
+        block = output.begin(b)
+        length = partial.length[block.first : block.last]
+        parts = (
+            batches_in_order(len(length), partial.sentences, stateful)
+            if stateful
+            else batches(length, budget, mixed=encoder.mixed_lengths)
+        )
+        for part in parts:
+            work = output.work(block, part)
+            running.append((lanes.submit(work.run, encoder), work))
+            settle(count)
+        # the rest of the block is collected in order while the next one begins
+        running.append((lanes.submit(lambda: None), output.last(block)))
+    settle(0)
 
 
 @contextmanager
@@ -240,12 +305,10 @@ class _Output:
     One thread writes, in the order of the rows, while the lanes compute.
     """
 
-    def __init__(
-        self, partial: Partial, journal: Journal, budget: int, lanes: int, check: bool, sites: Sequence[Site]
-    ) -> None:
+    def __init__(self, partial: Source, budget: int, lanes: int, check: bool, sites: Sequence[Site]) -> None:
         import torch
 
-        self.partial, self.journal, self.check = partial, journal, check
+        self.partial, self.check = partial, check
         spec = partial.spec
         self.store = getattr(torch, spec["store"])
         self.largest = float(torch.finfo(self.store).max)
@@ -254,9 +317,8 @@ class _Output:
         self.layers: Sequence[str] = spec["layers"]
         self.place = {list(map(str, sites)).index(layer): k for k, layer in enumerate(self.layers)}
         self.widths: list[int] = spec.get("widths") or [int(spec["width"])] * len(self.layers)
-        open_vocabulary = "/pieces/characters" in partial.extents
-        self.characters = partial.array("/pieces/characters") if open_vocabulary else None
-        self.chooses = "/pieces/chosen" in partial.extents
+        self.characters = partial.array("/pieces/characters") if partial.holds("/pieces/characters") else None
+        self.chooses = partial.holds("/pieces/chosen")
         self.first_slot = np.empty(len(partial.length), dtype=np.int64)
         own = np.flatnonzero(partial.own)
         self.first_slot[partial.row_to_unique[own]] = own
@@ -273,19 +335,15 @@ class _Output:
         self.pending: deque[Future[None]] = deque()
         self.blocks: deque[Future[None]] = deque()
         self.unfinished = 0  # blocks that have begun but are not yet in the journal
-        self.fd = open_to_write(partial.file, os.O_RDWR)
         self.writer = ThreadPoolExecutor(1, "probekit-writer")
 
     def __enter__(self) -> _Output:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            self.writer.shutdown(wait=True, cancel_futures=error is not None)
-            if error is None:
-                self.settle(0)
-        finally:
-            os.close(self.fd)
+        self.writer.shutdown(wait=True, cancel_futures=error is not None)
+        if error is None:
+            self.settle(0)
 
     def begin(self, b: int) -> _Open:
         """Begin block b."""
@@ -353,12 +411,62 @@ class _Output:
             self.pending.popleft().result()
 
     def _submit(self, write: Callable[[], None]) -> Future[None]:
+        self.pending.append(future := self.writer.submit(write))
+        return future
+
+    def _write_tokens(self, work: _Work) -> None:
+        raise NotImplementedError
+
+    def _write_block(self, done: _Open) -> None:
+        raise NotImplementedError
+
+
+class _HandedOutput(_Output):
+    """Output that calls a function with the vectors."""
+
+    def __init__(
+        self,
+        source: Source,
+        take: Callable[[str, int, Sequence[torch.Tensor]], None],
+        budget: int,
+        lanes: int,
+        sites: Sequence[Site],
+    ) -> None:
+        super().__init__(source, budget, lanes, check=True, sites=sites)
+        self.give = take
+
+    def _write_tokens(self, work: _Work) -> None:
+        assert work.buffer is not None
+        self.give("tokens", work.token_row, [rows[: work.rows] for rows in work.buffer])
+
+    def _write_block(self, done: _Open) -> None:
+        for pooling, layers in zip(self.poolings, done.pooled, strict=True):
+            self.give(str(pooling), done.block.slot_first, layers)
+        self.spare.append(done.buffers)
+
+
+class _FileOutput(_Output):
+    """Output into the datasets of an unfinished cache, whose blocks are journalled once they are on the disk."""
+
+    def __init__(
+        self, partial: Partial, journal: Journal, budget: int, lanes: int, check: bool, sites: Sequence[Site]
+    ) -> None:
+        super().__init__(partial, budget, lanes, check, sites)
+        self.file, self.journal = partial, journal
+        self.fd = open_to_write(partial.file, os.O_RDWR)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            os.close(self.fd)
+
+    def _submit(self, write: Callable[[], None]) -> Future[None]:
         def write_with_errors() -> None:
-            with writing(self.partial.file):
+            with writing(self.file.file):
                 write()
 
-        self.pending.append(future := self.writer.submit(write_with_errors))
-        return future
+        return super()._submit(write_with_errors)
 
     def _write_tokens(self, work: _Work) -> None:
         assert work.buffer is not None
@@ -369,7 +477,7 @@ class _Output:
 
     def _write_block(self, done: _Open) -> None:
         block = done.block
-        first = self.partial.own[block.slot_first : block.slot_last]
+        first = self.file.own[block.slot_first : block.slot_last]
         digests = {f"/tokens/{x}": h.intdigest() for x, h in zip(self.layers, done.hashes, strict=False)}
         for k, p in enumerate(self.poolings):
             for i, layer in enumerate(self.layers):
@@ -379,11 +487,11 @@ class _Output:
                 self._write(name, block.slot_first, i, data)
         self.spare.append(done.buffers)
         sync(self.fd)
-        self.journal.append(done.number, [digests[s.name] for s in self.partial.streams])
+        self.journal.append(done.number, [digests[s.name] for s in self.file.streams])
 
     def _write(self, name: str, row: int, layer: int, data: np.ndarray) -> None:
         """Write whole vectors of a layer, beginning at vector ``row``."""
-        if (extent := self.partial.extents.get(name)) is None:
+        if (extent := self.file.extents.get(name)) is None:
             return  # the dataset is empty
         at, view = extent.offset + row * self.widths[layer] * extent.dtype.itemsize, data.reshape(-1).data
         while view:

@@ -102,6 +102,10 @@ class Partial:
         """Vectors per row of a pooled dataset: 1, or 2 for pairs read separately."""
         return int(self.spec["sentences"])
 
+    def holds(self, name: str) -> bool:
+        """Whether there is such a dataset."""
+        return name in self.extents
+
     def array(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows of a static dataset, mapped."""
         return self.extents[name].map(self.file)[start:stop]

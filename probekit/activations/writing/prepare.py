@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,19 @@ from probekit.models.encoder import Encoder, Text, Tokens, join
 from probekit.runtime import Progress
 from probekit.sites import Site, choose_all
 from probekit.tasks.targets import reads_words
-from probekit.tasks.task import Example, Split, Task, TaskKind
+from probekit.tasks.task import Example, Split, TaskKind
 from probekit.version import VERSION
 
-__all__ = ["check_environment", "difference", "prepare"]
+__all__ = [
+    "check_environment",
+    "difference",
+    "environment",
+    "kept_sites",
+    "permuted",
+    "prepare",
+    "static_of",
+    "texts_of",
+]
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +82,7 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     if request.template is not None:
         texts, known = read_chats(request, progress=progress)
     else:
-        texts = _texts(part, task.kind, want["pairs"])
+        texts = texts_of(part, task.kind, want["pairs"])
         known = known_spans(part, task.kind, want["pairs"]) if "positions" in want else None
     text_of_slot: np.ndarray = np.arange(len(texts))
     if not request.stateful:
@@ -83,11 +93,11 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     _check_cut(request, encoder, cut)
     marks = None if known is None else marked(request, tokens, known, text_of_slot)
     plan = _plan(request, encoder, tokens, text_of_slot)
-    tokens, pieces = _permute(tokens, plan.order)
+    tokens, pieces = permuted(tokens, plan.order)
     marks = None if marks is None else marks.at(pieces)
     rows = plan.row_to_unique.reshape(-1, int(want["sentences"]))
     rows = rows[:, 0] if rows.shape[1] == 1 else rows
-    static, links, token_start = _static(task, part, tokens, rows, plan.blocks, want["tokens"], marks)
+    static, links, token_start = static_of(tokens, rows, plan.blocks, want["tokens"], marks, label_sets(task, part))
     static["/truncated"] = cut
     groups, grouping = stored_groups(part.examples, task.kind, progress=progress)
     static |= groups
@@ -199,7 +209,7 @@ def _spec(request: Request, encoder: Encoder, counts: Mapping[str, int]) -> dict
     }
 
 
-def _texts(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:
+def texts_of(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:
     """The encoder's input, one or two texts per row."""
 
     def of(e: Example) -> tuple[Text, ...]:
@@ -232,7 +242,7 @@ def _unique(texts: list[Text], known: list[Known] | None) -> tuple[list[Text], l
     return [text for text, _ in both], [of for _, of in both], text_of_slot
 
 
-def _permute(tokens: Tokens, order: np.ndarray) -> tuple[Tokens, np.ndarray]:
+def permuted(tokens: Tokens, order: np.ndarray) -> tuple[Tokens, np.ndarray]:
     """The same sequences in another order, and the piece that each piece was before."""
     length = tokens.length.astype(np.int64)
     start = np.cumsum(length) - length
@@ -249,14 +259,13 @@ def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
     return np.arange(int(length.sum())) + np.repeat(start - (np.cumsum(length) - length), length)
 
 
-def _static(
-    task: Task,
-    part: Split,
+def static_of(
     tokens: Tokens,
     row_to_unique: np.ndarray,
     blocks: Sequence[Any],
     level: str | None,
     marks: Marks | None = None,
+    labels: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> tuple[dict[str, np.ndarray], dict[str, str], np.ndarray]:
     """The datasets known in advance, further names for some, and the blocks' bounds in token rows."""
     piece = np.concatenate([[0], np.cumsum(tokens.length)])
@@ -277,7 +286,7 @@ def _static(
             by_piece |= {"role": marks.role, "position": marks.position}
             static |= {f"/pieces/{name}": by_piece[name] for name in ("role", "position")}
             static["/role_names"] = strings(ROLES)
-    static |= label_sets(task, part)
+    static |= labels
     links: dict[str, str] = {}
     token_start = np.zeros(len(blocks) + 1, dtype=np.int64)
     if level:

@@ -27,7 +27,10 @@ from probekit.tasks.union import Union
 if TYPE_CHECKING:
     from probekit.models.chat import ChatTemplate
 
-__all__ = ["Request", "count_of", "data_digest", "make_request", "recipe_of"]
+__all__ = [
+    "Request", "count_of", "data_digest", "digest", "make_request", "of_model", "origin_of", "pairs_read",
+    "recipe_of", "type_of",
+]  # fmt: skip
 
 IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
 """Keys of ``Encoder.spec`` that, with its name, determine an encoder's numbers."""
@@ -94,20 +97,16 @@ def make_request(
     part = _part(task, split, options)
     if count_of(part) == 0:
         raise UsageError(f"{task.name} {split} has no examples; choose another split.")
-    of_data = _of_data(task, part, options, _model_type(model, options.revision), _dtype(model, options))
-    loading: Loading | Encoder
-    if isinstance(model, (str, Path)):
-        loading, of_model = _of_named_model(model, options)
-    else:
-        loading, of_model = model, _of_encoder(model, options)
-    want = of_data | of_model
+    of_data = _of_data(task, part, options, type_of(model, options.revision), _dtype(model, options))
+    loading, identity = of_model(model, options)
+    want = of_data | identity
     if (template := _template(model, part, options)) is not None:
         want["chat_template"] = template.digest()
     if want.get("stateful") and options.workers > 1:
         raise UsageError(
             "--stateful carries the state from batch to batch in one process; leave out --workers or --stateful."
         )
-    about = {"origin": _origin(model, options), "recipe": _stored_recipe(recipe)}
+    about = {"origin": origin_of(model, options), "recipe": _stored_recipe(recipe)}
     spec_id = digest(want)
     return Request(task, part, loading, want, spec_id, _path(out, want, spec_id), options, about, template)
 
@@ -121,7 +120,7 @@ def _template(model: str | Path | Encoder, part: Any, options: CacheOptions) -> 
     from probekit.models.chat import load_template
     from probekit.models.find import resolve_model
 
-    kind = _model_type(model, options.revision)
+    kind = type_of(model, options.revision)
     if reads_apart(kind):
         raise UsageError(f"{kind} reads sentences, not conversations; choose a model with a chat template.")
     named = isinstance(model, (str, Path))
@@ -160,7 +159,7 @@ _LATER = ("sites", "positions", "chat_template", "shard_size", "stream")
 
 def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: str) -> dict[str, Any]:
     """The part of the spec that depends on texts, pooling and precision."""
-    pairs = _pairs(options.pairs, kind)
+    pairs = pairs_read(options.pairs, kind)
     names = () if options.pooling == NO_POOLING else options.pooling
     want = {
         "task": task.name,
@@ -223,6 +222,13 @@ def _token_level(options: CacheOptions, kind: TaskKind) -> str | None:
     return None
 
 
+def of_model(model: str | Path | Encoder, options: CacheOptions) -> tuple[Loading | Encoder, dict[str, Any]]:
+    """The arguments for loading a model, or the loaded one, and the part of the spec that it determines."""
+    if isinstance(model, (str, Path)):
+        return _of_named_model(model, options)
+    return model, _of_encoder(model, options)
+
+
 def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, dict[str, Any]]:
     """The arguments for loading a model, and the part of the spec that it determines."""
     from probekit.models.identity import identify
@@ -252,7 +258,7 @@ def _of_encoder(encoder: Encoder, options: CacheOptions) -> dict[str, Any]:
     return want | ({"stateful": int(encoder.spec["stateful"])} if encoder.spec.get("stateful") else {})
 
 
-def _origin(model: str | Path | Encoder, options: CacheOptions) -> dict[str, Any]:
+def origin_of(model: str | Path | Encoder, options: CacheOptions) -> dict[str, Any]:
     """The training that produced a model's weights; {} if there was none."""
     from probekit.models.find import resolve_model
     from probekit.models.identity import trained_by
@@ -275,7 +281,7 @@ def _path(out: str | Path | None, want: Mapping[str, Any], spec_id: str) -> Path
     return path.with_suffix("") if shards else path
 
 
-def _model_type(model: str | Path | Encoder, revision: str | None) -> str:
+def type_of(model: str | Path | Encoder, revision: str | None) -> str:
     """The model type."""
     if isinstance(model, (str, Path)):
         from probekit.models.find import resolve_model
@@ -285,7 +291,7 @@ def _model_type(model: str | Path | Encoder, revision: str | None) -> str:
     return str(model.spec.get("model_type", ""))
 
 
-def _pairs(option: str, kind: str) -> str:
+def pairs_read(option: str, kind: str) -> str:
     """How a model of this type reads the sentences of pairs."""
     if option == "joint" and reads_apart(kind):
         raise UsageError(f"{kind} reads one sentence at a time; leave out --pairs, or use --pairs separate.")
