@@ -267,6 +267,10 @@ class Task:
     def __repr__(self) -> str:
         return f"Task({self.name!r}: {self.kind}, {self._sizes()}{f', {self._classes()}' if self.label_names else ''})"
 
+    def __recipe__(self) -> dict[str, str]:
+        """As an argument in a recipe: that it was an object. Its texts belong into no card and no cache."""
+        return {"object": "probekit.tasks.task.Task"}
+
     def _repr_html_(self) -> str:
         summary = {"kind": self.kind, "examples": self._sizes(), "labels": self._classes() if self.label_names else ""}
         details = {"metrics": ", ".join(self.metrics), "source": self.source, "licence": self.licence}

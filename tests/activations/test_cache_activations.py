@@ -121,6 +121,14 @@ def test_h5py_alone_reads_it(encoder, tmp_path):
     assert ids[0] == "é0"
 
 
+def test_the_texts_of_a_task_in_memory_are_not_in_the_file(encoder, tmp_path):
+    cache_activations(encoder, toy_task(), out=tmp_path / "c.h5")
+    with h5py.File(tmp_path / "c.h5") as f:
+        assert json.loads(f.attrs["recipe"])["arguments"]["task"] == {"object": "probekit.tasks.task.Task"}
+    longest = max((e.text for e in toy_task().splits["train"]), key=len)
+    assert longest.encode() not in (tmp_path / "c.h5").read_bytes()
+
+
 @pytest.mark.parametrize("family", ["gpt2", "llama", "deberta-v2", "t5"])
 def test_other_families(tiny_model, tmp_path, family):
     """Grouped models too, decoders without a padding token, final norms, texts with no piece at all."""
