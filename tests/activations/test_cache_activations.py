@@ -76,7 +76,6 @@ def naive(hidden, special, how):
 ALL = ["mean", "mean-all", "first", "last", "max"]
 
 
-@pytest.mark.slow
 def test_every_vector_is_that_of_the_text_alone(encoder, tmp_path, small_blocks):
     task = toy_task()
     cache = cache_activations(encoder, task, pooling=ALL, tokens=True, out=tmp_path / "c.h5")

@@ -116,7 +116,6 @@ def interrupted(batches):
             yield
 
 
-@pytest.mark.slow
 def test_the_network_run_by_hand(word, network, tmp_path, small_blocks):
     task = toy_task()
     with cache_activations(word, task, pooling=["mean", "last"], tokens=True, out=tmp_path / "c.h5") as cache:

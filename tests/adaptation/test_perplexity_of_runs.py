@@ -55,7 +55,6 @@ def by_hand(encoder, head, ids):
     return float(torch.nn.functional.cross_entropy(head(states), ids[1:]))
 
 
-@pytest.mark.slow
 @torch.no_grad()
 def test_a_decoder_by_hand(place):
     folder, kind = place

@@ -72,7 +72,6 @@ def library(folder, task, *, most=6):
     return nats / count, texts
 
 
-@pytest.mark.slow
 def test_a_run_is_transformers_own_model_with_the_same_loss_and_texts(causal, chat, tmp_path):
     run = train(chat, causal, tmp_path / "run", **SHORT)
     loss, texts = library(tmp_path / "run", load_task(str(chat)))

@@ -44,7 +44,6 @@ def caches(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Pa
     return [path for name in ("one", "other") for path in cached(tiny_bert, task(name, n), folder)]
 
 
-@pytest.mark.slow
 def test_rows_have_every_cell_and_its_controls(caches: list[Path]) -> None:
     result = probekit.shift(*caches, blocks=4, controls=2, resamples=100, layers=(0, 1), estimators="mass-mean")
     rows = result.rows

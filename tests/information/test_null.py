@@ -24,7 +24,6 @@ def pairs():
     return two.map(lambda two: tuple(np.unique(v, return_inverse=True)[1].astype(np.int32) for v in two))
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(pairs())
 def test_raw_entropy_and_null_mean_of_one_grid(two):
