@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["certify"]
 
+FEW = 6
+"""How many arrays that were not compared are named."""
+
 
 def certify(
     model: str,
@@ -102,7 +105,8 @@ def _show_comparison(found: Comparison) -> None:
     show_table(Grid(columns, lines, title, {(i, len(columns) - 1) for i, f in enumerate(found) if not f.passed}))
     console().print(f"{found.texts} of {found.of} texts, {found.pieces} pieces: {found.verdict}.")
     if found.skipped:
-        console().print(f"Not compared, since the names stand for no site: {', '.join(found.skipped)}.")
+        more = f" and {len(found.skipped) - FEW} more" if len(found.skipped) > FEW else ""
+        console().print(f"Not compared, since the names stand for no site: {', '.join(found.skipped[:FEW])}{more}.")
 
 
 def _number(value: float) -> str:

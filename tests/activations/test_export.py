@@ -63,14 +63,14 @@ READ = {"npy": read_npy, "zarr": read_zarr, "parquet": read_parquet, "safetensor
 
 
 KINDS = [(to, name) for to in READ for name in ("float32", "bfloat16", "float16", "sites", "pairs")]
-FEWER = [("zarr", "float16"), ("zarr", "pairs")]  # its arrays take longest
+FEWER = [("zarr", "float16"), ("zarr", "sites")]  # its arrays take longest
 
 
 @pytest.mark.parametrize(("to", "name"), [kind for kind in KINDS if kind not in FEWER])
 def test_the_same_bits_come_back(to, name, caches, tmp_path, monkeypatch):
     if to == "zarr":
         pytest.importorskip("zarr", reason="needs the extra 'zarr'")
-    monkeypatch.setattr(room, "BYTES", 16000 if to == "zarr" else 4000)  # several parts
+    monkeypatch.setattr(room, "BYTES", 100_000 if to == "zarr" else 4000)  # several parts
     monkeypatch.setattr("probekit.activations.foreign.writers.SHARD", 9000)
     cache = caches[name]
     made = probekit.export(cache, to=to, out=tmp_path / "out")

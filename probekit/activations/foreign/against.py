@@ -68,7 +68,7 @@ class Comparison:
         """One sentence."""
         counts = Counter(kind for finding in self.findings for kind in finding.kinds)
         if self.passed:
-            return f"all {len(self.findings)} arrays are the same"
+            return f"all {len(self.findings)} arrays are the same" if self.findings[1:] else "the array is the same"
         return ", ".join(f"{count} of {len(self.findings)} {kind}" for kind, count in counts.most_common())
 
     def to_json(self) -> dict[str, Any]:

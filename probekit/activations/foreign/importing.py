@@ -75,7 +75,7 @@ def import_activations(
     given = open_source(source, said_layers(options.layers))
     found = _certified(given, model, options) if options.certify else None
     sites = _sites(given, found)
-    arrays = sorted(zip(given.arrays, sites, strict=True), key=lambda pair: in_order(pair[1]))
+    arrays = sorted(_distinct(given, sites), key=lambda pair: in_order(pair[1]))
     special, pieces = _pieces(given, model, options)
     encoder = ImportedEncoder(given, arrays, pieces, special, _spec(given, arrays, found, model, options))
     encoder.spec["imported"] |= check_copies(encoder)
@@ -116,10 +116,24 @@ def _sites(given: Source, found: Comparison | None) -> list[Site]:
     said = [site for site in sites if site is not None]
     if len(said) < len(sites):
         raise UsageError(f"{given.path} does not say which layers it holds; give --layers, or leave out --certify 0.")
-    if twice := [site for site in said if said.count(site) > 1]:
-        names = [array.name for array, site in zip(given.arrays, said, strict=True) if site == twice[0]]
-        raise DataError(f"{' and '.join(names)} are the same site, {twice[0]}; leave one out.", file=given.path)
     return said
+
+
+def _distinct(given: Source, sites: Sequence[Site]) -> list[tuple[Array, Site]]:
+    """The arrays and their sites; of several names for the same numbers (TransformerLens's aliases), the first."""
+    import torch
+
+    kept: dict[Site, Array] = {}
+    for array, site in zip(given.arrays, sites, strict=True):
+        one = kept.setdefault(site, array).views[0]
+        if kept[site] is not array and not all(
+            torch.equal(one.rows(i), array.views[0].rows(i)) for i in range(len(given))
+        ):
+            raise DataError(
+                f"{kept[site].name} and {array.name} are both {site}, with other numbers; leave one out.",
+                file=given.path,
+            )
+    return [(array, site) for site, array in kept.items()]
 
 
 def _pieces(given: Source, model: str | Path, options: ImportOptions) -> tuple[Sequence[int], list[np.ndarray]]:

@@ -145,6 +145,14 @@ def test_texts_with_the_same_pieces_share_vectors(stock, model, tmp_path):
         probekit.import_activations(path, model=model, certify=0, out=tmp_path / "d.h5")
 
 
+def test_aliases_are_one_layer(stock, model, tmp_path):
+    names = ("blocks.0.hook_out", "blocks.0.hook_resid_post", "blocks.1.hook_resid_pre")
+    path = write_npz(tmp_path / "a.npz", stock.ids, dict.fromkeys(names, stock["1"]))
+    cache = probekit.import_activations(path, model=model, out=tmp_path / "c.h5")
+    assert cache.layers == ("1", "resid_pre.1")
+    np.testing.assert_array_equal(cache.tokens("resid_pre.1")[2], stock["1"][2])
+
+
 def test_what_is_wrong_is_not_imported(stock, model, tmp_path, call):
     path, _ = write("vllm", tmp_path, stock)
     words = ["import", path, "--model", model, "--out", tmp_path / "c.h5"]
@@ -154,9 +162,9 @@ def test_what_is_wrong_is_not_imported(stock, model, tmp_path, call):
     assert "2 of 2 arrays are not what they are said to be; hidden_states[:, 0]: shifted by one layer: it is" in said
     with pytest.raises(UsageError, match="does not say which layers it holds; give --layers"):
         probekit.import_activations(path, model=model, certify=0, out=tmp_path / "c.h5")
-    npz = write_npz(tmp_path / "a.npz", stock.ids, {"layer_1": stock["1"], "resid_post.0": stock["1"]})
-    with pytest.raises(DataError, match=r"layer_1 and resid_post\.0 are the same site, 1; leave one out"):
-        probekit.import_activations(npz, model=model, out=tmp_path / "c.h5")
+    npz = write_npz(tmp_path / "a.npz", stock.ids, {"layer_1": stock["1"], "resid_post.0": stock["2"]})
+    with pytest.raises(DataError, match=r"layer_1 and resid_post\.0 are both 1, with other numbers; leave one out"):
+        probekit.import_activations(npz, model=model, certify=0, out=tmp_path / "c.h5")
     short = write_npz(tmp_path / "b.npz", stock.ids, {"layer_1": [x[3:] for x in stock["1"]]})
     with pytest.raises(DataError, match="layer_1, text 0: it has 6 positions, for 9 pieces"):
         probekit.import_activations(short, model=model, certify=0, out=tmp_path / "c.h5")
