@@ -7,6 +7,8 @@
     /index/row_to_unique        (n)         the distinct text of each row; (n, 2) for separate pairs
     /index/role, position (t)               with --positions, and of conversations: the role of each row of /tokens,
                                             a row of /role_names, and its number in its sequence
+    /generated/text, length, ended (n), token_ids   with --generate: what the model wrote after each text; the last
+                                            piece of each has no row in /tokens, since the model did not read it
     /labels (n)   /ids (n)   /truncated (n)   /domains (n)   /label_names
     /groups (n) int32                       examples that belong together; the attribute "groups" says why
     /group_names                            names of declared groups, by number; "" for examples without a group
@@ -499,6 +501,31 @@ class ActivationCache:
             return ids
         digests = [xxhash.xxh3_64_intdigest(row.tobytes()) for row in self._pieces("characters")]
         return np.array(digests, dtype=np.uint64).view(np.int64)[ids]
+
+    @property
+    def generated(self) -> np.ndarray:
+        """(n,) strings, what the model wrote after each text, without special pieces.
+
+        The last piece that it wrote has no vector: the model never read it. ``generated_pieces`` includes it.
+
+        Raises
+        ------
+        UsageError
+            If the cache was made without ``generate``.
+        """
+        self._check_generated()
+        return self._texts("/generated/text")
+
+    @property
+    def generated_pieces(self) -> Ragged:
+        """Ids of the pieces that the model wrote after each text: a Ragged of n items."""
+        self._check_generated()
+        length = self._checked.values("/generated/length")
+        return Ragged(self._checked.values("/generated/token_ids"), np.cumsum(length) - length, length)
+
+    def _check_generated(self) -> None:
+        if not self._has("/generated/text"):
+            raise UsageError(f"{self.path} holds nothing that the model wrote; create a cache with --generate.")
 
     @property
     def roles(self) -> np.ndarray:

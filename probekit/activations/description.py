@@ -57,6 +57,7 @@ def describe(cache: Any) -> dict[str, str]:
         "pooling": ", ".join(cache.poolings) or "none",
         "tokens": str(s["tokens"] or "none"),
         "positions": str(s.get("positions", "")),
+        "generated": _generated(cache) if "generate" in s else "",
         "pairs": str(s["pairs"] or "single sentences"),
         "computed in": f"{s.get('dtype')} on {s.get('device')} ({computed})",
         "stored as": str(s["store"]),
@@ -76,6 +77,15 @@ def to_json(cache: Any) -> str:
     content = cache.spec | {"created": cache.attributes["created"]}
     content |= {"origin": cache.origin} if cache.origin else {}
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True)
+
+
+def _generated(cache: Any) -> str:
+    """How much the model wrote."""
+    length = cache.generated_pieces.length
+    return (
+        f"{int(length.sum()):,} pieces with {cache.spec['generate']}; the last one of each text has no vector, since "
+        "the model did not read it"
+    )
 
 
 def _groups(cache: Any) -> str:

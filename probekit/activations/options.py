@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from probekit.activations.generation import Generation
 from probekit.activations.positions import Positions
 from probekit.errors import UsageError
 from probekit.recipe import check_least, option
@@ -44,6 +45,12 @@ class CacheOptions:
     )
     chat_template: str | None = option(
         None, "Jinja file to render conversations with, instead of the model's own chat template.", metavar="FILE"
+    )
+    generate: str | None = option(
+        None,
+        "Let the model continue each text, and store what it computes as it writes: max_new_tokens=N, and for sampling "
+        "temperature=T,seed=S.",
+        metavar="HOW",
     )
     context: str = option(
         "none", "Context of labelled words: none, or document (as many neighbouring sentences as fit)."
@@ -122,6 +129,10 @@ class CacheOptions:
         if (positions := Positions.parse(self.positions)) is not None and "mean-all" in (self.pooling or ()):
             raise UsageError("with --positions, every pooling is of the chosen pieces; use mean instead of mean-all.")
         object.__setattr__(self, "positions", None if positions is None else str(positions))
+        generation = Generation.parse(self.generate)
+        object.__setattr__(self, "generate", None if generation is None else str(generation))
+        if generation is not None and (self.compile or self.stateful):
+            raise UsageError("--generate does not go with --compile or --stateful; leave them out.")
         _one_of("on_truncate", self.on_truncate, "keep", "error")
         _one_of("pairs", self.pairs, "auto", "joint", "separate")
         _one_of("context", self.context, *Context)

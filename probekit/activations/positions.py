@@ -91,12 +91,15 @@ class Known:
         Whether they count words.
     chat : bool
         Whether it is a conversation.
+    draw : str
+        What seeds the pieces that a model draws to continue it; different for texts that are not to be shared.
     """
 
     parts: tuple[tuple[int, int, int], ...] = ()
     spans: tuple[Span, ...] = ()
     words: bool = False
     chat: bool = False
+    draw: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,14 @@ class Marks:
         return Marks(self.role[rows], self.position[rows], None if self.chosen is None else self.chosen[rows])
 
 
-def mark(tokens: Tokens, known: Sequence[Known], positions: Positions | None, *, joint: bool = False) -> Marks:
+def mark(
+    tokens: Tokens,
+    known: Sequence[Known],
+    positions: Positions | None,
+    *,
+    joint: bool = False,
+    prompt: np.ndarray | None = None,
+) -> Marks:
     """The role and position of each piece, and whether it is chosen.
 
     Parameters
@@ -135,6 +145,8 @@ def mark(tokens: Tokens, known: Sequence[Known], positions: Positions | None, *,
         The pieces to choose; None for all.
     joint : bool
         Whether a sequence holds two texts.
+    prompt : np.ndarray, optional
+        int64 (s,), the pieces of each that the model did not write; None for all.
 
     Returns
     -------
@@ -150,6 +162,9 @@ def mark(tokens: Tokens, known: Sequence[Known], positions: Positions | None, *,
             role[a:b] = TEMPLATE
         for first, last, number in of.parts:
             role[a:b][_covering(tokens, a, b, first, last)] = number
+    prompt = tokens.length if prompt is None else prompt
+    end = np.repeat(prompt, tokens.length)
+    role[position >= end] = GENERATED
     marks = Marks(role, position)
     if positions is None:
         return marks
@@ -165,9 +180,8 @@ def mark(tokens: Tokens, known: Sequence[Known], positions: Positions | None, *,
         chosen = tokens.special.astype(bool)
     elif positions.name == "first":
         chosen = position == 0
-    else:  # of what the model read, not of what it wrote
-        prompt = np.add.reduceat(np.append(role != GENERATED, False), start, dtype=np.int64) * (tokens.length > 0)
-        chosen = (position < (end := np.repeat(prompt, tokens.length))) & (position >= end - positions.count)
+    else:  # of the prompt, not of what the model wrote
+        chosen = (position < end) & (position >= end - positions.count)
     return replace(marks, chosen=chosen)
 
 

@@ -53,6 +53,8 @@ def cache_activations(
 
         probekit cache-activations --model Qwen/Qwen3-0.6B --task chats.toml --positions roles:assistant
 
+        probekit cache-activations --model gpt2 --task sst2 --limit 200 --generate max_new_tokens=32 --positions last
+
         probekit cache-activations --model RUN/step-* --task cola --split dev
 
         probekit cache-activations --model elmo:options.json,weights.hdf5 --task cola

@@ -89,6 +89,7 @@ def recipe_of_spec(
         "tokens": bool(spec["tokens"]) or (False if spec.get("kind") == "sequence-labelling" else None),
         "token_level": "piece" if spec["tokens"] == "chosen" else spec["tokens"] or None,
         "positions": spec.get("positions"),
+        "generate": spec.get("generate"),
         "pairs": spec["pairs"],
         "dtype": spec.get("dtype"),
         "store": spec["store"],

@@ -82,8 +82,14 @@ def _placed(e: Example, chat: Chat) -> Iterator[Span]:
                 yield Span(*at)
 
 
-def marked(request: Request, tokens: Tokens, known: Sequence[Known], text_of_slot: np.ndarray) -> Marks:
-    """The marks of all pieces.
+def marked(
+    request: Request,
+    tokens: Tokens,
+    known: Sequence[Known],
+    text_of_slot: np.ndarray,
+    prompt: np.ndarray | None = None,
+) -> Marks:
+    """The marks of all pieces; ``prompt``, int64 (s,), are those of each sequence that the model did not write.
 
     Raises
     ------
@@ -93,7 +99,7 @@ def marked(request: Request, tokens: Tokens, known: Sequence[Known], text_of_slo
     want, examples = request.want, request.part.examples
     positions = Positions.parse(want.get("positions"))
     if positions is None:
-        return mark(tokens, known, None)
+        return mark(tokens, known, None, prompt=prompt)
     task = request.task.name
     if positions.name == "span" and not any(of.spans for of in known):
         raise UsageError(
@@ -104,7 +110,7 @@ def marked(request: Request, tokens: Tokens, known: Sequence[Known], text_of_slo
         raise UsageError(
             f"{task} has no roles, which --positions {positions} needs: its examples are texts, not conversations."
         )
-    marks = mark(tokens, known, positions, joint=want["pairs"] == "joint")
+    marks = mark(tokens, known, positions, joint=want["pairs"] == "joint", prompt=prompt)
     assert marks.chosen is not None
     stop = np.cumsum(tokens.length)
     before = np.concatenate([[0], np.cumsum(marks.chosen)])

@@ -319,6 +319,7 @@ class _Output:
         self.widths: list[int] = spec.get("widths") or [int(spec["width"])] * len(self.layers)
         self.characters = partial.array("/pieces/characters") if partial.holds("/pieces/characters") else None
         self.chooses = partial.holds("/pieces/chosen")
+        self.prompt = partial.array("/pieces/prompt") if partial.holds("/pieces/prompt") else None
         self.first_slot = np.empty(len(partial.length), dtype=np.int64)
         own = np.flatnonzero(partial.own)
         self.first_slot[partial.row_to_unique[own]] = own
@@ -372,6 +373,7 @@ class _Output:
             flags >> 1,
             partial.length[first:last].astype(np.int64),
             self.characters,
+            None if self.prompt is None else self.prompt[first:last],
         )
         special = (flags & 1).astype(bool)
         words = partial.array("/pieces/word_index", a, b) if self.level else special

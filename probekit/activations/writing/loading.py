@@ -23,6 +23,7 @@ class Loading:
     stateful: int = 0
     sites: tuple[str, ...] | None = None
     blocks: tuple[str, ...] | None = None
+    packing: str | None = None
 
 
 def load(loading: Loading | None) -> Encoder:

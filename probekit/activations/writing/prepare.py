@@ -20,6 +20,7 @@ from probekit.activations.writing.journal import Journal
 from probekit.activations.writing.partial import Partial, Stream, attributes, create
 from probekit.activations.writing.plan import Plan, make_plan, plan_in_order, unique_texts
 from probekit.activations.writing.request import Request
+from probekit.activations.writing.written import continued
 from probekit.errors import CacheMismatch, TruncationError
 from probekit.models.encoder import Encoder, Text, Tokens, join
 from probekit.runtime import Progress
@@ -79,11 +80,7 @@ NAMES = {
 def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: Progress) -> None:
     """Create the partial file of a cache; raises TruncationError if texts are too long and may not be truncated."""
     want, task, part = request.want, request.task, request.part
-    if request.template is not None:
-        texts, known = read_chats(request, progress=progress)
-    else:
-        texts = texts_of(part, task.kind, want["pairs"])
-        known = known_spans(part, task.kind, want["pairs"]) if "positions" in want else None
+    texts, known = _read(request, progress)
     text_of_slot: np.ndarray = np.arange(len(texts))
     if not request.stateful:
         texts, known, text_of_slot = _unique(texts, known)
@@ -91,7 +88,13 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     _warn_of_doubled(tokens)
     cut = tokens.truncated[text_of_slot].reshape(-1, int(want["sentences"])).any(1)
     _check_cut(request, encoder, cut)
-    marks = None if known is None else marked(request, tokens, known, text_of_slot)
+    written = None
+    if "generate" in want:
+        assert known is not None
+        written = continued(request, encoder, texts, tokens, known, progress)
+        tokens = written.tokens
+    prompt = None if written is None else written.prompt
+    marks = None if known is None else marked(request, tokens, known, text_of_slot, prompt)
     plan = _plan(request, encoder, tokens, text_of_slot)
     tokens, pieces = permuted(tokens, plan.order)
     marks = None if marks is None else marks.at(pieces)
@@ -99,6 +102,8 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     rows = rows[:, 0] if rows.shape[1] == 1 else rows
     static, links, token_start = static_of(tokens, rows, plan.blocks, want["tokens"], marks, label_sets(task, part))
     static["/truncated"] = cut
+    if written is not None:
+        static |= {"/pieces/prompt": written.prompt[plan.order], **written.datasets(text_of_slot, encoder)}
     groups, grouping = stored_groups(part.examples, task.kind, progress=progress)
     static |= groups
     pooled = tokens.special == 0 if marks is None or marks.chosen is None else marks.chosen
@@ -207,6 +212,20 @@ def _spec(request: Request, encoder: Encoder, counts: Mapping[str, int]) -> dict
         "reads_at_most": encoder.max_length,
         "environment": environment(encoder),
     }
+
+
+def _read(request: Request, progress: Progress) -> tuple[list[Text], list[Known] | None]:
+    """The encoder's input, one or two texts per row, and what is known of each, if that is asked for."""
+    want, task, part = request.want, request.task, request.part
+    if request.template is not None:
+        texts, known = read_chats(request, progress=progress)
+    else:
+        texts = texts_of(part, task.kind, want["pairs"])
+        asked = "positions" in want or "generate" in want
+        known = known_spans(part, task.kind, want["pairs"]) if asked else None
+    if known is not None and "temperature" in want.get("generate", ""):  # equal texts are continued in different ways
+        known = [replace(of, draw=e.id) for of, e in zip(known, part, strict=True)]
+    return texts, known
 
 
 def texts_of(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:

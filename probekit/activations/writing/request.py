@@ -153,7 +153,7 @@ def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 _NOT_STORED = ("workers", "batch_tokens", "overwrite", "patience", "backend", "scheduler")
-_LATER = ("sites", "positions", "chat_template", "shard_size", "stream")
+_LATER = ("sites", "positions", "chat_template", "generate", "shard_size", "stream")
 """Options of later versions, stored where they are given: without them, the file is as before."""
 
 
@@ -179,6 +179,8 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         want["only" if options.sites is None else "blocks"] = list(options.layers)
     if options.positions is not None:
         want |= _positions(options.positions, want, task)
+    if options.generate is not None:
+        want["generate"] = _generation(options.generate, want, task, part, kind)
     if options.context != Context.NONE:
         if reads_apart(kind):
             raise UsageError(f"{kind} reads one sentence at a time; leave out --context.")
@@ -206,6 +208,17 @@ def _positions(positions: str, want: Mapping[str, Any], task: Task) -> dict[str,
             f"{task.name} labels spans, whose pieces must all be stored; use --positions span, or leave it out."
         )
     return {"positions": positions} | ({"tokens": str(TokenLevel.CHOSEN)} if want["tokens"] else {})
+
+
+def _generation(generate: str, want: Mapping[str, Any], task: Task, part: Split, kind: str) -> str:
+    """``generate``; raises UsageError for data and models that are not continued."""
+    if part.paired or task.kind in NEEDS_TOKENS:
+        raise UsageError(f"--generate continues single texts and conversations, not the pairs or words of {task.name}.")
+    if reads_apart(kind):
+        raise UsageError(f"{kind} reads and does not write; --generate needs a decoder with its head.")
+    if want["tokens"] not in (None, TokenLevel.PIECE, TokenLevel.CHOSEN):
+        raise UsageError("what a model writes is stored piece by piece; leave out --token-level.")
+    return generate
 
 
 def _token_level(options: CacheOptions, kind: TaskKind) -> str | None:
@@ -236,9 +249,10 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
 
     where, seed, cut = own_device(resolve_device(options.device)), options.random_weights, options.max_length
     blocks = None if options.sites is None else options.layers
+    packing = None if options.generate is None else "grouped"
     loading = Loading(
         str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried,
-        options.sites, blocks,
+        options.sites, blocks, packing,
     )  # fmt: skip
     want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
     want |= {"dtype": options.dtype, "device": where.partition(":")[0], "cut_at": cut}

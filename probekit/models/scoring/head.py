@@ -87,6 +87,10 @@ class Head:
         """States of any layer as the head reads them."""
         return states if self.norm is None else self.norm(states)
 
+    def predict(self, last: Tensor) -> Tensor:
+        """Float32 (b, t, vocabulary) for the last hidden states of the model, (b, t, d), after its final norm."""
+        return self._logits(last)
+
     def logits(self, states: Tensor) -> Tensor:
         """Float32 (m, vocabulary) for states (m, d) of any layer."""
         return self._logits(self.normed(states)[:, None])[:, 0]
@@ -97,6 +101,7 @@ class Head:
 
         base = self.model.base_model
         given = BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states)
+        given.router_logits = None  # heads of mixtures of experts pass them on
         base.forward = lambda *_, **__: given
         try:
             ids = torch.zeros(states.shape[:2], dtype=torch.long, device=states.device)

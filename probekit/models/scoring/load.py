@@ -22,7 +22,7 @@ from probekit.runtime import Dtype, resolve_device
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["is_causal", "load_scorer"]
+__all__ = ["is_causal", "load_language_model", "load_scorer"]
 
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 MASKED = ("ForMaskedLM", "ForPreTraining")
@@ -93,7 +93,8 @@ def load_scorer(
         model, "it cannot score sentences. Give a model that was pretrained as a language model", revision
     )
     where = torch.device(resolve_device(device))
-    net = _load(folder, causal=causal, random_weights=random_weights).to(device=where, dtype=getattr(torch, dtype))
+    net = load_language_model(folder, causal=causal, random_weights=random_weights)
+    net = net.to(device=where, dtype=getattr(torch, dtype))
     tokenizer = load_tokenizer(folder)
     if not causal and tokenizer.mask_token_id is None:
         raise UsageError(f"the tokenizer of {model} has no piece for masks, without which it predicts nothing.")
@@ -108,7 +109,8 @@ def load_scorer(
     )
 
 
-def _load(folder: Path, *, causal: bool, random_weights: int | None) -> PreTrainedModel:
+def load_language_model(folder: Path, *, causal: bool, random_weights: int | None) -> PreTrainedModel:
+    """A language model with its head, in float32 on the CPU; raises ModelError if it lacks weights."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
     check_config(folder)

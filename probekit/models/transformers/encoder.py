@@ -119,6 +119,15 @@ class HuggingFaceEncoder(Shown):
             If the batch has several lengths and the encoder is not ``mixed_lengths``, or an edit returns another shape,
             dtype or device.
         """
+        if batch.prompt is not None:
+            from probekit.models.transformers.writing import encode_written
+
+            encode_written(self, batch, sink)
+            return
+        self.run(self.inputs(batch), sink, edit)
+
+    def run(self, inputs: Mapping[str, Any], sink: Sink, edit: Edit | None = None) -> Any:
+        """:meth:`encode` for arguments of the model; returns what the model returns."""
         place = {site: i for i, site in enumerate(self.sites)}
         layers = iter(residual_stream(self.depth, final_norm=self.final_norm))
 
@@ -136,9 +145,10 @@ class HuggingFaceEncoder(Shown):
             return hidden if new is rows else new.view(hidden.shape)
 
         with torch.inference_mode(), self._tapped(pass_on, emit):
-            last = self.model(**self.inputs(batch)).last_hidden_state
+            output = self.model(**inputs)
             if self.final_norm:
-                pass_on(last)
+                pass_on(output.last_hidden_state)
+        return output
 
     @contextmanager
     def reading(self, sites: Sequence[Site], taps: Mapping[Site, Tap], blocks: Sequence[nn.Module]) -> Iterator[None]:

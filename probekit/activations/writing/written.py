@@ -1,0 +1,128 @@
+"""What a model writes to continue the texts of a cache: the pieces, before their states are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from probekit.activations.generation import Generation
+from probekit.activations.label_sets import strings
+from probekit.activations.positions import Known
+from probekit.activations.writing.request import Request
+from probekit.errors import TruncationError, UsageError
+from probekit.models.encoder import Rendered, Text, Tokens
+from probekit.runtime import Progress
+
+__all__ = ["Written", "continued"]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Texts with what the model wrote after them.
+
+    Attributes
+    ----------
+    tokens : Tokens
+        The pieces that the model read: each prompt, and what it wrote but for the last piece, which it did not read.
+    prompt : np.ndarray
+        int64 (s,), pieces of each prompt.
+    pieces : list of np.ndarray
+        s items, int32: all that it wrote, the last piece included.
+    ended : np.ndarray
+        Bool (s,), whether it wrote an end itself.
+    """
+
+    tokens: Tokens
+    prompt: np.ndarray
+    pieces: list[np.ndarray]
+    ended: np.ndarray
+
+    def datasets(self, text_of_slot: np.ndarray, encoder: Any) -> dict[str, np.ndarray]:
+        """The datasets of a cache about n examples: the pieces, how many of each, the texts, and whether they ended."""
+        of = [self.pieces[k] for k in text_of_slot]
+        decode = encoder.tokenizer.backend.decode
+        return {
+            "/generated/token_ids": np.concatenate(of),
+            "/generated/length": np.array([len(pieces) for pieces in of], dtype=np.int64),
+            "/generated/text": strings([decode(pieces.tolist()) for pieces in of]),
+            "/generated/ended": self.ended[text_of_slot].astype(np.uint8),
+        }
+
+
+def continued(
+    request: Request, encoder: Any, texts: Sequence[Text], tokens: Tokens, known: Sequence[Known], progress: Progress
+) -> Written:
+    """Let the model continue texts, one at a time.
+
+    Parameters
+    ----------
+    texts, tokens, known
+        s texts, their pieces, and what is known of each; its ``draw`` seeds what is drawn for it.
+
+    Raises
+    ------
+    UsageError
+        If the model cannot write, or a text leaves it nothing to begin with.
+    TruncationError
+        If a text was truncated.
+    """
+    from probekit.models.transformers.writing import load_writer
+
+    generation = Generation.parse(request.want["generate"])
+    assert generation is not None
+    writer = load_writer(encoder.name, encoder.folder, encoder)
+    _check(request, texts, tokens)
+    stop = np.cumsum(tokens.length)
+    pieces = []
+    for i, end in enumerate(stop):
+        progress("writing", i, len(stop))
+        draw = _drawing(generation, known[i].draw)
+        pieces.append(writer.write(tokens.token_ids[end - tokens.length[i] : end], generation.max_new_tokens, draw))
+    progress("writing", len(stop), len(stop))
+    ended = np.array([int(of[-1]) in writer.ends for of in pieces])
+    return Written(_with(tokens, [of[:-1] for of in pieces]), tokens.length.astype(np.int64), pieces, ended)
+
+
+def _check(request: Request, texts: Sequence[Text], tokens: Tokens) -> None:
+    """Refuse texts that a model cannot continue."""
+    task = request.task.name
+    if tokens.truncated.any():
+        raise TruncationError(
+            f"{task}: {int(tokens.truncated.sum()):,} texts are longer than the model reads, so that it would continue "
+            "them in the middle; remove them."
+        )
+    if (tokens.length == 0).any():
+        raise UsageError(f"{task}: an empty text gives the model no piece to begin with; remove it.")
+    ends = tokens.special[np.cumsum(tokens.length) - 1]
+    if any(end and not isinstance(text, Rendered) for end, text in zip(ends, texts, strict=True)):
+        raise UsageError(
+            f"{task}: the tokenizer puts a special piece after each text, after which the model would begin another "
+            "one; change that in its tokenizer.json."
+        )
+
+
+def _drawing(generation: Generation, of: str) -> Callable[[np.ndarray], int]:
+    """How pieces are chosen: the likeliest, or drawn with a seed that depends on the example's id."""
+    if not generation.temperature:
+        return lambda logits: int(np.argmax(logits))
+    rng = np.random.default_rng([generation.seed, *of.encode("utf-8", "surrogatepass")])
+
+    def draw(logits: np.ndarray) -> int:
+        scaled = logits.astype(np.float64) / generation.temperature
+        weights = np.cumsum(np.exp(scaled - scaled.max()))
+        return int(np.searchsorted(weights, rng.random() * weights[-1], side="right"))
+
+    return draw
+
+
+def _with(tokens: Tokens, more: Sequence[np.ndarray]) -> Tokens:
+    """The sequences with further pieces, which belong to no word and cover no characters."""
+    count = np.array([len(of) for of in more], dtype=np.int64)
+    at = np.repeat(np.cumsum(tokens.length), count)
+    nothing: dict[str, Any] = {"special": False, "type_ids": 0, "word_index": -1, "char_start": 0, "char_end": 0}
+    columns = {name: np.insert(getattr(tokens, name), at, value) for name, value in nothing.items()}
+    ids = np.insert(tokens.token_ids, at, np.concatenate(more)).astype(np.int32)
+    return replace(tokens, token_ids=ids, length=tokens.length + count, **columns)
