@@ -21,7 +21,7 @@ from probekit.activations.writing.partial import Partial, Stream, attributes, cr
 from probekit.activations.writing.plan import Plan, make_plan, plan_in_order, unique_texts
 from probekit.activations.writing.request import Request
 from probekit.activations.writing.written import continued
-from probekit.errors import CacheMismatch, TruncationError
+from probekit.errors import CacheMismatch, TruncationError, UsageError
 from probekit.models.encoder import Encoder, Text, Tokens, join
 from probekit.runtime import Progress
 from probekit.sites import Site, choose_all
@@ -232,6 +232,8 @@ def texts_of(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:
     """The encoder's input, one or two texts per row."""
 
     def of(e: Example) -> tuple[Text, ...]:
+        if e.chat:
+            raise UsageError(f"example {e.id!r} is a conversation, which only cache-activations reads; cache it first.")
         if reads_words(e, kind):
             words = tuple(e.words or ())
             return ((e.before, words, e.after) if e.before or e.after else (words,),)
