@@ -50,7 +50,9 @@ COMMANDS: dict[str, Command] = {
     "inspect": Command("probekit.cli.cache:inspect", "Show what a cache contains.", READ),
     "verify": Command("probekit.cli.cache:verify", "Check that no byte of a cache has changed.", READ),
     "certify": Command(
-        "probekit.cli.certify:certify", "Test whether hidden states depend on batch size and padding.", READ
+        "probekit.cli.certify:certify",
+        "Test whether hidden states depend on the batch, or those of another tool are right.",
+        READ,
     ),
     "sites": Command("probekit.cli.sites:sites", "Show the sites inside a model's blocks, and what proves each.", READ),
     "import": Command(

@@ -203,8 +203,11 @@ def _departure(h: Hypothesis, distance: Distance, said: Site | None, depth: int)
         return "overwritten", f"overwritten after the fact: it is {it} {h.change}"
     if h.change:
         return "another norm", f"another norm: it is {it} {h.change}"
-    if said is None or h.site == said:
+    if h.site == said or (said is None and h.site.name == RESIDUAL):
         return "", ""
+    if said is None:  # vLLM's are layers of the stream
+        kind = "another norm" if h.site == FINAL_NORM else "another site"
+        return kind, f"{kind}: it is {it}, which is no layer of the stream"
     pair = {(POSTED.get(a.name, a.name), a.layer) for a in (said, h.site)}
     normed = said.name == RESIDUAL and h.site == FINAL_NORM
     if len(pair) == 1 or normed or (said, h.site) == (FINAL_NORM, Site(RESIDUAL, depth)):

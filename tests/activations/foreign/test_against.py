@@ -199,6 +199,8 @@ def test_without_ids_vllms_layers_are_found(gpt2, encoder, tmp_path):
     assert right.passed
     aliased = compare(encoder, write_vllm(tmp_path / "b", gpt2.ids, [gpt2["3"], gpt2["3"]]))
     assert {f.kinds for f in aliased} == {("overwritten",)}
+    normed = compare(encoder, write_vllm(tmp_path / "c", gpt2.ids, [gpt2["1"], gpt2["final_norm"]]))
+    assert [f.kinds for f in normed] == [("same",), ("another norm",)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
