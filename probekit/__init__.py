@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from probekit import explore, plots, report
     from probekit.activations import ActivationCache, cache_activations, inspect, verify
     from probekit.activations.certify import certify
+    from probekit.activations.copying import copy_cache
     from probekit.activations.foreign.export import export
     from probekit.activations.foreign.importing import import_activations
     from probekit.adaptation.average import average
@@ -88,6 +89,7 @@ __all__ = [
     "clean",
     "compare",
     "convert",
+    "copy_cache",
     "demo",
     "domains",
     "edge",
@@ -147,6 +149,7 @@ _HOME = {
     "inspect": "probekit.activations",
     "verify": "probekit.activations",
     "certify": "probekit.activations.certify",
+    "copy_cache": "probekit.activations.copying",
     "export": "probekit.activations.foreign.export",
     "import_activations": "probekit.activations.foreign.importing",
     "average": "probekit.adaptation.average",

@@ -17,6 +17,7 @@ import xxhash
 
 from probekit.activations.checked import IN_MEMORY, CheckedFile
 from probekit.activations.manifest import MANIFEST, Manifest, is_shard_folder
+from probekit.activations.remote import SOURCE, fetch
 from probekit.errors import CacheCorrupt, CacheMismatch
 from probekit.files import parse_json
 
@@ -58,9 +59,10 @@ class CheckedFolder:
         self.sentences = 1
         shards = self.manifest.shards
         self.starts = np.array([*(s.first for s in shards), shards[-1].last], dtype=np.int64)
-        if missing := [s.file for s in shards if not (path / s.file).is_file()]:
+        there = {s.file for s in shards if (path / s.file).is_file()}
+        if (missing := [s.file for s in shards if s.file not in there]) and not (path / SOURCE).is_file():
             raise CacheCorrupt(f"{path}: {len(missing)} of {len(shards)} shards are missing ({missing[0]} …); {AGAIN}.")
-        for s in shards:
+        for s in (s for s in shards if s.file in there):
             if (size := (path / s.file).stat().st_size) != s.nbytes:
                 raise CacheCorrupt(
                     f"{path / s.file} has {size:,} bytes, but the manifest says {s.nbytes:,}; remove it, and {AGAIN}."
@@ -73,6 +75,7 @@ class CheckedFolder:
     def _open(self, k: int) -> CheckedFile:
         """Shard ``k``, after a comparison with the manifest."""
         told = self.manifest.shards[k]
+        fetch(self.path, told.file)
         opened = CheckedFile(self.path / told.file)
         spec_id = str(opened.attrs["spec_id"])
         if spec_id != told.spec_id:

@@ -8,6 +8,7 @@ from typing import Any
 
 from probekit.activations.checked import CheckedFile
 from probekit.activations.manifest import Manifest, ShardFile, shards_in
+from probekit.activations.remote import fetch
 from probekit.errors import CacheError
 from probekit.runtime import Progress
 
@@ -32,6 +33,7 @@ def shard_problems(folder: Path, verify: Callable[[Path], Any], progress: Progre
     for k, told in enumerate(shards):
         progress("verifying", k, len(shards))
         path = folder / told.file
+        fetch(folder, told.file)
         if not path.is_file():
             problems.append(f"{told.file} (rows {told.first} to {told.last - 1}) is missing")
             continue

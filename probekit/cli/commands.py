@@ -61,6 +61,9 @@ COMMANDS: dict[str, Command] = {
     "export": Command(
         "probekit.cli.export:export", "Write a cache as safetensors, zarr, npy or Parquet, with digests.", READ
     ),
+    "copy-cache": Command(
+        "probekit.cli.copying:copy_cache", "Copy a cache between folders and object stores, each byte checked.", READ
+    ),
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "mi": Command("probekit.cli.mi:mi", "Estimate the mutual information of each layer and the labels.", ANALYSE),

@@ -1,0 +1,118 @@
+"""Caches in object stores: copied whole, the manifest last; read shard by shard, and compared like others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from toys import toy_task
+
+import probekit
+from probekit.activations import ActivationCache, cache_activations, verify
+from probekit.activations.remote import url_of
+from probekit.errors import CacheCorrupt, CacheError, UsageError
+from probekit.models import load_encoder
+
+
+@pytest.fixture(scope="module")
+def made(tiny_bert, tmp_path_factory):
+    encoder, base = load_encoder(tiny_bert, device="cpu"), tmp_path_factory.mktemp("remote")
+    many = cache_activations(encoder, toy_task(), out=base / "many", shard_size=20)
+    return many, cache_activations(encoder, toy_task(), out=base / "one.h5"), encoder, base
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A memory:// store that is empty, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    fs = fsspec.filesystem("memory")
+    yield fs
+    fs.rm("/", recursive=True)
+
+
+@pytest.mark.parametrize("scheme", ["memory://", "file://"])
+def test_there_and_back(made, store, tmp_path, call, scheme):
+    many, one, *_ = made
+    url = f"{scheme}{tmp_path}/bucket/many"
+    assert probekit.copy_cache(many.path, url) == url
+    assert verify(url).ok
+    with ActivationCache(url) as cache:
+        assert np.array_equal(cache.layer(2), many.layer(2))
+        assert np.array_equal(cache.labels, many.labels)
+    assert call("inspect", Path(url)).out == call("inspect", many.path).out  # a Path has one slash
+    assert call("copy-cache", url, tmp_path / "back").status == 0
+    files = [sorted((p.name, p.read_bytes()) for p in folder.iterdir()) for folder in (many.path, tmp_path / "back")]
+    assert files[0] == files[1]
+    probekit.copy_cache(one.path, f"{url}-one.h5")
+    with ActivationCache(f"{url}-one.h5") as cache:
+        assert np.array_equal(cache.layer(2), one.layer(2))
+    with pytest.raises(UsageError, match="nothing is replaced there"):
+        probekit.copy_cache(one.path, f"{url}-one.h5")
+
+
+def test_only_what_is_read_is_fetched(made, store):
+    many = made[0]
+    probekit.copy_cache(many.path, "memory://bucket/many")
+    with ActivationCache("memory://bucket/many") as cache:
+        assert len(cache) == 60
+        assert sorted(p.name for p in cache.path.iterdir()) == [".source", "manifest.json", "shard-00000.h5"]
+        assert np.array_equal(cache.rows("/pooled/mean/1")[45:50], many.layer(1)[45:50])
+        assert sorted(p.name for p in cache.path.glob("shard-*")) == ["shard-00000.h5", "shard-00002.h5"]
+        folder = cache.path
+    assert len(ActivationCache(folder).layer(0)) == 60  # the folder here is a cache like another
+
+
+def test_a_copy_that_was_interrupted_goes_on(made, store, monkeypatch):
+    many, put, sent = made[0], type(store).put_file, []
+
+    def broken(self, file, to, **how):
+        sent.append(to.rpartition("/")[2])
+        if len(sent) == 4:
+            raise OSError("the line is dead")
+        return put(self, file, to, **how)
+
+    monkeypatch.setattr(type(store), "put_file", broken)
+    with pytest.raises(CacheError, match=r"memory://bucket/many cannot be read or written: the line is dead"):
+        probekit.copy_cache(many.path, "memory://bucket/many")
+    with pytest.raises(CacheError, match="does not exist, or lacks"):
+        ActivationCache("memory://bucket/many")
+    sent += [""]
+    probekit.copy_cache(many.path, "memory://bucket/many")
+    assert sent == [
+        ".manifest",
+        "shard-00000.h5",
+        "shard-00001.h5",
+        "shard-00002.h5",
+        "",
+        "shard-00002.h5",
+        "manifest.json",
+    ]
+    assert verify("memory://bucket/many").ok
+    assert not store.exists("/bucket/many/.manifest")
+
+
+def test_what_is_damaged_in_the_store_is_noticed(made, store):
+    many, _, encoder, base = made
+    probekit.copy_cache(many.path, "memory://bucket/many")
+    name = "/bucket/many/shard-00001.h5"
+    data = bytearray(store.cat_file(name))
+    data[-100] ^= 1
+    store.pipe_file(name, bytes(data))
+    problems = verify("memory://bucket/many").problems
+    assert problems
+    assert all(p.startswith("shard-00001.h5") for p in problems)
+    with ActivationCache("memory://bucket/many") as cache, pytest.raises(CacheCorrupt, match=r"shard-00001.h5"):
+        [cache.layer(k) for k in cache.layers]
+    with pytest.raises(CacheCorrupt, match="so nothing of it is copied|is not the file of the manifest"):
+        probekit.copy_cache("memory://bucket/many", base / "copy")
+    other = cache_activations(encoder, toy_task(40), out=base / "other", shard_size=20)
+    with pytest.raises(UsageError, match="holds another cache"):
+        probekit.copy_cache(other.path, "memory://bucket/many")
+
+
+def test_urls(tmp_path):
+    assert url_of(Path("s3://bucket/a/b/")) == "s3://bucket/a/b"
+    with pytest.raises(UsageError, match=r"nowhere://a cannot be opened"):
+        ActivationCache("nowhere://a")
