@@ -26,8 +26,8 @@ class CacheOptions:
     data_dir: str | None = option(None, "Folder with the task's files; by default the Hugging Face hub.")
     pooling: tuple[str, ...] | None = option(
         None,
-        "One or more of mean, mean-all, first, last, max, separated by commas, or none. Default: mean (Skip-thoughts: "
-        "last).",
+        "One or more of mean, mean-all, first, last, max, ema:DECAY (exponential moving average), separated by commas, "
+        "or none. Default: mean (Skip-thoughts: last).",
     )
     tokens: bool | None = option(
         None, "Also store a vector for every token (by default only for tasks that label words)."

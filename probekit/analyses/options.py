@@ -303,7 +303,7 @@ class ShiftOptions:
 
     def __post_init__(self) -> None:
         given = (self.estimators,) if isinstance(self.estimators, str) else tuple(self.estimators)
-        known = [name for name in Estimator if name not in (Estimator.RIDGE, Estimator.ATTENTION)]
+        known = [name for name in Estimator if name not in (Estimator.RIDGE, Estimator.ATTENTION, Estimator.MONITOR)]
         for name in given:
             if name not in known:
                 raise UsageError(f"unknown probe {str(name)!r}; {did_you_mean(str(name), known)}")

@@ -138,7 +138,7 @@ def probe_pair(
         check_splits(train.spec, dev.spec)
     if wrong := unfit(metrics or (), train.spec["kind"]):
         raise UsageError(f"metrics must fit the labels: {wrong}")
-    attends = options.estimator is Estimator.ATTENTION
+    attends = options.estimator in (Estimator.ATTENTION, Estimator.MONITOR)
     of_train = layer_vectors(train, vectors, pieces=attends)
     pooling = None if of_train.words or attends else of_train.representation
     same = replace(vectors, pooling=pooling, layers=tuple(of_train.layers))

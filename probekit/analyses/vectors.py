@@ -146,10 +146,12 @@ def _of_pieces(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
     """All pieces of each text, without those that the tokenizer added."""
     spec = cache.spec
     if spec["kind"] in ("sequence-labelling", "span-labelling") or options.span is not None:
-        raise UsageError(f"attention probes read whole texts, and {spec['task']} labels words or spans; try edges.")
+        raise UsageError(
+            f"attention probes and monitors read whole texts, and {spec['task']} labels words or spans; try edges."
+        )
     if options.pooling is not None or spec["pairs"] == "separate":
         given = "--pooling" if options.pooling is not None else "pairs that are read separately"
-        raise UsageError(f"attention probes read the pieces of one sequence, not {given}.")
+        raise UsageError(f"attention probes and monitors read the pieces of one sequence, not {given}.")
     names = _chosen(cache, options)
     reader = TokenReader(cache, names[:1])
     start, length = reader.start, reader.length

@@ -60,6 +60,13 @@ def alone(encoder, text):
     return np.stack(seen), tokens
 
 
+def ema(content, decay):
+    average = content[:, 0]
+    for k in range(1, content.shape[1]):
+        average = decay * average + (1 - decay) * content[:, k]
+    return average
+
+
 def naive(hidden, special, how):
     """The slow twin of pooling."""
     content = hidden[:, ~special]
@@ -68,12 +75,13 @@ def naive(hidden, special, how):
         "mean": content.mean(1) if content.shape[1] else empty,
         "max": content.max(1) if content.shape[1] else empty,
         "mean-all": hidden.mean(1),
+        "ema:0.7": ema(content, 0.7) if content.shape[1] else empty,
         "first": hidden[:, 0],
         "last": hidden[:, -1],
     }[how]
 
 
-ALL = ["mean", "mean-all", "first", "last", "max"]
+ALL = ["mean", "mean-all", "first", "last", "max", "ema:0.7"]
 
 
 def test_every_vector_is_that_of_the_text_alone(encoder, tmp_path, small_blocks):

@@ -166,7 +166,19 @@ def test_pieces_of_texts_to_attend_to(caches, tiny_bert, tmp_path, call):
     assert rows.at["1", "estimator"] == "attention"
     assert rows.at["1", "representation"] == "piece"
     assert rows.at["1", "value"] > 0.9  # one word says the label
-    with pytest.raises(UsageError, match="attention probes read whole texts, and sequence-labelling labels words"):
+    values = {}
+    for scores in ("mean", "rolling:50"):  # no text has 50 pieces
+        assert call("probe", *texts, "--out", out, "--estimator", "monitor", "--scores", scores, *how[2:]).status == 0
+        rows = gold(read_rows(out), "accuracy").set_index("layer_name")
+        assert rows.at["1", "estimator"] == f"monitor {scores}"
+        values[scores] = rows.at["1", "value"]
+    assert call("probe", *texts, "--out", out, *how[2:]).status == 0  # logistic regression on the mean
+    assert (
+        values["mean"]
+        == values["rolling:50"]
+        == gold(read_rows(out), "accuracy").set_index("layer_name").at["1", "value"]
+    )
+    with pytest.raises(UsageError, match="probes and monitors read whole texts, and sequence-labelling labels words"):
         probe(*caches["cats"], estimator="attention")
     with pytest.raises(UsageError, match="read the pieces of one sequence, not --pooling"):
         probe(*texts, estimator="attention", pooling="mean")

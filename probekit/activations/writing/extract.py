@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from probekit.activations.hdf5 import xxh3
-from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, token_rows
+from probekit.activations.pooling import Segments, TokenLevel, pool, pool_words, poolings, token_rows
 from probekit.activations.writing.journal import Journal, sync, writing
 from probekit.activations.writing.partial import Partial
 from probekit.activations.writing.plan import Block, batches, batches_in_order
@@ -312,7 +312,7 @@ class _Output:
         spec = partial.spec
         self.store = getattr(torch, spec["store"])
         self.largest = float(torch.finfo(self.store).max)
-        self.poolings = tuple(Pooling(p) for p in spec["pooling"])
+        self.poolings = poolings(spec["pooling"])
         self.level = TokenLevel(spec["tokens"]) if spec["tokens"] else None
         self.layers: Sequence[str] = spec["layers"]
         self.place = {list(map(str, sites)).index(layer): k for k, layer in enumerate(self.layers)}

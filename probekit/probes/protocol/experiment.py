@@ -99,6 +99,7 @@ class Experiment:
             options.seed,
             sets.apart,
             np.array([target["target"] == "shuffled" for target in sets.targets[:count]]),
+            options.scores or "rolling:10",
         )
         try:
             chosen = select(problem, None if options.choose_by == LOG_LOSS else self.criterion)
@@ -109,8 +110,9 @@ class Experiment:
         except NonFiniteError:
             where = f"First in row {_first_bad(x_dev, sets.rows_dev)}."
             raise NonFiniteError(f"{_called(about)} of dev contains NaN or infinity. {where}") from None
+        name = f"monitor {options.scores or 'rolling:10'}" if estimator is Estimator.MONITOR else str(estimator)
         columns = [
-            {**about, "estimator": str(estimator), **target, **_columns(chosen, i)}
+            {**about, "estimator": name, **target, **_columns(chosen, i)}
             for i, target in enumerate(sets.targets[:count])
         ]
         if options.calibrate and sets.classes:

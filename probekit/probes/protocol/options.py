@@ -7,6 +7,7 @@ from enum import StrEnum
 from math import inf
 
 from probekit.errors import UsageError
+from probekit.probes.solvers.scores import Score
 from probekit.recipe import as_typed, check_least, option
 from probekit.statistics.options import check_resamples
 
@@ -24,6 +25,7 @@ class Estimator(StrEnum):
     K_SPARSE = "k-sparse"
     MASS_MEAN = "mass-mean"
     ATTENTION = "attention"
+    MONITOR = "monitor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,14 @@ class ProbeOptions:
 
     estimator: Estimator | None = option(
         None,
-        "logistic, mlp, k-sparse, mass-mean (difference of means) or attention (reads all pieces of a text, and learns "
-        "which to look at; needs caches with --tokens); ridge for numbers (default: logistic or ridge).",
+        "logistic, mlp, k-sparse, mass-mean (difference of means), attention (reads all pieces of a text, and learns "
+        "which to look at; needs caches with --tokens) or monitor (scores each piece, see --scores); ridge for numbers "
+        "(default: logistic or ridge).",
+    )
+    scores: str | None = option(
+        None,
+        "How a monitor's scores of pieces become that of a text: mean, last, max, ema:DECAY (the largest moving "
+        "average) or rolling:PIECES (the largest mean of neighbouring pieces; the default, with 10).",
     )
     penalties: tuple[float, ...] | None = option(
         None,
@@ -90,6 +98,10 @@ class ProbeOptions:
         if self.estimator is not None and self.estimator not in list(Estimator):
             raise UsageError(f"estimator must be one of {', '.join(Estimator)}, not {self.estimator!r}.")
         object.__setattr__(self, "estimator", None if self.estimator is None else Estimator(self.estimator))
+        if self.scores is not None:
+            Score.parse(self.scores)
+            if self.estimator is not Estimator.MONITOR:
+                raise UsageError("scores are those of a monitor; add --estimator monitor, or leave them out.")
         check_least(self, controls=0, seed=0, folds=2, threads=1)
         check_resamples(self.resamples, self.level, none=True)
         if self.folds % 1:

@@ -15,11 +15,12 @@ import xxhash
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.protocol.options import Estimator
-from probekit.probes.solvers import attention, ksparse, mass_mean, mlp
+from probekit.probes.solvers import attention, ksparse, mass_mean, mlp, monitor
 from probekit.probes.solvers._path import Path
 from probekit.probes.solvers.design import Moments, moments, precision
 from probekit.probes.solvers.logistic import CS, LogisticFit, Turned, balanced, fit_logistic
 from probekit.probes.solvers.ridge import ALPHAS, RidgeFit, fit_ridge
+from probekit.probes.solvers.scores import Score
 from probekit.statistics.calibration import temperature
 
 __all__ = ["Chosen", "Estimator", "Outcome", "Problem", "probabilities", "refit", "select"]
@@ -55,6 +56,8 @@ class Problem:
     shuffled : np.ndarray, optional
         Bool (targets,), label sets without signal: their paths may end when the loss increases. The paths of the others
         never end early, because a signal in directions of low variance appears last and may matter most.
+    scores : str
+        How a monitor's scores of pieces become one.
     """
 
     x: Any
@@ -71,6 +74,7 @@ class Problem:
     seed: int = 0
     apart: np.ndarray | None = None
     shuffled: np.ndarray | None = None
+    scores: str = "rolling:10"
 
     def without(self, f: int) -> np.ndarray:
         """The rows that are not fitted on for fold ``f``, bool (m,)."""
@@ -272,6 +276,8 @@ def _fit(
             max_iter=p.max_iter,
             watch=watch,
         )
+    if p.estimator is Estimator.MONITOR:
+        return _monitor(p, p.x.at(rows), y, settings, weights)
     if p.estimator is Estimator.ATTENTION:
         return _attention(p, p.x.at(rows), y, use, settings, weights)
     x = np.asarray(p.x[rows], dtype=np.float32)
@@ -300,6 +306,16 @@ def _attention(
     def path(targets: np.ndarray, grid: Sequence[float]) -> attention.AttentionPath:
         w = None if weights is None else weights[targets]
         return attention.path(x, y[targets], p.classes, grid, seed=p.seed, weights=w, groups=_numbered(p, use))
+
+    return _Paths(_members(len(y), settings, path))
+
+
+def _monitor(
+    p: Problem, x: attention.Sequences, y: np.ndarray, settings: np.ndarray, weights: np.ndarray | None
+) -> Fitted:
+    def path(targets: np.ndarray, grid: Sequence[float]) -> monitor.MonitorPath:
+        w, score = None if weights is None else weights[targets], Score.parse(p.scores)
+        return monitor.path(x, y[targets], p.classes, grid, score=score, weights=w, max_iter=p.max_iter)
 
     return _Paths(_members(len(y), settings, path))
 
@@ -410,6 +426,7 @@ def grid(estimator: Estimator, given: Sequence[float] | None, width: int) -> tup
         Estimator.K_SPARSE: [k for k in ksparse.KS if k <= width],
         Estimator.MASS_MEAN: mass_mean.SHRINKAGES,
         Estimator.ATTENTION: attention.WEIGHT_DECAYS,
+        Estimator.MONITOR: monitor.CS,
     }
     settings = tuple(given) if given else tuple(defaults[estimator])
     if estimator is Estimator.K_SPARSE and max(settings) > width:

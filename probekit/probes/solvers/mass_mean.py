@@ -171,12 +171,12 @@ def _calibrate(
         score = score - score.mean(1, keepdims=True)
         scale = max(float(np.sqrt(np.average(score**2, axis=0, weights=w).sum())), 1e-30)
         score = score.astype(np.float64) / scale
-        slope[i], shift[i, present] = _newton(score, hit, w)
+        slope[i], shift[i, present] = slope_and_shifts(score, hit, w)
         slope[i] /= scale
     return slope, shift
 
 
-def _newton(score: np.ndarray, hit: np.ndarray, w: np.ndarray) -> tuple[float, np.ndarray]:
+def slope_and_shifts(score: np.ndarray, hit: np.ndarray, w: np.ndarray) -> tuple[float, np.ndarray]:
     """Slope and shifts (K,) of softmax(slope · score + shift) for score (n, K), hits bool (n, K) and weights (n,)."""
     theta = np.zeros(1 + score.shape[1])
     loss = np.inf

@@ -1,0 +1,95 @@
+"""How the scores of a text's pieces become one score: what a monitor that watches a model piece by piece says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from probekit.errors import UsageError
+
+__all__ = ["Score"]
+
+NAMES = ("mean", "last", "max", "ema", "rolling")
+EXPECTED = "expected mean, last, max, ema:DECAY (such as ema:0.5) or rolling:PIECES (such as rolling:10)"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A score of a text.
+
+    Attributes
+    ----------
+    name : str
+        "mean", "last", "max"; "ema": the largest value of the exponential moving average, which begins with the first
+        piece; "rolling": the largest mean of neighbouring pieces (Kramár et al. 2026, *Building Production-Ready Probes
+        For Gemini*). A text with fewer pieces has one such mean, of all of them.
+    decay : float
+        For "ema": what each piece leaves of the average before it.
+    pieces : int
+        For "rolling": how many pieces.
+
+    Examples
+    --------
+    >>> Score.parse("rolling:2").of(np.array([[1.0], [3], [0], [5]]), np.array([3, 1])).tolist()
+    [[2.0], [5.0]]
+    """
+
+    name: str
+    decay: float = 0.5
+    pieces: int = 10
+
+    @classmethod
+    def parse(cls, text: str) -> Score:
+        """The score as it is written; raises UsageError if it is none."""
+        name, colon, rest = text.strip().partition(":")
+        try:
+            if name not in NAMES or (colon and name not in ("ema", "rolling")):
+                raise ValueError
+            if not colon:
+                return cls(name)
+            found = cls(name, decay=float(rest)) if name == "ema" else cls(name, pieces=int(rest))
+            if not 0 < found.decay < 1 or found.pieces < 1:
+                raise ValueError
+        except ValueError:
+            raise UsageError(f"scores is {text!r}; {EXPECTED}.") from None
+        return found
+
+    def of(self, scores: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """The scores of n texts, float64 (n, m).
+
+        Parameters
+        ----------
+        scores : np.ndarray
+            Float (t, m), of the pieces of the texts, one text after another.
+        length : np.ndarray
+            Int (n,), how many pieces each has, 1 or more.
+        """
+        scores = scores.astype(np.float64)
+        stop = np.cumsum(length)
+        first = stop - length
+        if self.name == "last":
+            return scores[stop - 1]
+        if self.name == "max":
+            return np.maximum.reduceat(scores, first, axis=0)
+        if self.name == "mean":
+            return np.add.reduceat(scores, first, axis=0) / length[:, None]
+        return self._ema(scores, first, length) if self.name == "ema" else self._rolling(scores, first, length)
+
+    def _ema(self, scores: np.ndarray, first: np.ndarray, length: np.ndarray) -> np.ndarray:
+        average = scores[first]
+        largest = average.copy()
+        for k in range(1, int(length.max(initial=0))):
+            going = np.flatnonzero(length > k)
+            average[going] = self.decay * average[going] + (1 - self.decay) * scores[first[going] + k]
+            largest[going] = np.maximum(largest[going], average[going])
+        return largest
+
+    def _rolling(self, scores: np.ndarray, first: np.ndarray, length: np.ndarray) -> np.ndarray:
+        out = np.empty((len(length), scores.shape[1]))
+        for i, (start, count) in enumerate(zip(first, length, strict=True)):
+            width = min(self.pieces, int(count))
+            total = np.cumsum(scores[start : start + count], axis=0)
+            total[width:] -= total[:-width].copy()
+            out[i] = total[width - 1 :].max(0) / width
+        return out
