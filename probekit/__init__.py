@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from probekit.analyses.scoreboard import scoreboard
     from probekit.analyses.shift import shift
     from probekit.analyses.similarity import similarity
+    from probekit.analyses.streaming.stream import merge_streams, stream
     from probekit.analyses.structural import structural
     from probekit.analyses.transferability import transferability
     from probekit.demo import demo
@@ -108,6 +109,7 @@ __all__ = [
     "load_task",
     "mdl",
     "merge",
+    "merge_streams",
     "mi",
     "movement",
     "mutual_information",
@@ -131,6 +133,7 @@ __all__ = [
     "search",
     "shift",
     "similarity",
+    "stream",
     "structural",
     "study",
     "suite",
@@ -197,6 +200,8 @@ _HOME = {
     "plot": "probekit.plots",
     "table": "probekit.tables",
     "probe": "probekit.analyses.probe",
+    "stream": "probekit.analyses.streaming.stream",
+    "merge_streams": "probekit.analyses.streaming.stream",
     "Example": "probekit.tasks",
     "Split": "probekit.tasks",
     "Task": "probekit.tasks",

@@ -80,6 +80,7 @@ FUNCTIONS: dict[str, Function] = {
     "movement": Function("probekit.analyses.movement:movement", ("out", "examples")),
     "geometry": Function("probekit.analyses.geometry:geometry"),
     "transferability": Function("probekit.analyses.transferability:transferability"),
+    "stream": Function("probekit.analyses.streaming.stream:stream", ("out", "state", "erasers")),
     "compare": Function("probekit.analyses.comparison:compare"),
     "scoreboard": Function("probekit.analyses.scoreboard:scoreboard"),
     "suite": Function("probekit.studies.suites.run:suite", rows=""),

@@ -539,6 +539,8 @@ METRICS: dict[str, Metric] = _table(
     Metric("js-divergence-by-size", "Jensen-Shannon divergence by corpus size", SHARE, "", "bits"),
     Metric("js-contribution", "Contribution to the Jensen-Shannon divergence", SHARE, "", "bits"),
     # two layers; see probekit.similarity.options.Similarity
+    Metric("erased-dimensions", "Dimensions erased", ABOVE_0, ""),
+    Metric("erased-variance", "Share of variance erased", SHARE, ""),
     Metric("cka", "CKA", SIGNED, "", alike=True),
     Metric("cka-biased", "CKA (biased)", SHARE, "", alike=True),
     Metric("cka-rbf", "CKA (Gaussian kernel)", SIGNED, "", alike=True),

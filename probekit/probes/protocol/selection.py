@@ -23,7 +23,10 @@ from probekit.probes.solvers.ridge import ALPHAS, RidgeFit, fit_ridge
 from probekit.probes.solvers.scores import Score
 from probekit.statistics.calibration import temperature
 
-__all__ = ["Chosen", "Estimator", "Outcome", "Problem", "probabilities", "refit", "select"]
+__all__ = [
+    "Board", "Chosen", "Estimator", "Fitted", "Outcome", "Paths", "Problem", "Ridge", "digest_of", "edge_of", "grid",
+    "probabilities", "refit", "select",
+]  # fmt: skip
 
 ROUGH = 2e-8  # tolerance per row, at most 1e-3 nats, of fits on folds, which only serve to choose
 Outcome = tuple[np.ndarray | None, np.ndarray]
@@ -140,7 +143,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     settings = np.asarray(p.settings, dtype=float)
     sums, total = _sums(p, folds, dtype) if linear and len(p.rows) >= p.x.shape[1] else ([], None)
     shape = (len(p.y), len(settings))
-    board, converged, fitted = _Board(shape), np.ones(shape, dtype=bool), None
+    board, converged, fitted = Board(shape), np.ones(shape, dtype=bool), None
     outcomes: list[tuple[np.ndarray, Outcome]] = []
     rough = None if dtype == torch.float64 else min(1e-3, ROUGH * len(p.rows))
     tried = len(settings) > 1 or (p.calibrate and p.classes > 0)
@@ -181,10 +184,10 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
         final,
         settings[best],
         score[at, best] if tried else np.full(len(p.y), np.nan),
-        board.edge(best) if criterion is None else _edge(score, best),
+        board.edge(best) if criterion is None else edge_of(score, best),
         converged[at, best] & final.converged[:, 0],
         final.decrement[:, 0],
-        tuple(_digest(final, t) for t in range(len(p.y))),
+        tuple(digest_of(final, t) for t in range(len(p.y))),
         heat,
     )
 
@@ -207,7 +210,7 @@ def _sums(p: Problem, folds: Sequence[int], dtype: torch.dtype) -> tuple[list[Mo
     return sums, total
 
 
-class _Board:
+class Board:
     """Sums of held-out losses, (targets, settings), and of the first and last setting's gain over their neighbours."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
@@ -237,7 +240,7 @@ class _Board:
         return (last > 0) & np.where(best == 0, first, (best == last) & end)
 
 
-def _edge(score: np.ndarray, best: np.ndarray) -> np.ndarray:
+def edge_of(score: np.ndarray, best: np.ndarray) -> np.ndarray:
     """Whether the best setting of a criterion to minimise is the first or last, by a thousandth over the next."""
     at, last = np.arange(len(best)), score.shape[1] - 1
     beside = np.clip(best + np.where(best == 0, 1, -1), 0, last)
@@ -260,7 +263,7 @@ def _fit(
     y = p.y[:, use]
     weights = balanced(y, p.classes, None) if p.balanced else None
     if p.estimator is Estimator.RIDGE:
-        return _Ridge(fit_ridge(p.x, y, settings, rows=rows, sums=sums, dtype=dtype))
+        return Ridge(fit_ridge(p.x, y, settings, rows=rows, sums=sums, dtype=dtype))
     if p.estimator is Estimator.LOGISTIC:
         return fit_logistic(
             p.x,
@@ -297,7 +300,7 @@ def _fit(
             return ksparse.path(x, y[targets], p.classes, [int(k) for k in grid], weights=w)
         return mass_mean.path(x, y[targets], p.classes, grid, weights=w)
 
-    return _Paths(_members(len(y), settings, path), mean, scale)
+    return Paths(_members(len(y), settings, path), mean, scale)
 
 
 def _attention(
@@ -307,7 +310,7 @@ def _attention(
         w = None if weights is None else weights[targets]
         return attention.path(x, y[targets], p.classes, grid, seed=p.seed, weights=w, groups=_numbered(p, use))
 
-    return _Paths(_members(len(y), settings, path))
+    return Paths(_members(len(y), settings, path))
 
 
 def _monitor(
@@ -317,7 +320,7 @@ def _monitor(
         w, score = None if weights is None else weights[targets], Score.parse(p.scores)
         return monitor.path(x, y[targets], p.classes, grid, score=score, weights=w, max_iter=p.max_iter)
 
-    return _Paths(_members(len(y), settings, path))
+    return Paths(_members(len(y), settings, path))
 
 
 def _numbered(p: Problem, use: np.ndarray) -> np.ndarray | None:
@@ -337,7 +340,7 @@ def _members(
 
 
 @dataclass(frozen=True, slots=True)
-class _Ridge:
+class Ridge:
     fit: RidgeFit
 
     @property
@@ -359,7 +362,7 @@ class _Ridge:
 
 
 @dataclass(frozen=True, slots=True)
-class _Paths:
+class Paths:
     """Probes with their targets. They need standardised features in memory, but for those that read all pieces."""
 
     members: tuple[tuple[np.ndarray, Any], ...]
@@ -401,8 +404,8 @@ class _Paths:
         return out
 
 
-def _digest(fitted: Fitted, target: int) -> str:
-    fit = fitted.fit if isinstance(fitted, _Ridge) else fitted
+def digest_of(fitted: Fitted, target: int) -> str:
+    fit = fitted.fit if isinstance(fitted, Ridge) else fitted
     if not isinstance(fit, LogisticFit | RidgeFit):
         return ""
     return xxhash.xxh3_64(fit.weights[target].tobytes() + fit.intercepts[target].tobytes()).hexdigest()

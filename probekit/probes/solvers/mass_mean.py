@@ -17,7 +17,7 @@ from probekit.errors import UsageError
 from probekit.probes.solvers._path import Path, Probe, alike, blocks, checked, finite, moments, normalised
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["SHRINKAGES", "MassMean", "MassMeanPath", "path"]
+__all__ = ["SHRINKAGES", "MassMean", "MassMeanPath", "calibrated", "discriminant", "path"]
 
 SHRINKAGES = (1.0, 0.9, 0.5, 0.1, 0.01, 0.001)
 FLOOR = 1e-6  # smallest variance: along a direction, of the largest; within classes, of the total
@@ -122,10 +122,10 @@ def path(
         for target, m, p in zip(members, means, share, strict=True):
             absent[target] = p == 0
             for i, s in enumerate(settings):
-                lines, offset, converged[target, i] = _discriminant(power, basis, m, p, s)
+                lines, offset, converged[target, i] = discriminant(power, basis, m, p, s)
                 coef[target, i], intercept[target, i] = lines, offset - lines @ mean
             if calibrate:
-                slope, shift = _calibrate(x, codes[target], weight, coef[target], intercept[target], absent[target])
+                slope, shift = calibrated(x, codes[target], weight, coef[target], intercept[target], absent[target])
                 coef[target] *= slope[:, None, None]
                 intercept[target] = intercept[target] * slope[:, None] + shift
             done += 1
@@ -133,7 +133,7 @@ def path(
     return MassMeanPath(coef, intercept, absent, w.sum(1, dtype=np.float64), converged)
 
 
-def _discriminant(
+def discriminant(
     power: np.ndarray, basis: np.ndarray, means: np.ndarray, share: np.ndarray, shrinkage: float
 ) -> tuple[np.ndarray, np.ndarray, bool]:
     """Lines (K, d) and offsets (K,) of the log posterior up to a constant, and whether the covariance was regular."""
@@ -152,7 +152,7 @@ def _discriminant(
     return lines, offset, bool(left.min() > FLOOR)
 
 
-def _calibrate(
+def calibrated(
     x: np.ndarray, codes: np.ndarray, weight: np.ndarray, coef: np.ndarray, intercept: np.ndarray, absent: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Slope (S,) and shifts (S, K) that maximise the likelihood of softmax(slope · score + shift), by Newton's method.

@@ -1,0 +1,163 @@
+"""The pass over the data: a chunk of texts through the model, its vectors into the sums, and no vector kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from probekit.activations.writing.chunk import Chunk, Reading, read_chunk
+from probekit.activations.writing.request import count_of
+from probekit.analyses.streaming.state import State, layout_of
+from probekit.errors import UsageError
+from probekit.models.encoder import Encoder
+from probekit.runtime import Progress, blas_thread
+from probekit.statistics.streamed import Reservoir, Sums
+from probekit.statistics.streams import uniform
+from probekit.tasks.task import Example, TaskKind
+
+__all__ = ["Marks", "Source", "begun", "labels_of", "marks_of", "run", "text_keys"]
+
+CENTRED = 256  # examples at the start of the data whose means are the centres of the sums of every part
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Source:
+    """The data and the model of a pass.
+
+    Attributes
+    ----------
+    part : Split or StreamedSplit
+        The examples.
+    dev_keys : np.ndarray
+        uint64 (dev examples,), digests of their texts.
+    """
+
+    encoder: Encoder
+    reading: Reading
+    part: Any
+    spec: Mapping[str, Any]
+    dev_keys: np.ndarray
+    batch_tokens: int | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Marks:
+    """What decides where a row goes, (n,) each; a row without a label has y NaN and fold -1."""
+
+    y: np.ndarray
+    fold: np.ndarray
+    bin: np.ndarray
+    unit: np.ndarray
+    priority: np.ndarray
+
+
+def _keys(texts: Sequence[str]) -> np.ndarray:
+    return np.array([xxhash.xxh3_64_intdigest(t.encode("utf-8", "surrogatepass")) for t in texts], dtype=np.uint64)
+
+
+def text_keys(examples: Sequence[Example]) -> np.ndarray:
+    """uint64 (n,), digests of the texts of examples."""
+    return _keys([f"{e.text if e.words is None else ' '.join(e.words)}\0{e.pair or ''}" for e in examples])
+
+
+def labels_of(examples: Sequence[Example], kind: TaskKind) -> np.ndarray:
+    """The label of each row, float64, NaN without one; a row is a text, or a word."""
+    tags: list[Any]
+    if kind is TaskKind.SEQUENCE_LABELLING:
+        tags = [t for e in examples for t in (e.label if isinstance(e.label, tuple) else (-1,) * len(e.words or ()))]
+    else:
+        tags = [e.label for e in examples]
+    y = np.array([np.nan if t is None else t for t in tags], dtype=np.float64)
+    return y if kind is TaskKind.REGRESSION else np.where(y < 0, np.nan, y)
+
+
+def marks_of(examples: Sequence[Example], kind: TaskKind, rows: np.ndarray, spec: Mapping[str, Any]) -> Marks:
+    """The marks of all rows; ``rows`` (n,) is how many each example has.
+
+    Examples of a group, or with equal texts, share a fold and a bin. Nothing depends on the order of the data.
+    """
+    named = np.array([e.group is not None for e in examples])
+    unit = np.where(named, _keys([f"group {e.group}" for e in examples]), text_keys(examples))
+    row = _keys([f"{e.id}\0{k}" for e, count in zip(examples, rows.tolist(), strict=True) for k in range(count)])
+    unit, y = np.repeat(unit, rows), labels_of(examples, kind)
+    if len(y) != len(row):
+        raise UsageError(f"the model reads {len(row):,} words, but {len(y):,} are labelled.")
+    of_bin = row if kind is TaskKind.SEQUENCE_LABELLING else unit
+
+    def number(key: np.ndarray, use: int) -> np.ndarray:
+        return np.asarray(uniform(key, 0, 1, [spec["seed"], use])[0])
+
+    fold = (number(unit, 1) * spec["folds"]).astype(np.int64)
+    bins = (number(of_bin, 2) * spec["bins"]).astype(np.int64)
+    return Marks(y, np.where(np.isnan(y), -1, fold), bins, unit, number(row, 3))
+
+
+def begun(source: Source, part: tuple[int, int]) -> State:
+    """The state before the first chunk: the sums are about means of the first texts, the same for every part."""
+    spec = source.spec
+    head = source.part[0:CENTRED]
+    if not len(head):
+        raise UsageError(f"{spec['task']} {spec['split']} has no examples; choose another split.")
+    centres = [x.mean(0, dtype=np.float64) for x in read_chunk(source.encoder, head, source.reading).vectors]
+    sums = Sums.empty(layout_of(spec), centres)
+    return State(spec, (part,), sums, Reservoir(spec["sample"]), np.zeros(len(source.dev_keys), dtype=bool))
+
+
+def run(state: State, source: Source, path: Path | None, save_every: int, progress: Progress) -> None:
+    """Read the missing chunks of a part, and write the state after every ``save_every`` of them and at the end.
+
+    The sums of a chunk are added by a thread while the model reads the next one, in the order of the data.
+    """
+    [(which, of)], size, count = state.parts, state.spec["chunk"], count_of(source.part)
+    last = None if count is None else -(-count // size)
+    examples_read, pieces = state.counts["examples"], state.counts["pieces"]
+    waiting: Future[None] | None = None
+    own, c = 0, state.chunks + (which - 1 - state.chunks) % of
+    with blas_thread(), ThreadPoolExecutor(1, "probekit-sums") as adder:
+        while last is None or c < last:
+            examples = source.part[c * size : (c + 1) * size]
+            if not len(examples):
+                break
+            chunk = read_chunk(source.encoder, examples, source.reading, batch_tokens=source.batch_tokens)
+            if waiting is not None:
+                waiting.result()
+                own += 1
+                if path is not None and own % save_every == 0:
+                    state.save(path)
+            c += of
+            waiting = adder.submit(_add, state, source, examples, chunk, c - of + 1)
+            examples_read, pieces = examples_read + len(examples), pieces + chunk.pieces
+            progress("model", examples_read, (count or 0) // of, examples=examples_read, tokens=pieces)
+        if waiting is not None:
+            waiting.result()
+    state.complete = True
+    if path is not None:
+        state.save(path)
+
+
+def _add(state: State, source: Source, examples: Sequence[Example], chunk: Chunk, chunks: int) -> None:
+    """Add a chunk to the state, which then has all of this part up to ``chunks``."""
+    spec = source.spec
+    marks = marks_of(examples, source.reading.kind, chunk.rows, spec)
+    known = marks.fold >= 0
+    if spec["columns"] > 1:
+        y = (np.nan_to_num(marks.y, nan=-1)[:, None] == np.arange(spec["columns"])).astype(np.float64)
+    else:
+        y = np.nan_to_num(marks.y)[:, None]
+    state.sums.add(chunk.vectors, y, marks.fold, marks.bin)
+    rows = {"priority": marks.priority, "y": marks.y, "fold": marks.fold, "bin": marks.bin, "unit": marks.unit}
+    rows |= {f"x/{name}": x for name, x in zip(spec["layers"], chunk.vectors, strict=True)}
+    state.sample.add({name: value[known] for name, value in rows.items()})
+    state.seen |= np.isin(source.dev_keys, text_keys(examples))
+    added = {
+        "examples": len(examples), "rows": int(known.sum()), "unlabelled": int((~known).sum()),
+        "truncated": int(chunk.truncated.sum()), "pieces": chunk.pieces,
+    }  # fmt: skip
+    state.counts = {name: n + added[name] for name, n in state.counts.items()}
+    state.chunks = chunks

@@ -1,0 +1,154 @@
+"""The state of a pass: one file with sums, sample and position, which can be resumed and merged."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probekit.activations.writing.prepare import difference
+from probekit.errors import DataError, UsageError
+from probekit.files import FileKind, whole
+from probekit.statistics.streamed import Layout, Reservoir, Sums
+
+__all__ = ["STATE_FILE", "State", "check_same", "layout_of", "merged", "read_state"]
+
+FORMAT = "probekit-stream/1"
+COUNTED = ("examples", "rows", "unlabelled", "truncated", "pieces")
+
+
+@dataclass(eq=False, slots=True)
+class State:
+    """What a pass knows so far.
+
+    Attributes
+    ----------
+    spec : Mapping[str, Any]
+        What determines the numbers: model, data, layers, folds …
+    parts : tuple of (int, int)
+        The parts of the data, such as (1, 4), the first of four.
+    chunks : int
+        Chunks of the data up to which this part's are in the sums.
+    complete : bool
+        Whether all of the parts' chunks are.
+    sums, sample : Sums, Reservoir
+        Of the rows.
+    seen : np.ndarray
+        Bool (dev examples,): which texts of dev the data contain.
+    counts : dict[str, int]
+        Numbers of examples, of labelled and unlabelled rows, of truncated texts, and of word pieces read.
+    """
+
+    spec: Mapping[str, Any]
+    parts: tuple[tuple[int, int], ...]
+    sums: Sums
+    sample: Reservoir
+    seen: np.ndarray
+    chunks: int = 0
+    complete: bool = False
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
+
+    def save(self, path: Path) -> None:
+        """Write the file, which replaces the last one only when it is whole."""
+        header = {
+            "format": FORMAT, "spec": dict(self.spec), "parts": self.parts, "chunks": self.chunks,
+            "complete": self.complete, "counts": self.counts,
+        }  # fmt: skip
+        arrays = {f"sums/{name}": value for name, value in self.sums.arrays.items()}
+        arrays |= {f"sample/{name}": value for name, value in self.sample.columns.items()}
+        with whole(path, STATE_FILE) as new, new.open("wb") as file:
+            np.savez(file, header=_as_bytes(header), seen=self.seen, **arrays)  # type: ignore[arg-type]
+
+
+def layout_of(spec: Mapping[str, Any]) -> Layout:
+    """What is summed, from a spec."""
+    return Layout(
+        tuple(spec["layers"]), tuple(spec["widths"]), spec["columns"], spec["folds"], spec["bins"], spec["across"]
+    )
+
+
+def _as_bytes(header: Mapping[str, Any]) -> np.ndarray:
+    return np.frombuffer(json.dumps(header, sort_keys=True).encode(), dtype=np.uint8)
+
+
+def _header(file: Any) -> dict[str, Any]:
+    found = json.loads(bytes(file["header"]))
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError("its format is another one")
+    return found
+
+
+def _is_state(path: Path) -> bool:
+    try:
+        with np.load(path) as file:
+            return bool(_header(file))
+    except (zipfile.BadZipFile, KeyError):
+        return False
+
+
+STATE_FILE = FileKind("the state of a stream", _is_state, "give the state another name")
+
+
+def read_state(path: str | Path) -> State:
+    """Read a state; raises DataError if there is none, or if a byte of it has changed."""
+    path = Path(path)
+    if not path.is_file():
+        raise DataError("does not exist; expected a state of probekit stream (--state).", file=path)
+    try:
+        with np.load(path) as file:
+            header, arrays = _header(file), {name: file[name] for name in file.files if name != "header"}
+        layout = layout_of(header["spec"])
+        sums = {name.removeprefix("sums/"): value for name, value in arrays.items() if name.startswith("sums/")}
+        if {name: value.shape for name, value in sums.items()} != layout.shapes():
+            raise ValueError("its arrays do not fit")
+        sample = {name.removeprefix("sample/"): value for name, value in arrays.items() if name.startswith("sample/")}
+        return State(
+            header["spec"], tuple((i, n) for i, n in header["parts"]), Sums(layout, sums),
+            Reservoir(header["spec"]["sample"], sample), arrays["seen"], header["chunks"], header["complete"],
+            header["counts"],
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError) as error:
+        raise DataError(f"is not a whole state of probekit stream ({error}); start it again.", file=path) from error
+
+
+def check_same(name: Path | str, state: State, spec: Mapping[str, Any]) -> None:
+    """Raise UsageError if a state is of another job."""
+    want = json.loads(json.dumps(dict(spec)))
+    if dict(state.spec) != want:
+        raise UsageError(
+            f"{name} is the state of another job: {difference(state.spec, want)}. Give another --state, or the options "
+            "that it was made with."
+        )
+
+
+def merged(states: Sequence[State], names: Sequence[str] | None = None) -> State:
+    """One state of several parts of the same data.
+
+    Raises
+    ------
+    UsageError
+        If they are of different jobs, not complete, or of overlapping parts.
+    """
+    names = names or [f"state {i + 1}" for i in range(len(states))]
+    if not states:
+        raise UsageError("there are no states to merge.")
+    first = states[0]
+    for name, state in zip(names, states, strict=True):
+        check_same(name, state, first.spec)
+        if not state.complete:
+            raise UsageError(f"{name} is not complete; run its command again, which resumes it, and merge then.")
+    parts = [part for state in states for part in state.parts]
+    if len({n for _, n in parts}) > 1 or len(set(parts)) < len(parts):
+        shown = ", ".join(f"{i}/{n}" for i, n in parts)
+        raise UsageError(f"the states are of the parts {shown}; each part of one division may be there once.")
+    sums, sample, seen, counts = first.sums, first.sample, first.seen, first.counts
+    for other in states[1:]:
+        sums, sample, seen = sums.plus(other.sums), sample.plus(other.sample), seen | other.seen
+        counts = {name: counts[name] + other.counts[name] for name in counts}
+    chunks = max(state.chunks for state in states)
+    return State(first.spec, tuple(sorted(parts)), sums, sample, seen, chunks, complete=True, counts=counts)

@@ -1,0 +1,188 @@
+"""Model and analyses in one pass, without a cache: the analysis of ``probekit stream``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from probekit.analyses.streaming.accumulate import begun, run
+from probekit.analyses.streaming.evaluate import evaluate
+from probekit.analyses.streaming.job import Job, analyses_of, make_job
+from probekit.analyses.streaming.layers import cka_rows, eraser_rows, erasers_of, write_erasers
+from probekit.analyses.streaming.options import Analysis, StreamOptions, part_of
+from probekit.analyses.streaming.probes import PROBES
+from probekit.analyses.streaming.state import State, check_same, merged, read_state
+from probekit.errors import UsageError
+from probekit.models.encoder import Encoder
+from probekit.probes.protocol.rows import probe_rows
+from probekit.public import public
+from probekit.rows import Result, make_rows
+from probekit.runtime import Progress, no_progress
+from probekit.statistics.predictions import by_split
+from probekit.tasks.task import Task
+
+__all__ = ["merge_streams", "stream"]
+
+RANDOM = "random:"
+
+
+@public(options=StreamOptions)
+def stream(
+    model: str | Path | Encoder,
+    task: str | Path | Task,
+    split: str = "train",
+    *,
+    dev: str | None = "dev",
+    metrics: tuple[str, ...] | str | None = None,
+    state: str | Path | None = None,
+    merge: tuple[str, ...] = (),
+    part: str | None = None,
+    erasers: str | Path | None = None,
+    options: StreamOptions,
+    progress: Progress = no_progress,
+) -> Result:
+    """Run a model on a task and analyse its layers in one pass; no activation is stored.
+
+    Sums over the rows (means, products, and their products with the labels, for each fold) give ridge regression,
+    differences of means, erasers and CKA as from a cache; a random sample of the rows gives what sums cannot. Probes
+    are evaluated on ``dev``, with intervals and controls, as by :func:`probekit.probe`.
+
+    Parameters
+    ----------
+    model : str, path or Encoder
+        As for :func:`probekit.cache_activations`.
+    task : str, path or Task
+        Name of a task, a TOML file, a file of texts (JSON lines), or the task itself.
+    split : str
+        The split to fit on.
+    dev : str, optional
+        The split to evaluate probes on; None without probes.
+    metrics : tuple of str, optional
+        The main one first (default: those of the task).
+    state : path, optional
+        File for sums, sample and position (``.npz``). An interrupted run continues from it; a finished one is not run
+        again, whichever analyses are asked of it.
+    merge : tuple of str
+        Finished states of all parts, instead of reading ``split``.
+    part : str, optional
+        "I/N": read the I-th of N parts of the split, write ``state``, and measure nothing.
+    erasers : path, optional
+        File for the erasers of ``leace`` (``.npz``).
+    options : StreamOptions
+        ``analysis``, ``pooling``, ``folds`` …; each may be given as a keyword.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Result
+        Rows as those of :func:`probekit.probe`, :func:`probekit.similarity` and :func:`probekit.mi`, and those of
+        erasers; the predictions for each example of dev. For a part, no rows.
+
+    Raises
+    ------
+    UsageError
+        For options that do not fit, states of other jobs, and missing parts.
+    DataError
+        If a state is damaged.
+    NonFiniteError
+        If a vector is NaN or infinite; the message names example and layer.
+
+    Examples
+    --------
+    >>> result = probekit.stream("gpt2", "sst2", analysis=("ridge", "cka"), state="sst2.npz")  # doctest: +SKIP
+    """
+    if isinstance(model, str) and model.startswith(RANDOM):
+        model, options = model.removeprefix(RANDOM), replace(options, random_weights=options.random_weights or 0)
+    which = part_of(part)
+    _check(part, state, merge)
+    job = make_job(model, task, split, dev, options)
+    options = replace(options, analysis=analyses_of(options, job))
+    path = None if state is None else Path(state)
+    if merge:
+        found = merged([read_state(one) for one in merge], merge)
+        check_same(merge[0], found, {**job.spec, "across": job.spec["across"] or found.spec["across"]})
+        if path is not None:
+            found.save(path)
+    else:
+        found = _read(job, which, path, options, progress)
+    if part is not None:
+        return Result(make_rows([]), reads=job.reads)
+    _check_whole(found)
+    return _measured(job, found, metrics, erasers, options, progress)
+
+
+def merge_streams(*states: str | Path) -> State:
+    """The state of several parts of one stream; the order does not matter.
+
+    Parameters
+    ----------
+    *states : path
+        Finished states of :func:`stream`, of different parts.
+
+    Returns
+    -------
+    State
+        Sums, sample and counts of all of them; ``.save(path)`` writes it.
+
+    Raises
+    ------
+    UsageError
+        For states of different jobs or overlapping parts.
+    """
+    return merged([read_state(one) for one in states], [str(one) for one in states])
+
+
+def _check(part: str | None, state: str | Path | None, merge: Sequence[str]) -> None:
+    if part is not None and (state is None or merge):
+        raise UsageError("--part needs --state, the file for its sums, and takes no --merge.")
+
+
+def _check_whole(state: State) -> None:
+    """Raise UsageError if parts of the data are missing."""
+    of = state.parts[0][1]
+    if missing := sorted(set(range(1, of + 1)) - {i for i, _ in state.parts}):
+        shown = ", ".join(f"{i}/{of}" for i in missing)
+        raise UsageError(f"the parts {shown} are missing; make their states (--part), and merge all of them.")
+
+
+def _read(job: Job, which: tuple[int, int], path: Path | None, options: StreamOptions, progress: Progress) -> State:
+    """The state of a part, read from its file as far as it goes."""
+    if path is not None and path.exists():
+        found = read_state(path)
+        check_same(path, found, {**job.spec, "across": job.spec["across"] or found.spec["across"]})
+        if not found.complete and found.parts != (which,):
+            raise UsageError(f"{path} is of part {'/'.join(map(str, found.parts[0]))}; give another --state.")
+    else:
+        found = begun(job.source, which)
+    if not found.complete:
+        run(found, job.source, path, options.save_every, progress)
+    return found
+
+
+def _measured(
+    job: Job, state: State, metrics: tuple[str, ...] | str | None, erasers: str | Path | None,
+    options: StreamOptions, progress: Progress,
+) -> Result:  # fmt: skip
+    """The rows of all analyses."""
+    import pandas as pd
+
+    tables, predictions = [], []
+    probes = [name for name in options.analysis or () if name in PROBES]
+    if probes:
+        found, seen = evaluate(job, state, probes, metrics, options, progress)
+        for one in found:
+            tables.append(
+                probe_rows(one, seen=seen, resamples=options.resamples, level=options.level, seed=options.seed)
+            )
+        predictions = by_split(found)
+    if Analysis.CKA in (options.analysis or ()):
+        tables.append(cka_rows(state, job.about))
+    if Analysis.LEACE in (options.analysis or ()):
+        of_layers = erasers_of(state)
+        if erasers is not None:
+            write_erasers(of_layers, Path(erasers))
+        tables.append(eraser_rows(state, of_layers, job.about))
+    rows = make_rows(pd.concat(tables, ignore_index=True))
+    return Result(rows, tuple(predictions), reads=job.reads)

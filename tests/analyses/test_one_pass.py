@@ -1,0 +1,177 @@
+"""One pass without a cache: it says what a cache would say, and parts and interruptions do not change it."""
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from builders import word_task
+
+import probekit
+from probekit.activations import cache_activations
+from probekit.analyses.streaming.accumulate import marks_of
+from probekit.analyses.streaming.layers import erasers_of
+from probekit.analyses.streaming.state import read_state
+from probekit.errors import DataError, UsageError
+from probekit.models import load_encoder
+from probekit.probes.protocol.selection import Estimator, Problem, select
+from probekit.probes.solvers.mass_mean import SHRINKAGES
+from probekit.probes.solvers.ridge import ALPHAS
+from probekit.similarity import cka
+
+QUICK = {"resamples": 0, "controls": 0, "chunk": 64}
+SIZES = {"train": 400, "dev": 60}
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bert):
+    return load_encoder(tiny_bert, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def caches(encoder, tmp_path_factory):
+    """The vectors of the two tasks by kind and split, and their caches."""
+    folder, found = tmp_path_factory.mktemp("caches"), {}
+    for kind in ("classification", "regression"):
+        for split in SIZES:
+            found[kind, split] = folder / f"{kind}.{split}.h5"
+            cache_activations(encoder, word_task(kind, SIZES), split, out=found[kind, split]).close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def state(encoder, tmp_path_factory):
+    """The state of a pass over classes, and its result."""
+    path = tmp_path_factory.mktemp("state") / "whole.npz"
+    how = {**QUICK, "analysis": ("mass-mean", "cka"), "state": path}
+    return path, probekit.stream(encoder, word_task(sizes=SIZES), **how)
+
+
+def vectors(path, layer):
+    with probekit.ActivationCache(path) as cache:
+        return np.asarray(cache.layer(layer), np.float64), cache.labels.copy()
+
+
+@pytest.mark.parametrize(
+    ("kind", "estimator", "how"),
+    [("regression", "ridge", {"alphas": (10.0,)}), ("classification", "mass-mean", {"shrinkages": (0.1,)})],
+)
+def test_what_probe_says_of_caches(encoder, caches, kind, estimator, how):
+    found = probekit.stream(encoder, word_task(kind, SIZES), analysis=(estimator,), **QUICK, **how).predictions[0]
+    pair = (caches[kind, "train"], caches[kind, "dev"])
+    [penalties] = how.values()
+    cached = probekit.probe(*pair, estimator=estimator, penalties=penalties, resamples=0, controls=0).predictions[0]
+    ours, theirs = (one.take((one.fits["estimator"] == estimator).to_numpy(bool)) for one in (found, cached))
+    assert (ours.ids == theirs.ids).all()
+    assert np.abs(ours.predicted - theirs.predicted).max() < 1e-6
+    if estimator == "mass-mean":  # the cached probe computes in float32; 3e-6 was measured
+        assert np.abs(ours.probabilities - theirs.probabilities).max() < 1e-5
+
+
+def test_penalties_are_those_of_folds_of_a_cache(encoder, caches):
+    """The folds are another division than a cache's, so the same procedure gets these."""
+    for kind, estimator, grid in (
+        ("regression", Estimator.RIDGE, ALPHAS[::-1]), ("classification", Estimator.MASS_MEAN, SHRINKAGES),
+    ):  # fmt: skip
+        task = word_task(kind, SIZES)
+        found = probekit.stream(encoder, task, analysis=(str(estimator),), **QUICK).predictions[0]
+        marks = marks_of(task.split("train").examples, task.kind, np.ones(400, int), {"seed": 0, "folds": 5, "bins": 2})
+        for layer in range(1, 4):
+            x, y = vectors(caches[kind, "train"], layer)
+            rows = np.flatnonzero(marks.fold >= 0)
+            classes = 2 if kind == "classification" else 0
+            problem = Problem(x.astype(np.float32), rows, y[rows][None], classes, marks.fold[rows], estimator, grid)
+            chosen = select(problem, None)
+            mine = found.fits[found.fits["layer"] == layer].iloc[0]
+            assert mine["penalty"] == chosen.setting[0]
+            assert mine["held_out"] == pytest.approx(chosen.held_out[0], rel=1e-5)
+
+
+def test_ridge_of_classes_is_least_squares_on_indicators(encoder, caches):
+    task = word_task(sizes=SIZES)
+    found = probekit.stream(encoder, task, analysis=("ridge",), alphas=(10.0,), **QUICK).predictions[0]
+    x, y = vectors(caches["classification", "train"], 2)
+    x_dev, y_dev = vectors(caches["classification", "dev"], 2)
+    known = y >= 0
+    path = probekit.RidgePath(alphas=10.0, standardise=True).fit(x[known], np.eye(2)[y[known]])
+    scores = np.einsum("tkcd,nd->nt", path.coef_, x_dev) + path.intercept_[:, 0, 0]
+    at = int(np.flatnonzero((found.fits["layer"] == 2).fillna(value=False))[0])
+    assert (found.predicted[at] == scores.argmax(1)[y_dev >= 0]).all()
+
+
+def test_similarity_is_that_of_arrays(state, caches):
+    rows = state[1].rows
+    for metric, debiased in (("cka", True), ("cka-biased", False)):
+        for a, b in ((0, 3), (2, 1), (3, 3)):
+            x, y = (vectors(caches["classification", "train"], layer)[0] for layer in (a, b))
+            of = rows[(rows["metric"] == metric) & (rows["layer"] == a) & (rows["layer_b"] == b)]
+            assert of["value"].item() == pytest.approx(cka(x, y, debiased=debiased), abs=1e-9)
+            assert of["n"].item() == 400
+    result = replace(state[1], rows=rows[rows["analysis"] == "similarity"])
+    assert "of neighbouring layers" in result.verdict[0]
+    assert result.plot().images
+
+
+def test_erasers_remove_what_is_linear(state, caches):
+    for layer, eraser in erasers_of(read_state(state[0])).items():
+        x, y = vectors(caches["classification", "train"], layer)
+        known = y >= 0
+        erased, onehot = eraser(x[known]), np.eye(2)[y[known]]
+        cross = (erased - erased.mean(0)).T @ (onehot - onehot.mean(0)) / known.sum()
+        assert eraser.rank == 1
+        assert np.abs(cross).max() < 1e-9  # 1.4e-10 was measured, of .1 before
+        left = ((erased - erased.mean(0)) ** 2).sum() / ((x[known] - x[known].mean(0)) ** 2).sum()
+        assert eraser.variance == pytest.approx(1 - left, abs=1e-6)  # directions of rounding only are whitened, too
+
+
+def test_parts_merge_in_any_order(encoder, state, tmp_path):
+    task, how = word_task(sizes=SIZES), {**QUICK, "analysis": ("mass-mean", "cka")}
+    names = [str(tmp_path / f"{i}.npz") for i in (1, 2, 3)]
+    for i, name in enumerate(names, 1):
+        assert probekit.stream(encoder, task, part=f"{i}/3", state=name, **how).rows.empty
+    whole = read_state(state[0])
+    for order in permutations(names):
+        found = probekit.merge_streams(*order)
+        assert found.counts == whole.counts
+        for name, value in whole.sums.arrays.items():
+            assert np.abs(found.sums.arrays[name] - value).max() <= 1e-12 * max(1, np.abs(value).max()), name
+        assert all((found.sample.columns[name] == value).all() for name, value in whole.sample.columns.items())
+    result = probekit.stream(encoder, task, merge=tuple(names), **how)
+    assert np.abs(result.rows["value"] - state[1].rows["value"]).max() < 1e-9
+    with pytest.raises(UsageError, match="the parts 2/3 are missing"):
+        probekit.stream(encoder, task, merge=(names[0], names[2]), **how)
+    with pytest.raises(UsageError, match="each part of one division may be there once"):
+        probekit.merge_streams(names[0], names[0])
+    with pytest.raises(UsageError, match="state of another job: seed is 0 in the file and 1 now"):
+        probekit.stream(encoder, task, merge=tuple(names), seed=1, **how)
+
+
+def test_an_interrupted_pass_continues(encoder, state, tmp_path):
+    class Stop(Exception):
+        pass
+
+    def stop(stage, done, total, **more):
+        if done >= 256:
+            raise Stop
+
+    how = {**QUICK, "analysis": ("mass-mean", "cka"), "state": tmp_path / "state.npz", "save_every": 1}
+    with pytest.raises(Stop):
+        probekit.stream(encoder, word_task(sizes=SIZES), progress=stop, **how)
+    begun = read_state(how["state"])
+    assert 0 < begun.chunks < 7
+    assert not begun.complete
+    probekit.stream(encoder, word_task(sizes=SIZES), **how)
+    found, whole = read_state(how["state"]), read_state(state[0])
+    assert all((found.sums.arrays[name] == value).all() for name, value in whole.sums.arrays.items())
+    assert all((found.sample.columns[name] == value).all() for name, value in whole.sample.columns.items())
+    assert found.counts == whole.counts
+
+
+def test_damage_is_told(state, tmp_path):
+    raw = bytearray(state[0].read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (damaged := tmp_path / "damaged.npz").write_bytes(raw)
+    with pytest.raises(DataError, match="not a whole state"):
+        read_state(damaged)
+    with pytest.raises(UsageError, match="part is '5/4'"):
+        probekit.stream("minilm", word_task(sizes=SIZES), part="5/4", state=damaged)
