@@ -89,7 +89,8 @@ def decide(array: Array, evidence: Evidence, texts: int, tolerance: float, depth
     near = [h for h, error in errors.items() if error <= TIE * best + ROUNDING] or [*tails]
 
     def simplicity(h: Hypothesis) -> tuple[float, ...]:
-        return h.mistakes + (h.site != said), bool(h.change), -sum(tails.get(h, ())), errors.get(h, 0.0)
+        kin = h.site.name == (RESIDUAL if said is None else said.name)
+        return h.mistakes + (h.site != said), bool(h.change), not kin, -sum(tails.get(h, ())), errors.get(h, 0.0)
 
     chosen = min(near, key=simplicity)
     kinds, words = _mistakes(chosen, whole[chosen], said, depth)

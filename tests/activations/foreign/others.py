@@ -32,8 +32,8 @@ class Stock:
     Layers are "0", "1" … (blocks that were passed).
     """
 
-    def __init__(self, family, folder, lengths=(9, 9, 9), seed=0):
-        self.model = AutoModel.from_pretrained(folder).eval()
+    def __init__(self, family, folder, lengths=(9, 9, 9), seed=0, dtype=torch.float32):
+        self.model = AutoModel.from_pretrained(folder, dtype=dtype).eval()
         rng = np.random.default_rng(seed)
         self.ids = [rng.integers(5, self.model.config.vocab_size, size=t) for t in lengths]
         self.depth, self.of = self.model.config.num_hidden_layers, {}

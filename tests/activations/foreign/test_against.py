@@ -132,6 +132,7 @@ def test_axes_of_equal_length_are_told_apart_by_the_numbers(gpt2, encoder, tiny_
         ("model.layers.1.output", "2", "same"),
         ("model.layers.1.input", "1", "same"),
         ("layer_1", "2", "shifted"),
+        ("layer_1", "0", "shifted"),  # layer 0 is also the embeddings
         ("ln_final.hook_normalized", "3", "another norm"),
     ],
 )
