@@ -305,7 +305,8 @@ def _all_at_once(
     for number, literal in zip(pieces[1::2], pieces[2::2], strict=True):
         field = fields[int(number)]
         text = field.string[field.start : field.end]
-        size = next((len(t) for t in (text, text.strip()) if whole.startswith(t + literal, at)), None)
+        ways = (text, text.strip(), text.lstrip(), text.rstrip())
+        size = next((len(t) for t in ways if whole.startswith(t + literal, at)), None)
         if size is None:
             return None
         found[int(number)].append((at, at + size))

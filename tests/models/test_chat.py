@@ -46,8 +46,11 @@ def texts(chat, role):
 
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("messages", [TALK, ANSWERED], ids=["asked", "answered"])
-def test_roles(name, messages, tokenizer):
+def test_roles(name, messages, tokenizer, monkeypatch):
     chat = read(tokenizer, name, messages)
+    with monkeypatch.context() as patch:  # the same, one text at a time
+        patch.setattr("probekit.models.chat._all_at_once", lambda *_: None)
+        assert read(tokenizer, name, messages) == chat
     without_system = name == "r1" or (name == "mistral" and messages is ANSWERED)
     assert texts(chat, "system") == ([] if without_system else ["Answer briefly."])
     assert ("system" in chat.left_out) == without_system

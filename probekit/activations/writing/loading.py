@@ -24,6 +24,7 @@ class Loading:
     sites: tuple[str, ...] | None = None
     blocks: tuple[str, ...] | None = None
     packing: str | None = None
+    onednn: bool | None = None
 
 
 def load(loading: Loading | None) -> Encoder:

@@ -249,10 +249,10 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
 
     where, seed, cut = own_device(resolve_device(options.device)), options.random_weights, options.max_length
     blocks = None if options.sites is None else options.layers
-    packing = None if options.generate is None else "grouped"
+    packing, onednn = (None, None) if options.generate is None else ("grouped", False)  # oneDNN is slow at one piece
     loading = Loading(
         str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried,
-        options.sites, blocks, packing,
+        options.sites, blocks, packing, onednn,
     )  # fmt: skip
     want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
     want |= {"dtype": options.dtype, "device": where.partition(":")[0], "cut_at": cut}
