@@ -102,6 +102,12 @@ def test_spans_of_messages(model, tmp_path):
     ids = load_encoder(model).tokenize([Rendered("dog"), Rendered("hm")])
     assert cache.index("token_ids").tolist() == ids.token_ids.tolist()
     assert set(cache.roles) == {"assistant", "thinking"}
+    whole = cached(model, task, tmp_path / "w.h5", tokens=True)
+    for found in (cache, whole):  # the spans that labels are about are rows of both
+        places = zip(found.targets.first[:, 0], found.targets.last[:, 0] + 1, strict=True)
+        assert [found.index("token_ids")[a:b].tolist() for a, b in places] == [
+            [*map(int, ids.token_ids[a:b])] for a, b in ((0, 3), (3, 5))
+        ]
 
 
 def test_another_template_is_another_cache(model, tmp_path):

@@ -100,7 +100,9 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     marks = None if marks is None else marks.at(pieces)
     rows = plan.row_to_unique.reshape(-1, int(want["sentences"]))
     rows = rows[:, 0] if rows.shape[1] == 1 else rows
-    static, links, token_start = static_of(tokens, rows, plan.blocks, want["tokens"], marks, label_sets(task, part))
+    static, links, token_start = static_of(
+        tokens, rows, plan.blocks, want["tokens"], marks, label_sets(task, _as_read(request, known, text_of_slot))
+    )
     static["/truncated"] = cut
     if written is not None:
         static |= {"/pieces/prompt": written.prompt[plan.order], **written.datasets(text_of_slot, encoder)}
@@ -226,6 +228,14 @@ def _read(request: Request, progress: Progress) -> tuple[list[Text], list[Known]
     if known is not None and "temperature" in want.get("generate", ""):  # equal texts are continued in different ways
         known = [replace(of, draw=e.id) for of, e in zip(known, part, strict=True)]
     return texts, known
+
+
+def _as_read(request: Request, known: Sequence[Known] | None, text_of_slot: np.ndarray) -> Split:
+    """The examples, with the spans of conversations in characters of the rendered text."""
+    if request.template is None or known is None:
+        return request.part
+    placed = [replace(e, spans=known[k].spans) for e, k in zip(request.part, text_of_slot.tolist(), strict=True)]
+    return Split(request.part.name, tuple(placed))
 
 
 def texts_of(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:

@@ -123,6 +123,11 @@ def surfaces(
     rows, count = token_rows(cache, examples)
     names = ("token_ids", "char_start", "char_end", "word_index")
     number, start, end, word = (cache.index(name)[rows].tolist() for name in names)
+    if {"chat_template", "generate"} & cache.spec.keys():  # the model read another text than the task's
+        decode = tokenizer_of(cache).decode
+        known = {one: decode([one], skip_special_tokens=False) for one in set(number)}
+        stop = np.cumsum(count)
+        return [tuple(known[number[t]] for t in range(b - n, b)) for b, n in zip(stop, count, strict=True)]
     in_words = cache.spec["kind"] == "sequence-labelling"  # places are then those in the word
     whole = in_words and cache.spec["tokens"] in (TokenLevel.WORD_FIRST, TokenLevel.WORD_MEAN)
     first = _first_tokens(cache, examples, count)
