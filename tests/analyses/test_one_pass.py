@@ -175,3 +175,64 @@ def test_damage_is_told(state, tmp_path):
         read_state(damaged)
     with pytest.raises(UsageError, match="part is '5/4'"):
         probekit.stream("minilm", word_task(sizes=SIZES), part="5/4", state=damaged)
+
+
+def test_words_and_separate_pairs(encoder, tmp_path):
+    """The rows are those of the cached probe: words, and [u; v; |u - v|; u * v] of pairs."""
+    for kind, how, cached_how in (
+        ("sequence-labelling", {}, {"pooling": "none", "tokens": True}),
+        ("pairs", {"pairs": "separate"}, {"pairs": "separate"}),
+    ):
+        task, paths = word_task(kind), [tmp_path / f"{kind}.{split}.h5" for split in SIZES]
+        for split, path in zip(SIZES, paths, strict=True):
+            cache_activations(encoder, task, split, out=path, **cached_how).close()
+        found = probekit.stream(encoder, task, analysis=("mass-mean",), shrinkages=(0.5,), **QUICK, **how).predictions[
+            0
+        ]
+        cached = probekit.probe(*paths, estimator="mass-mean", penalties=(0.5,), resamples=0, controls=0).predictions[0]
+        ours, theirs = (one.take((one.fits["estimator"] == "mass-mean").to_numpy(bool)) for one in (found, cached))
+        assert (ours.ids == theirs.ids).all()
+        assert np.abs(ours.probabilities - theirs.probabilities).max() < 1e-4
+
+
+def test_a_sample_gives_what_sums_cannot(encoder):
+    how = {"analysis": ("logistic", "cka"), "resamples": 100, "controls": 1, "sample": 200}
+    rows = probekit.stream(encoder, word_task(sizes=SIZES), **how).rows
+    accuracy = rows[(rows["metric"] == "accuracy") & (rows["target"] == "gold") & (rows["estimator"] == "logistic")]
+    assert accuracy["value"].max() > 0.9
+    alike = rows[(rows["metric"] == "cka") & (rows["layer"] != rows["layer_b"])]
+    assert ((alike["ci_low"] < alike["value"]) & (alike["value"] < alike["ci_high"])).all()
+    assert (alike["p"] < 0.05).all()
+
+
+@pytest.mark.slow
+def test_information_of_a_sample(encoder):
+    rows = probekit.stream(encoder, word_task(sizes=SIZES), analysis=("mi",), sample=200, dev=None).rows
+    bits = rows[(rows["metric"] == "mutual-information") & (rows["target"] == "gold")]
+    assert bits["n"].eq(200).all()
+    assert bits["value"].max() > 0.2
+
+
+def test_what_the_labels_do_not_allow(encoder, tmp_path):
+    task = word_task("regression", SIZES)
+    with pytest.raises(UsageError, match="mass-mean is for classes, and the labels are numbers; choose ridge"):
+        probekit.stream(encoder, task, analysis=("mass-mean",), **QUICK)
+    with pytest.raises(UsageError, match="has no 'test'; name one with --dev"):
+        probekit.stream(encoder, task, dev="test", **QUICK)
+    (texts := tmp_path / "texts.jsonl").write_text('{"text": "a good cat"}\n' * 30)
+    with pytest.raises(UsageError, match="ridge needs labels, and texts has none; choose cka"):
+        probekit.stream(encoder, str(texts), analysis=("ridge",))
+    with pytest.raises(UsageError, match="--part needs --state"):
+        probekit.stream(encoder, task, part="1/2")
+    with pytest.raises(UsageError, match="did you mean ridge"):
+        probekit.stream(encoder, task, analysis=("rigde",))
+
+
+def test_texts_without_labels(encoder, tmp_path):
+    """A file of texts is read a chunk at a time; CKA needs no labels."""
+    examples = word_task(sizes=SIZES).split("train").examples
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{e.text}\n" for e in examples))
+    rows = probekit.stream(encoder, str(texts), **QUICK).rows
+    whole = probekit.stream(encoder, word_task(sizes=SIZES), analysis=("cka",), **QUICK).rows
+    assert np.abs(rows["value"] - whole["value"]).max() < 1e-12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import xxhash
 from probekit.activations.writing.chunk import Chunk, Reading, read_chunk
 from probekit.activations.writing.request import count_of
 from probekit.analyses.streaming.state import State, layout_of
+from probekit.analyses.vectors import pair_features
 from probekit.errors import UsageError
 from probekit.models.encoder import Encoder
 from probekit.runtime import Progress, blas_thread
@@ -21,7 +22,7 @@ from probekit.statistics.streamed import Reservoir, Sums
 from probekit.statistics.streams import uniform
 from probekit.tasks.task import Example, TaskKind
 
-__all__ = ["Marks", "Source", "begun", "labels_of", "marks_of", "run", "text_keys"]
+__all__ = ["Marks", "Source", "begun", "labels_of", "marks_of", "read", "run", "text_keys"]
 
 CENTRED = 256  # examples at the start of the data whose means are the centres of the sums of every part
 
@@ -98,13 +99,21 @@ def marks_of(examples: Sequence[Example], kind: TaskKind, rows: np.ndarray, spec
     return Marks(y, np.where(np.isnan(y), -1, fold), bins, unit, number(row, 3))
 
 
+def read(source: Source, examples: Sequence[Example]) -> Chunk:
+    """The vectors of some examples; of separately read pairs [u; v; |u - v|; u * v]."""
+    chunk = read_chunk(source.encoder, examples, source.reading, batch_tokens=source.batch_tokens)
+    if source.reading.pairs != "separate":
+        return chunk
+    return replace(chunk, vectors=[pair_features(x) for x in chunk.vectors])
+
+
 def begun(source: Source, part: tuple[int, int]) -> State:
     """The state before the first chunk: the sums are about means of the first texts, the same for every part."""
     spec = source.spec
     head = source.part[0:CENTRED]
     if not len(head):
         raise UsageError(f"{spec['task']} {spec['split']} has no examples; choose another split.")
-    centres = [x.mean(0, dtype=np.float64) for x in read_chunk(source.encoder, head, source.reading).vectors]
+    centres = [x.mean(0, dtype=np.float64) for x in read(source, head).vectors]
     sums = Sums.empty(layout_of(spec), centres)
     return State(spec, (part,), sums, Reservoir(spec["sample"]), np.zeros(len(source.dev_keys), dtype=bool))
 
@@ -124,7 +133,7 @@ def run(state: State, source: Source, path: Path | None, save_every: int, progre
             examples = source.part[c * size : (c + 1) * size]
             if not len(examples):
                 break
-            chunk = read_chunk(source.encoder, examples, source.reading, batch_tokens=source.batch_tokens)
+            chunk = read(source, examples)
             if waiting is not None:
                 waiting.result()
                 own += 1
@@ -153,7 +162,8 @@ def _add(state: State, source: Source, examples: Sequence[Example], chunk: Chunk
     state.sums.add(chunk.vectors, y, marks.fold, marks.bin)
     rows = {"priority": marks.priority, "y": marks.y, "fold": marks.fold, "bin": marks.bin, "unit": marks.unit}
     rows |= {f"x/{name}": x for name, x in zip(spec["layers"], chunk.vectors, strict=True)}
-    state.sample.add({name: value[known] for name, value in rows.items()})
+    kept = known if spec["labelled"] else np.ones(len(known), dtype=bool)
+    state.sample.add({name: value[kept] for name, value in rows.items()})
     state.seen |= np.isin(source.dev_keys, text_keys(examples))
     added = {
         "examples": len(examples), "rows": int(known.sum()), "unlabelled": int((~known).sum()),

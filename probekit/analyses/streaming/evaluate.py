@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from probekit.activations.grouping import stored_groups
-from probekit.activations.writing.chunk import read_chunk
-from probekit.analyses.streaming.accumulate import labels_of
+from probekit.analyses.streaming.accumulate import labels_of, read
 from probekit.analyses.streaming.job import Job
 from probekit.analyses.streaming.options import Analysis, StreamOptions
 from probekit.analyses.streaming.probes import Dev, Table, fit_layers
@@ -42,7 +41,7 @@ def evaluate(
     size, total = state.spec["chunk"], len(job.dev)
     for first in range(0, total, size):
         examples = job.dev[first : first + size]
-        chunk = read_chunk(job.source.encoder, examples, job.source.reading, batch_tokens=options.batch_tokens)
+        chunk = read(job.source, examples)
         kept = known[row : row + int(chunk.rows.sum())]
         row += len(kept)
         vectors = {name: x[kept] for name, x in zip(layers, chunk.vectors, strict=True)}

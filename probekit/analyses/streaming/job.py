@@ -53,6 +53,16 @@ def _task(task: str | Path | Task, split: str, options: StreamOptions) -> Task:
     return load_task(str(task), data_dir=options.data_dir)
 
 
+def _second(loaded: Task, task: str | Path | Task, dev: str | None, options: StreamOptions) -> Any:
+    """The split to evaluate on; None if there is no such split."""
+    if dev is None or dev in loaded.splits:
+        return None if dev is None else loaded.split(dev).sample(options.limit)
+    try:
+        return _task(task, dev, options).split(dev).sample(options.limit)
+    except UsageError:
+        return None
+
+
 def make_job(
     model: str | Path | Encoder, task: str | Path | Task, split: str, dev: str | None, options: StreamOptions
 ) -> Job:
@@ -61,9 +71,10 @@ def make_job(
     if loaded.kind not in KINDS:
         raise UsageError(f"{loaded.name} is a task of {loaded.kind}; stream reads {', '.join(KINDS)}.")
     given = loaded.split(split).sample(options.limit)
-    other = None
-    if dev is not None and (loaded.label_names or loaded.kind is TaskKind.REGRESSION):
-        other = _task(task, dev, options).split(dev).sample(options.limit)
+    if any(e.chat for e in given[0:1]):
+        raise UsageError(f"{loaded.name} has conversations, which stream does not read; cache them.")
+    labelled = bool(loaded.label_names) or loaded.kind is TaskKind.REGRESSION
+    other = _second(loaded, task, dev, options) if labelled else None
     how = CacheOptions(
         dtype=options.dtype, device=options.device, revision=options.revision, random_weights=options.random_weights,
         model_name=options.model_name, max_length=options.max_length, sites=options.sites, layers=options.layers,
@@ -78,14 +89,16 @@ def make_job(
     sites = kept_sites({} if options.sites or options.layers is None else {"only": list(options.layers)}, encoder)
     pairs = pairs_read(options.pairs, kind) if given.paired else None
     reading = Reading(loaded.kind, pooling, "word-first" if words else None, pairs, tuple(sites))
-    wanted = options.analysis or ()
+    across, features = Analysis.CKA in (options.analysis or ()) or not labelled, 4 if pairs == "separate" else 1
+    if across and features > 1:
+        raise UsageError("cka is of the vectors of one sequence; leave it out, or use --pairs joint.")
     spec = {
         **identity, "task": loaded.name, "split": split, "kind": str(loaded.kind), "pairs": pairs,
         "data_digest": data_digest(given.digest(), loaded.label_names), "representation": pooling or "word-first",
         "dev_digest": None if other is None else other.digest(), "layers": [str(site) for site, _ in sites],
-        "widths": [reading.sentences * width for _, width in sites], "columns": max(1, len(loaded.label_names)),
+        "widths": [features * width for _, width in sites], "columns": max(1, len(loaded.label_names)),
         "folds": options.folds, "bins": options.bins, "sample": options.sample, "chunk": options.chunk,
-        "seed": options.seed, "across": Analysis.CKA in wanted or not (loaded.label_names or other is not None),
+        "seed": options.seed, "labelled": labelled, "across": across,
     }  # fmt: skip
     keys = np.empty(0, dtype=np.uint64) if other is None else text_keys([*other])
     about = {
@@ -98,7 +111,7 @@ def make_job(
     return Job(loaded, split, other, source, spec, about, tuple(reads))
 
 
-def analyses_of(options: StreamOptions, job: Job) -> tuple[str, ...]:
+def analyses_of(options: StreamOptions, job: Job, dev: str | None) -> tuple[str, ...]:
     """What to measure; UsageError for what the labels do not allow."""
     labelled = bool(job.task.label_names) or job.task.kind is TaskKind.REGRESSION
     default = (Analysis.RIDGE if job.task.kind is TaskKind.REGRESSION else Analysis.MASS_MEAN) if labelled else "cka"
@@ -106,6 +119,10 @@ def analyses_of(options: StreamOptions, job: Job) -> tuple[str, ...]:
     for name in chosen:
         if name != Analysis.CKA and not labelled:
             raise UsageError(f"{name} needs labels, and {job.task.name} has none; choose cka.")
+        if name in (Analysis.MASS_MEAN, Analysis.LOGISTIC) and job.task.kind is TaskKind.REGRESSION:
+            raise UsageError(f"{name} is for classes, and the labels are numbers; choose ridge.")
         if name in PROBES and job.dev is None:
-            raise UsageError(f"{name} is evaluated on a second split; name it with --dev.")
+            raise UsageError(
+                f"{name} is evaluated on a second split, and {job.task.name} has no {dev!r}; name one with --dev."
+            )
     return chosen

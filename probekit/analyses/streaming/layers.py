@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.analyses.similarity import OTHER
+from probekit.analyses.streaming.options import StreamOptions
 from probekit.analyses.streaming.probes import folds_of
 from probekit.analyses.streaming.state import State
 from probekit.erasure import Eraser, leace
 from probekit.errors import UsageError
 from probekit.files import FileKind, whole
+from probekit.information.curves import layer_information
+from probekit.information.options import InformationOptions
 from probekit.probes.protocol.summed import rest
 from probekit.rows import make_rows
+from probekit.runtime import Progress, no_progress
 from probekit.similarity.from_sums import cka_from_sums
+from probekit.similarity.layer_pairs import PairValues, layer_pairs
+from probekit.similarity.options import SimilarityOptions
 from probekit.sites import Site
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["cka_rows", "eraser_rows", "erasers_of", "write_erasers"]
+MEASURES = ("cka", "cka-biased")
+ENOUGH = 20  # rows of a sample for intervals
+
+__all__ = ["cka_rows", "eraser_rows", "erasers_of", "mi_rows", "write_erasers"]
 
 
-def cka_rows(state: State, about: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows of CKA, debiased and biased, of all pairs of layers: of all rows, labelled or not."""
+def cka_rows(
+    state: State, about: Mapping[str, Any], options: StreamOptions, progress: Progress = no_progress
+) -> pd.DataFrame:
+    """Rows of CKA, debiased and biased, of all pairs of layers: of all rows, labelled or not.
+
+    Intervals and p come from the sample. An interval is as wide as that of the sample, times the root of its share of
+    the rows: the bootstrap's width follows from the influence of single examples. p is of the sample's permutations.
+    """
     import pandas as pd
 
     names, a = state.sums.layout.names, state.sums.arrays
@@ -36,27 +52,53 @@ def cka_rows(state: State, about: Mapping[str, Any]) -> pd.DataFrame:
     products = np.array([[float((sums.product(x, y) ** 2).sum()) for y in names] for x in names])
     powers = np.array([float(np.trace(sums.product(x, x))) for x in names])
     powers[powers <= 1e-12 * n * np.array([float(m @ m) for m in means.values()])] = 0
-    sites, tables = [Site.parse(name) for name in names], []
-    for metric in ("cka", "cka-biased"):
+    sites, tables, sampled = [Site.parse(name) for name in names], [], _of_sample(state, options, progress)
+    for metric in MEASURES:
         value = cka_from_sums(n, products, sums.arrays["long"], powers, debiased=metric == "cka")
+        columns = {"value": value} | _judged(value, n, sampled.get(metric))
         tables.append(
             pd.DataFrame(
                 {
                     "metric": metric,
                     "layer_name": np.repeat(names, len(names)),
-                    "value": value.ravel(),
+                    "n": n,
                     "layer_b": pd.array([site.layer for site in sites] * len(names), dtype="Int64"),
                     "site_b": [site.name for site in sites] * len(names),
-                    "n": n,
+                    **{name: column.ravel() for name, column in columns.items()},
+                    "draws": sampled[metric].draws if metric in sampled else 0,
                 }
             )
         )
     other = {f"{key}_b": about.get(key) for key in OTHER}
     head = {**about, "analysis": "similarity", "estimator": "", "target": "gold", "seed": state.spec["seed"]}
-    rows = pd.concat(tables, ignore_index=True).assign(**head | other, p_adjusted=np.nan, draws=0, note="")
+    rows = pd.concat(tables, ignore_index=True).assign(**head | other, note="")
     for column in ("step_b", "random_weights_b", "run_seed_b", "draws"):
         rows[column] = pd.array(rows[column].tolist(), dtype="Int64")
     return make_rows(rows)
+
+
+def _of_sample(state: State, options: StreamOptions, progress: Progress) -> dict[str, PairValues]:
+    """The same measures of the sample; {} if there is no sample, or nothing is asked of it."""
+    if not options.resamples or len(state.sample) < ENOUGH:
+        return {}
+    kept, unit = state.sample.columns, state.sample.columns["unit"]
+    how = SimilarityOptions(
+        measures=MEASURES, permutations=options.resamples, resamples=options.resamples, level=options.level,
+        seed=options.seed, threads=options.threads,
+    )  # fmt: skip
+    layers = [partial(np.asarray, kept[f"x/{name}"]) for name in state.sums.layout.names]
+    groups = unit if len(np.unique(unit)) < len(unit) else None
+    return layer_pairs(layers, options=how, groups=groups, progress=progress)
+
+
+def _judged(value: np.ndarray, n: int, of: PairValues | None) -> dict[str, np.ndarray]:
+    """The ends of the intervals of all rows, and p, by column."""
+    if of is None:
+        return {name: np.full(value.shape, np.nan) for name in ("ci_low", "ci_high", "p", "p_adjusted")}
+    narrower = np.sqrt(min(1, of.n / n))
+    low, high = ((end - of.value) * narrower for end in (of.ci_low, of.ci_high))
+    ends = {"ci_low": np.minimum(value, value + low), "ci_high": np.clip(value + high, value, 1)}
+    return ends | {"p": of.p, "p_adjusted": of.p_adjusted}
 
 
 def erasers_of(state: State) -> dict[str, Eraser]:
@@ -84,6 +126,21 @@ def eraser_rows(state: State, erasers: Mapping[str, Eraser], about: Mapping[str,
         for name, eraser in erasers.items()
         for metric, value in (("erased-dimensions", eraser.rank), ("erased-variance", eraser.variance))
     ])  # fmt: skip
+
+
+def mi_rows(
+    state: State, about: Mapping[str, Any], options: StreamOptions, progress: Progress = no_progress
+) -> pd.DataFrame:
+    """Rows of the mutual information of each layer with the labels, of the sample (EDGE, with its noise level)."""
+    kept, classes = state.sample.columns, state.sums.layout.columns > 1
+    if len(state.sample) < ENOUGH:
+        raise UsageError(f"mi needs a sample of labelled rows, and has {len(state.sample)}; give a larger --sample.")
+    unit, y = kept["unit"], kept["y"].astype(np.int64) if classes else kept["y"]
+    return layer_information(
+        {name: kept[f"x/{name}"] for name in state.sums.layout.names}, y, about={**about, "analysis": "mi"},
+        groups=unit if len(np.unique(unit)) < len(unit) else None, discrete=classes,
+        options=InformationOptions(seed=options.seed, threads=options.threads), progress=progress,
+    )  # fmt: skip
 
 
 def _is_erasers(path: Path) -> bool:

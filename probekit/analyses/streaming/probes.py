@@ -100,8 +100,6 @@ def check(state: State, estimators: Sequence[str]) -> None:
     if classes and estimators and np.count_nonzero(state.sums.arrays["y"].sum(0)) < 2:
         raise UsageError("all labels are the same; a probe needs at least two.")
     for name in estimators:
-        if not classes and name != Analysis.RIDGE:
-            raise UsageError(f"{name} is for classes, and the labels are numbers; choose ridge.")
         if name != Analysis.RIDGE and len(state.sample) < 2 * state.sums.layout.folds:
             raise UsageError(f"{name} needs a sample of rows, and has {len(state.sample)}; give a larger --sample.")
 

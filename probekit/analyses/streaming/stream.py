@@ -9,7 +9,7 @@ from pathlib import Path
 from probekit.analyses.streaming.accumulate import begun, run
 from probekit.analyses.streaming.evaluate import evaluate
 from probekit.analyses.streaming.job import Job, analyses_of, make_job
-from probekit.analyses.streaming.layers import cka_rows, eraser_rows, erasers_of, write_erasers
+from probekit.analyses.streaming.layers import cka_rows, eraser_rows, erasers_of, mi_rows, write_erasers
 from probekit.analyses.streaming.options import Analysis, StreamOptions, part_of
 from probekit.analyses.streaming.probes import PROBES
 from probekit.analyses.streaming.state import State, check_same, merged, read_state
@@ -98,7 +98,7 @@ def stream(
     which = part_of(part)
     _check(part, state, merge)
     job = make_job(model, task, split, dev, options)
-    options = replace(options, analysis=analyses_of(options, job))
+    options = replace(options, analysis=analyses_of(options, job, dev))
     path = None if state is None else Path(state)
     if merge:
         found = merged([read_state(one) for one in merge], merge)
@@ -178,7 +178,9 @@ def _measured(
             )
         predictions = by_split(found)
     if Analysis.CKA in (options.analysis or ()):
-        tables.append(cka_rows(state, job.about))
+        tables.append(cka_rows(state, job.about, options, progress))
+    if Analysis.MI in (options.analysis or ()):
+        tables.append(mi_rows(state, job.about, options, progress))
     if Analysis.LEACE in (options.analysis or ()):
         of_layers = erasers_of(state)
         if erasers is not None:

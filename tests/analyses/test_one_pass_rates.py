@@ -1,0 +1,92 @@
+"""From features to p: what a stream says of labels that know nothing of the vectors, and whether intervals cover."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from probekit.analyses.streaming.layers import cka_rows
+from probekit.analyses.streaming.options import StreamOptions
+from probekit.analyses.streaming.probes import Dev, Table, fit_layers
+from probekit.analyses.streaming.state import State, layout_of
+from probekit.probes.protocol.rows import probe_rows
+from probekit.similarity import cka
+from probekit.statistics.controls import shuffled
+from probekit.statistics.streamed import Reservoir, Sums
+from probekit.statistics.streams import uniform
+
+
+def state_of(layers, codes, seed, *, classes=2, bins=512, sample=200, across=False):
+    """A state of vectors and labels, as a pass over texts leaves it."""
+    n = len(codes)
+    spec = {
+        "layers": [str(i) for i in range(len(layers))], "widths": [x.shape[1] for x in layers], "columns": classes,
+        "folds": 5, "bins": bins, "across": across, "seed": seed, "sample": sample,
+    }  # fmt: skip
+    unit = np.random.default_rng([seed, 9]).integers(1 << 63, size=n, dtype=np.uint64)
+    fold, bin_ = ((uniform(unit, 0, 1, [seed, i])[0] * k).astype(int) for i, k in ((1, 5), (2, bins)))
+    sums = Sums.empty(layout_of(spec), [x[:50].mean(0) for x in layers])
+    sums.add(layers, np.eye(classes)[codes], fold, bin_)
+    kept = Reservoir(sample)
+    priority = uniform(unit, 0, 1, [seed, 3])[0]
+    rows = {"priority": priority, "y": codes.astype(float), "fold": fold, "bin": bin_, "unit": unit}
+    kept.add(rows | {f"x/{i}": x for i, x in enumerate(layers)})
+    counts = {"rows": n, "unlabelled": 0}
+    return State(spec, ((1, 1),), sums, kept, np.zeros(0, bool), complete=True, counts=counts)
+
+
+def judged(seed, *, bins, controls=19, n=400, d=20, of_dev=150):
+    """Of pure noise: p of each estimator, and the rank of gold labels among random ones."""
+    rng = np.random.default_rng(seed)
+    x, x_dev = (rng.standard_normal((m, d)).astype(np.float32) for m in (n, of_dev))
+    y, y_dev = ((rng.random(m) < 0.3).astype(int) for m in (n, of_dev))
+    state = state_of([x], y, seed, bins=bins)
+    options = StreamOptions(controls=controls, threads=1, resamples=100, seed=seed)
+    sets = np.concatenate([y_dev[None], shuffled(y_dev, controls, (seed, 1))])
+    dev = Dev(sets, np.arange(of_dev).astype(str), None, None, np.zeros(of_dev, bool), 0)
+    found = {}
+    for name in ("ridge", "mass-mean"):
+        table = Table(state, fit_layers(state, (name,), options), dev, controls)
+        table.add({"0": x_dev}, slice(0, of_dev))
+        rows = probe_rows(table.predictions(ABOUT, ("matthews",), ("no", "yes")), resamples=100, seed=seed)
+        rows = rows[(rows["metric"] == "matthews") & (rows["estimator"] == name)]
+        gold = rows[rows["target"] == "gold"].iloc[0]
+        drawn = rows.loc[rows["draw"].notna(), "value"].to_numpy()
+        noise = rng.random(controls + 1) * 1e-9  # ties: probes that predict one class
+        found[name] = gold["p"], (1 + (drawn + noise[1:] >= gold["value"] + noise[0]).sum()) / (1 + controls)
+    return found
+
+
+ABOUT = {"task": "noise", "split": "dev", "model": "none", "representation": "mean"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bins", [512, 64])
+def test_false_positives_from_features(bins):
+    runs = 100
+    found = [judged(seed, bins=bins) for seed in range(runs)]
+    for name in ("ridge", "mass-mean"):
+        for which, kind in enumerate(("p of permuted dev labels", "rank among random labels")):
+            count = sum(one[name][which] <= 0.05 for one in found)
+            print(f"{bins} bins, {name}, {kind}: {count / runs:.3f}")
+            assert binomtest(count, runs, 0.05, alternative="greater").pvalue > 0.001, (name, kind, count)
+
+
+@pytest.mark.slow
+def test_intervals_of_cka_cover():
+    """The population's value is that of many more rows; the sample has a tenth of the rows."""
+
+    def drawn(rng, n):
+        z = rng.standard_normal((n, 6)).astype(np.float32)
+        mixed = np.random.default_rng(0).standard_normal((6, 8))
+        return z, (z @ mixed + 2 * rng.standard_normal((n, 8)) + z[:, :1] ** 2).astype(np.float32)
+
+    truth = cka(*drawn(np.random.default_rng(1 << 20), 400_000))
+    runs, covered = 300, 0
+    for seed in range(runs):
+        layers = drawn(np.random.default_rng(seed), 2000)
+        state = state_of(layers, np.arange(2000) % 2, seed, sample=400, across=True, bins=4)
+        rows = cka_rows(state, ABOUT, StreamOptions(resamples=200, threads=1, seed=seed))
+        one = rows[(rows["metric"] == "cka") & (rows["layer"] == 0) & (rows["layer_b"] == 1)].iloc[0]
+        covered += one["ci_low"] <= truth <= one["ci_high"]
+    print(f"coverage {covered / runs:.3f}")
+    assert binomtest(int(covered), runs, 0.95).pvalue > 0.001, covered
