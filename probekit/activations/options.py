@@ -91,6 +91,9 @@ class CacheOptions:
     )
     scheduler: str | None = option(None, "Address of the dask scheduler, with --backend dask, such as tcp://host:8786.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    device_map: str | None = option(
+        None, "auto: spread a model that is larger than one GPU over all of them, as transformers does."
+    )
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
     model_name: str | None = option(None, "Name of the model in tables and file names.")
     max_length: int | None = option(None, "Maximum number of pieces in a sequence.")
@@ -144,6 +147,10 @@ class CacheOptions:
             raise UsageError("--backend dask and --scheduler ADDRESS must be given together.")
         if self.backend == "dask" and self.shard_size is None:
             raise UsageError("--backend dask shares shards; add --shard-size.")
+        if self.device_map is not None:
+            _one_of("device_map", self.device_map, "auto", "balanced", "sequential")
+            if self.workers > 1:
+                raise UsageError("--device-map spreads one model over all GPUs; leave out --workers.")
         if self.stateful and self.shard_size:
             raise UsageError(
                 "--stateful carries the state through the whole task; leave out --shard-size or --stateful."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -94,6 +94,7 @@ def load_encoder(
     stateful: int = 0,
     sites: Sequence[str] | str | None = None,
     blocks: Sequence[int | str] | str | None = None,
+    device_map: str | Mapping[str, Any] | None = None,
 ) -> Encoder:
     """Load a model with its tokenizer.
 
@@ -123,6 +124,9 @@ def load_encoder(
     stateful : int, default 0
         For ELMo: 0 begins each sentence with an empty state. Another number is the size of batches that carry their
         state over to the next batch, as in the original.
+    device_map : str | Mapping[str, Any], optional
+        Spread a transformers model that is larger than one GPU over several, as transformers does it: "auto", or a
+        device for each module. Hidden states are handed out on the first one.
 
     Returns
     -------
@@ -149,13 +153,15 @@ def load_encoder(
     if not reads_apart(kind):
         encoder = load_transformer(
             model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length,
-            packing=packing, onednn=onednn, compile=compile, batch_tokens=batch_tokens,
+            packing=packing, onednn=onednn, compile=compile, batch_tokens=batch_tokens, device_map=device_map,
         )  # fmt: skip
         if sites is not None:
             from probekit.models.sites.selection import choose_sites
 
             choose_sites(encoder, sites, blocks)
         return encoder
+    if device_map is not None:
+        raise UsageError(f"device_map is for transformers; {model} is of type {kind!r}, which fits on one device.")
     if sites is not None:
         raise UsageError(f"sites are those of transformers; {model} is of type {kind!r}, which has only layers.")
     if packing is Packing.GROUPED or compile:

@@ -25,6 +25,7 @@ class Loading:
     blocks: tuple[str, ...] | None = None
     packing: str | None = None
     onednn: bool | None = None
+    device_map: str | None = None
 
 
 def load(loading: Loading | None) -> Encoder:

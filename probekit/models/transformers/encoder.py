@@ -133,7 +133,8 @@ class HuggingFaceEncoder(Shown):
 
         def emit(site: Site, rows: torch.Tensor) -> None:
             if (i := place.get(site)) is not None:
-                sink(i, rows.clone() if site in self._copied else rows)
+                rows = rows.clone() if site in self._copied else rows
+                sink(i, rows if rows.device == self.device else rows.to(self.device))  # of a model on several
 
         def pass_on(hidden: torch.Tensor) -> torch.Tensor:
             site = next(layers)
@@ -294,7 +295,7 @@ class HuggingFaceEncoder(Shown):
                 f"{self.name}: expected {self.depth + 1} layers of one shape (sequences, pieces, width), got "
                 f"{len(seen)} with shapes {sorted(shapes)}; {type(self.model).__name__} is not supported."
             )
-        return last.shape[-1], not torch.allclose(seen[-1], last, rtol=0, atol=0, equal_nan=True)
+        return last.shape[-1], not torch.allclose(seen[-1].to(last.device), last, rtol=0, atol=0, equal_nan=True)
 
 
 @torch_threads(1)
@@ -310,14 +311,16 @@ def load_transformer(
     onednn: bool = True,
     compile: bool = False,
     batch_tokens: int | None = None,
+    device_map: str | Mapping[str, Any] | None = None,
 ) -> HuggingFaceEncoder:
     """A model from transformers with its tokenizer, from a local folder or the hub.
 
     Arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
     """
     net, folder, spec = load_described(
-        model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length
-    )
+        model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length,
+        device_map=device_map,
+    )  # fmt: skip
     tokenizer, on_cpu = text_reader(folder, net.config, max_length), spec["device"] == "cpu"
     encoder = HuggingFaceEncoder(
         net,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -42,10 +42,11 @@ def load_described(
     random_weights: int | None,
     revision: str | None,
     max_length: int | None,
+    device_map: str | Mapping[str, Any] | None = None,
 ) -> tuple[Any, Path, dict[str, Any]]:
     """The model, its folder, and its entries in an encoder's ``spec``; arguments as in ``load_encoder``."""
     where, folder = torch.device(resolve_device(device)), resolve_model(model, revision)
-    net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
+    net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights, device_map=device_map)
     spec = {
         **identify(model, revision=revision, random_weights=random_weights),
         "model_type": net.config.model_type,
@@ -53,6 +54,7 @@ def load_described(
         "dtype": str(dtype),
         "device": where.type,
         "cut_at": max_length,
+        **({} if device_map is None else {"device_map": device_map if isinstance(device_map, str) else "given"}),
     }
     return net, folder, spec
 
@@ -66,6 +68,7 @@ def load_model(
     attention: str | None = None,
     dropout: float | None = None,
     quantise: str | None = None,
+    device_map: str | Mapping[str, Any] | None = None,
 ) -> Any:
     """The model in inference mode; of an encoder-decoder only the encoder.
 
@@ -82,6 +85,8 @@ def load_model(
         Dropout of layers and attention in training, instead of the value in config.json.
     quantise : str, optional
         Bits of the weights of the blocks' linear layers: "8bit" or "4bit".
+    device_map : str | Mapping[str, Any], optional
+        How transformers spreads the modules over devices, instead of ``device``: "auto", or devices by module.
 
     Raises
     ------
@@ -91,6 +96,10 @@ def load_model(
     """
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     check_config(folder)
+    if device_map is not None:
+        if random_weights is not None or adapted(folder) is not None:
+            raise ModelError("device_map spreads a whole model that is read from its folder; leave it out.")
+        options["device_map"] = device_map
     if random_weights is None and (run := adapted(folder)) is not None:
         from probekit.models.adapted.loading import load_adapted
 
@@ -136,6 +145,9 @@ def load_model(
         )
     model.config.use_cache = False
     model = model if quantise is None else quantised(model, quantise)
+    if device_map is not None:
+        _check_spread(model, folder)
+        return model.eval().requires_grad_(requires_grad=False)
     return _placed(model, device, dtype).eval().requires_grad_(requires_grad=False)
 
 
@@ -147,6 +159,16 @@ def _placed(model: Any, device: torch.device | str, dtype: Dtype) -> Any:
         if parameter.is_floating_point():
             parameter.data = parameter.data.to(getattr(torch, dtype))
     return model.to(device=device)
+
+
+def _check_spread(model: Any, folder: Path) -> None:
+    """Refuse a model of which a part has no place on the devices, and would be moved in each forward pass."""
+    away = [name for name, parameter in model.named_parameters() if parameter.device.type == "meta"]
+    if away:
+        raise ModelError(
+            f"{folder} does not fit on the devices: {len(away)} of its weights ({away[0]} …) would be read from main "
+            "memory or disk in each pass. Use more devices, or --dtype bfloat16."
+        )
 
 
 DROPOUTS = (
