@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from probekit.errors import UsageError, did_you_mean
 
 __all__ = [
+    "CROSS",
     "FINAL_NORM",
     "NAMES",
     "RESIDUAL",
@@ -37,6 +38,8 @@ NAMES: dict[str, str] = {
     "z": "attended values of the heads, side by side, before the output projection",
     "attn_out": "output of the attention, as its output projection writes it",
     "attn_out_post": "what the attention adds to the residual stream (after a norm, if there is one in between)",
+    "resid_cross": "in a decoder that reads an encoder: the residual stream between self-attention and cross-attention",
+    "cross_out_post": "there: what the cross-attention adds to the residual stream",
     "resid_mid": "the residual stream between attention and MLP",
     "router_logits": "scores of the experts, before the softmax",
     "mlp_act": "input of the MLP's down projection",
@@ -46,6 +49,10 @@ NAMES: dict[str, str] = {
     "final_norm": "the residual stream after the last block and the final norm",
 }
 """The sites of a transformer and what they hold; numbered by block from 0, except the first and the last."""
+
+
+CROSS = ("resid_cross", "cross_out_post")
+"""Those of a decoder that reads an encoder; other models have none."""
 
 
 @dataclass(frozen=True, slots=True)

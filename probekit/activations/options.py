@@ -68,6 +68,11 @@ class CacheOptions:
         "Sites to store instead of the residual stream, such as resid_post,attn_out,mlp_out,z (see probekit sites); "
         "each is proven first.",
     )
+    decoder: bool = option(
+        False,
+        "Of an encoder-decoder (T5, BART): the decoder, which reads the text one piece later than the encoder, instead "
+        "of the encoder.",
+    )
     limit: int | None = option(None, "Use only N examples, drawn at random.", metavar="N")
     data_seed: int = option(0, "Seed for the random draw of --limit.", metavar="SEED")
     random_weights: int | None = option(None, "Control: re-initialise the model with this seed.", metavar="SEED")

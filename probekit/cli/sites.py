@@ -36,6 +36,8 @@ def sites(
 
         probekit sites bert-base-uncased --dtype bfloat16
 
+        probekit sites google-t5/t5-small --decoder
+
         probekit sites ./my-llama --random-weights 0 --json
 
     Parameters

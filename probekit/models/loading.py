@@ -92,6 +92,7 @@ def load_encoder(
     compile: bool = False,
     batch_tokens: int | None = None,
     stateful: int = 0,
+    decoder: bool = False,
     sites: Sequence[str] | str | None = None,
     blocks: Sequence[int | str] | str | None = None,
     device_map: str | Mapping[str, Any] | None = None,
@@ -127,6 +128,9 @@ def load_encoder(
     device_map : str | Mapping[str, Any], optional
         Spread a transformers model that is larger than one GPU over several, as transformers does it: "auto", or a
         device for each module. Hidden states are handed out on the first one.
+    decoder : bool, default False
+        Of an encoder-decoder, read the decoder instead of the encoder: both read the text, the decoder one piece later
+        (see :class:`~probekit.models.transformers.text_decoder.TextDecoder`).
 
     Returns
     -------
@@ -148,12 +152,15 @@ def load_encoder(
         raise UsageError(f"stateful is {stateful}; expected the number of sentences in a batch, or 0.")
     if kind != ELMO and stateful:
         raise UsageError(f"stateful is for ELMo, whose LSTMs can carry over their state; {model} is of type {kind!r}.")
+    if decoder and reads_apart(kind):
+        raise UsageError(f"decoder is for encoder-decoders; {model} is of type {kind!r}.")
     if blocks is not None and sites is None:
         raise UsageError("blocks are those of sites; give sites, such as attn_out.")
     if not reads_apart(kind):
         encoder = load_transformer(
             model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length,
-            packing=packing, onednn=onednn, compile=compile, batch_tokens=batch_tokens, device_map=device_map,
+            packing=packing, onednn=onednn, compile=compile, batch_tokens=batch_tokens,
+            device_map=device_map, decoder=decoder,
         )  # fmt: skip
         if sites is not None:
             from probekit.models.sites.selection import choose_sites

@@ -48,6 +48,9 @@ class SiteOptions:
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
     random_weights: int | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
+    decoder: bool = option(
+        False, "Of an encoder-decoder (T5, BART): the decoder, which reads the text one piece later than the encoder."
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))

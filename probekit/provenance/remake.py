@@ -90,6 +90,7 @@ def recipe_of_spec(
         "token_level": "piece" if spec["tokens"] == "chosen" else spec["tokens"] or None,
         "positions": spec.get("positions"),
         "generate": spec.get("generate"),
+        "decoder": spec.get("part") == "decoder" or None,
         "pairs": spec["pairs"],
         "dtype": spec.get("dtype"),
         "store": spec["store"],

@@ -26,6 +26,7 @@ class Loading:
     packing: str | None = None
     onednn: bool | None = None
     device_map: str | None = None
+    decoder: bool | None = None
 
 
 def load(loading: Loading | None) -> Encoder:

@@ -41,7 +41,7 @@ NEEDS_TOKENS = {
 }
 """The kinds of tasks that need vectors of tokens, and the unit by default."""
 
-NOT_ALWAYS = ("checkpoint", "step", "compile", "sites", "blocks", "imported", "device_map")
+NOT_ALWAYS = ("checkpoint", "step", "compile", "sites", "blocks", "part", "imported", "device_map")
 """Optional keys that determine them, too: the checkpoint, whether it is compiled, the sites that it reads,
 where its numbers were imported from."""
 
@@ -153,7 +153,7 @@ def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 _NOT_STORED = ("workers", "batch_tokens", "overwrite", "patience", "backend", "scheduler")
-_LATER = ("sites", "positions", "chat_template", "generate", "shard_size", "stream", "device_map")
+_LATER = ("sites", "positions", "chat_template", "generate", "decoder", "shard_size", "stream", "device_map")
 """Options of later versions, stored where they are given: without them, the file is as before."""
 
 
@@ -253,12 +253,13 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
     packing, onednn = (None, None) if options.generate is None else ("grouped", False)  # oneDNN is slow at one piece
     loading = Loading(
         str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried,
-        options.sites, blocks, packing, onednn,
+        options.sites, blocks, packing, onednn, device_map=options.device_map, decoder=options.decoder or None,
     )  # fmt: skip
     want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
     want |= {"dtype": options.dtype, "device": where.partition(":")[0], "cut_at": cut}
     want |= {"compile": True} if options.compile else {}
     want |= {} if options.device_map is None else {"device_map": options.device_map}
+    want |= {"part": "decoder"} if options.decoder else {}
     return loading, want | ({"stateful": options.carried} if options.stateful else {})
 
 
@@ -266,7 +267,7 @@ def _of_encoder(encoder: Encoder, options: CacheOptions) -> dict[str, Any]:
     """The part of the spec that a loaded encoder determines."""
     if options.workers > 1:
         raise UsageError("each of several workers loads the model; give its name or folder, not a loaded encoder.")
-    for name in ("max_length", "stateful", "compile", "sites", "device_map"):
+    for name in ("max_length", "stateful", "compile", "decoder", "sites", "device_map"):
         if getattr(options, name):
             raise UsageError(f"{name} does not apply to a loaded encoder; pass {name} to load_encoder.")
     want = {"model": options.model_name or encoder.name, **{key: encoder.spec[key] for key in IDENTITY}}

@@ -50,6 +50,8 @@ class Layout:
     changed_after : bool
         Whether the model changes the stream between this block and the next (DeBERTa-v2's convolution): the next
         block's input is then not this block's output.
+    crossed : bool
+        Whether the block also attends to an encoder's output.
     """
 
     norms: tuple[str, str] | None = None
@@ -59,6 +61,7 @@ class Layout:
     down: str | None = None
     router: str | None = None
     changed_after: bool = False
+    crossed: bool = False
 
 
 @dataclass(slots=True)
@@ -191,6 +194,10 @@ class _Block:
             self.found.missing.pop(Site("z", self.number), None)
         if sums.norms is not None:
             self.layout.norms = (sums.norms[0].path, sums.norms[1].path)
+        if sums.cross is not None and sums.between is not None:
+            self.layout.crossed = True
+            self.tap("resid_cross", sums.between[0], output=sums.between[1])
+            self.tap("cross_out_post", sums.cross)
         if sums.middle is None:
             self.lacks("resid_mid", PARALLEL)
         else:

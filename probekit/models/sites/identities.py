@@ -130,8 +130,14 @@ def _sums(block: _Block, layout: Layout) -> None:
         text, of = "norm(resid_mid + mlp_out_post) = resid_post", "resid_mid mlp_out_post block_out"
         block.check("mlp_out_post resid_mid", text, of, second, rests_on=RESID_PRE)
     elif block.site("resid_mid") in block.values:
-        text, of = "resid_pre + attn_out_post = resid_mid", "resid_mid resid_pre attn_out_post"
-        block.check("attn_out_post resid_mid", text, of, sum_error, rests_on=RESID_PRE)
+        if layout.crossed:
+            text, of = "resid_pre + attn_out_post = resid_cross", "resid_cross resid_pre attn_out_post"
+            block.check("attn_out_post resid_cross", text, of, sum_error, rests_on=RESID_PRE)
+            text, of = "resid_cross + cross_out_post = resid_mid", "resid_mid resid_cross cross_out_post"
+            block.check("cross_out_post resid_mid", text, of, sum_error, rests_on=RESID_PRE)
+        else:
+            text, of = "resid_pre + attn_out_post = resid_mid", "resid_mid resid_pre attn_out_post"
+            block.check("attn_out_post resid_mid", text, of, sum_error, rests_on=RESID_PRE)
         text, of = "resid_mid + mlp_out_post = resid_post", "block_out resid_mid mlp_out_post"
         block.check("mlp_out_post resid_mid", text, of, sum_error, rests_on=RESID_PRE)
     else:
@@ -170,7 +176,10 @@ def model_identities(
         error = vector_error(norm(values[last]), values[FINAL_NORM])
         identities.append(Identity(FINAL_NORM, "norm(resid_post) = final_norm", error, (last,)))
     if token_ids is not None and EMBEDDINGS in values:
-        rows = encoder.model.get_input_embeddings().weight[token_ids.to(encoder.device)]
+        token_ids = token_ids.to(encoder.device)
+        if encoder.spec.get("part") == "decoder":
+            token_ids = encoder.model.later(token_ids[None])[0]
+        rows = encoder.model.get_input_embeddings().weight[token_ids]
         error, text = _multiple(rows, values[EMBEDDINGS])
         identities.append(Identity(EMBEDDINGS, text, error))
     return identities

@@ -26,12 +26,18 @@ class Sums:
         The module that returns (True) or reads (False) the stream between the two; None in a parallel block.
     norms : tuple of (Call, Call) or None
         The norms behind the two additions (BERT); None if the stream itself is not normed.
+    cross : Call or None
+        In a decoder that reads an encoder: the module that returns what the cross-attention adds.
+    between : tuple of (Call, bool) or None
+        There: the module that reads or returns the stream between the two attentions.
     """
 
     attention: Call
     mlp: Call
     middle: tuple[Call, bool] | None
     norms: tuple[Call, Call] | None = None
+    cross: Call | None = None
+    between: tuple[Call, bool] | None = None
 
 
 def same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
@@ -58,8 +64,10 @@ def find_sums(calls: Sequence[Call], attention: Sequence[Call], tolerance: float
     """
     stream, block = calls[-1].given, calls[-1]
     branches = list(_distinct(calls[:-1], stream))
-    return _normed(calls, stream, block, branches, attention, tolerance) or _added(
-        calls, stream, block, branches, attention, tolerance
+    return (
+        _normed(calls, stream, block, branches, attention, tolerance)
+        or _added(calls, stream, block, branches, attention, tolerance)
+        or _crossed(calls, stream, block, branches, attention, tolerance)
     )
 
 
@@ -89,6 +97,27 @@ def _added(
             if other is not one and _is_sum(block.returned, terms, tolerance):
                 middle = _middle(calls[:-1], (stream, one.returned), tolerance)
                 return Sums(one, other, middle)
+    return None
+
+
+def _crossed(
+    calls: Sequence[Call],
+    stream: torch.Tensor | None,
+    block: Call,
+    branches: Sequence[Call],
+    attention: Sequence[Call],
+    tolerance: float,
+) -> Sums | None:
+    """Self-attention, cross-attention and MLP are added in turn, and each stream in between is read: T5's decoder."""
+    for one in attention:
+        if (between := _middle(calls[:-1], (stream, one.returned), tolerance)) is None:
+            continue
+        for cross in (call for call in branches if call is not one):
+            middle = _middle(calls[:-1], (stream, one.returned, cross.returned), tolerance)
+            for other in branches if middle is not None else ():
+                terms = (stream, one.returned, cross.returned, other.returned)
+                if other is not one and other is not cross and _is_sum(block.returned, terms, tolerance):
+                    return Sums(one, other, middle, cross=cross, between=between)
     return None
 
 

@@ -12,7 +12,7 @@ from probekit.models.encoder import Batch
 from probekit.models.sites.proof import Proof, Proofs, prove
 from probekit.models.sites.recording import eager
 from probekit.runtime import torch_threads
-from probekit.sites import RESIDUAL, Site, layer_list, site_names
+from probekit.sites import CROSS, RESIDUAL, Site, layer_list, site_names
 
 __all__ = ["choose_sites", "read_alone"]
 
@@ -87,7 +87,12 @@ def _asked(name: str, blocks: Sequence[int], encoder: Any) -> list[Site]:
 
 def _proven(name: str, wanted: Sequence[Site], proofs: Proofs, model: str) -> set[Site]:
     """The wanted sites that are proven; blocks that lack a site which others have are left out."""
-    given = [proofs.proofs.get(site, Proof(site, refusal="it was not found", lacking=True)) for site in wanted]
+    why = (
+        "its blocks attend to no encoder (load T5's decoder with --decoder)"
+        if name.partition(".")[0] in CROSS
+        else "it was not found"
+    )
+    given = [proofs.proofs.get(site, Proof(site, refusal=why, lacking=True)) for site in wanted]
     failed = [proof for proof in given if proof.refusal and not proof.lacking]
     lacking = [proof for proof in given if proof.refusal]
     if failed:

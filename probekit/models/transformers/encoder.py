@@ -312,6 +312,7 @@ def load_transformer(
     compile: bool = False,
     batch_tokens: int | None = None,
     device_map: str | Mapping[str, Any] | None = None,
+    decoder: bool = False,
 ) -> HuggingFaceEncoder:
     """A model from transformers with its tokenizer, from a local folder or the hub.
 
@@ -319,7 +320,7 @@ def load_transformer(
     """
     net, folder, spec = load_described(
         model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length,
-        device_map=device_map,
+        device_map=device_map, decoder=decoder,
     )  # fmt: skip
     tokenizer, on_cpu = text_reader(folder, net.config, max_length), spec["device"] == "cpu"
     encoder = HuggingFaceEncoder(

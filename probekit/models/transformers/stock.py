@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel
 
-from probekit.errors import ModelError, first_line
+from probekit.errors import ModelError, UsageError, first_line
 from probekit.files import in_words
 from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
@@ -43,11 +43,15 @@ def load_described(
     revision: str | None,
     max_length: int | None,
     device_map: str | Mapping[str, Any] | None = None,
+    decoder: bool = False,
 ) -> tuple[Any, Path, dict[str, Any]]:
     """The model, its folder, and its entries in an encoder's ``spec``; arguments as in ``load_encoder``."""
     where, folder = torch.device(resolve_device(device)), resolve_model(model, revision)
-    net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights, device_map=device_map)
+    net = load_model(
+        folder, dtype=dtype, device=where, random_weights=random_weights, device_map=device_map, decoder=decoder
+    )
     spec = {
+        **({"part": "decoder"} if decoder else {}),
         **identify(model, revision=revision, random_weights=random_weights),
         "model_type": net.config.model_type,
         "class": type(net).__name__,
@@ -69,8 +73,9 @@ def load_model(
     dropout: float | None = None,
     quantise: str | None = None,
     device_map: str | Mapping[str, Any] | None = None,
+    decoder: bool = False,
 ) -> Any:
-    """The model in inference mode; of an encoder-decoder only the encoder.
+    """The model in inference mode; of an encoder-decoder only the encoder, or with ``decoder`` a :class:`TextDecoder`.
 
     A run that holds only changed weights is loaded with its base, quantised as in training, and merged with a base in
     full precision if its method allows that.
@@ -99,10 +104,14 @@ def load_model(
     if device_map is not None:
         if random_weights is not None or adapted(folder) is not None:
             raise ModelError("device_map spreads a whole model that is read from its folder; leave it out.")
+        if decoder:
+            raise UsageError("the decoder of an encoder-decoder is not spread over devices; leave out --device-map.")
         options["device_map"] = device_map
     if random_weights is None and (run := adapted(folder)) is not None:
         from probekit.models.adapted.loading import load_adapted
 
+        if decoder:
+            raise UsageError(f"{folder} is a run that holds changed weights only, of which no decoder is read.")
         model = load_adapted(run, attention=attention, dropout=dropout)
         return _placed(model, device, dtype)
     files = weight_files(folder) if random_weights is None else []
@@ -133,7 +142,11 @@ def load_model(
         Exception
     ) as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError, ImportError, its own …
         raise ModelError(f"{folder} cannot be loaded as a model: {first_line(error)}") from error
-    if model.config.is_encoder_decoder:
+    if decoder:
+        from probekit.models.transformers.text_decoder import TextDecoder
+
+        model = TextDecoder(model)
+    elif model.config.is_encoder_decoder:
         model = model.get_encoder()
         missing = {key.removeprefix("encoder.") for key in missing if not key.startswith("decoder.")}
     needed = {name for name in model.state_dict() if "pooler" not in name}
