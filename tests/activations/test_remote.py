@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
@@ -12,8 +13,17 @@ from toys import toy_task
 import probekit
 from probekit.activations import ActivationCache, cache_activations, verify
 from probekit.activations.remote import url_of
+from probekit.activations.writing import prepare as prepare_module
 from probekit.errors import CacheCorrupt, CacheError, UsageError
 from probekit.models import load_encoder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_certificates() -> Iterator[None]:
+    """Each shard has a certificate of the model, which takes longer than these shards, and is not tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepare_module, "quick_certificate", lambda encoder, texts: {"verdict": "not measured"})
+        yield
 
 
 @pytest.fixture(scope="module")

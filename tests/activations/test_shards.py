@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from probekit.activations import folder as folder_module
 from probekit.activations.grouping import groups_of
 from probekit.activations.manifest import MANIFEST, Manifest
 from probekit.activations.tokens import TokenReader
+from probekit.activations.writing import prepare as prepare_module
 from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, UsageError
 from probekit.models import load_encoder
 from probekit.tasks.files.stream import stream_task
@@ -28,6 +30,14 @@ KINDS = {
     "pairs": (toy_pairs, {"pairs": "separate", "tokens": True, "store": "bfloat16"}),
     "words": (toy_tags, {}),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_certificates() -> Iterator[None]:
+    """Each shard has a certificate of the model, which takes longer than these shards, and is not tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepare_module, "quick_certificate", lambda encoder, texts: {"verdict": "not measured"})
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +130,16 @@ def test_one_cache_for_several_tasks(encoder, tmp_path):
     assert equal(seen.labels, alone.labels)
 
 
+@pytest.mark.slow  # it imports all that the analyses need
 def test_analyses_take_folders(both, tmp_path, encoder, monkeypatch):
     one, many = both("texts")
     dev = cache_activations(encoder, toy_task(30), out=tmp_path / "dev.h5")
+    for analysis in (probekit.mi, probekit.mdl, probekit.similarity):
+        values = [analysis(c, layers=[0, 2], groups="none").rows["value"].to_numpy() for c in (one, many)]
+        with monkeypatch.context() as patch:
+            patch.setattr(folder_module, "IN_MEMORY", 0)  # as for layers larger than memory
+            values.append(analysis(many, layers=[0, 2], groups="none").rows["value"].to_numpy())
+        assert all(equal(values[0], other) for other in values[1:])
     rows = [probekit.probe(c, dev, layers=[0, 2], resamples=0).rows for c in (one, many.path)]
     assert equal(rows[0]["value"].to_numpy(), rows[1]["value"].to_numpy())
     monkeypatch.setattr(folder_module, "IN_MEMORY", 0)  # as for layers larger than memory
@@ -263,23 +280,23 @@ def test_the_commands(both, call, tmp_path, tiny_bert):
 
 def test_streams(encoder, tmp_path, call):
     """What is read a shard at a time has the vectors, labels and ids of what is read whole."""
-    rows = [{"text": text, "label": "abc"[i % 3]} for i, text in enumerate(sentences(40, 2))]
+    rows = [{"text": text, "label": "abc"[i % 3]} for i, text in enumerate(sentences(24, 2))]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "a.toml").write_text('labels = ["a", "b", "c"]\n[splits]\ntrain = "a.jsonl"\n')
     one = cache_activations(encoder, tmp_path / "a.toml", out=tmp_path / "one.h5")
-    many = cache_activations(encoder, tmp_path / "a.toml", out=tmp_path / "many", shard_size=15, stream=True)
+    many = cache_activations(encoder, tmp_path / "a.toml", out=tmp_path / "many", shard_size=13, stream=True)
     for cache in (many, cache_activations(encoder, tmp_path / "a.jsonl", out=tmp_path / "texts.h5")):
         assert equal(one.ids, cache.ids)
         assert equal(one.layer(2), cache.layer(2))
     assert equal(one.labels, many.labels)
-    assert many.spec["n"] == 40
+    assert many.spec["n"] == 24
 
     unknown = stream_task(tmp_path / "a.toml")
-    for size in (8, 9, 40, 41):  # the last shard is whole, or not
+    for size in (8, 9, 25):  # the last shard is whole, or not
         part = dataclasses.replace(unknown.split("train"), records=_Endless(rows))
         task = dataclasses.replace(unknown, splits={"train": part})
         cache = cache_activations(encoder, task, out=tmp_path / f"unknown-{size}", shard_size=size)
-        assert len(cache) == 40
+        assert len(cache) == 24
         assert equal(one.labels, cache.labels)
         assert equal(one.layer(2), cache.layer(2))
         assert verify(cache.path).ok
