@@ -1,7 +1,12 @@
 """One pass without a cache: it says what a cache would say, and parts and interruptions do not change it."""
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -236,3 +241,17 @@ def test_texts_without_labels(encoder, tmp_path):
     rows = probekit.stream(encoder, str(texts), **QUICK).rows
     whole = probekit.stream(encoder, word_task(sizes=SIZES), analysis=("cka",), **QUICK).rows
     assert np.abs(rows["value"] - whole["value"]).max() < 1e-12
+
+
+@pytest.mark.slow
+def test_killed_passes_end_with_the_same_sums(tiny_bert, tmp_path):
+    script = Path(__file__).with_name("killing_streams.py")
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(script.parents[1])])}
+    done = subprocess.run(
+        [sys.executable, str(script), str(tiny_bert), str(tmp_path), "15"], capture_output=True, text=True, env=path
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["equal"], done.stderr
+    assert found["errors"] == 0, done.stderr
+    assert found["kills"] >= 10
+    assert found["stages"] >= 4
