@@ -42,7 +42,9 @@ def _is_manifest(path: Path) -> bool:
     return read_json(path).get("format") == FORMAT
 
 
-MANIFEST_FILE = FileKind("the manifest of an activation cache", _is_manifest)
+MANIFEST_FILE = FileKind(
+    "the manifest of an activation cache", _is_manifest, "remove it: the manifest is made from the shards"
+)
 
 
 @dataclass(frozen=True, slots=True)

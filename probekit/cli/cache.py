@@ -220,7 +220,9 @@ def verify(cache: Path, /) -> int:
     for problem in verdict.problems[:20]:
         warn(f"{cache}: {problem}")
     if not verdict.ok:
-        warn(f"{cache}: {len(verdict.problems)} problem(s); cache it again with --overwrite.")
+        shards = not cache.is_file()
+        cure = "remove such shards, and run the same command again" if shards else "cache it again with --overwrite"
+        warn(f"{cache}: {len(verdict.problems)} problem(s); {cure}.")
         return 1
     say(f"{cache}: intact; {verdict.digests:,} digests over {in_words(verdict.nbytes)} agree")
     return 0

@@ -255,12 +255,20 @@ def test_the_manifest_is_made_from_the_shards(copy, encoder):
     (copy / MANIFEST).unlink()
     cache_activations(encoder, toy_task(), out=copy, shard_size=17, **options).close()
     assert (copy / MANIFEST).read_text() == text
-    (copy / MANIFEST).unlink()
     (copy / "shard-00003.h5").unlink()
     cache_activations(encoder, toy_task(), out=copy, shard_size=17, **options).close()
     assert verify(copy).ok
     assert {p.name for p in copy.glob("shard-*") if p.stat().st_mtime_ns != times[p.name]} == {"shard-00003.h5"}
     assert [s.last for s in Manifest.read(copy).shards] == [17, 34, 51, 60]
+    with (copy / "shard-00001.h5").open("r+b") as file:
+        file.truncate(9000)
+    with pytest.raises(CacheCorrupt, match=r"shard-00001.h5.*truncated.*remove the shard"):
+        cache_activations(encoder, toy_task(), out=copy, shard_size=17, **options)
+    cache_activations(encoder, toy_task(), out=copy, shard_size=17, overwrite=True, **options).close()
+    assert verify(copy).ok
+    (copy / MANIFEST).write_text("mine")
+    with pytest.raises(UsageError, match=r"remove it: the manifest is made from the shards"):
+        cache_activations(encoder, toy_task(), out=copy, shard_size=17, **options)
 
 
 def test_the_commands(both, call, tmp_path, tiny_bert):

@@ -185,6 +185,8 @@ def _reuse(request: Request) -> ActivationCache | None:
     except CacheMismatch as error:
         raise CacheMismatch(f"{error} It exists already and is not overwritten; choose another --out.") from None
     except (CacheIncomplete, CacheCorrupt) as error:
+        if "shard_size" in request.want:  # what is missing is made
+            return None
         raise type(error)(f"{error} Or choose another --out.") from None
     if cache.spec_id == request.spec_id:
         _accept(path, cache.spec, request.options)

@@ -25,7 +25,7 @@ from probekit.activations.writing.prepare import difference, environment
 from probekit.activations.writing.request import Request, count_of, data_digest, digest
 from probekit.activations.writing.shard_manifest import make_manifest
 from probekit.activations.writing.shard_workers import LOOK, run_shard_workers
-from probekit.errors import CacheError, CacheMismatch, UsageError
+from probekit.errors import CacheCorrupt, CacheError, CacheMismatch, UsageError
 from probekit.files import parse_json, remove, write
 from probekit.models.encoder import Encoder
 from probekit.runtime import Progress, no_progress
@@ -75,12 +75,12 @@ def work(
                 wait = None
             sleep(min(LOOK, options.patience))
         worker.look()
-    if not (folder / MANIFEST).exists():
-        assert worker.count is not None
-        if not worker.count:
-            raise UsageError(f"{request.task.name} {request.want['split']} has no examples; choose another split.")
-        text = make_manifest(folder, request, worker.count)
-        with writing(folder):
+    assert worker.count is not None
+    if not worker.count:
+        raise UsageError(f"{request.task.name} {request.want['split']} has no examples; choose another split.")
+    text = make_manifest(folder, request, worker.count)
+    with writing(folder):
+        if not (folder / MANIFEST).exists() or (folder / MANIFEST).read_text(encoding="utf-8") != text:
             write(folder / MANIFEST, text, MANIFEST_FILE)
             sync_folder(folder)
     for left in [*unfinished(folder), *folder.glob(".lease-*"), *folder.glob(".own-*"), *folder.glob(".taken.lease-*")]:
@@ -120,13 +120,15 @@ class _Worker:
         for k, path in shards_in(self.folder).items():
             if k in self.done:
                 continue
-            spec = _spec_of(path)
-            if wrong := _of_another_job(spec, self.request):
+            try:
+                spec = _spec_of(path)
+                if wrong := _of_another_job(spec, self.request):
+                    raise CacheMismatch(f"{path} is a shard of another job: {wrong}.")
+            except (CacheCorrupt, CacheMismatch) as error:
                 if not overwrite:
-                    raise CacheMismatch(
-                        f"{path} is a shard of another job: {wrong}. Give another --out, or replace the shards with "
-                        "--overwrite."
-                    )
+                    raise type(error)(
+                        f"{error} Give another --out, remove the shard, or replace such shards with --overwrite."
+                    ) from error
                 CACHE_FILE.check(path)
                 (self.folder / MANIFEST).unlink(missing_ok=True)
                 path.unlink()
@@ -197,6 +199,7 @@ def shard_request(request: Request, k: int, encoder: Encoder, path: Path) -> Req
 
 def _check_folder(folder: Path) -> None:
     """Refuse a folder that holds other things."""
+    MANIFEST_FILE.check(folder / MANIFEST)
     if folder.is_dir() and not is_shard_folder(folder):
         others = [p.name for p in folder.iterdir() if not p.name.startswith((".lease-", ".own-", ".taken.", ".shard-"))]
         if others:
