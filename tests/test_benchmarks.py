@@ -235,3 +235,19 @@ def test_suite_benchmark_runs(tmp_path: Path) -> None:
     assert list(out["loop"]["accuracy"]) == ["grammar:sentiment", "grammar:acceptability"]
     assert list(out["suite"]["accuracy"]) == ["grammar:sentiment"]  # the other one is measured by Matthews' correlation
     assert out["gap"] < 0.2
+
+
+@pytest.mark.slow  # 30 s
+def test_shards_benchmark_runs() -> None:
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+    def run(*words: str) -> dict[str, Any]:
+        command = [sys.executable, CACHE.with_name("shards.py"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    told = run("kills", "--count", "3")
+    assert told["kills"] == 3
+    assert told["wrong"] == told["left behind"] == told["failed"] == 0
+    assert run("memory", "300", "--shard-size", "100")["300"]["pieces"] == 2700
