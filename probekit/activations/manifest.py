@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ class Manifest:
         CacheMismatch
             If it has another format, or there are two.
         CacheCorrupt
-            If its bytes were changed.
+            If its bytes were changed, or its shards do not follow one another.
         """
         path = folder / MANIFEST
         several = sorted(p.name for p in folder.glob("manifest*.json"))
@@ -134,12 +134,24 @@ class Manifest:
                 content["datasets"],
                 tuple(ShardFile(**shard) for shard in content["shards"]),
             )
+            _check_shards(manifest.shards)
             intact = is_sealed(path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CacheCorrupt(f"{path} cannot be read ({error!r}); {AGAIN}.") from error
         if not intact:
             raise CacheCorrupt(f"{path} was changed after it was written; {AGAIN}.")
         return manifest
+
+
+def _check_shards(shards: Sequence[ShardFile]) -> None:
+    """Raise ValueError unless shards have their own names, and their rows follow one another."""
+    first = 0
+    for k, shard in enumerate(shards):
+        if (shard.file, shard.first) != (shard_name(k), first) or shard.last <= first:
+            raise ValueError(f"{shard.file!r} is not the next shard")
+        first = shard.last
+    if not shards:
+        raise ValueError("it names no shards")
 
 
 AGAIN = (

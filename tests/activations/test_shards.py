@@ -271,6 +271,24 @@ def test_the_manifest_is_made_from_the_shards(copy, encoder):
         cache_activations(encoder, toy_task(), out=copy, shard_size=17, **options)
 
 
+def test_a_shard_under_another_name_is_refused(copy, encoder):
+    """Its rows would be there twice, and others be missing."""
+    (copy / MANIFEST).unlink()
+    shutil.copy(copy / "shard-00001.h5", copy / "shard-00002.h5")
+    with pytest.raises(CacheMismatch, match=r"shard-00002.h5 .*: it holds the rows of shard-00001.h5"):
+        cache_activations(encoder, toy_task(), out=copy, shard_size=17, **KINDS["texts"][1])
+
+
+def test_a_manifest_names_no_other_folder(copy):
+    """A manifest comes from a store, too, and shards are written where it says."""
+    manifest = Manifest.read(copy)
+    a, b, *others = manifest.shards
+    for shards in ((dataclasses.replace(a, file="../a.h5"), b, *others), (b, a, *others), (a, *others), ()):
+        (copy / MANIFEST).write_text(dataclasses.replace(manifest, shards=shards).to_json())
+        with pytest.raises(CacheCorrupt, match="is not the next shard|names no shards"):
+            ActivationCache(copy)
+
+
 def test_the_commands(both, call, tmp_path, tiny_bert):
     said = call("inspect", both("texts")[1].path)
     assert "4, of up to 17 examples" in said.out

@@ -122,7 +122,7 @@ class _Worker:
                 continue
             try:
                 spec = _spec_of(path)
-                if wrong := _of_another_job(spec, self.request):
+                if wrong := _of_another_job(spec, self.request, k):
                     raise CacheMismatch(f"{path} is a shard of another job: {wrong}.")
             except (CacheCorrupt, CacheMismatch) as error:
                 if not overwrite:
@@ -218,10 +218,11 @@ def _spec_of(path: Path) -> dict[str, Any]:
         checked.close()
 
 
-def _of_another_job(spec: Mapping[str, Any], request: Request) -> str:
-    """How a shard's spec differs from that of this job; "" if it belongs to it."""
-    if dict(spec.get("shard", {})).get("of") == request.spec_id:
-        return ""
+def _of_another_job(spec: Mapping[str, Any], request: Request, k: int) -> str:
+    """How a shard's spec differs from that of shard ``k`` of this job; "" if it is this one."""
+    shard = dict(spec.get("shard", {}))
+    if shard.get("of") == request.spec_id:
+        return "" if shard["number"] == k else f"it holds the rows of {shard_name(shard['number'])}"
     plain = {key: value for key, value in request.want.items() if key not in ("n", "data_digest")}
     if all(spec.get(key) == value for key, value in plain.items()):
         return "the data have changed"
