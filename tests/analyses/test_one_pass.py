@@ -102,6 +102,10 @@ def test_ridge_of_classes_is_least_squares_on_indicators(encoder, caches):
     scores = np.einsum("tkcd,nd->nt", path.coef_, x_dev) + path.intercept_[:, 0, 0]
     at = int(np.flatnonzero((found.fits["layer"] == 2).fillna(value=False))[0])
     assert (found.predicted[at] == scores.argmax(1)[y_dev >= 0]).all()
+    shares = found.probabilities[int((found.fits["layer"] <= 2).fillna(value=False).sum())]
+    assert (shares.argmax(1) == found.predicted[at]).all()
+    assert found.log_loss[at] == pytest.approx(-np.log(shares[np.arange(len(shares)), found.gold[at]]), abs=1e-5)
+    assert found.log_loss[at].mean() < np.log(2)
 
 
 def test_similarity_is_that_of_arrays(state, caches):
@@ -227,6 +231,8 @@ def test_what_the_labels_do_not_allow(encoder, tmp_path):
     (texts := tmp_path / "texts.jsonl").write_text('{"text": "a good cat"}\n' * 30)
     with pytest.raises(UsageError, match="ridge needs labels, and texts has none; choose cka"):
         probekit.stream(encoder, str(texts), analysis=("ridge",))
+    with pytest.raises(UsageError, match="metrics must fit the labels"):
+        probekit.stream(encoder, task, metrics="accuracy", **QUICK)
     with pytest.raises(UsageError, match="--part needs --state"):
         probekit.stream(encoder, task, part="1/2")
     with pytest.raises(UsageError, match="did you mean ridge"):

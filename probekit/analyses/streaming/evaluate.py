@@ -9,54 +9,41 @@ import numpy as np
 from probekit.activations.grouping import stored_groups
 from probekit.analyses.streaming.accumulate import labels_of, read
 from probekit.analyses.streaming.job import Job
-from probekit.analyses.streaming.options import Analysis, StreamOptions
+from probekit.analyses.streaming.options import StreamOptions
 from probekit.analyses.streaming.probes import Dev, Table, fit_layers
 from probekit.analyses.streaming.state import State
 from probekit.errors import UsageError
-from probekit.metrics import metric, unfit
 from probekit.runtime import Progress
 from probekit.statistics.controls import shuffled
 from probekit.statistics.predictions import Predictions
-from probekit.tasks.task import TaskKind
+from probekit.tasks.task import Example, TaskKind
 
 __all__ = ["evaluate"]
 
 
 def evaluate(
-    job: Job, state: State, probes: Sequence[str], metrics: tuple[str, ...] | str | None, options: StreamOptions,
-    progress: Progress,
-) -> tuple[list[Predictions], np.ndarray]:  # fmt: skip
-    """Fit the probes and read dev: the predictions, of ridge on classes in their own table, and rows seen in train."""
-    names = job.task.metrics if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics)
-    for name in names:
-        metric(name)
-    if wrong := unfit(names, str(job.task.kind)):
-        raise UsageError(f"metrics must fit the labels: {wrong}")
-    fits = fit_layers(state, probes, options)
-    dev, known = _dev(job, state, options)
-    ridge = [fit for fit in fits if fit.estimator == Analysis.RIDGE]
-    others = [fit for fit in fits if fit.estimator != Analysis.RIDGE]
-    tables = [Table(state, part, dev, options.controls) for part in (others, ridge) if part]
+    job: Job, state: State, probes: Sequence[str], metrics: tuple[str, ...], options: StreamOptions, progress: Progress
+) -> tuple[Predictions, np.ndarray]:  # fmt: skip
+    """Fit the probes and read dev: the predictions, and which rows the data contain."""
+    fits, examples = fit_layers(state, probes, options), [*job.dev]
+    dev, known = _dev(job, examples, state, options)
+    table = Table(state, fits, dev, options.controls)
     layers, at, row = state.sums.layout.names, 0, 0
-    size, total = state.spec["chunk"], len(job.dev)
-    for first in range(0, total, size):
-        examples = job.dev[first : first + size]
-        chunk = read(job.source, examples)
+    for first in range(0, len(examples), state.spec["chunk"]):
+        chunk = read(job.source, examples[first : first + state.spec["chunk"]])
         kept = known[row : row + int(chunk.rows.sum())]
         row += len(kept)
-        vectors = {name: x[kept] for name, x in zip(layers, chunk.vectors, strict=True)}
         to = at + int(kept.sum())
-        for table in tables if to > at else ():
-            table.add(vectors, slice(at, to))
+        if to > at:
+            table.add({name: x[kept] for name, x in zip(layers, chunk.vectors, strict=True)}, slice(at, to))
         at = to
-        progress("dev", min(first + size, total), total)
-    about = {**job.about, "split": job.dev.name}
-    return [table.predictions(about, names, job.task.label_names) for table in tables], dev.seen
+        progress("dev", min(first + state.spec["chunk"], len(examples)), len(examples))
+    return table.predictions({**job.about, "split": job.dev.name}, metrics, job.task.label_names), dev.seen
 
 
-def _dev(job: Job, state: State, options: StreamOptions) -> tuple[Dev, np.ndarray]:
+def _dev(job: Job, examples: list[Example], state: State, options: StreamOptions) -> tuple[Dev, np.ndarray]:
     """The labelled rows of dev, and which rows these are, bool (rows,)."""
-    examples, kind = [*job.dev], job.task.kind
+    kind = job.task.kind
     y = labels_of(examples, kind)
     known = ~np.isnan(y)
     if not known.any():

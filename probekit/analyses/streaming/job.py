@@ -20,6 +20,7 @@ from probekit.analyses.streaming.options import Analysis, StreamOptions
 from probekit.analyses.streaming.probes import PROBES
 from probekit.analyses.vectors import model_columns
 from probekit.errors import UsageError
+from probekit.metrics import metric, unfit
 from probekit.models.conversion import default_pooling
 from probekit.models.encoder import Encoder
 from probekit.recipe import Read
@@ -27,7 +28,7 @@ from probekit.tasks.files.stream import is_stream, stream_task
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Task, TaskKind
 
-__all__ = ["Job", "analyses_of", "make_job"]
+__all__ = ["Job", "analyses_of", "make_job", "metrics_of"]
 
 KINDS = (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING)
 
@@ -126,3 +127,13 @@ def analyses_of(options: StreamOptions, job: Job, dev: str | None) -> tuple[str,
                 f"{name} is evaluated on a second split, and {job.task.name} has no {dev!r}; name one with --dev."
             )
     return chosen
+
+
+def metrics_of(job: Job, given: tuple[str, ...] | str | None) -> tuple[str, ...]:
+    """The metrics, the main one first; UsageError for one that does not exist or does not fit the labels."""
+    names = job.task.metrics if given is None else (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        metric(name)
+    if wrong := unfit(names, str(job.task.kind)):
+        raise UsageError(f"metrics must fit the labels: {wrong}")
+    return names

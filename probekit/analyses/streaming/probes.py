@@ -105,18 +105,18 @@ def check(state: State, estimators: Sequence[str]) -> None:
 
 
 def _fit(state: State, name: str, layer: str, of_bins: np.ndarray, options: StreamOptions) -> Chosen:
-    kept, seed = state.sample.columns, state.spec["seed"]
+    kept, seed, classes = state.sample.columns, state.spec["seed"], state.sums.layout.columns > 1
+    sample = None
+    if classes and len(state.sample):
+        gold, x = kept["y"].astype(np.int64), kept[f"x/{layer}"]
+        sample = Sample(x, np.concatenate([gold[None], of_bins[:, kept["bin"]].astype(np.int64)]), kept["fold"])
     if name == Analysis.RIDGE:
-        return select_ridge(
-            folds_of(state, layer), crossed(state, layer, of_bins), grid(Estimator.RIDGE, options.alphas, 0)
-        )
-    gold, x = kept["y"].astype(np.int64), kept[f"x/{layer}"]
+        alphas = grid(Estimator.RIDGE, options.alphas, 0)
+        return select_ridge(folds_of(state, layer), crossed(state, layer, of_bins), alphas, sample)
+    assert sample is not None
     if name == Analysis.MASS_MEAN:
-        y = np.concatenate([gold[None], of_bins[:, kept["bin"]].astype(np.int64)])
-        return select_mass_mean(
-            folds_of(state, layer), crossed(state, layer, of_bins), Sample(x, y, kept["fold"]),
-            grid(Estimator.MASS_MEAN, options.shrinkages, 0),
-        )  # fmt: skip
+        shrinkages = grid(Estimator.MASS_MEAN, options.shrinkages, 0)
+        return select_mass_mean(folds_of(state, layer), crossed(state, layer, of_bins), sample, shrinkages)
     y = np.concatenate([gold[None], shuffled(gold, options.controls, (seed, 0), groups=kept["unit"])])
     fold = np.unique(kept["fold"], return_inverse=True)[1]
     is_random = np.arange(len(y)) > 0
@@ -161,7 +161,7 @@ class Table:
         self.state, self.fits, self.dev, self.classes = state, list(fits), dev, columns if columns > 1 else 0
         self.sets = 1 + draws
         rows = 1 + self.sets * len(self.fits)
-        self.lossy = bool(self.classes) and all(fit.estimator != Analysis.RIDGE for fit in fits)
+        self.lossy = bool(self.classes) and len(state.sample) > 0
         self.predicted = np.zeros((rows, n), dtype=np.int64 if self.classes else np.float64)
         self.loss = np.zeros((rows, n), dtype=np.float32) if self.lossy else None
         self.shares = np.zeros((1 + len(self.fits), n, columns), dtype=np.float32) if self.lossy else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from probekit.analyses.streaming.accumulate import begun, run
 from probekit.analyses.streaming.evaluate import evaluate
-from probekit.analyses.streaming.job import Job, analyses_of, make_job
+from probekit.analyses.streaming.job import Job, analyses_of, make_job, metrics_of
 from probekit.analyses.streaming.layers import cka_rows, eraser_rows, erasers_of, mi_rows, write_erasers
 from probekit.analyses.streaming.options import Analysis, StreamOptions, part_of
 from probekit.analyses.streaming.probes import PROBES
@@ -19,7 +19,6 @@ from probekit.probes.protocol.rows import probe_rows
 from probekit.public import public
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress
-from probekit.statistics.predictions import by_split
 from probekit.tasks.task import Task
 
 __all__ = ["merge_streams", "stream"]
@@ -99,7 +98,7 @@ def stream(
     _check(part, state, merge)
     job = make_job(model, task, split, dev, options)
     options = replace(options, analysis=analyses_of(options, job, dev))
-    path = None if state is None else Path(state)
+    names, path = metrics_of(job, metrics), None if state is None else Path(state)
     if merge:
         found = merged([read_state(one) for one in merge], merge)
         check_same(merge[0], found, {**job.spec, "across": job.spec["across"] or found.spec["across"]})
@@ -110,7 +109,7 @@ def stream(
     if part is not None:
         return Result(make_rows([]), reads=job.reads)
     _check_whole(found)
-    return _measured(job, found, metrics, erasers, options, progress)
+    return _measured(job, found, names, erasers, options, progress)
 
 
 def merge_streams(*states: str | Path) -> State:
@@ -162,7 +161,7 @@ def _read(job: Job, which: tuple[int, int], path: Path | None, options: StreamOp
 
 
 def _measured(
-    job: Job, state: State, metrics: tuple[str, ...] | str | None, erasers: str | Path | None,
+    job: Job, state: State, metrics: tuple[str, ...], erasers: str | Path | None,
     options: StreamOptions, progress: Progress,
 ) -> Result:  # fmt: skip
     """The rows of all analyses."""
@@ -172,11 +171,8 @@ def _measured(
     probes = [name for name in options.analysis or () if name in PROBES]
     if probes:
         found, seen = evaluate(job, state, probes, metrics, options, progress)
-        for one in found:
-            tables.append(
-                probe_rows(one, seen=seen, resamples=options.resamples, level=options.level, seed=options.seed)
-            )
-        predictions = by_split(found)
+        tables.append(probe_rows(found, seen=seen, resamples=options.resamples, level=options.level, seed=options.seed))
+        predictions = [found]
     if Analysis.CKA in (options.analysis or ()):
         tables.append(cka_rows(state, job.about, options, progress))
     if Analysis.MI in (options.analysis or ()):

@@ -6,16 +6,19 @@ sums, the setting with the least loss on the folds is fitted again to all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
+from probekit.errors import UsageError
 from probekit.probes.protocol.selection import Board, Chosen, Outcome, Paths, Ridge, digest_of, edge_of
 from probekit.probes.solvers.design import Moments
 from probekit.probes.solvers.mass_mean import MassMeanPath, calibrated, discriminant
 from probekit.probes.solvers.ridge import RidgeFit
+from probekit.statistics.calibration import temperature
 
 __all__ = ["Classifier", "Crossed", "Sample", "select_mass_mean", "select_ridge"]
 
@@ -58,10 +61,17 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """Ridge regression on one column for each class; the largest prediction wins."""
+    """Ridge regression on one column for each class; the largest score wins.
+
+    Attributes
+    ----------
+    heat : np.ndarray, optional
+        (T,): probabilities are softmax(score / heat); None for no probabilities.
+    """
 
     fit: RidgeFit
     classes: int
+    heat: np.ndarray | None = None
 
     @property
     def converged(self) -> np.ndarray:
@@ -72,12 +82,23 @@ class Classifier:
         return self.fit.decrement[:: self.classes]
 
     def outcome(self, x: Any, rows: np.ndarray | None, y: np.ndarray) -> Outcome:
-        return None, self.log_proba(x, rows).argmax(3)
+        scores = self._scores(x, rows)
+        if self.heat is None:
+            return None, scores.argmax(3)
+        loss = -np.take_along_axis(self._log_proba(scores), y[:, None, :, None], 3)[..., 0]
+        return loss, scores.argmax(3)
 
     def log_proba(self, x: Any, rows: np.ndarray | None) -> np.ndarray:
-        """The predictions, which are not probabilities, (T, settings, m, classes)."""
+        return self._log_proba(self._scores(x, rows))
+
+    def _scores(self, x: Any, rows: np.ndarray | None) -> np.ndarray:
         found = self.fit.predict(x, rows)
         return found.reshape(-1, self.classes, *found.shape[1:]).transpose(0, 2, 3, 1)
+
+    def _log_proba(self, scores: np.ndarray) -> np.ndarray:
+        if self.heat is None:
+            raise UsageError("ridge regression gives no probabilities without a sample of the rows.")
+        return np.asarray(log_softmax(scores / self.heat[:, None, None, None], axis=3))
 
 
 def rest(folds: Sequence[Moments], f: int | None) -> Moments:
@@ -89,7 +110,7 @@ def rest(folds: Sequence[Moments], f: int | None) -> Moments:
     return total
 
 
-def select_ridge(folds: Sequence[Moments], y: Crossed, alphas: Sequence[float]) -> Chosen:
+def select_ridge(folds: Sequence[Moments], y: Crossed, alphas: Sequence[float], sample: Sample | None = None) -> Chosen:
     """Ridge regression of each label set on standardised features, with the alpha of least squared error on the folds.
 
     Classes are one column each, with one alpha for all (least squares on indicators; Hastie, Tibshirani & Friedman
@@ -103,29 +124,46 @@ def select_ridge(folds: Sequence[Moments], y: Crossed, alphas: Sequence[float]) 
         The labels, about the same centre.
     alphas : sequence of float
         Penalties, the strongest first.
+    sample : Sample, optional
+        Some rows: scores of classes become probabilities by a temperature that their held-out scores determine.
     """
     grid = np.asarray(alphas, dtype=np.float64)
     t, c = y.total.shape[1:]
+    several, heated = len(grid) > 1, bool(y.classes) and sample is not None and len(sample.x) > 0
     error, count = np.zeros((t, len(grid))), sum(m.weight for m in folds)
-    for f, held in enumerate(folds if len(grid) > 1 else ()):
+    solutions = {}
+    for f, held in enumerate(folds if several or heated else ()):
         if held.weight:
-            error += _held_out(held, *_solved(rest(folds, f), *y.without(f), grid[None].repeat(t, 0)), y, f)
+            solutions[f] = _solved(rest(folds, f), *y.without(f), grid[None].repeat(t, 0))
+            error += _held_out(held, *solutions[f], y, f)
     error /= count
-    best = error.argmin(1)
-    total = rest(folds, None)
-    w, b, centre = _solved(total, *y.without(None), grid[best][:, None])
+    best, at = error.argmin(1), np.arange(t)
+    w, b, centre = _solved(rest(folds, None), *y.without(None), grid[best][:, None])
     shape = (t * c, 1)
-    nothing = np.full(shape, np.nan)
     fit = RidgeFit(
-        w.transpose(0, 2, 1, 3).reshape(t * c, 1, 1, -1), b.transpose(0, 2, 1).reshape(t * c, 1, 1), centre, nothing,
-        np.zeros(shape),
+        w.transpose(0, 2, 1, 3).reshape(t * c, 1, 1, -1), b.transpose(0, 2, 1).reshape(t * c, 1, 1), centre,
+        np.full(shape, np.nan), np.zeros(shape),
     )  # fmt: skip
-    at, several = np.arange(t), len(grid) > 1
+    heat = None
+    if heated and sample is not None:
+        chosen = {f: (w[at, best], b[at, best], mean) for f, (w, b, mean) in solutions.items()}
+        heat = _heat(sample, chosen, c)
     return Chosen(
-        Classifier(fit, c) if y.classes else Ridge(fit), grid[best],
+        Classifier(fit, c, heat) if y.classes else Ridge(fit), grid[best],
         error[at, best] if several else np.full(t, np.nan), edge_of(error, best) & several, np.ones(t, dtype=bool),
         np.zeros(t), tuple(digest_of(Ridge(fit), i * c) for i in range(t)), np.ones(t),
     )  # fmt: skip
+
+
+def _heat(
+    sample: Sample, solutions: Mapping[int, tuple[np.ndarray, np.ndarray, np.ndarray]], classes: int
+) -> np.ndarray:
+    """The temperature of each label set, (T,), from the scores of each row by the probe of the other folds."""
+    scores = np.zeros((len(sample.y), len(sample.x), classes))
+    for f, (w, b, mean) in solutions.items():
+        rows = sample.fold == f
+        scores[:, rows] = np.einsum("nd,tcd->tnc", sample.x[rows] - mean, w, optimize=True) + b[:, None]
+    return np.concatenate([temperature(one[None], y) for one, y in zip(scores, sample.y, strict=True)])
 
 
 def _solved(
