@@ -11,7 +11,7 @@ import pytest
 
 from probekit.errors import DataError, UsageError
 from probekit.tasks import load_task
-from probekit.tasks.files import records
+from probekit.tasks.files import records, stream
 from probekit.tasks.files.stream import StreamedSplit, is_stream, stream_task
 
 TOML = 'labels = ["no", "yes"]\ndomain = "site"\n{more}\n[splits]\ntrain = "{file}"\ndev = "missing.jsonl"\n'
@@ -44,7 +44,7 @@ def whole(folder: Path, more: str = ""):
 
 @pytest.mark.parametrize("file", ["a.jsonl", "a.jsonl.gz"])
 @pytest.mark.parametrize("more", ["", 'id = "key"'])
-def test_parts_are_those_of_the_whole(lines, file, more):
+def test_parts_are_those_of_the_whole(lines, file, more, monkeypatch):
     part = stream_task(toml(lines, file, more)).split("train")
     examples = whole(lines, more).examples
     assert isinstance(part, StreamedSplit)
@@ -55,6 +55,8 @@ def test_parts_are_those_of_the_whole(lines, file, more):
     assert part[1234] == examples[1234]
     assert tuple(part) == examples
     assert part.sample(40, 3)[:] == whole(lines, more).sample(40, 3).examples
+    monkeypatch.setattr(stream, "NEXT", 300)
+    assert part.sample(40, 3)[5:30] == whole(lines, more).sample(40, 3).examples[5:30]
     assert pickle.loads(pickle.dumps(part))[5:9] == examples[5:9]
 
 

@@ -85,9 +85,13 @@ class StreamedSplit:
         first, last = int(at.start or 0), int(at.stop) if at.stop is not None else len(self)
         if self.chosen is None:
             return Examples(self._examples(first, last))
-        wanted = self.chosen[first:last].tolist()
-        read = self._examples(wanted[0], wanted[-1] + 1) if wanted else ()
-        return Examples(read[k - wanted[0]] for k in wanted)
+        found: list[Example] = []
+        wanted = self.chosen[first:last]
+        for window in np.unique(wanted // NEXT).tolist():  # a sparse draw is not read whole
+            some = wanted[wanted // NEXT == window].tolist()
+            read = self._examples(some[0], some[-1] + 1)
+            found += [read[k - some[0]] for k in some]
+        return Examples(found)
 
     def _examples(self, first: int, last: int) -> tuple[Example, ...]:
         records = self.records.read(first, last)
