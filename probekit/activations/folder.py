@@ -181,7 +181,11 @@ class CheckedFolder:
         known: dict[tuple[int, bytes], int] = {}
         numbers: list[np.ndarray] = []
         for k, shard in enumerate(self.shards()):
-            of, names = shard.values("/groups"), shard.values("/group_names").tolist()
+            if "/group_names" in shard:
+                of, names = shard.values("/groups"), shard.values("/group_names").tolist()
+            else:  # none is declared in this shard; what was found in it holds there alone
+                rows = self.starts[k + 1] - self.starts[k]
+                of, names = np.arange(rows), [b""] * int(rows)
             own = [(0, name) if name else (k * len(self) + i + 1, name) for i, name in enumerate(names)]
             numbers.append(np.array([known.setdefault(key, len(known)) for key in own], dtype=np.int32)[of])
         return np.concatenate(numbers), np.array([name for _, name in known])

@@ -120,6 +120,15 @@ def test_targets_and_declared_groups_reach_across_shards(encoder, tmp_path):
     assert one.group_names[one.groups].tolist() == many.group_names[many.groups].tolist()
 
 
+@pytest.mark.parametrize("named", [range(8), range(8, 16)])
+def test_groups_of_which_a_shard_has_none(encoder, tmp_path, named):
+    examples = [Example(str(i), "a cat", i % 2, group=f"g{i % 3}" if i in named else None) for i in range(16)]
+    task = Task("some", TaskKind.CLASSIFICATION, {"train": Split("train", tuple(examples))}, ("a", "b"), ("accuracy",))
+    groups = cache_activations(encoder, task, out=tmp_path / "many", shard_size=8).groups
+    names = [e.group or e.id for e in examples]
+    assert equal(groups[:, None] == groups, np.array([[a == b for a in names] for b in names]))
+
+
 def test_one_cache_for_several_tasks(encoder, tmp_path):
     parts = [toy_task(), toy_task(40, empty=False)]
     parts[1] = Task("other", parts[1].kind, parts[1].splits, parts[1].label_names)
