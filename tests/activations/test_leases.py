@@ -210,6 +210,41 @@ def test_shards_of_another_job_are_refused(encoder, ready, tmp_path):
     (tmp_path / "papers" / "thesis.tex").write_text("")
     with pytest.raises(UsageError, match=r"holds other files \(thesis.tex …\)"):
         cache_activations(encoder, toy_task(), out=tmp_path / "papers", shard_size=20)
+    with pytest.raises(UsageError, match=r"thesis.tex is a file, and a cache in shards needs a folder"):
+        cache_activations(encoder, toy_task(), out=tmp_path / "papers" / "thesis.tex", shard_size=20)
+
+
+def test_only_files_of_workers_are_tidied_up(encoder, ready, tmp_path):
+    out = Path(shutil.copytree(ready, tmp_path / "out"))
+    (out / "manifest.json").unlink()
+    foreign(out)
+    others = [out / name for name in (".lease-notes", ".own-work", ".taken.lease-00000", ".lease-00001/mine")]
+    others[-1].parent.mkdir()
+    for other in others:
+        other.write_text("mine")
+    cache_activations(encoder, toy_task(), out=out, shard_size=20).close()
+    assert all(other.read_text() == "mine" for other in others)
+    assert not (out / ".lease-00000").exists()
+    assert not list(out.glob(".shard-*"))
+
+
+def test_who_comes_when_another_worker_tidies_up(tmp_path, monkeypatch):
+    """Its files may vanish at any step; it then has nothing to do."""
+    count, late = leases_module._count, Leases(tmp_path, 60)
+
+    def tidied(fd: int, *what: object) -> None:
+        count(fd, *what)
+        next(tmp_path.glob(".own-*")).unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leases_module, "_count", tidied)
+        with late.claim(0) as mine:
+            assert not mine
+    foreign(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", lambda path: path.unlink() or path.read_text())
+        assert late._take_away(0, None)
+    assert not list(tmp_path.glob(".[olt]*"))
 
 
 def test_shards_from_another_environment_are_refused(encoder, ready, tmp_path, monkeypatch):

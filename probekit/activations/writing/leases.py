@@ -26,11 +26,12 @@ from probekit.activations.manifest import shard_name
 from probekit.errors import CacheError
 from probekit.files import held, lock, open_to_write, parse_json, remove
 
-__all__ = ["Leases", "linked", "private_name", "unfinished"]
+__all__ = ["Leases", "left_over", "linked", "of_workers", "private_name", "unfinished"]
 
 BEATS = 6
 """Times that a holder counts within the patience of the others."""
 _FIRST = b'{"lease": "'
+_BEGUN = r"(\.partial|\.journal|\.new|\.zstd)*"
 
 
 @dataclass
@@ -65,11 +66,17 @@ class Leases:
             return
         own = self.folder / f".own-{number:05d}.{self.token}"
         with lock(own, CacheError(f"{own} is in use."), ours=_is_lease):
-            fd = open_to_write(own, os.O_RDWR)  # the lock's own descriptor only appends
             try:
+                fd = open_to_write(own, os.O_RDWR)  # the lock's own descriptor only appends
+            except FileNotFoundError:  # all is finished, and another worker has tidied up
+                yield False
+                return
+            try:
+                mine = False
                 try:
                     _count(fd, self.token, number, 0)
-                    mine = linked(own, lease)
+                    with suppress(FileNotFoundError):  # as above
+                        mine = linked(own, lease)
                 finally:
                     own.unlink(missing_ok=True)
                 if not mine:
@@ -113,26 +120,36 @@ class Leases:
         private = lease.with_name(f".taken{lease.name}.{secrets.token_hex(8)}")
         try:
             lease.rename(private)
-        except FileNotFoundError:
+            text = private.read_bytes()
+        except FileNotFoundError:  # gone, or all is finished, and another worker has tidied up
             return True
-        text = private.read_bytes()
         good = _token_of(text) == self.token if stale is None else text == stale
         if good and stale is not None:
             for left in unfinished(self.folder, number, _token_of(text)):
                 remove(left)
         if not good:  # it lives after all, and goes back, unless another has claimed the shard meanwhile
-            with suppress(FileExistsError):
+            with suppress(FileExistsError, FileNotFoundError):
                 os.link(private, lease)
-        private.unlink()
+        private.unlink(missing_ok=True)
         return good
 
 
-def unfinished(folder: Path, number: int | None = None, token: str = "") -> list[Path]:
-    """What workers have begun in a folder; with a number and a token, what this worker has begun of this shard."""
-    names = r"\.shard-\d{5,}\.h5\.[0-9a-f]{16}(\.partial|\.journal|\.new|\.zstd)*"
-    if number is not None:
-        names = re.escape(private_name(number, token)) + r"(\.partial|\.journal|\.new|\.zstd)*"
+def unfinished(folder: Path, number: int, token: str) -> list[Path]:
+    """What a worker has begun of a shard."""
+    names = re.escape(private_name(number, token)) + _BEGUN
     return [path for path in sorted(folder.iterdir()) if re.fullmatch(names, path.name) and not path.is_symlink()]
+
+
+def left_over(folder: Path) -> list[Path]:
+    """Leases in a folder, then what workers have begun: all that they leave when they are killed."""
+    found = sorted(path for path in folder.iterdir() if of_workers(path.name))
+    return [path for path in found if path.is_file() and not path.is_symlink()]
+
+
+def of_workers(name: str) -> bool:
+    """Whether a file with this name is a lease, or a shard that a worker has begun."""
+    leases = r"lease-\d{5,}|own-\d{5,}\.[0-9a-f]{16}|taken\.lease-\d{5,}\.[0-9a-f]{16}"
+    return re.fullmatch(rf"\.({leases}|shard-\d{{5,}}\.h5\.[0-9a-f]{{16}}{_BEGUN})", name) is not None
 
 
 def private_name(number: int, token: str) -> str:

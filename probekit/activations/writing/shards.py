@@ -19,7 +19,7 @@ from probekit.activations.checked import CheckedFile
 from probekit.activations.hdf5 import CACHE_FILE
 from probekit.activations.manifest import MANIFEST, MANIFEST_FILE, is_shard_folder, shard_name, shards_in
 from probekit.activations.writing.journal import locked, sync_folder, writing
-from probekit.activations.writing.leases import Leases, linked, private_name, unfinished
+from probekit.activations.writing.leases import Leases, left_over, linked, of_workers, private_name, unfinished
 from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.prepare import difference, environment
 from probekit.activations.writing.request import Request, count_of, data_digest, digest
@@ -83,7 +83,7 @@ def work(
         if not (folder / MANIFEST).exists() or (folder / MANIFEST).read_text(encoding="utf-8") != text:
             write(folder / MANIFEST, text, MANIFEST_FILE)
             sync_folder(folder)
-    for left in [*unfinished(folder), *folder.glob(".lease-*"), *folder.glob(".own-*"), *folder.glob(".taken.lease-*")]:
+    for left in left_over(folder):
         remove(left)
 
 
@@ -197,11 +197,17 @@ def shard_request(request: Request, k: int, encoder: Encoder, path: Path) -> Req
     return replace(request, part=part, model=encoder, want=want, spec_id=digest(want), path=path)
 
 
+NFS = ".nfs"
+"""How the names of files begin that NFS keeps while a process has them open."""
+
+
 def _check_folder(folder: Path) -> None:
     """Refuse a folder that holds other things."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file, and a cache in shards needs a folder of its own; choose another --out.")
     MANIFEST_FILE.check(folder / MANIFEST)
     if folder.is_dir() and not is_shard_folder(folder):
-        others = [p.name for p in folder.iterdir() if not p.name.startswith((".lease-", ".own-", ".taken.", ".shard-"))]
+        others = [p.name for p in folder.iterdir() if not of_workers(p.name) and not p.name.startswith(NFS)]
         if others:
             raise UsageError(
                 f"{folder} holds other files ({others[0]} …), and a cache in shards needs a folder of its own; choose "
