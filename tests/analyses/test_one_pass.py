@@ -133,6 +133,21 @@ def test_erasers_remove_what_is_linear(state, caches):
         assert eraser.variance == pytest.approx(1 - left, abs=1e-6)  # directions of rounding only are whitened, too
 
 
+def test_erasers_are_written(encoder, tmp_path):
+    path = tmp_path / "erasers.npz"
+    result = probekit.stream(encoder, word_task(sizes=SIZES), analysis=("leace",), erasers=path, **QUICK)
+    assert "LEACE takes 1 dimension and" in result.verdict[0]
+    with np.load(path) as file:
+        projection = file["2/projection"]
+        assert np.abs(projection @ projection - projection).max() < 1e-6
+        assert file["2/mean"].shape == projection[0].shape
+    (other := tmp_path / "mine.npz").write_bytes(b"something else")
+    with pytest.raises(UsageError, match="is not a file of erasers"):
+        probekit.stream(encoder, word_task(sizes=SIZES), analysis=("leace",), erasers=other, **QUICK)
+    with pytest.raises(UsageError, match="is not the state of a stream"):
+        probekit.stream(encoder, word_task(sizes=SIZES), state=other, **QUICK)
+
+
 def test_parts_merge_in_any_order(encoder, state, tmp_path):
     task, how = word_task(sizes=SIZES), {**QUICK, "analysis": ("mass-mean", "cka")}
     names = [str(tmp_path / f"{i}.npz") for i in (1, 2, 3)]
@@ -147,6 +162,8 @@ def test_parts_merge_in_any_order(encoder, state, tmp_path):
         assert all((found.sample.columns[name] == value).all() for name, value in whole.sample.columns.items())
     result = probekit.stream(encoder, task, merge=tuple(names), **how)
     assert np.abs(result.rows["value"] - state[1].rows["value"]).max() < 1e-9
+    with pytest.raises(UsageError, match="is the state of part 1/3; give another --state"):
+        probekit.stream(encoder, task, part="2/3", state=names[0], **how)
     with pytest.raises(UsageError, match="the parts 2/3 are missing"):
         probekit.stream(encoder, task, merge=(names[0], names[2]), **how)
     with pytest.raises(UsageError, match="each part of one division may be there once"):

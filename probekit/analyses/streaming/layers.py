@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 MEASURES = ("cka", "cka-biased")
 ENOUGH = 20  # rows of a sample for intervals
 
-__all__ = ["cka_rows", "eraser_rows", "erasers_of", "mi_rows", "write_erasers"]
+__all__ = ["ERASERS_FILE", "cka_rows", "eraser_rows", "erasers_of", "mi_rows", "write_erasers"]
 
 
 def cka_rows(
@@ -144,8 +145,11 @@ def mi_rows(
 
 
 def _is_erasers(path: Path) -> bool:
-    with np.load(path) as file:
-        return bytes(file["format"]) == FORMAT
+    try:
+        with np.load(path) as file:
+            return bytes(file["format"]) == FORMAT
+    except (zipfile.BadZipFile, KeyError):
+        return False
 
 
 FORMAT = b"probekit-erasers/1"

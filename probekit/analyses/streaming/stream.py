@@ -9,11 +9,12 @@ from pathlib import Path
 from probekit.analyses.streaming.accumulate import begun, run
 from probekit.analyses.streaming.evaluate import evaluate
 from probekit.analyses.streaming.job import Job, analyses_of, make_job, metrics_of
-from probekit.analyses.streaming.layers import cka_rows, eraser_rows, erasers_of, mi_rows, write_erasers
+from probekit.analyses.streaming.layers import ERASERS_FILE, cka_rows, eraser_rows, erasers_of, mi_rows, write_erasers
 from probekit.analyses.streaming.options import Analysis, StreamOptions, part_of
 from probekit.analyses.streaming.probes import PROBES
-from probekit.analyses.streaming.state import State, check_same, merged, read_state
+from probekit.analyses.streaming.state import STATE_FILE, State, check_same, merged, read_state
 from probekit.errors import UsageError
+from probekit.files import check_folder
 from probekit.models.encoder import Encoder
 from probekit.probes.protocol.rows import probe_rows
 from probekit.public import public
@@ -95,7 +96,7 @@ def stream(
     if isinstance(model, str) and model.startswith(RANDOM):
         model, options = model.removeprefix(RANDOM), replace(options, random_weights=options.random_weights or 0)
     which = part_of(part)
-    _check(part, state, merge)
+    _check(part, state, merge, erasers)
     job = make_job(model, task, split, dev, options)
     options = replace(options, analysis=analyses_of(options, job, dev))
     names, path = metrics_of(job, metrics), None if state is None else Path(state)
@@ -105,7 +106,7 @@ def stream(
         if path is not None:
             found.save(path)
     else:
-        found = _read(job, which, path, options, progress)
+        found = _read(job, which if part is not None else None, path, options, progress)
     if part is not None:
         return Result(make_rows([]), reads=job.reads)
     _check_whole(found)
@@ -133,7 +134,12 @@ def merge_streams(*states: str | Path) -> State:
     return merged([read_state(one) for one in states], [str(one) for one in states])
 
 
-def _check(part: str | None, state: str | Path | None, merge: Sequence[str]) -> None:
+def _check(part: str | None, state: str | Path | None, merge: Sequence[str], erasers: str | Path | None) -> None:
+    """Raise UsageError, before the model runs, for options that do not fit and files that cannot be written."""
+    for path, kind in ((state, STATE_FILE), (erasers, ERASERS_FILE)):
+        if path is not None:
+            kind.check(Path(path))
+            check_folder(Path(path).parent)
     if part is not None and (state is None or merge):
         raise UsageError("--part needs --state, the file for its sums, and takes no --merge.")
 
@@ -146,15 +152,19 @@ def _check_whole(state: State) -> None:
         raise UsageError(f"the parts {shown} are missing; make their states (--part), and merge all of them.")
 
 
-def _read(job: Job, which: tuple[int, int], path: Path | None, options: StreamOptions, progress: Progress) -> State:
-    """The state of a part, read from its file as far as it goes."""
+def _read(
+    job: Job, which: tuple[int, int] | None, path: Path | None, options: StreamOptions, progress: Progress
+) -> State:
+    """The state of a part, or of all data, read from its file as far as it goes."""
+    parts = (which or (1, 1),)
     if path is not None and path.exists():
         found = read_state(path)
         check_same(path, found, {**job.spec, "across": job.spec["across"] or found.spec["across"]})
-        if not found.complete and found.parts != (which,):
-            raise UsageError(f"{path} is of part {'/'.join(map(str, found.parts[0]))}; give another --state.")
+        if found.parts != parts and (which is not None or not found.complete):
+            shown = ", ".join(f"{i}/{n}" for i, n in found.parts)
+            raise UsageError(f"{path} is the state of part {shown}; give another --state, or --part {shown}.")
     else:
-        found = begun(job.source, which)
+        found = begun(job.source, parts[0])
     if not found.complete:
         run(found, job.source, path, options.save_every, progress)
     return found

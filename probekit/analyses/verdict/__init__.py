@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from probekit.analyses.verdict.comparisons import compare, domains, guidelines, summary
+from probekit.analyses.verdict.erasers import erasers
 from probekit.analyses.verdict.layers import mdl, mi, probe, transferability
 from probekit.analyses.verdict.representations import geometry, movement, similarity
 from probekit.analyses.verdict.shifts import choices, places, shift
@@ -33,6 +34,7 @@ JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
     "guidelines": guidelines, "transferability": transferability, "similarity": similarity, "movement": movement,
     "geometry": geometry, "pairs": pairs, "structural": structural, "edges": edges,
     "scoreboard": scoreboard, "shift": shift, "places": places, "choices": choices,
+    "stream": erasers,
 }  # fmt: skip
 """By analysis, the function that turns the rows of one task into sentences."""
 
