@@ -64,6 +64,8 @@ def copy_cache(cache: str | Path, out: str | Path, /, *, progress: Progress = no
     if there not in (None, text):
         raise UsageError(f"{out} holds another cache; choose another place.")
     if there is None and begun != text:
+        if begun is None and any(target.size(shard.file) is not None for shard in shards):
+            raise UsageError(f"{out} holds shards of another cache, perhaps an unfinished one; choose another place.")
         begun = None
         target.put(source / MANIFEST, BEGUN)
     for k, shard in enumerate(shards):

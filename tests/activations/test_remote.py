@@ -122,6 +122,17 @@ def test_what_is_damaged_in_the_store_is_noticed(made, store):
         probekit.copy_cache(other.path, "memory://bucket/many")
 
 
+@pytest.mark.parametrize("place", ["memory://bucket/begun", "begun"])
+def test_shards_of_an_unfinished_cache_are_not_replaced(made, store, tmp_path, place):
+    many, _, encoder, base = made
+    other = cache_activations(encoder, toy_task(30), out=base / "unfinished", shard_size=20)
+    probekit.copy_cache(other.path, place)
+    name = f"{place}/manifest.json".removeprefix("memory:/")
+    store.rm(name) if place.startswith("memory") else Path(name).unlink()
+    with pytest.raises(UsageError, match="holds shards of another cache"):
+        probekit.copy_cache(many.path, place)
+
+
 def test_urls(tmp_path):
     assert url_of(Path("s3://bucket/a/b/")) == "s3://bucket/a/b"
     with pytest.raises(UsageError, match=r"nowhere://a cannot be opened"):
