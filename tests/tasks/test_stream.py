@@ -82,6 +82,12 @@ def test_texts(tmp_path):
     assert [is_stream(x) for x in ("a.TXT", "a.jsonl.gz", "a.csv", "a.toml", "cola")] == [True, True] + [False] * 3
 
 
+def broken():
+    """Rows of which the second cannot be read."""
+    yield {}
+    raise ConnectionError
+
+
 def test_a_data_set_of_the_hub(lines, monkeypatch):
     """A folder in its layout: its length is known only at the end."""
     folder = lines / "hub"
@@ -98,6 +104,11 @@ def test_a_data_set_of_the_hub(lines, monkeypatch):
     assert part[5:8] == examples[5:8]
     assert part[2490:2600] == examples[2490:]
     assert part[2500:2600] == part[9000:9100] == ()
+    part[10:20]
+    part.records._rows = broken()
+    with pytest.raises(ConnectionError):
+        part[20:30]  # after an error, no wrong rows
+    assert part[20:30] == examples[20:30]
     with pytest.raises(UsageError, match="is known only"):
         part.sample(10)
 

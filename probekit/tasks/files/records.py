@@ -172,11 +172,12 @@ class HubRecords:
 
     def read(self, first: int, last: int) -> list[Record]:
         """The records ``first`` … ``last - 1``; fewer if there are no more."""
-        if not 0 < self._at <= first:
-            self._at, self._rows = first, iter(self.data().skip(first))
-        skipped = sum(1 for _ in islice(self._rows, first - self._at))
+        at, self._at = self._at, 0  # after an error, the next call starts anew, and takes no wrong rows
+        if not 0 < at <= first:
+            at, self._rows = first, iter(self.data().skip(first))
+        skipped = sum(1 for _ in islice(self._rows, first - at))
         found: list[dict[str, Any]] = (
-            [dict(row) for row in islice(self._rows, last - first)] if skipped == first - self._at else []
+            [dict(row) for row in islice(self._rows, last - first)] if skipped == first - at else []
         )
         self._at = max(1, first + len(found))
         return [(number, row) for number, row in enumerate(found, start=first + 1)]
