@@ -173,7 +173,7 @@ def _as_typed(message: str, words: Sequence[str]) -> str:
     names = [name.rstrip("_") for name in parameters(function)]
     if several := "|".join(name for name in names if "_" in name):
         message = re.sub(
-            rf"(?<![\w'\".-])({several})(?![\w=])", lambda found: f"--{found[1].replace('_', '-')}", message
+            rf"(?<![\w'\".-])({several})(?![\w=]|\.\w)", lambda found: f"--{found[1].replace('_', '-')}", message
         )
     return re.sub(rf"^({'|'.join(names)}) (?=(is|are|must) )", r"--\1 ", message)
 

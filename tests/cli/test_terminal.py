@@ -112,3 +112,10 @@ def test_options_are_named_as_typed_in_our_messages_only(monkeypatch):
     assert told("probekit.adaptation") == "--learning-rate is high"
     monkeypatch.setattr(functions, "parameters", lambda _: 1 / 0)
     assert told("bitsandbytes.backends") == "learning_rate is high"
+
+
+def test_names_of_files_are_not_options():
+    from probekit.cli import _as_typed
+
+    told = _as_typed("give chat_template, such as a chat_template.jinja.", ["cache-activations"])
+    assert told == "give --chat-template, such as a chat_template.jinja."
