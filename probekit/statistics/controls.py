@@ -81,7 +81,8 @@ class _Blocks:
         size = np.bincount(code)
         if len(size) < 2:
             raise UsageError(
-                "all rows are in one group, so labels cannot be exchanged; at least two groups are needed."
+                "all rows are in one group, so labels cannot be exchanged; at least two groups are needed. If the "
+                "rows are independent in spite of similar texts, choose other groups (--groups none)."
             )
         by_size = np.argsort(size, kind="stable")
         cuts, begin = [0], 0
