@@ -276,5 +276,5 @@ def test_killed_passes_end_with_the_same_sums(tiny_bert, tmp_path):
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["equal"], done.stderr
     assert found["errors"] == 0, done.stderr
-    assert found["kills"] >= 10
-    assert found["stages"] >= 4
+    assert found["kills"] >= 5
+    assert found["stages"] >= 2
