@@ -110,5 +110,7 @@ def test_what_cannot_be_fitted():
         path(x, 0 * y[None], 2)
     with pytest.raises(UsageError, match="codes must be whole numbers from 0 to 1"):
         path(x, y[None] + 1, 2)
+    with pytest.raises(UsageError, match=r"weight decays must be from 0 to below 333.333 \(1 / learning rate\)"):
+        path(x, y[None], 2, [1000.0])
     with pytest.raises(NonFiniteError, match="NaN or infinity"):
         path(Sequences(np.where(x.values > 3, np.nan, x.values), x.piece, x.start, x.length), y[None], 2)

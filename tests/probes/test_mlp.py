@@ -166,7 +166,7 @@ def test_what_cannot_be_is_said():
         path(x, np.zeros_like(codes), 3)
     with pytest.raises(UsageError, match="one for each of the 2 targets, not 3"):
         path(x, codes, 3, seed=[1, 2, 3])
-    with pytest.raises(UsageError, match="weight decays must be 0 or more"):
+    with pytest.raises(UsageError, match="weight decays must be from 0"):
         path(x, codes, 3, (-1.0,))
     with pytest.raises(UsageError, match="shares below 1"):
         MLPOptions(dropout=1.0)

@@ -16,7 +16,7 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.solvers._path import weighted
-from probekit.probes.solvers.mlp import MLPOptions, batches_of, errors, hold_out, scaled
+from probekit.probes.solvers.mlp import MLPOptions, batches_of, check_decays, errors, hold_out, scaled
 from probekit.probes.solvers.together import train_together
 from probekit.runtime import Progress, no_progress, torch_threads
 
@@ -160,8 +160,7 @@ def path(
         If a vector contains NaN or infinity.
     """
     codes, options = np.asarray(codes), options or TRAINING
-    if not len(settings) or not all(s >= 0 for s in settings):
-        raise UsageError(f"weight decays must be 0 or more, not {tuple(settings)}.")
+    check_decays(settings, options)
     if (x.length < 1).any():
         raise UsageError(_EMPTY.format(int((x.length < 1).argmax())))
     if codes.dtype.kind not in "iu" or (codes < -1).any() or (codes >= classes).any():

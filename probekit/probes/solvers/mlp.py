@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    *("MLP", "WEIGHT_DECAYS", "MLPOptions", "MLPPath", "batches_of", "errors", "hold_out", "path", "regression_path"),
+    *(
+        "MLP",
+        "WEIGHT_DECAYS",
+        "MLPOptions",
+        "MLPPath",
+        "batches_of",
+        "check_decays",
+        "errors",
+        "hold_out",
+        "path",
+        "regression_path",
+    ),
     "scaled",
 ]
 
@@ -230,8 +241,7 @@ def _job(
     groups: np.ndarray | None,
     options: MLPOptions,
 ) -> _Job:
-    if not len(settings) or not all(s >= 0 for s in settings):
-        raise UsageError(f"weight decays must be 0 or more, not {tuple(settings)}.")
+    check_decays(settings, options)
     seeds = (seed,) * len(y) if isinstance(seed, (int, np.integer)) else tuple(seed)
     if len(seeds) != len(y):
         raise UsageError(f"seed must have one value, or one for each of the {len(y)} targets, not {len(seeds)}.")
@@ -275,6 +285,13 @@ def _rounds(job: _Job, progress: Progress) -> MLPPath:
     shape = (len(job.y), n_settings)
     w1, b1, w2, b2 = (p.unflatten(0, shape).numpy() for p in found.params)
     return MLPPath(w1, b1, w2, b2, *(v.reshape(shape) for v in (found.loss, found.rounds, found.converged)))
+
+
+def check_decays(settings: Sequence[float], options: MLPOptions) -> None:
+    """Raise UsageError for a negative weight decay, and for one that would turn weights round in a step."""
+    most = 1 / options.learning_rate
+    if not len(settings) or not all(0 <= s < most for s in settings):
+        raise UsageError(f"weight decays must be from 0 to below {most:g} (1 / learning rate), not {tuple(settings)}.")
 
 
 def scaled(weights: np.ndarray, held: np.ndarray) -> np.ndarray:

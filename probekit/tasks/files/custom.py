@@ -272,7 +272,12 @@ def _spans(part: Rows, texts: Sequence[str], faults: Faults) -> list[tuple[Span,
         with faults:
             if isinstance(given, str) and given:
                 if (times := text.count(given)) != 1:
-                    raise part.error(i, "span", f"{given[:60]!r} occurs {times} times in the text; expected once.")
+                    raise part.error(
+                        i,
+                        "span",
+                        f"{given[:60]!r} occurs {times} times in the text; expected once. "
+                        "Give [first character, the one after its last] in its place.",
+                    )
                 span = (Span(text.index(given), text.index(given) + len(given)),)
             elif not _missing(given):
                 if not (isinstance(given, list) and len(given) == 2 and all(type(n) is int for n in given)):
