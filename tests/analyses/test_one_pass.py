@@ -23,6 +23,7 @@ from probekit.probes.protocol.selection import Estimator, Problem, select
 from probekit.probes.solvers.mass_mean import SHRINKAGES
 from probekit.probes.solvers.ridge import ALPHAS
 from probekit.similarity import cka
+from probekit.tasks.task import Split, Task
 
 QUICK = {"resamples": 0, "controls": 0, "chunk": 64}
 SIZES = {"train": 400, "dev": 60}
@@ -254,6 +255,24 @@ def test_what_the_labels_do_not_allow(encoder, tmp_path):
         probekit.stream(encoder, task, part="1/2")
     with pytest.raises(UsageError, match="did you mean ridge"):
         probekit.stream(encoder, task, analysis=("rigde",))
+
+
+def test_too_few_groups_or_labels(encoder):
+    """What no fold, or no row of the sample, can tell is an error, not a number."""
+    task = word_task(sizes=SIZES)
+    train, dev = (task.split(name) for name in SIZES)
+
+    def with_train(**changes) -> Task:
+        examples = tuple(replace(e, **{k: f(i) for k, f in changes.items()}) for i, e in enumerate(train))
+        return replace(task, splits={"train": Split("train", examples), "dev": dev})
+
+    one_group, rare = with_train(group=lambda i: "all"), with_train(label=lambda i: int(i == 7))
+    for name in ("ridge", "mass-mean", "logistic"):
+        with pytest.raises(UsageError, match="all 399 labelled rows are in one fold"):
+            probekit.stream(encoder, one_group, analysis=(name,), **QUICK)
+    for name in ("mass-mean", "logistic"):
+        with pytest.raises(UsageError, match=f"all 20 rows of the sample have one label; {name} needs a larger"):
+            probekit.stream(encoder, rare, analysis=(name,), sample=20, **QUICK)
 
 
 def test_texts_without_labels(encoder, tmp_path):

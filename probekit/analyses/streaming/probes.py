@@ -99,9 +99,22 @@ def check(state: State, estimators: Sequence[str]) -> None:
         raise UsageError(f"{rows} rows of the data are labelled; a probe needs labels.")
     if classes and estimators and np.count_nonzero(state.sums.arrays["y"].sum(0)) < 2:
         raise UsageError("all labels are the same; a probe needs at least two.")
+    layout, kept = state.sums.layout, state.sample.columns
+    if estimators and np.count_nonzero(state.sums.arrays["weight"][: layout.folds]) < 2:
+        raise UsageError(
+            f"all {rows:,} labelled rows are in one fold, since they are few, or of few groups; give more --folds or "
+            "another --seed, or analyse a cache."
+        )
     for name in estimators:
-        if name != Analysis.RIDGE and len(state.sample) < 2 * state.sums.layout.folds:
+        if name == Analysis.RIDGE:
+            continue
+        if len(state.sample) < 2 * layout.folds:
             raise UsageError(f"{name} needs a sample of rows, and has {len(state.sample)}; give a larger --sample.")
+        for what, column in (("have one label", "y"), ("are in one fold", "fold")):
+            if len(np.unique(kept[column])) < 2:
+                raise UsageError(
+                    f"all {len(state.sample):,} rows of the sample {what}; {name} needs a larger --sample."
+                )
 
 
 def _fit(state: State, name: str, layer: str, of_bins: np.ndarray, options: StreamOptions) -> Chosen:
