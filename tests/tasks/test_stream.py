@@ -138,3 +138,12 @@ def test_mistakes(lines, monkeypatch):
     (lines / "x.toml").write_text('labels = ["no"]\n[splits]\ntrain = "a.jsonl"\n')
     with pytest.raises(DataError, match=r"label.*yes"):
         stream_task(lines / "x.toml").split("train")[:50]
+
+
+def test_a_file_that_changes_during_a_job_is_told(lines):
+    part = stream_task(toml(lines)).split("train")
+    assert len(part[0:5]) == 5
+    with (lines / "a.jsonl").open("ab") as file:
+        file.write(b'{"text": "more", "label": "no", "site": "s0"}\n')
+    with pytest.raises(DataError, match="has changed since its records were counted. Run the command again"):
+        part[2000:2005]

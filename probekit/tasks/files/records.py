@@ -58,6 +58,8 @@ class FileRecords:
     ----------
     places : np.ndarray
         int64 (k, 2), byte and line before every thousandth record.
+    stamp : tuple[int, int]
+        Size and time of change (ns) of the file when it was counted.
     """
 
     file: Path
@@ -65,6 +67,7 @@ class FileRecords:
     identity: str
     places: np.ndarray
     plain: bool
+    stamp: tuple[int, int]
     _open: dict[str, IO[bytes]] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -74,9 +77,14 @@ class FileRecords:
         self.__dict__.update(state)
 
     def read(self, first: int, last: int) -> list[Record]:
-        """The records ``first`` … ``last - 1``; fewer if there are no more."""
+        """The records ``first`` … ``last - 1``; fewer if there are no more; DataError if the file has changed."""
         if first >= min(last, self.count):
             return []
+        if stamp_of(self.file) != self.stamp:
+            raise DataError(
+                "has changed since its records were counted. Run the command again: changed data are another job.",
+                file=self.file,
+            )
         at, line = self.places[first // STEP].tolist()
         if "file" not in self._open:  # kept open: a packed file is not unpacked from its beginning each time
             self._open["file"] = opened(self.file)
@@ -116,6 +124,15 @@ def opened(path: Path) -> IO[bytes]:
         raise DataError(f"cannot be read: {error.strerror or error}.", file=path) from error
 
 
+def stamp_of(path: Path) -> tuple[int, int]:
+    """Size and time of change of a file; raises DataError if it is gone."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}.", file=path) from error
+    return status.st_size, status.st_mtime_ns
+
+
 def scan(path: Path, *, plain: bool) -> FileRecords:
     """Count and digest the records of a file in one pass; nothing is parsed.
 
@@ -125,6 +142,7 @@ def scan(path: Path, *, plain: bool) -> FileRecords:
         Whether a line is a text, not a JSON object.
     """
     state, places, count, at = xxhash.xxh3_128(), [], 0, 0
+    stamp = stamp_of(path)
     try:
         with opened(path) as file:
             for number, raw in enumerate(file):
@@ -136,7 +154,7 @@ def scan(path: Path, *, plain: bool) -> FileRecords:
                 at += len(raw)
     except (OSError, EOFError) as error:
         raise DataError(f"cannot be read: {error}.", file=path) from error
-    return FileRecords(path, count, state.hexdigest(), np.array(places, np.int64).reshape(-1, 2), plain)
+    return FileRecords(path, count, state.hexdigest(), np.array(places, np.int64).reshape(-1, 2), plain, stamp)
 
 
 class HubRecords:
