@@ -15,14 +15,14 @@ from probekit.statistics.streamed import Reservoir, Sums
 from probekit.statistics.streams import uniform
 
 
-def state_of(layers, codes, seed, *, classes=2, bins=512, sample=200, across=False):
-    """A state of vectors and labels, as a pass over texts leaves it."""
+def state_of(layers, codes, seed, *, classes=2, bins=512, sample=200, across=False, unit=None):
+    """A state of vectors and labels, as a pass over texts leaves it; ``unit`` numbers what is kept together."""
     n = len(codes)
     spec = {
         "layers": [str(i) for i in range(len(layers))], "widths": [x.shape[1] for x in layers], "columns": classes,
         "folds": 5, "bins": bins, "across": across, "seed": seed, "sample": sample,
     }  # fmt: skip
-    unit = np.random.default_rng([seed, 9]).integers(1 << 63, size=n, dtype=np.uint64)
+    unit = np.random.default_rng([seed, 9]).integers(1 << 63, size=n, dtype=np.uint64) if unit is None else unit
     fold, bin_ = ((uniform(unit, 0, 1, [seed, i])[0] * k).astype(int) for i, k in ((1, 5), (2, bins)))
     sums = Sums.empty(layout_of(spec), [x[:50].mean(0) for x in layers])
     sums.add(layers, np.eye(classes)[codes], fold, bin_)
@@ -69,6 +69,42 @@ def test_false_positives_from_features():
         for which, kind in enumerate(("p of permuted dev labels", "rank among random labels")):
             count = sum(one[name][which] <= 0.05 for one in found)
             assert binomtest(count, runs, 0.05, alternative="greater").pvalue > 0.001, (name, kind, count)
+
+
+def judged_in_clusters(seed, *, n=600, of_dev=150, controls=10):
+    """p of noise: 60 clusters share vectors and labels, a tenth of them positive; 15 other clusters are dev."""
+    rng = np.random.default_rng(seed)
+
+    def drawn(n, clusters):
+        of = rng.permutation(np.sort(rng.integers(0, clusters, n)))
+        x = rng.standard_normal((clusters, 6))[of] + 0.7 * rng.standard_normal((n, 6))
+        label = rng.permutation(np.arange(clusters) < max(1, round(0.1 * clusters))).astype(int)
+        return x.astype(np.float32), label[of], of
+
+    (x, y, of), (x_dev, y_dev, of_dev_) = drawn(n, 60), drawn(of_dev, 15)
+    if len(np.unique(y_dev)) < 2:
+        return None
+    unit = of.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    state = state_of([x], y, seed, sample=4096, unit=unit)
+    options = StreamOptions(controls=controls, threads=1, resamples=200, seed=seed)
+    groups = np.unique(of_dev_, return_inverse=True)[1].astype(np.int32)
+    sets = np.concatenate([y_dev[None], shuffled(y_dev, controls, (seed, 1), groups=groups, ordered=False)])
+    found = []
+    for name in ("ridge", "mass-mean"):
+        dev = Dev(sets, np.arange(of_dev).astype(str), groups, None, np.zeros(of_dev, bool), 0)
+        table = Table(state, fit_layers(state, (name,), options), dev, controls)
+        table.add({"0": x_dev}, slice(0, of_dev))
+        rows = probe_rows(table.predictions(ABOUT, ("macro-f1",), ("no", "yes")), resamples=200, seed=seed)
+        gold = rows[(rows["metric"] == "macro-f1") & (rows["estimator"] == name) & (rows["target"] == "gold")]
+        found.append(gold.iloc[0]["p"])
+    return found
+
+
+@pytest.mark.slow
+def test_false_positives_with_clusters_and_few_positives():
+    found = np.array([p for seed in range(100) if (p := judged_in_clusters(seed)) is not None])
+    for count in (found <= 0.05).sum(0):
+        assert binomtest(int(count), len(found), 0.05, alternative="greater").pvalue > 0.001, count
 
 
 @pytest.mark.slow
