@@ -110,6 +110,7 @@ def test_two_processes_are_one_with_twice_the_accumulation(two, tiny_bert, tmp_p
     close_runs(one.path, two / "plain")
 
 
+@pytest.mark.slow
 def test_each_process_holds_half_and_the_run_is_a_whole_one(two, tiny_bert, tmp_path):
     """17 examples are 5 batches of 4, 21 dev examples 6: the last rounds are not full."""
     one = whole(tiny_bert, tmp_path / "one")
