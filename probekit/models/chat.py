@@ -156,7 +156,7 @@ class ChatTemplate:
             found = [self._places(render, given, field, whole) for field in fields]
         parts = [_part(field, a, b, whole) for field, places in zip(fields, found, strict=True) for a, b in places]
         left_out = [field.role for field, at in zip(fields, found, strict=True) if not at and field.call < 0]
-        return Chat(whole, tuple(sorted(_calls(parts, fields, found), key=lambda p: p.start)), tuple(left_out))
+        return Chat(whole, tuple(_calls(parts, fields, found)), tuple(left_out))
 
     def _render(self, messages: list[Any], tools: Any, variables: Mapping[str, Any]) -> str:
         try:
@@ -245,7 +245,7 @@ def _fields(messages: Sequence[Mapping[str, Any]], roles: Mapping[str, str]) -> 
         calls = message.get("tool_calls")
         for k, call in enumerate(calls if isinstance(calls, list) else ()):
             leaves = _leaves(call, ("tool_calls", k))
-            found += [_Field(i, path, 0, len(text), "tool", text, k) for path, text in leaves if path[-1] != "type"]
+            found += [_Field(i, path, 0, len(text), "tool", text, k) for path, text in leaves if path[2:] != ("type",)]
     return [field for field in found if field.string[field.start : field.end].strip()]
 
 
@@ -324,13 +324,22 @@ def _part(field: _Field, a: int, b: int, whole: str) -> Part:
 
 
 def _calls(parts: list[Part], fields: Sequence[_Field], found: Sequence[Sequence[tuple[int, int]]]) -> list[Part]:
-    """The parts, with one for each tool call: from the first to the last of its strings."""
+    """The parts, with one for each tool call: from the first to the last of its strings.
+
+    A template may write a call, or a string of it, in several places (its name again before the tool's answer): each is
+    a part of its own. Another begins where a string comes again, or where something else stands in between.
+    """
     flat = [field for field, places in zip(fields, found, strict=True) for _ in places]
-    kept = [part for part, field in zip(parts, flat, strict=True) if field.call < 0]
-    calls: dict[tuple[int, int], list[Part]] = {}
-    for part, field in zip(parts, flat, strict=True):
-        if field.call >= 0:
-            calls.setdefault((field.message, field.call), []).append(part)
-    return kept + [
-        Part(min(p.start for p in of), max(p.end for p in of), "tool", message) for (message, _), of in calls.items()
-    ]
+    made: list[Part] = []
+    strings = set[tuple[Any, ...]]()
+    last: tuple[int, int] | None = None
+    for part, field in sorted(zip(parts, flat, strict=True), key=lambda pair: pair[0].start):
+        call = (field.message, field.call) if field.call >= 0 else None
+        if call is None or call != last or field.path in strings:
+            made.append(part)
+            strings = {field.path}
+        else:
+            made[-1] = Part(made[-1].start, part.end, "tool", part.message)
+            strings.add(field.path)
+        last = call
+    return made

@@ -88,6 +88,30 @@ def test_tools_and_thinking_in_their_own_fields(tokenizer):
     assert '"parameters": {"city": "string"}' in chat.text
 
 
+NAMED_AGAIN = """{% for m in messages %}<{{ m.role }}>{% for c in m.tool_calls or [] %}{{ c.function.name }}\
+({{ c.function.arguments.city }}, {{ c.function.arguments.type }}){% endfor %}{{ m.content }}\
+{% if m.tool_calls %}</>{% for c in m.tool_calls %}<from {{ c.function.name }}>{% endfor %}{% endif %}</>{% endfor %}"""
+"""As gpt-oss: the name of the function stands in the call, and again in the head of the answer."""
+
+
+def test_a_call_that_is_rendered_twice_is_two_parts(tokenizer):
+    def call(name, city):
+        return {"type": "function", "function": {"name": name, "arguments": {"city": city, "type": "hourly"}}}
+
+    calls = [call("forecast", "Lyon"), call("radar", "Metz")]
+    messages = [TOOLS[0], {"role": "assistant", "content": "Wait.", "tool_calls": calls}, TOOLS[2]]
+    chat = ChatTemplate(tokenizer, "again", NAMED_AGAIN).read(messages, None, {}, ROLES)
+    assert texts(chat, "tool") == [
+        "forecast(Lyon, hourly",
+        "radar(Metz, hourly",
+        "forecast",
+        "radar",
+        '{"sky": "rain"}',
+    ]
+    assert texts(chat, "assistant") == ["Wait."]
+    assert all(a.end <= b.start for a, b in zip(chat.parts, chat.parts[1:], strict=False))
+
+
 def test_a_template_that_looks_at_what_is_said(tokenizer):
     """Qwen3 takes this user message for a tool's answer, so that a marker in its place moves the last question."""
     said = "<tool_response>\nrain\n</tool_response>"
