@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -63,10 +64,15 @@ ONLY = {
 """What these rooms may import beside rank 0: they take arrays and rows."""
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imports(path: Path) -> set[str]:
     """Modules of probekit that a file names, those inside functions too."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -107,20 +113,15 @@ def test_information_knows_solvers_alone_of_the_probes():
 def test_only_the_cache_room_knows_hdf5():
     """But for the published weights of ELMo, which are HDF5, and for what may be read of either."""
     for path in FILES:
-        names = {getattr(n, "module", None) for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))}
-        names |= {
-            alias.name
-            for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(n, ast.Import)
-            for alias in n.names
-        }
+        names = {getattr(node, "module", None) for node in nodes(path)}
+        names |= {alias.name for node in nodes(path) if isinstance(node, ast.Import) for alias in node.names}
         room = path.relative_to(ROOT).parts[0]
         assert "h5py" not in names or room in ("activations", "hdf5.py") or path == ROOT / "models/elmo/files.py", path
 
 
 def test_nothing_is_unpickled_or_run():
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 names = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
                 assert not {"pickle", "dill", "joblib", "cloudpickle"} & set(names), path
@@ -141,7 +142,7 @@ MOVING = {"studies", "cli/study.py"}
 def test_one_home_each():
     for path in FILES:
         here = str(path.relative_to(ROOT))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [node.attr] if isinstance(node, ast.Attribute) else []

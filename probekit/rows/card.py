@@ -6,7 +6,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from glob import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -100,6 +100,7 @@ def revision() -> str | None:
         return None
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

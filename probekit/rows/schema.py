@@ -128,18 +128,31 @@ def _is_typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> bool:
 
 def _typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
     """These columns first, in order and with their dtypes; ``site`` and ``layer`` are parsed from layer names."""
+    import pandas as pd
+
     names = rows["layer_name"] if "layer_name" in rows else rows.get("layer")
-    rows = rows.drop(columns="layer_name", errors="ignore").assign(**{c: None for c in columns if c not in rows})
+    rows = rows.drop(columns="layer_name", errors="ignore").reset_index(drop=True)
     if names is not None:
         places = [_place(_label(name)) for name in names]
-        rows["site"] = [given or parsed for given, (parsed, _) in zip(rows["site"].fillna(""), places, strict=True)]
+        sites = rows["site"].fillna("") if "site" in rows else [""] * len(rows)
+        rows["site"] = [given or parsed for given, (parsed, _) in zip(sites, places, strict=True)]
         rows["layer"] = [number for _, number in places]
-    rows = rows[[*columns, *(c for c in rows.columns if c not in columns)]].reset_index(drop=True)
-    for column in (c for c in TEXT if c in columns):
-        rows[column] = rows[column].fillna("").astype("string")
-    for column in (c for c in (*WHOLE, *REAL, *OWN_WHOLE) if c in rows):
-        rows[column] = _numbers(rows[column], whole=column not in REAL)
-    return rows
+    order = (*columns, *(c for c in rows.columns if c not in columns))
+    return pd.DataFrame({c: _column(rows, c, text=c in TEXT and c in columns) for c in order}, index=rows.index)
+
+
+def _column(rows: pd.DataFrame, name: str, *, text: bool) -> pd.Series:
+    """A column with its dtype, if it has one; what is missing is "" or missing."""
+    import pandas as pd
+
+    whole, real = name in (*WHOLE, *OWN_WHOLE), name in REAL
+    kind = pd.StringDtype() if text else "Int64" if whole else "float64" if real else None
+    if name not in rows:
+        return pd.Series("" if text else None, index=rows.index, dtype=kind)
+    column = rows[name]
+    if kind is None or (column.dtype == kind and not (text and column.hasnans)):
+        return column
+    return column.fillna("").astype("string") if text else _numbers(column, whole=whole)
 
 
 def layer_order(rows: pd.DataFrame) -> pd.Series:
