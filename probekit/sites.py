@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from probekit.errors import UsageError, did_you_mean
 
@@ -22,6 +23,7 @@ __all__ = [
     "Site",
     "choose",
     "choose_all",
+    "in_order",
     "layer_list",
     "residual_stream",
     "site_names",
@@ -122,6 +124,12 @@ FINAL_NORM = Site("final_norm")
 def residual_stream(depth: int, *, final_norm: bool = False) -> tuple[Site, ...]:
     """The layers 0 … depth of the residual stream and, if there is one, the final norm."""
     return (*(Site(RESIDUAL, layer) for layer in range(depth + 1)), *([FINAL_NORM] if final_norm else []))
+
+
+def in_order(site: Site) -> tuple[float, int]:
+    """The place of a site in a forward pass, to sort by."""
+    at = {"embeddings": -1.0, "final_norm": inf}.get(site.name, float(site.layer or 0))
+    return at - (site.name == RESIDUAL), [*NAMES].index(site.name)
 
 
 def choose(layer: Site | int | str, sites: Sequence[Site], what: str = "the model") -> Site:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,8 +124,8 @@ def compare(encoder: Encoder, source: Source | str | Path, limit: int = 8) -> Co
     if not batches:
         raise UsageError(f"{source.path}: none of the {len(chosen)} texts has a piece.")
     found: dict[int, Evidence] = {k: {} for k in range(len(source.arrays))}
-    vocabulary = encoder.model.config.vocab_size
-    if all(b.token_ids.min() >= 0 and b.token_ids.max() < vocabulary for b in batches.values()):
+    unknown = _unknown(encoder, batches)
+    if not unknown:
         proofs = encoder.proofs or prove(encoder)
         for i, batch in batches.items():
             collect(encoder, proofs, source, batch, i, found)
@@ -140,11 +140,21 @@ def compare(encoder: Encoder, source: Source | str | Path, limit: int = 8) -> Co
         )
         for k, array in enumerate(source.arrays)
     ]
+    findings = [replace(f, verdict=f"other model: {unknown}") for f in findings] if unknown else together(findings)
     pieces = sum(len(batch.token_ids) for batch in batches.values())
     return Comparison(
         encoder.name, dict(encoder.spec), str(source.path), source.format, len(batches), pieces, len(source),
-        tuple(together(findings)), source.skipped,
+        tuple(findings), source.skipped,
     )  # fmt: skip
+
+
+def _unknown(encoder: Any, batches: Mapping[int, Batch]) -> str:
+    """The first piece that the model does not have, in words; "" if it has all."""
+    size = encoder.model.config.vocab_size
+    for i, batch in batches.items():
+        if (worst := int(batch.token_ids.max())) >= size:
+            return f"text {i} has the piece {worst}, and {encoder.name} has {size:,} pieces"
+    return ""
 
 
 def batch_of(encoder: Any, source: Source, i: int) -> Batch:
@@ -152,7 +162,7 @@ def batch_of(encoder: Any, source: Source, i: int) -> Batch:
     if source.texts:
         tokens = encoder.tokenize([source.texts[i]])
         return Batch(tokens.token_ids, tokens.type_ids, tokens.length)
-    ids = source.ids[i]
+    ids = source.pieces(i)
     if len(ids) > encoder.max_length:
         raise UsageError(
             f"{source.path}: text {i} has {len(ids)} pieces, but {encoder.name} reads at most {encoder.max_length}."

@@ -12,14 +12,14 @@ from probekit.activations.foreign.source import Array, Source
 from probekit.errors import DataError
 from probekit.models.encoder import Batch, Edit, Shown, Sink, Text, Tokens
 from probekit.runtime import Dtype
-from probekit.sites import NAMES, RESIDUAL, Site
+from probekit.sites import Site
 from probekit.tasks.files.guess import read_any
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ImportedEncoder", "check_copies", "imported_task", "in_order"]
+__all__ = ["ImportedEncoder", "check_copies", "imported_task"]
 
 
 class ImportedEncoder(Shown):
@@ -44,11 +44,13 @@ class ImportedEncoder(Shown):
         pieces: list[np.ndarray],
         special: Sequence[int],
         spec: dict[str, Any],
+        truncated: np.ndarray,
     ) -> None:
         self.source, self.arrays, self.pieces = source, [array for array, _ in arrays], pieces
         self.sites = tuple(site for _, site in arrays)
         self.special = np.array(sorted(special), dtype=np.int64)
         self.first = {ids.tobytes(): i for i, ids in reversed(list(enumerate(pieces)))}
+        self.cut = {ids.tobytes() for ids, cut in zip(pieces, truncated, strict=True) if cut}
         self.name, self.versions = str(spec["model"]), dict[str, Any]()
         self.max_length = max(map(len, pieces))
         i = next(i for i, ids in enumerate(pieces) if len(ids))
@@ -63,9 +65,10 @@ class ImportedEncoder(Shown):
         special = np.isin(flat, self.special)
         words = np.concatenate([np.cumsum(~np.isin(part, self.special)) - 1 for part in ids] or [flat])
         nothing = np.zeros(len(flat), dtype=np.int32)
+        cut = np.array([part.tobytes() in self.cut for part in ids], dtype=bool)
         return Tokens(
             flat.astype(np.int32), length, special, nothing.astype(np.uint8),
-            np.where(special, -1, words).astype(np.int32), nothing, nothing, np.zeros(len(ids), dtype=bool),
+            np.where(special, -1, words).astype(np.int32), nothing, nothing, cut,
         )  # fmt: skip
 
     def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
@@ -92,12 +95,6 @@ class ImportedEncoder(Shown):
                 file=self.source.path,
             )
         return rows.to(torch.float32) if rows.dtype == torch.float64 else rows.contiguous()
-
-
-def in_order(site: Site) -> tuple[float, int]:
-    """The place of a site in a forward pass, to sort by."""
-    at = {"embeddings": -1.0, "final_norm": np.inf}.get(site.name, float(site.layer or 0))
-    return at - (site.name == RESIDUAL), [*NAMES].index(site.name)
 
 
 def check_copies(encoder: ImportedEncoder) -> dict[str, Any]:

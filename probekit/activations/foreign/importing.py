@@ -10,7 +10,7 @@ import numpy as np
 
 from probekit.activations.cache import ActivationCache
 from probekit.activations.foreign.against import Comparison, compare, said_layers
-from probekit.activations.foreign.imported import ImportedEncoder, check_copies, imported_task, in_order
+from probekit.activations.foreign.imported import ImportedEncoder, check_copies, imported_task
 from probekit.activations.foreign.options import ImportOptions
 from probekit.activations.foreign.source import Array, Source, open_source
 from probekit.activations.options import NO_POOLING, CacheOptions
@@ -20,7 +20,7 @@ from probekit.errors import DataError, UsageError
 from probekit.files import digest
 from probekit.public import public
 from probekit.runtime import Progress, no_progress
-from probekit.sites import Site
+from probekit.sites import Site, in_order
 
 __all__ = ["import_activations"]
 
@@ -72,12 +72,19 @@ def import_activations(
     --------
     >>> probekit.import_activations("hidden_states/", model="gpt2", layers="4,8", out="train.h5")  # doctest: +SKIP
     """
+    from probekit.models.find import resolve_model
+    from probekit.models.transformers.tokens import load_tokenizer
+
     given = open_source(source, said_layers(options.layers))
     found = _certified(given, model, options) if options.certify else None
     sites = _sites(given, found)
     arrays = sorted(_distinct(given, sites), key=lambda pair: in_order(pair[1]))
-    special, pieces = _pieces(given, model, options)
-    encoder = ImportedEncoder(given, arrays, pieces, special, _spec(given, arrays, found, model, options))
+    folder = resolve_model(model, options.revision)
+    special, (pieces, truncated) = load_tokenizer(folder).all_special_ids, _pieces(given, folder)
+    if not any(map(len, pieces)):
+        raise DataError("has no text with a piece.", file=given.path)
+    spec = _spec(given, arrays, found, model, options)
+    encoder = ImportedEncoder(given, arrays, pieces, special, spec, truncated)
     encoder.spec["imported"] |= check_copies(encoder)
     task = imported_task(options.task or given.path.stem, options.split, encoder, options.labels, options.label_names)
     how = CacheOptions(pooling=options.pooling or NO_POOLING, tokens=not options.pooled_only, token_level=None)
@@ -136,19 +143,17 @@ def _distinct(given: Source, sites: Sequence[Site]) -> list[tuple[Array, Site]]:
     return [(array, site) for site, array in kept.items()]
 
 
-def _pieces(given: Source, model: str | Path, options: ImportOptions) -> tuple[Sequence[int], list[np.ndarray]]:
-    """The special pieces of the model's tokenizer, and the pieces of each text."""
-    from probekit.models.find import resolve_model
-    from probekit.models.transformers.tokens import load_tokenizer
+def _pieces(given: Source, folder: Path) -> tuple[list[np.ndarray], np.ndarray]:
+    """The pieces of each text, as the model reads them, and whether it was truncated, bool (n,)."""
+    from transformers import AutoConfig
 
-    tokenizer = load_tokenizer(resolve_model(model, options.revision))
-    if given.texts:
-        pieces = [np.array(ids, dtype=np.int64) for ids in tokenizer(list(given.texts))["input_ids"]]
-    else:
-        pieces = [given.ids[i] for i in range(len(given))]
-    if not any(map(len, pieces)):
-        raise DataError("has no text with a piece.", file=given.path)
-    return list(tokenizer.all_special_ids), pieces
+    from probekit.models.loading import text_reader
+
+    if not given.texts:
+        return [given.pieces(i) for i in range(len(given))], np.zeros(len(given), dtype=bool)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    tokens = text_reader(folder, config)(given.texts)
+    return np.split(tokens.token_ids.astype(np.int64), np.cumsum(tokens.length)[:-1]), tokens.truncated
 
 
 def _spec(

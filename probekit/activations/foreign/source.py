@@ -17,7 +17,7 @@ from probekit.sites import Site
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Array", "Source", "View", "open_source"]
+__all__ = ["Array", "Source", "View", "check_unnamed", "open_source"]
 
 WANTED = (
     "wanted safetensors of vLLM's ExampleHiddenStatesConnector (token_ids, hidden_states), .npz or .safetensors with "
@@ -99,6 +99,23 @@ class Source:
     def __len__(self) -> int:
         return len(self.texts) or len(self.ids)
 
+    def pieces(self, i: int) -> np.ndarray:
+        """int64 (t,), the pieces of text i.
+
+        Raises
+        ------
+        DataError
+            If one is not the number of a piece.
+        """
+        ids = self.ids[i]
+        if len(wrong := ids[(ids < 0) | (ids >= 1 << 31)]):
+            raise DataError(
+                f"text {i} has the piece {wrong[0]}; wanted numbers from 0. Where it stands for padding, write an "
+                "attention_mask beside, and any piece there.",
+                file=self.path,
+            )
+        return ids
+
 
 class Texts(Protocol):
     """The pieces of texts, read when asked for."""
@@ -132,7 +149,9 @@ def open_source(path: str | Path, layers: Sequence[Site] | None = None) -> Sourc
     if path.is_dir() and (folders := _arrow_folders(path)):
         from probekit.activations.foreign.saelens import open_saelens
 
-        return _named(open_saelens(path, folders), layers)
+        source = open_saelens(path, folders)
+        check_unnamed(path, source.arrays, layers)
+        return source
     if of[".safetensors"] and not of[".npz"]:
         from probekit.activations.foreign.vllm import is_vllm, open_vllm
 
@@ -141,29 +160,51 @@ def open_source(path: str | Path, layers: Sequence[Site] | None = None) -> Sourc
     if bool(of[".safetensors"]) != bool(of[".npz"]):
         from probekit.activations.foreign.arrays import open_arrays
 
-        return _named(open_arrays(path, of[".safetensors"] or of[".npz"]), layers)
+        return open_arrays(path, of[".safetensors"] or of[".npz"], layers)
     raise DataError(f"{WANTED}; {_came(path, files)}", file=path)
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
-    """The order of file names in which 2 comes before 10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+    """The order of file names in which 2 comes before 10, and 02 before 2."""
+    parts = [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+    return [*parts, (-1, path.name)]
 
 
 def _arrow_folders(path: Path) -> list[Path]:
-    """The folders that datasets wrote: the folder itself, or its shards in their order."""
-    inside = sorted(p for p in path.iterdir() if p.is_dir() and p.name.startswith("shard_"))
+    """The folders that datasets wrote: the folder itself, or its shards in their order.
+
+    Raises
+    ------
+    DataError
+        If a shard is missing or unfinished.
+    """
+    if (path / "state.json").is_file():
+        return [path]
     hidden = path / ".tmp_shards"  # of a run of SAELens that was interrupted
-    inside = inside or (sorted(p for p in hidden.iterdir() if p.is_dir()) if hidden.is_dir() else [])
-    return [path] if (path / "state.json").is_file() else [p for p in inside if (p / "state.json").is_file()]
+    for folder in (path, hidden) if hidden.is_dir() else (path,):
+        shards = sorted((p for p in folder.glob("shard_*") if p.is_dir()), key=_natural)
+        if not shards:
+            continue
+        numbers = [int(name) if (name := p.name.removeprefix("shard_")).isdecimal() else -1 for p in shards]
+        if missing := sorted(set(range(max(numbers) + 1)) - {*numbers}):
+            many = f" and {len(missing) - 1} more" if missing[1:] else ""
+            raise DataError(
+                f"its shards go up to {shards[-1].name}, but number {missing[0]}{many} is missing. Copy it here, or "
+                "give a folder with whole shards, numbered from 0.",
+                file=folder,
+            )
+        for shard in shards:
+            if not (shard / "state.json").is_file():
+                raise DataError("has no state.json, so its run was interrupted; remove this shard.", file=shard)
+        return shards
+    return []
 
 
-def _named(source: Source, layers: Sequence[Site] | None) -> Source:
-    """The source of a format that names its arrays."""
+def check_unnamed(path: Path, arrays: Sequence[Array], layers: Sequence[Site] | None) -> None:
+    """Raise DataError if layers are given for arrays that have names."""
     if layers is not None:
-        names = ", ".join(f"{a.name} is {a.site}" for a in source.arrays[:3])
-        raise DataError(f"its arrays have names ({names} …); leave out --layers.", file=source.path)
-    return source
+        names = ", ".join(f"{a.name} is {a.site}" for a in arrays[:3])
+        raise DataError(f"its arrays have names ({names} …); leave out --layers.", file=path)
 
 
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
