@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,24 @@ from probekit.activations.description import check_same
 from probekit.analyses.options import PlaceOptions, VectorOptions
 from probekit.analyses.vectors import columns_of, layer_vectors, read_of
 from probekit.errors import UsageError
+from probekit.metrics import derive
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.selection import Problem, grid, select
 from probekit.public import public
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress
+from probekit.statistics.clusters import mean_of_differences
 from probekit.statistics.controls import shuffled
 from probekit.statistics.distances import centroid, great_circle, mean_interval, median_interval, on_sphere, r2_interval
 from probekit.statistics.folds import folds
+from probekit.statistics.multiplicity import holm
 from probekit.tasks.load import load_task
 
 __all__ = ["places"]
 
 SAME = ("task", "random_weights", "weights_digest", "tokenizer_digest", "cut_at", "dtype", "store")
 PARTS = ("latitude", "longitude")
+NULL = "the two are equally far from the truth on average, for these regressions"
 
 
 @public(vectors=VectorOptions, options=PlaceOptions)
@@ -70,7 +75,10 @@ def places(
         For each layer: "great-circle-error" and "great-circle-error-median", the mean and median distance of the
         predicted from the true place in km, and "r2" by ``coordinate``, with intervals over the evaluated places for
         these probes. Rows of the target "shuffled" are probes of places exchanged in train; the estimator "centroid"
-        predicts the middle of train for every place. There are no predictions.
+        predicts the middle of train for every place. Rows of "difference(great-circle-error)" are a layer minus what
+        ``against`` says, over the same places: "centroid", the first layer ("layer 0"), and the same layer of the first
+        pair of caches; with intervals, and p corrected by Holm (``p_adjusted``) over the layers and comparisons of a
+        model. There are no predictions.
 
     Raises
     ------
@@ -94,18 +102,30 @@ def places(
     records: list[dict[str, Any]] = []
     with ExitStack() as stack:
         opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
+        first: _Errors | None = None
         for pair in zip(opened[::2], opened[1::2], strict=True):
             check_same(*pair, SAME)
             sides = [[cache.for_task(part, cache.spec["split"]) for part in of_part] for cache in pair]
-            records += _of_pair(task, sides[0], sides[1], vectors, options, progress)
+            rows, errors = _of_pair(task, sides[0], sides[1], vectors, options, progress)
+            records += [*rows, *_differences(errors, first, options)]
+            first = first or errors
         return Result(make_rows(records), reads=tuple(map(read_of, opened)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """The distances (n,), km, of evaluated places: of each layer, and of the middle of train (None), with columns."""
+
+    of: dict[str | None, tuple[dict[str, Any], np.ndarray]]
+    ids: np.ndarray
+    groups: np.ndarray | None
 
 
 def _of_pair(
     task: str, train: list[ActivationCache], test: list[ActivationCache], vectors: VectorOptions,
     options: PlaceOptions, progress: Progress,
-) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """The rows of one pair of caches, each seen as latitudes and as longitudes."""
+) -> tuple[list[dict[str, Any]], _Errors]:  # fmt: skip
+    """The rows of one pair of caches, each seen as latitudes and as longitudes, and the errors of its layers."""
     of_train, of_test = (layer_vectors(views[0], vectors) for views in (train, test))
     y, gold = (np.stack([view.labels for view in views]) for views in (train, test))
     groups, held = of_train.labels.groups, of_test.labels.groups
@@ -118,7 +138,8 @@ def _of_pair(
     }  # fmt: skip
     middle = np.broadcast_to(np.array(centroid(*y))[:, None], gold.shape)
     none = {"estimator": "centroid", "target": "gold", "layer": None}
-    yield from (about | none | row for row in _rows(gold, middle, held, options))
+    found = [about | none | row for row in _rows(gold, middle, held, options)]
+    errors = _Errors({None: (about | none, _distance(gold, middle))}, test[0].ids, held)
     for done, (name, read) in enumerate(of_train.layers.items()):
         progress("layers", done, len(of_train.layers))
         x, x_test = np.asarray(read()), np.asarray(of_test.layers[name]())
@@ -130,7 +151,30 @@ def _of_pair(
             said = predicted[2 * draw : 2 * draw + 2, 0].astype(np.float64)
             fit: dict[str, Any] = {"estimator": "ridge", "layer": name, "target": "shuffled" if draw else "gold"}
             fit |= {"draw": draw - 1 if draw else None}
-            yield from (about | fit | row for row in _rows(gold, said, held, options, interval=not draw))
+            if not draw:
+                errors.of[name] = about | fit, _distance(gold, said)
+            found += [about | fit | row for row in _rows(gold, said, held, options, interval=not draw)]
+    return found, errors
+
+
+def _differences(errors: _Errors, first: _Errors | None, options: PlaceOptions) -> list[dict[str, Any]]:
+    """Each layer minus the middle of train, the first layer, and the same layer of the first pair of caches."""
+    start = next(name for name in errors.of if name is not None)
+    rows = []
+    for name, (about, error) in errors.of.items():
+        if name is None:
+            continue
+        others = {"centroid": errors.of[None][1]} | ({} if name == start else {f"layer {start}": errors.of[start][1]})
+        if first is not None and name in first.of and first.ids.tolist() == errors.ids.tolist():
+            others[str(first.of[name][0]["model"])] = first.of[name][1]
+        for against, other in others.items():
+            value, low, high, p = mean_of_differences(error - other, errors.groups, options.level)
+            rows.append(about | {"metric": derive("difference", "great-circle-error"), "against": against, "p": p})
+            rows[-1] |= {"value": value, "ci_low": low, "ci_high": high, "null": NULL}
+    adjusted = holm(np.array([row["p"] for row in rows], dtype=np.float64))
+    tests = int(np.isfinite(adjusted).sum())
+    of_holm = {"correction": "holm", "tests": tests}
+    return [row | of_holm | {"p_adjusted": float(p)} for row, p in zip(rows, adjusted, strict=True)]
 
 
 def _exchanged(n: int, groups: np.ndarray | None, options: PlaceOptions) -> np.ndarray:
@@ -138,11 +182,16 @@ def _exchanged(n: int, groups: np.ndarray | None, options: PlaceOptions) -> np.n
     return shuffled(np.arange(n), options.controls, options.seed, groups=groups)
 
 
+def _distance(gold: np.ndarray, said: np.ndarray) -> np.ndarray:
+    """How far predicted coordinates (2, n) are from the true ones, km."""
+    return great_circle(gold[0], gold[1], *on_sphere(said[0], said[1]))
+
+
 def _rows(
     gold: np.ndarray, said: np.ndarray, groups: np.ndarray | None, options: PlaceOptions, *, interval: bool = True
 ) -> Iterator[dict[str, Any]]:
     """The errors of predicted coordinates (2, n)."""
-    error = great_circle(gold[0], gold[1], *on_sphere(said[0], said[1]))
+    error = _distance(gold, said)
     how: dict[str, Any] = {
         "resamples": options.resamples if interval else 0,
         "level": options.level,

@@ -257,7 +257,7 @@ def _cells(sets: Sequence[_DataSet], options: ShiftOptions, progress: Progress) 
         for a, (y, block) in enumerate(zip(labels, blocks, strict=True)):
             x = np.asarray(sets[a].of_train.layers[layer]())
             for estimator in options.estimators:
-                fitted = _fitted(sets[a], x, y, classes, block, tests, estimator)
+                fitted = _fitted(sets[a], x, y, classes, block, tests, Estimator(estimator))
                 done += 1
                 progress("probes", done, steps)
                 for b, other in enumerate(sets):
@@ -294,14 +294,14 @@ def _groups(of: _DataSet) -> np.ndarray | None:
 
 
 def _columns(
-    a: _DataSet, b: _DataSet, layer: str, estimator: Estimator, seen: int, options: ShiftOptions
+    a: _DataSet, b: _DataSet, layer: str, estimator: str, seen: int, options: ShiftOptions
 ) -> Mapping[str, Any]:
     columns = columns_of(b.dev, b.of_dev.representation)
     if "trained_on" in columns:
         columns["model_trained_on"] = columns["trained_on"]
     return {
         "analysis": "shift", **columns, **b.of_dev.group_columns, "trained_on": a.name, "layer": layer,
-        "estimator": str(estimator), "n": len(b.rows[1]), "n_train": len(a.rows[0]), "seen_in_train": seen,
+        "estimator": estimator, "n": len(b.rows[1]), "n_train": len(a.rows[0]), "seen_in_train": seen,
         "seed": options.seed,
     }  # fmt: skip
 

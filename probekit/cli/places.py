@@ -83,6 +83,7 @@ def _show(rows: pd.DataFrame, level: float) -> None:
 
     columns = [Column("layer", key=True), Column("mean error, km"), Column(f"{100 * level:g} % interval", dim=True)]
     columns += [Column("shuffled", dim=True), Column("median, km"), Column("R² latitude"), Column("R² longitude")]
+    columns += [Column("minus the middle, km"), Column("p adjusted")]
     lines = []
     gold, noise = (rows[rows["target"] == name] for name in ("gold", "shuffled"))
     noise = noise[noise["metric"] == "great-circle-error"]
@@ -93,7 +94,15 @@ def _show(rows: pd.DataFrame, level: float) -> None:
         other = noise.loc[layer_labels(noise) == layer, "value"]
         line = [str(layer) or "centroid", f"{mean['value']:,.0f}", f"{low:,.0f} – {high:,.0f}" if isfinite(low) else ""]
         line += [f"{other.mean():,.0f}" if len(other) else "", f"{median['value']:,.0f}"]
-        lines.append([*line, *(f"{value:.3f}" for value in part.loc[part["metric"] == "r2", "value"])])
+        line += [f"{value:.3f}" for value in part.loc[part["metric"] == "r2", "value"]]
+        less = part[(part["metric"] == "difference(great-circle-error)") & (part["against"] == "centroid")]
+        lines.append([*line, *(_less(less.iloc[0]) if len(less) else ("", ""))])
     head = rows.iloc[-1]
     title = f"{head['task']} {head['split']}, {shown_label(called(head))}: {head['n']:,} places evaluated"
     show_table(Grid(columns, lines, title))
+
+
+def _less(row: pd.Series) -> tuple[str, str]:
+    """A paired difference in km, and its p."""
+    p = float(row["p_adjusted"])
+    return f"{row['value']:,.0f}", "" if not isfinite(p) else "< .001" if p < 0.001 else f"{p:.3f}"

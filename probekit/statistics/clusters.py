@@ -7,7 +7,7 @@ from scipy import stats
 
 from probekit.statistics.bootstrap import FEWEST
 
-__all__ = ["degrees", "difference_of_means", "reach", "standard_error"]
+__all__ = ["degrees", "difference_of_means", "mean_of_differences", "reach", "standard_error"]
 
 
 def standard_error(influence: np.ndarray, groups: np.ndarray | None = None) -> tuple[np.ndarray, int]:
@@ -60,6 +60,32 @@ def _by_group(influence: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
 def reach(units: float, level: float) -> float:
     """How many standard errors an interval reaches to either side: the quantile of Student's t."""
     return float(stats.t.ppf((1 + level) / 2, max(1, units - 1)))
+
+
+def mean_of_differences(
+    differences: np.ndarray, groups: np.ndarray | None = None, level: float = 0.95
+) -> tuple[float, float, float, float]:
+    """The mean (n,) of paired differences, its interval (Student's t) and two-sided p; NaN with fewer than 5 groups.
+
+    Parameters
+    ----------
+    differences : np.ndarray
+        (n,), one measurement minus the other, of each example.
+    groups : np.ndarray, optional
+        (n,), examples that are not independent of each other.
+
+    Examples
+    --------
+    >>> [round(x, 3) for x in mean_of_differences(np.array([1.0, 2, 3, 4, 5, 6]))]
+    [3.5, 1.537, 5.463, 0.006]
+    """
+    value = float(differences.mean())
+    error = float(standard_error(differences[None], groups)[0][0])
+    if not error > 0:
+        return value, float("nan"), float("nan"), float("nan")
+    freedom = degrees(differences, groups)
+    half = reach(freedom + 1, level) * error
+    return value, value - half, value + half, float(2 * stats.t.sf(abs(value) / error, freedom))
 
 
 def difference_of_means(

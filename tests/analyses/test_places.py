@@ -49,6 +49,12 @@ def test_places_of_words_are_found(caches: list[Path], folder: Path) -> None:
     assert set(r2["coordinate"]) == {"latitude", "longitude"}
     assert (r2["value"] > 0.5).all()
     assert "below the middle of train" in result.verdict[0]
+    less = rows[rows["metric"] == "difference(great-circle-error)"]
+    assert less["against"].tolist() == ["centroid", "centroid", "layer 0"]
+    found = less["value"].to_numpy()[:2]
+    np.testing.assert_allclose(found, gold["value"].to_numpy() - middle["value"], rtol=1e-9)
+    assert (less["ci_high"][:2] < 0).all()
+    assert (less["p_adjusted"][:2] < 0.05).all()
     assert probekit.places(*caches, **how).rows["value"].equals(rows["value"])
 
 

@@ -66,13 +66,28 @@ def places(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         middle = part[part["estimator"] == "centroid"].iloc[0]
         best = gold.iloc[int(gold["value"].argmin())]
         shuffled = part.loc[part["target"] == "shuffled", "value"]
-        below = "below" if best["ci_high"] < middle["ci_low"] else "not shown to be below"
+        at = rows[(layer_labels(rows) == _layer(best)) & (rows["model"] == best["model"])]
+        at = at[(at["checkpoint"] == best["checkpoint"]) & (at["target"] == "gold")].set_index("metric")
+        below = f"{_gap(at, 'centroid')} the middle of train"
         noise = f"; probes of exchanged places {shuffled.min():,.0f} km or more" if len(shuffled) else ""
         yield (
             f"layer {_layer(best)} of {called(best)} places names {best['value']:,.0f} km "
-            f"({best['ci_low']:,.0f}–{best['ci_high']:,.0f}) from the truth on average, {below} the middle of train "
-            f"({middle['value']:,.0f} km){noise}"
+            f"({best['ci_low']:,.0f}–{best['ci_high']:,.0f}) from the truth on average, {below} "
+            f"({middle['value']:,.0f} km){_first_layer(at)}{noise}"
         )
+
+
+def _gap(at: pd.DataFrame, against: str) -> str:
+    """Whether the paired difference of one layer to something else is below it."""
+    found = at[at["against"] == against].loc[["difference(great-circle-error)"]].iloc[0]
+    below = found["value"] < 0 and found["p_adjusted"] <= ALPHA
+    return "below" if below else "not shown to be below"
+
+
+def _first_layer(at: pd.DataFrame) -> str:
+    """How the layer compares with the first one, if it is not that."""
+    names = [str(name) for name in at["against"].dropna().unique() if str(name).startswith("layer ")]
+    return f" and {_gap(at, names[0])} {names[0]}" if names else ""
 
 
 def choices(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
