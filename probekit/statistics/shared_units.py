@@ -65,7 +65,8 @@ def shared_units(tables: Sequence[tuple[Source, Predictions]]) -> list[np.ndarra
         unit = Units.of_groups(e.groups, len(e.ids))
         of = np.arange(unit.rows) if unit.of is None else unit.of
         sentences = _sentences(e, of)
-        named = zip(_names(source, e, sentences), _names_of_task(source, e, sentences), strict=True)
+        in_task = _names_of_task(source, e, sentences)
+        named = zip(_names(source, e, sentences, in_task), in_task, strict=True)
         rows.append(np.array([[names.setdefault(name, len(names)) for name in both] for both in named]))
         units.append(of + count)
         count += unit.count
@@ -82,18 +83,19 @@ def shared_units(tables: Sequence[tuple[Source, Predictions]]) -> list[np.ndarra
 
 def _names_of_task(source: Source, e: Predictions, sentences: Sequence[str]) -> list[str]:
     """The names of the sentences among those of the same task."""
-    return ["\0".join((e.task, source.folder, e.split, name)) for name in sentences]
+    where = "\0".join((e.task, source.folder, e.split, ""))
+    return [where + name for name in sentences]
 
 
-def _names(source: Source, e: Predictions, sentences: Sequence[str]) -> list[str]:
-    """The names of the sentences among those of other tasks; that in its task where it is unknown which these are."""
-    number = re.compile(NUMBER.format(split=re.escape(e.split)))
+def _names(source: Source, e: Predictions, sentences: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The names of the sentences among those of other tasks; those of ``own`` where it is unknown which these are."""
+    split = e.split
+    number = re.compile(NUMBER.format(split=re.escape(split)))
     every = xxhash.xxh3_128_hexdigest("\0".join(map(str, e.ids)).encode())
-    own = _names_of_task(source, e, sentences)
     found = []
     for name, in_task in zip(sentences, own, strict=True):
         if not number.fullmatch(name):
-            found.append("\0".join(("", source.folder, e.split, name)) if source.folder else in_task)
+            found.append("\0".join(("", source.folder, split, name)) if source.folder else in_task)
         elif name.isdecimal() and source.cache:
             found.append("\0".join(("", source.cache, every, name)))
         else:
