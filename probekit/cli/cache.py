@@ -93,9 +93,10 @@ def cache_activations(
     several = len(models) > 1
     inside = out is None or out.endswith("/") or (Path(out).is_dir() and options.shard_size is None)
     if several and not inside:
+        named = ", ".join(models[:4]) + ", …" * (len(models) > 4)
         raise UsageError(
-            f"--out {out} is one file, but there are {len(models)} models to cache; give a folder ({out}/), or omit "
-            "--out."
+            f"--out {out} is one file, but there are {len(models)} models to cache ({named}); give a folder ({out}/), "
+            "or omit --out."
         )
     for i, name in enumerate(models, 1):
         with _watching(f"{i}/{len(models)} " if several else "") as (watch, seen):
