@@ -153,49 +153,54 @@ def batches(texts: list[str], tokenizer: Any, *, ordered: bool) -> Iterator[list
     yield part
 
 
-def by_tool(tool: str, folder: str, every: bool, ordered: bool) -> Callable[[list[str]], dict[str, np.ndarray]]:
-    import torch
-    from transformers import AutoTokenizer
+class Tool:
+    """Keeps the means in memory."""
 
-    tokenizer, states = AutoTokenizer.from_pretrained(folder), TOOLS[tool](folder, every=every)
+    def __init__(self, tool: str, folder: str, every: bool, ordered: bool) -> None:
+        from transformers import AutoTokenizer
 
-    def run(texts: list[str]) -> dict[str, np.ndarray]:
-        means: dict[str, np.ndarray] = {}
+        self.tokenizer, self.states = AutoTokenizer.from_pretrained(folder), TOOLS[tool](folder, every=every)
+        self.ordered, self.found = ordered, dict[str, np.ndarray]()
+
+    def __call__(self, texts: list[str]) -> None:
+        import torch
+
+        self.found, tokenizer = {}, self.tokenizer
         with torch.inference_mode():
-            for part in batches(texts, tokenizer, ordered=ordered):
+            for part in batches(texts, tokenizer, ordered=self.ordered):
                 inputs = dict(tokenizer([texts[i] for i in part], padding=True, truncation=True, return_tensors="pt"))
                 mask = inputs["attention_mask"][..., None]
-                for name, hidden in states(inputs).items():
-                    into = means.setdefault(name, np.empty((len(texts), hidden.shape[-1]), np.float32))
+                for name, hidden in self.states(inputs).items():
+                    into = self.found.setdefault(name, np.empty((len(texts), hidden.shape[-1]), np.float32))
                     into[part] = ((hidden * mask).sum(1) / mask.sum(1)).numpy()
-        return means
 
-    return run
+    def means(self) -> dict[str, np.ndarray]:
+        return self.found
 
 
-def by_probekit(folder: str, every: bool, work: str) -> Callable[[list[str]], dict[str, np.ndarray]]:
-    from probekit import ActivationCache, cache_activations
-    from probekit.models import load_encoder
-    from probekit.tasks.task import Example, Split, Task, TaskKind
+class Probekit:
+    """Writes the means to a cache, and reads them there."""
 
-    sites = {"sites": ",".join(SITES)} if every else {}
-    encoder = load_encoder(folder, device="cpu", **sites)
+    def __init__(self, folder: str, every: bool, work: str) -> None:
+        from probekit.models import load_encoder
 
-    def run(texts: list[str]) -> dict[str, np.ndarray]:
+        sites = {"sites": ",".join(SITES)} if every else {}
+        self.encoder, self.out = load_encoder(folder, device="cpu", **sites), Path(work) / "cache.h5"
+
+    def __call__(self, texts: list[str]) -> None:
+        from probekit import cache_activations
+        from probekit.tasks.task import Example, Split, Task, TaskKind
+
         examples = tuple(Example(str(i), text, label=0) for i, text in enumerate(texts))
         task = Task("benchmark", TaskKind.CLASSIFICATION, {"all": Split("all", examples)}, ("none",))
-        out = Path(work) / "cache.h5"
-        cache_activations(encoder, task, "all", pooling=["mean-all"], out=out, overwrite=True).close()
-        run.out = out  # type: ignore[attr-defined]
-        return {}
+        cache_activations(self.encoder, task, "all", pooling=["mean-all"], out=self.out, overwrite=True).close()
 
-    def means() -> dict[str, np.ndarray]:
-        with ActivationCache(run.out) as cache:  # type: ignore[attr-defined]
+    def means(self) -> dict[str, np.ndarray]:
+        from probekit import ActivationCache
+
+        with ActivationCache(self.out) as cache:
             names = {n: n if "." in n else f"resid_post.{int(n) - 1}" for n in cache.layers if n != "final_norm"}
             return {to: np.array(cache.layer(name)) for name, to in names.items()}
-
-    run.means = means  # type: ignore[attr-defined]
-    return run
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
@@ -205,13 +210,12 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     texts = json.loads(Path(job["texts"]).read_text())
     way = (job["folder"], job["every"])
-    run = by_probekit(*way, job["work"]) if job["tool"] == "probekit" else by_tool(job["tool"], *way, job["ordered"])
+    run = Probekit(*way, job["work"]) if job["tool"] == "probekit" else Tool(job["tool"], *way, job["ordered"])
     run(texts[:: max(1, len(texts) // 64)])
     wall, cpu = time.perf_counter(), time.process_time()
-    means = run(texts)
+    run(texts)
     found = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
-    means = run.means() if job["tool"] == "probekit" else means  # type: ignore[attr-defined]
-    np.savez(job["out"], **means)
+    np.savez(job["out"], **run.means())
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from probekit.errors import UsageError, did_you_mean
 from probekit.functions import FUNCTIONS
@@ -17,7 +17,9 @@ from probekit.recipe import Recipe, as_json, making
 from probekit.rows.files import check_out
 from probekit.rows.result import Result
 
-__all__ = ["public"]
+__all__ = ["keywords", "public"]
+
+T = TypeVar("T")
 
 
 def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -75,6 +77,29 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
         call.__signature__ = flat  # type: ignore[attr-defined]
         call.__doc__ = _documented(function.__doc__ or "", flat, options)
         call.options = options  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+def keywords(**options: type) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Let a function take the fields of its options as keyword arguments, as :func:`public` does; no recipe is made."""
+
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        flat = _flat(inspect.signature(function), options, saves=False)
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> T:
+            given = _spread(kwargs, options)
+            _check_names(function.__name__, given, flat)
+            _check_seeds(given)
+            groups = {
+                part: kind(**{k: given.pop(k) for k in _fields(kind) if k in given}) for part, kind in options.items()
+            }
+            return function(*args, **given, **groups)
+
+        call.__signature__ = flat  # type: ignore[attr-defined]
+        call.__doc__ = _documented(function.__doc__ or "", flat, options)
         return call
 
     return decorate

@@ -1,14 +1,82 @@
-"""Options for the conversion of published model files, and for the proof of a model's sites."""
+"""Options for loading a model, for the conversion of published model files, and for the proof of a model's sites."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 
 from probekit.errors import UsageError
 from probekit.recipe import option
-from probekit.runtime import dtype_name
+from probekit.runtime import Dtype, dtype_name
 
-__all__ = ["ConvertOptions", "SiteOptions", "SkipThoughtsOptions"]
+__all__ = ["ConvertOptions", "LoadOptions", "Packing", "SiteOptions", "SkipThoughtsOptions"]
+
+
+class Packing(StrEnum):
+    """How sequences share a forward pass; they are never padded."""
+
+    AUTO = "auto"  # packed if the architecture is known and the self-check agrees, grouped otherwise
+    PACKED = "packed"  # all in one row, attention within each
+    GROUPED = "grouped"  # only sequences of the same length together
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How to load a model."""
+
+    dtype: Dtype | str = option(Dtype.FLOAT32, "Precision of the model: float32, float16 or bfloat16.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    random_weights: int | None = option(
+        None, "Re-initialise the model with this seed instead of reading its weights (a control)."
+    )
+    revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
+    max_length: int | None = option(None, "Truncate sequences to fewer pieces than the model can read.")
+    packing: Packing | str = option(
+        Packing.AUTO,
+        "How sequences share a forward pass: auto takes the fast path (packed) if the architecture is known and a "
+        "self-check agrees with the model's own forward pass, one sequence at a time; else grouped, by length.",
+    )
+    onednn: bool = option(True, "On a CPU, prepack the weights of linear layers for oneDNN if it is available.")
+    compile: bool = option(
+        False,
+        "Run each block through ``torch.compile`` (and not oneDNN); the last bits then depend on the batch.",
+    )
+    batch_tokens: int | None = option(None, "Number of pieces in a batch; None takes a fast default.")
+    stateful: int = option(
+        0,
+        "For ELMo: 0 begins each sentence with an empty state. Another number is the size of batches that carry their "
+        "state over to the next batch, as in the original.",
+    )
+    decoder: bool = option(
+        False,
+        "Of an encoder-decoder, read the decoder instead of the encoder: both read the text, the decoder one piece "
+        "later (see :class:`~probekit.models.transformers.text_decoder.TextDecoder`).",
+    )
+    sites: Sequence[str] | str | None = option(
+        None, "Read these proven sites instead of the residual stream: ``resid_post,attn_out,z``."
+    )
+    blocks: Sequence[int | str] | str | None = option(None, "The blocks of the sites, from 0: ``0,4-6``; None for all.")
+    device_map: str | Mapping[str, Any] | None = option(
+        None,
+        "Spread a transformers model that is larger than one GPU over several, as transformers does it: auto, or a "
+        "device for each module. Hidden states are handed out on the first one.",
+    )
+
+    def __post_init__(self) -> None:
+        for name, kind in (("dtype", Dtype), ("packing", Packing)):
+            try:
+                object.__setattr__(self, name, kind(getattr(self, name)))
+            except ValueError:
+                raise UsageError(
+                    f"unknown {name} {getattr(self, name)!r}; expected one of {', '.join(kind)}."
+                ) from None
+        if self.stateful < 0:
+            raise UsageError(f"stateful is {self.stateful}; expected the number of sentences in a batch, or 0.")
+        if self.blocks is not None and self.sites is None:
+            raise UsageError("blocks are those of sites; give sites, such as attn_out.")
+
 
 SPLITTINGS = ("treebank", "blanks")
 

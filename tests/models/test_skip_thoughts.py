@@ -17,6 +17,7 @@ from probekit.adaptation.training.learners import FineTuning
 from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
+from probekit.models.options import LoadOptions
 from probekit.models.skip_thoughts.encoder import load_skip_thoughts
 from probekit.models.skip_thoughts.files import convert_skip_thoughts
 from probekit.models.skip_thoughts.model import SkipThoughtsConfig, SkipThoughtsModel
@@ -46,7 +47,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder(made):
-    return load_skip_thoughts(made[0], device="cpu")
+    return load_skip_thoughts(made[0], LoadOptions(device="cpu"))
 
 
 @pytest.mark.shared
@@ -68,7 +69,7 @@ def test_the_original(tmp_path, normalise, use_eos, onednn):
     folder = convert_skip_thoughts(
         tmp_path, tmp_path / "model", splitting="blanks", use_eos=use_eos, normalise=normalise
     )
-    encoder = load_skip_thoughts(folder, device="cpu", onednn=onednn)
+    encoder = load_skip_thoughts(folder, LoadOptions(device="cpu", onednn=onednn))
     (uni, bi, combined), start = run(encoder, sorted(told["sentences"], key=lambda s: len(s.split())))
     order = np.argsort([len(s.split()) for s in told["sentences"]], kind="stable")
     wanted = recorded[f"out_{'norm' if normalise else 'raw'}{'_eos' if use_eos else ''}"][order]
@@ -120,7 +121,9 @@ def test_no_number_depends_on_the_batch(tmp_path, threads):
     if not onednn_available(torch.float32):
         pytest.skip("only oneDNN's products keep to that")
     publish(tmp_path / "published", uni=77, bi=45, width=31)
-    encoder = load_skip_thoughts(convert_skip_thoughts(tmp_path / "published", tmp_path / "model"), device="cpu")
+    encoder = load_skip_thoughts(
+        convert_skip_thoughts(tmp_path / "published", tmp_path / "model"), LoadOptions(device="cpu")
+    )
     assert encoder.spec["path"] == "packed+onednn"
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS[2:8], size=n)) for n in sorted(rng.integers(1, 20, size=300))]
@@ -226,17 +229,19 @@ class TestWords:
         assert [WORDS[i] for i in given.token_ids] == ["the", "UNK", "cat", "<eos>"]
 
     def test_cut(self, made):
-        short = load_skip_thoughts(made[0], device="cpu", max_length=3)
+        short = load_skip_thoughts(made[0], LoadOptions(device="cpu", max_length=3))
         tokens = short.tokenize(['the "cat" sat', "the cat", "dog"])
         assert [WORDS[i] for i in tokens.token_ids] == ["the", "``", "<eos>", "the", "cat", "<eos>", "dog", "<eos>"]
         assert tokens.truncated.tolist() == [True, False, False]
         assert (short.max_length, short.spec["cut_at"]) == (3, 3)
         with pytest.raises(UsageError, match="reads 2 or more pieces, but max_length is 1"):
-            load_skip_thoughts(made[0], device="cpu", max_length=1)
+            load_skip_thoughts(made[0], LoadOptions(device="cpu", max_length=1))
 
     def test_without_ends_nothing_is_read_of_nothing(self, tmp_path):
         publish(tmp_path / "published")
-        encoder = load_skip_thoughts(convert_skip_thoughts(tmp_path / "published", tmp_path / "model"), device="cpu")
+        encoder = load_skip_thoughts(
+            convert_skip_thoughts(tmp_path / "published", tmp_path / "model"), LoadOptions(device="cpu")
+        )
         tokens = encoder.tokenize(["", "the cat", " "])
         assert (tokens.length.tolist(), tokens.special.any()) == ([0, 2, 0], False)
 
@@ -245,10 +250,10 @@ class TestWords:
         folder = convert_skip_thoughts(tmp_path / "published", tmp_path / "model")
         (folder / "vocab.txt").write_text("UNK\nthe\n")
         with pytest.raises(ModelError, match=r"vocab.txt has 2 words; expected 11"):
-            load_skip_thoughts(folder, device="cpu")
+            load_skip_thoughts(folder, LoadOptions(device="cpu"))
         (folder / "vocab.txt").write_bytes(b"\xff")
         with pytest.raises(ModelError, match="cannot be read"):
-            load_skip_thoughts(folder, device="cpu")
+            load_skip_thoughts(folder, LoadOptions(device="cpu"))
 
 
 def test_certificate(made):

@@ -13,6 +13,7 @@ from thoughts import WORDS, gru, publish
 
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.models.folder import weight_files
+from probekit.models.options import LoadOptions
 from probekit.models.skip_thoughts.encoder import load_skip_thoughts
 from probekit.models.skip_thoughts.files import convert_skip_thoughts, read_dictionary, read_vectors, regress
 
@@ -180,7 +181,7 @@ class TestExpansion:
             fitted = LinearRegression().fit(x[: len(known)].astype(float), made[theirs][5:30].astype(float))
             np.testing.assert_array_equal(tensors[ours][: len(words)], made[theirs])
             np.testing.assert_allclose(tensors[ours][len(words) :], fitted.predict(x[[25, 28]]), rtol=0, atol=1e-5)
-        encoder = load_skip_thoughts(out, device="cpu")
+        encoder = load_skip_thoughts(out, LoadOptions(device="cpu"))
         assert encoder.tokenize(["zebra Zürich zebras"]).token_ids.tolist() == [42, 43, 0]
 
     def test_no_word_in_common(self, tmp_path):

@@ -103,7 +103,7 @@ def _certified(given: Source, model: str | Path, options: ImportOptions) -> Comp
     from probekit.models.loading import load_encoder
 
     how = {"dtype": options.dtype, "device": options.device, "revision": options.revision}
-    encoder = load_encoder(model, random_weights=options.random_weights, **how)  # type: ignore[arg-type]
+    encoder = load_encoder(model, random_weights=options.random_weights, **how)
     found = compare(encoder, given, options.certify)
     if not found.passed:
         wrong = [f for f in found if not f.passed]

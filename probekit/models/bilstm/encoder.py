@@ -17,10 +17,11 @@ from probekit.models.bilstm.reader import bilstm_reader
 from probekit.models.elmo.characters import character_ids
 from probekit.models.encoder import Batch, Edit, Shown, Sink, Text, Tokens, edited, padded
 from probekit.models.loading import TextReader
+from probekit.models.options import LoadOptions
 from probekit.models.transformers.encoder import prepare_packed
 from probekit.models.transformers.stock import load_described
 from probekit.models.words import versions
-from probekit.runtime import Dtype, torch_threads
+from probekit.runtime import torch_threads
 from probekit.sites import Site
 
 __all__ = ["BiLSTMEncoder", "load_bilstm"]
@@ -109,27 +110,14 @@ def _reader_versions(tokenizer: Any) -> dict[str, str]:
 
 
 @torch_threads(1)
-def load_bilstm(
-    model: str | Path,
-    *,
-    dtype: Dtype | str = Dtype.FLOAT32,
-    device: str = "auto",
-    random_weights: int | None = None,
-    revision: str | None = None,
-    max_length: int | None = None,
-    onednn: bool = True,
-    batch_tokens: int | None = None,
-) -> BiLSTMEncoder:
+def load_bilstm(model: str | Path, options: LoadOptions) -> BiLSTMEncoder:
     """Load a model folder; arguments and errors are those of :func:`probekit.models.loading.load_encoder`."""
-    net, folder, spec = load_described(
-        model, dtype=Dtype(dtype), device=device, random_weights=random_weights, revision=revision,
-        max_length=max_length,
-    )  # fmt: skip
+    net, folder, spec = load_described(model, options)
     encoder = BiLSTMEncoder(
-        net, bilstm_reader(folder, net.config, max_length), folder, name=spec["model"], spec=spec,
-        batch_tokens=batch_tokens or (1024 if spec["device"] == "cpu" else 16384),
+        net, bilstm_reader(folder, net.config, options.max_length), folder, name=spec["model"], spec=spec,
+        batch_tokens=options.batch_tokens or (1024 if spec["device"] == "cpu" else 16384),
     )  # fmt: skip
-    prepare_packed(encoder, _check_batch(net.config), onednn=onednn)
+    prepare_packed(encoder, _check_batch(net.config), onednn=options.onednn)
     return encoder
 
 

@@ -16,10 +16,11 @@ from probekit.models.elmo.characters import BEGIN, END, PADDING, CharacterReader
 from probekit.models.elmo.lstm import ProjectedLSTM
 from probekit.models.elmo.model import ElmoModel, ElmoState
 from probekit.models.encoder import Batch, Edit, Shown, Sink, Text, Tokens, edited, padded
+from probekit.models.options import LoadOptions
 from probekit.models.transformers.encoder import prepare_packed
 from probekit.models.transformers.stock import load_described
 from probekit.models.words import versions
-from probekit.runtime import Dtype, torch_threads
+from probekit.runtime import torch_threads
 from probekit.sites import residual_stream
 
 __all__ = ["ElmoEncoder", "WordTable", "load_elmo"]
@@ -142,31 +143,17 @@ class ElmoEncoder(Shown):
 
 
 @torch_threads(1)
-def load_elmo(
-    model: str | Path,
-    *,
-    dtype: Dtype | str = Dtype.FLOAT32,
-    device: str = "auto",
-    random_weights: int | None = None,
-    revision: str | None = None,
-    max_length: int | None = None,
-    onednn: bool = True,
-    batch_tokens: int | None = None,
-    stateful: int = 0,
-) -> ElmoEncoder:
+def load_elmo(model: str | Path, options: LoadOptions) -> ElmoEncoder:
     """ELMo from a model folder or its published files; arguments and errors as in ``load_encoder``."""
-    net, folder, spec = load_described(
-        model, dtype=Dtype(dtype), device=device, random_weights=random_weights, revision=revision,
-        max_length=max_length,
-    )  # fmt: skip
+    net, folder, spec = load_described(model, options)
     encoder = ElmoEncoder(
-        net, character_reader(folder, max_length), folder, name=spec["model"],
-        spec=spec | ({"stateful": stateful} if stateful else {}), stateful=stateful,
-        batch_tokens=batch_tokens or (2048 if spec["device"] == "cpu" else 16384),
+        net, character_reader(folder, options.max_length), folder, name=spec["model"],
+        spec=spec | ({"stateful": options.stateful} if options.stateful else {}), stateful=options.stateful,
+        batch_tokens=options.batch_tokens or (2048 if spec["device"] == "cpu" else 16384),
     )  # fmt: skip
     for cell in (module for module in net.modules() if isinstance(module, ProjectedLSTM)):
         cell.fused = spec["device"] == "cuda" and cell.cell_clip is None and cell.proj_clip is None
-    prepare_packed(encoder, _check_batch(), onednn=onednn)
+    prepare_packed(encoder, _check_batch(), onednn=options.onednn)
     return encoder
 
 

@@ -62,98 +62,73 @@ def find_sums(calls: Sequence[Call], attention: Sequence[Call], tolerance: float
     tolerance : float
         The largest error that counts as equal.
     """
-    stream, block = calls[-1].given, calls[-1]
-    branches = list(_distinct(calls[:-1], stream))
-    return (
-        _normed(calls, stream, block, branches, attention, tolerance)
-        or _added(calls, stream, block, branches, attention, tolerance)
-        or _crossed(calls, stream, block, branches, attention, tolerance)
-    )
+    block = _Block(calls, attention, tolerance)
+    return block.normed() or block.added() or block.crossed()
 
 
-def _distinct(calls: Sequence[Call], stream: torch.Tensor | None) -> Iterator[Call]:
-    """The calls that return vectors of the stream's shape, the first of those that return the same."""
-    seen: list[torch.Tensor] = []
-    for call in calls:
-        if call.returned is None or stream is None or call.returned.shape != stream.shape:
-            continue
-        if not any(same(call.returned, other) for other in (*seen, stream)):
-            seen.append(call.returned)
-            yield call
+class _Block:
+    """The calls in a block, and the ways in which they may add up to what it returns."""
 
+    def __init__(self, calls: Sequence[Call], attention: Sequence[Call], tolerance: float) -> None:
+        *self.calls, self.block = calls
+        self.stream, self.attention, self.tolerance = self.block.given, attention, tolerance
+        self.branches = list(self._distinct())
 
-def _added(
-    calls: Sequence[Call],
-    stream: torch.Tensor | None,
-    block: Call,
-    branches: Sequence[Call],
-    attention: Sequence[Call],
-    tolerance: float,
-) -> Sums | None:
-    """Both are added to a stream that is not normed: GPT-2, Llama, Gemma, OLMo-2, T5; parallel: GPT-NeoX."""
-    for one in attention:
-        for other in branches:
-            terms = (stream, one.returned, other.returned)
-            if other is not one and _is_sum(block.returned, terms, tolerance):
-                middle = _middle(calls[:-1], (stream, one.returned), tolerance)
-                return Sums(one, other, middle)
-    return None
+    def _distinct(self) -> Iterator[Call]:
+        """The calls that return vectors of the stream's shape, the first of those that return the same."""
+        seen: list[torch.Tensor] = []
+        for call in self.calls:
+            if call.returned is None or self.stream is None or call.returned.shape != self.stream.shape:
+                continue
+            if not any(same(call.returned, other) for other in (*seen, self.stream)):
+                seen.append(call.returned)
+                yield call
 
+    def added(self) -> Sums | None:
+        """Both are added to a stream that is not normed: GPT-2, Llama, Gemma, OLMo-2, T5; parallel: GPT-NeoX."""
+        for one in self.attention:
+            for other in self.branches:
+                if other is not one and self._is_sum(self.block.returned, self.stream, one.returned, other.returned):
+                    return Sums(one, other, self._middle(self.stream, one.returned))
+        return None
 
-def _crossed(
-    calls: Sequence[Call],
-    stream: torch.Tensor | None,
-    block: Call,
-    branches: Sequence[Call],
-    attention: Sequence[Call],
-    tolerance: float,
-) -> Sums | None:
-    """Self-attention, cross-attention and MLP are added in turn, and each stream in between is read: T5's decoder."""
-    for one in attention:
-        if (between := _middle(calls[:-1], (stream, one.returned), tolerance)) is None:
-            continue
-        for cross in (call for call in branches if call is not one):
-            middle = _middle(calls[:-1], (stream, one.returned, cross.returned), tolerance)
-            for other in branches if middle is not None else ():
-                terms = (stream, one.returned, cross.returned, other.returned)
-                if other is not one and other is not cross and _is_sum(block.returned, terms, tolerance):
-                    return Sums(one, other, middle, cross=cross, between=between)
-    return None
+    def crossed(self) -> Sums | None:
+        """Self-attention, cross-attention and MLP are added in turn, each stream in between is read: T5's decoder."""
+        for one in self.attention:
+            if (between := self._middle(self.stream, one.returned)) is None:
+                continue
+            for cross in (call for call in self.branches if call is not one):
+                terms = (self.stream, one.returned, cross.returned)
+                middle = self._middle(*terms)
+                for other in self.branches if middle is not None else ():
+                    new = other is not one and other is not cross
+                    if new and self._is_sum(self.block.returned, *terms, other.returned):
+                        return Sums(one, other, middle, cross=cross, between=between)
+        return None
 
+    def normed(self) -> Sums | None:
+        """A norm follows each addition: BERT and its kin."""
+        norms = [call for call in (*self.calls, self.block) if is_norm(call.module)]
+        last = next((call for call in norms if same(call.returned, self.block.returned)), None)
+        if last is None:
+            return None
+        for middle in norms:
+            one = next((x for x in self.attention if self._is_sum(middle.given, self.stream, x.returned)), None)
+            for other in self.branches if one is not None else ():
+                if one is not None and other is not one and self._is_sum(last.given, middle.returned, other.returned):
+                    return Sums(one, other, (middle, True), (middle, last))
+        return None
 
-def _middle(
-    calls: Sequence[Call], terms: tuple[torch.Tensor | None, ...], tolerance: float
-) -> tuple[Call, bool] | None:
-    """The first module that reads or returns the sum."""
-    for call in calls:
-        for output, tensor in ((False, call.given), (True, call.returned)):
-            if _is_sum(tensor, terms, tolerance):
-                return call, output
-    return None
+    def _middle(self, *terms: torch.Tensor | None) -> tuple[Call, bool] | None:
+        """The first module that reads or returns the sum."""
+        for call in self.calls:
+            for output, tensor in ((False, call.given), (True, call.returned)):
+                if self._is_sum(tensor, *terms):
+                    return call, output
+        return None
 
-
-def _normed(
-    calls: Sequence[Call],
-    stream: torch.Tensor | None,
-    block: Call,
-    branches: Sequence[Call],
-    attention: Sequence[Call],
-    tolerance: float,
-) -> Sums | None:
-    """A norm follows each addition: BERT and its kin."""
-    norms = [call for call in calls if is_norm(call.module)]
-    last = next((call for call in norms if same(call.returned, block.returned)), None)
-    for middle in norms if last is not None else ():
-        one = next((x for x in attention if _is_sum(middle.given, (stream, x.returned), tolerance)), None)
-        for other in branches if one is not None else ():
-            summed = _is_sum(last.given, (middle.returned, other.returned), tolerance) if last is not None else False
-            if summed and last is not None and one is not None and other is not one:
-                return Sums(one, other, (middle, True), (middle, last))
-    return None
-
-
-def _is_sum(total: torch.Tensor | None, terms: tuple[torch.Tensor | None, ...], tolerance: float) -> bool:
-    given = [term for term in terms if term is not None]
-    if total is None or len(given) < len(terms) or any(term.shape != total.shape for term in given):
-        return False
-    return sum_error(total, *given) <= tolerance
+    def _is_sum(self, total: torch.Tensor | None, *terms: torch.Tensor | None) -> bool:
+        given = [term for term in terms if term is not None]
+        if total is None or len(given) < len(terms) or any(term.shape != total.shape for term in given):
+            return False
+        return sum_error(total, *given) <= self.tolerance

@@ -12,12 +12,13 @@ import transformers
 
 from probekit.errors import ModelError, UsageError
 from probekit.models.encoder import Batch, Edit, Shown, Sink, Text, Tokens, edited, padded
+from probekit.models.options import LoadOptions
 from probekit.models.skip_thoughts.files import END, UNKNOWN
 from probekit.models.skip_thoughts.model import SkipThoughtsModel
 from probekit.models.transformers.encoder import prepare_packed
 from probekit.models.transformers.stock import load_described
 from probekit.models.words import NO_LIMIT, Splitting, read_splitting, read_words, versions
-from probekit.runtime import Dtype, torch_threads
+from probekit.runtime import torch_threads
 from probekit.sites import Site
 
 __all__ = ["SkipThoughtsEncoder", "WordReader", "load_skip_thoughts", "word_reader"]
@@ -158,33 +159,20 @@ class SkipThoughtsEncoder(Shown):
 
 
 @torch_threads(1)
-def load_skip_thoughts(
-    model: str | Path,
-    *,
-    dtype: Dtype | str = Dtype.FLOAT32,
-    device: str = "auto",
-    random_weights: int | None = None,
-    revision: str | None = None,
-    max_length: int | None = None,
-    onednn: bool = True,
-    batch_tokens: int | None = None,
-) -> SkipThoughtsEncoder:
+def load_skip_thoughts(model: str | Path, options: LoadOptions) -> SkipThoughtsEncoder:
     """Load a converted model; arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
 
     Sentences run packed. With oneDNN on a CPU, results do not depend on the rest of the batch.
     """
-    net, folder, spec = load_described(
-        model, dtype=Dtype(dtype), device=device, random_weights=random_weights, revision=revision,
-        max_length=max_length,
-    )  # fmt: skip
+    net, folder, spec = load_described(model, options)
     encoder = SkipThoughtsEncoder(
         net,
-        word_reader(folder, net.config, max_length),
+        word_reader(folder, net.config, options.max_length),
         folder,
         name=spec["model"],
         spec=spec,
-        batch_tokens=batch_tokens or (1024 if spec["device"] == "cpu" else 16384),
+        batch_tokens=options.batch_tokens or (1024 if spec["device"] == "cpu" else 16384),
     )
     ids = np.random.default_rng(0).integers(net.config.vocab_size, size=6).astype(np.int32)
-    prepare_packed(encoder, Batch(ids, np.zeros(6, np.uint8), np.array([1, 2, 3])), onednn=onednn)
+    prepare_packed(encoder, Batch(ids, np.zeros(6, np.uint8), np.array([1, 2, 3])), onednn=options.onednn)
     return encoder

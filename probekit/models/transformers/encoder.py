@@ -6,9 +6,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -19,6 +18,7 @@ from torch import nn
 from probekit.errors import ModelError, UsageError, first_line
 from probekit.models.adapted.virtual import prompt_tokens, virtual_tokens
 from probekit.models.encoder import Batch, Edit, Encoder, Shown, Sink, Text, Tokens, begin_states, edited
+from probekit.models.options import LoadOptions, Packing
 from probekit.models.sites.taps import Tap, install
 from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.models.transformers.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
@@ -30,9 +30,7 @@ from probekit.sites import RESID_PRE, RESIDUAL, Site, residual_stream
 
 __all__ = [
     "HuggingFaceEncoder",
-    "Packing",
     "all_layers",
-    "choice",
     "load_transformer",
     "prepare_packed",
     "relative_error",
@@ -40,7 +38,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-Choice = TypeVar("Choice", bound=StrEnum)
 
 TOLERANCE = {Dtype.FLOAT32: 1e-4, Dtype.FLOAT16: 5e-2, Dtype.BFLOAT16: 2e-1}
 """Relative error of a single vector above which the self-check rejects the fast path. Rounding gave 3e-6 for MiniLM and
@@ -50,14 +47,6 @@ several tenths."""
 _HEAP = (32 << 20) - (1 << 16)
 """After a block of this size is freed, glibc keeps smaller ones (activations of a batch) in its heap; otherwise it
 returns each to the system and faults it in again, which takes a tenth of the running time. No effect without glibc."""
-
-
-class Packing(StrEnum):
-    """How sequences share a forward pass; they are never padded."""
-
-    AUTO = "auto"  # packed if the architecture is known and the self-check agrees, grouped otherwise
-    PACKED = "packed"  # all in one row, attention within each
-    GROUPED = "grouped"  # only sequences of the same length together
 
 
 class HuggingFaceEncoder(Shown):
@@ -299,54 +288,35 @@ class HuggingFaceEncoder(Shown):
 
 
 @torch_threads(1)
-def load_transformer(
-    model: str | Path,
-    *,
-    dtype: Dtype = Dtype.FLOAT32,
-    device: str = "auto",
-    random_weights: int | None = None,
-    revision: str | None = None,
-    max_length: int | None = None,
-    packing: Packing = Packing.AUTO,
-    onednn: bool = True,
-    compile: bool = False,
-    batch_tokens: int | None = None,
-    device_map: str | Mapping[str, Any] | None = None,
-    decoder: bool = False,
-) -> HuggingFaceEncoder:
-    """A model from transformers with its tokenizer, from a local folder or the hub.
-
-    Arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
-    """
-    net, folder, spec = load_described(
-        model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length,
-        device_map=device_map, decoder=decoder,
-    )  # fmt: skip
-    tokenizer, on_cpu = text_reader(folder, net.config, max_length), spec["device"] == "cpu"
+def load_transformer(model: str | Path, options: LoadOptions) -> HuggingFaceEncoder:
+    """A model from transformers with its tokenizer, from a local folder or the hub; errors as in ``load_encoder``."""
+    net, folder, spec = load_described(model, options)
+    dtype, packing = Dtype(options.dtype), options.packing
+    tokenizer, on_cpu = text_reader(folder, net.config, options.max_length), spec["device"] == "cpu"
     encoder = HuggingFaceEncoder(
         net,
         tokenizer,
         folder,
         name=spec["model"],
         spec=spec,
-        batch_tokens=batch_tokens or (1024 if on_cpu else 16384),
+        batch_tokens=options.batch_tokens or (1024 if on_cpu else 16384),
     )
     if on_cpu:
         torch.empty(_HEAP, dtype=torch.uint8)
     checks = _check_batches(encoder)
     truth = [all_layers(encoder, batch) for batch in checks]
     steps = []
-    if compile:
+    if options.compile:
         for block in find_blocks(net):
             block.forward = torch.compile(block.forward, dynamic=True)
         steps.append("compiled")
         encoder.spec["compile"] = True
-    elif onednn and on_cpu and onednn_available(net.dtype) and (method := prepack(net)):
+    elif options.onednn and on_cpu and onednn_available(net.dtype) and (method := prepack(net)):
         steps.append(method)
     refusal = (
         "packing is 'grouped'"
         if packing is Packing.GROUPED
-        else _pack(encoder, checks, truth, TOLERANCE[dtype], uncompiled() if compile else PACKED)
+        else _pack(encoder, checks, truth, TOLERANCE[dtype], uncompiled() if options.compile else PACKED)
     )
     if not refusal:
         encoder.spec["path"] = "+".join(["packed", *steps])
@@ -489,11 +459,3 @@ def _max_length(config: Any, tokenizer: Any) -> int:
             f"the model's maximum length is not a number ({first_line(error)}); correct config.json or "
             "tokenizer_config.json."
         ) from error
-
-
-def choice(kind: type[Choice], value: str) -> Choice:
-    """The member of ``kind`` called ``value``; raises UsageError if there is none."""
-    try:
-        return kind(value)
-    except ValueError:
-        raise UsageError(f"unknown {kind.__name__.lower()} {value!r}; expected one of {', '.join(kind)}.") from None

@@ -20,6 +20,7 @@ from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
 from probekit.models.folder import check_config, model_type, weight_files
 from probekit.models.identity import identify
+from probekit.models.options import LoadOptions
 from probekit.runtime import Dtype, resolve_device
 
 __all__ = ["find_blocks", "load_described", "load_model", "quiet_transformers"]
@@ -34,31 +35,20 @@ CUSTOM_TYPES = {
 """Modules that register model types which transformers lacks."""
 
 
-def load_described(
-    model: str | Path,
-    *,
-    dtype: Dtype,
-    device: str,
-    random_weights: int | None,
-    revision: str | None,
-    max_length: int | None,
-    device_map: str | Mapping[str, Any] | None = None,
-    decoder: bool = False,
-) -> tuple[Any, Path, dict[str, Any]]:
-    """The model, its folder, and its entries in an encoder's ``spec``; arguments as in ``load_encoder``."""
-    where, folder = torch.device(resolve_device(device)), resolve_model(model, revision)
-    net = load_model(
-        folder, dtype=dtype, device=where, random_weights=random_weights, device_map=device_map, decoder=decoder
-    )
+def load_described(model: str | Path, options: LoadOptions) -> tuple[Any, Path, dict[str, Any]]:
+    """The model, its folder, and its entries in an encoder's ``spec``."""
+    where, folder = torch.device(resolve_device(options.device)), resolve_model(model, options.revision)
+    dtype, weights, on = Dtype(options.dtype), options.random_weights, options.device_map
+    net = load_model(folder, dtype=dtype, device=where, random_weights=weights, device_map=on, decoder=options.decoder)
     spec = {
-        **({"part": "decoder"} if decoder else {}),
-        **identify(model, revision=revision, random_weights=random_weights),
+        **({"part": "decoder"} if options.decoder else {}),
+        **identify(model, revision=options.revision, random_weights=weights),
         "model_type": net.config.model_type,
         "class": type(net).__name__,
         "dtype": str(dtype),
         "device": where.type,
-        "cut_at": max_length,
-        **({} if device_map is None else {"device_map": device_map if isinstance(device_map, str) else "given"}),
+        "cut_at": options.max_length,
+        **({} if on is None else {"device_map": on if isinstance(on, str) else "given"}),
     }
     return net, folder, spec
 
