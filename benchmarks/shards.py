@@ -3,13 +3,15 @@
     python benchmarks/shards.py kills --count 200      four workers on one folder, killed at random moments
     python benchmarks/shards.py overhead               shards beside one file, of the same texts
     python benchmarks/shards.py memory 100000 1000000  peak memory of streams of so many texts
+    python benchmarks/shards.py one-file 100000 1000000    that of one file, above the texts themselves
 
 *kills*: the parent loads a tiny model, forks four workers, kills one of them at a time with SIGKILL after random times
 and forks another, until enough are killed; then the last ones finish. Each round ends when the folder is finished, and
 is compared with the folder of one process that was left alone: the bytes of every file, the rows, what was left
 behind. In every other round workers cannot ask the system whether a holder lives and wait for their patience, one
 second, as they do for another machine. *overhead* takes CPU seconds of whole processes in turns, so that other
-programs matter little. *memory* writes the texts first, and measures each number in a process of its own.
+programs matter little. *memory* and *one-file* write the texts first, and measure each number in a process of its own;
+*one-file* loads the texts, sets the process's peak back, and makes the cache (Linux).
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import hashlib
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -142,18 +143,35 @@ def job(arguments: dict[str, Any]) -> None:
     from probekit.activations import cache_activations
     from probekit.models import load_encoder
 
-    encoder = load_encoder(arguments.pop("model"), device="cpu")
+    encoder, task, before = load_encoder(arguments.pop("model"), device="cpu"), arguments.pop("task"), 0.0
+    if arguments.pop("load", False):
+        task = loaded(task)
+        Path("/proc/self/clear_refs").write_text("5")
+        before = resident("VmRSS")
     shutil.rmtree(arguments["out"], ignore_errors=True)
     Path(arguments["out"]).unlink(missing_ok=True)
     began, wall = time.process_time(), time.monotonic()
-    cache = cache_activations(encoder, arguments.pop("task"), arguments.pop("split"), **arguments)
-    seconds, peak = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    pieces = cache.spec["counts"]["pieces"]
-    print(
-        json.dumps(
-            {"cpu": seconds, "wall": time.monotonic() - wall, "peak": peak, "pieces": pieces, "size": cache.nbytes}
-        )
-    )
+    cache = cache_activations(encoder, task, arguments.pop("split"), **arguments)
+    seconds, peak = time.process_time() - began, resident("VmHWM")
+    found = {"cpu": seconds, "wall": time.monotonic() - wall, "peak": peak, "pieces": cache.spec["counts"]["pieces"]}
+    found |= {"size": cache.nbytes} | ({"before": before, "above": peak - before} if before else {})
+    print(json.dumps(found))
+
+
+def loaded(path: str) -> Any:
+    """A task with all texts of a file in memory."""
+    from probekit.tasks.files.stream import stream_task
+    from probekit.tasks.task import Task
+
+    task = stream_task(path)
+    part: Any = task.split("train")
+    return Task(task.name, task.kind, {"train": part.whole()})
+
+
+def resident(what: str) -> float:
+    """Memory of this process in MB: VmRSS now, VmHWM its peak."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status[what].split()[0]) / 1024
 
 
 def overhead(model: str, count: int, sizes: list[int], rounds: int, folder: Path) -> dict[str, Any]:
@@ -171,14 +189,14 @@ def overhead(model: str, count: int, sizes: list[int], rounds: int, folder: Path
     return {f"shards of {size:,}": {"median": median(found), "all": found} for size, found in ratios.items()}
 
 
-def memory(counts: list[int], size: int, folder: Path) -> dict[str, Any]:
-    """Peak memory, in MB, of streams of so many texts."""
+def memory(counts: list[int], how: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Peak memory, in MB, of so many texts, in shards or in one file."""
     from tiny import tiny_model
 
     model, found = str(tiny_model("bert", folder / "model", num_hidden_layers=1)), {}
     for count in counts:
         source = texts(folder / "texts.jsonl", count)
-        options = {"task": str(source), "split": "train", "out": str(folder / "cache"), "shard_size": size}
+        options = {"task": str(source), "split": "train", "out": str(folder / "cache"), **how}
         found[f"{count:,}"] = measured({"model": model, **options})
         print(f"  {count:,}: {found[f'{count:,}']}", flush=True)
     return found
@@ -186,7 +204,7 @@ def memory(counts: list[int], size: int, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["kills", "overhead", "memory", "job"])
+    parser.add_argument("what", choices=["kills", "overhead", "memory", "one-file", "job"])
     parser.add_argument("more", nargs="*")
     parser.add_argument("--count", type=int, default=200, help="of kills, or of texts")
     parser.add_argument("--model", default="minilm")
@@ -205,7 +223,8 @@ def main() -> None:
         elif options.what == "overhead":
             print(json.dumps(overhead(options.model, options.count, options.sizes, options.rounds, folder)))
         else:
-            print(json.dumps(memory([int(x) for x in options.more], options.shard_size, folder)))
+            how = {"shard_size": options.shard_size} if options.what == "memory" else {"load": True}
+            print(json.dumps(memory([int(x) for x in options.more], how, folder)))
 
 
 if __name__ == "__main__":

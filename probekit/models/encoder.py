@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,7 +26,6 @@ __all__ = [
     "Tokens",
     "begin_states",
     "edited",
-    "join",
     "padded",
 ]
 
@@ -202,20 +201,6 @@ def edited(edit: Edit | None, site: Site, hidden: torch.Tensor) -> torch.Tensor:
             f"{tuple(hidden.shape)} {hidden.dtype} on {hidden.device}."
         )
     return new
-
-
-def join(parts: Sequence[Tokens]) -> Tokens:
-    """Concatenate the sequences of all parts; the words of an open vocabulary are renumbered."""
-    columns = {f.name: [getattr(p, f.name) for p in parts] for f in fields(Tokens)}
-    tables = columns.pop("characters")
-    if any(table is not None for table in tables):
-        seen: dict[bytes, int] = {}
-        numbers = [np.array([seen.setdefault(row.tobytes(), len(seen)) for row in table], np.int32) for table in tables]
-        columns["token_ids"] = [new[old] for new, old in zip(numbers, columns["token_ids"], strict=True)]
-        wide = tables[0].shape[1]
-        table = np.frombuffer(b"".join(seen), np.int16).reshape(-1, wide)
-        return Tokens(**{name: np.concatenate(x) for name, x in columns.items()}, characters=table)
-    return Tokens(**{name: np.concatenate(x) for name, x in columns.items()})
 
 
 def begin_states(encoder: Encoder) -> int:

@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from probekit.activations.positions import ROLES, Known, Marks, Positions, mark
+from probekit.activations.positions import ROLES, Known, Positions
 from probekit.activations.writing.request import Request
 from probekit.errors import UsageError
 from probekit.models.chat import Chat
-from probekit.models.encoder import Rendered, Text, Tokens
+from probekit.models.encoder import Rendered, Text
 from probekit.runtime import Progress
 from probekit.tasks.chat import ROLES as SPEAKERS
 from probekit.tasks.chat import contents, conversation
 from probekit.tasks.targets import reads_words, targets_of
 from probekit.tasks.task import Example, Span, Split, TaskKind
 
-__all__ = ["known_spans", "marked"]
+__all__ = ["check_chosen", "check_positions", "known_spans", "read_chats"]
 
 log = logging.getLogger(__name__)
 CHAT = frozenset(ROLES) - {"text", "special", "generated"}
@@ -82,25 +82,11 @@ def _placed(e: Example, chat: Chat) -> Iterator[Span]:
                 yield Span(*at)
 
 
-def marked(
-    request: Request,
-    tokens: Tokens,
-    known: Sequence[Known],
-    text_of_slot: np.ndarray,
-    prompt: np.ndarray | None = None,
-) -> Marks:
-    """The marks of all pieces; ``prompt``, int64 (s,), are those of each sequence that the model did not write.
-
-    Raises
-    ------
-    UsageError
-        If the data lack what the positions name, or if an example has no such piece and NaN is not allowed.
-    """
-    want, examples = request.want, request.part.examples
-    positions = Positions.parse(want.get("positions"))
+def check_positions(request: Request, known: Sequence[Known]) -> None:
+    """Raise UsageError if the data lack what the positions name: spans, or roles of conversations."""
+    positions, task = Positions.parse(request.want.get("positions")), request.task.name
     if positions is None:
-        return mark(tokens, known, None, prompt=prompt)
-    task = request.task.name
+        return
     if positions.name == "span" and not any(of.spans for of in known):
         raise UsageError(
             f"{task} has no spans, which --positions span needs: its labels are of whole texts. A task file can name "
@@ -110,19 +96,22 @@ def marked(
         raise UsageError(
             f"{task} has no roles, which --positions {positions} needs: its examples are texts, not conversations."
         )
-    marks = mark(tokens, known, positions, joint=want["pairs"] == "joint", prompt=prompt)
-    assert marks.chosen is not None
-    stop = np.cumsum(tokens.length)
-    before = np.concatenate([[0], np.cumsum(marks.chosen)])
-    none = (before[stop] == before[stop - tokens.length])[text_of_slot].reshape(len(examples), -1).any(1)
-    if none.any() and not request.options.allow_nonfinite:
-        first = int(np.argmax(none))
-        cut = (
-            " Its text is truncated." if tokens.truncated[text_of_slot.reshape(len(examples), -1)[first]].any() else ""
-        )
+
+
+def check_chosen(request: Request, none: np.ndarray, cut: np.ndarray) -> None:
+    """Raise UsageError if an example has no such piece and NaN is not allowed.
+
+    Parameters
+    ----------
+    none, cut : np.ndarray
+        Bool (slots,), whether a text has no piece at the positions; bool (n,), whether an example was truncated.
+    """
+    without = none.reshape(len(cut), -1).any(1)
+    if without.any() and not request.options.allow_nonfinite:
+        first = int(np.argmax(without))
         raise UsageError(
-            f"{int(none.sum()):,} of {len(none):,} examples of {task} have no piece at --positions {positions}; the "
-            f"first is {examples[first].id!r}.{cut} Choose other positions, remove these examples, or store NaN for "
-            "them with --allow-nonfinite."
+            f"{int(without.sum()):,} of {len(cut):,} examples of {request.task.name} have no piece at --positions "
+            f"{request.want['positions']}; the first is {request.part[first].id!r}."
+            f"{' Its text is truncated.' if cut[first] else ''} Choose other positions, remove these examples, or "
+            "store NaN for them with --allow-nonfinite."
         )
-    return marks

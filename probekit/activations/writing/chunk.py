@@ -10,8 +10,9 @@ import numpy as np
 
 from probekit.activations.label_sets import strings
 from probekit.activations.writing.extract import hand_out
-from probekit.activations.writing.plan import Block, make_plan, unique_texts
-from probekit.activations.writing.prepare import permuted, static_of, texts_of
+from probekit.activations.writing.input import texts_of
+from probekit.activations.writing.pieces import columns, permuted
+from probekit.activations.writing.plan import Block, make_plan, token_places, unique_texts
 from probekit.errors import ModelError
 from probekit.models.encoder import Encoder
 from probekit.sites import Site
@@ -82,10 +83,7 @@ class _InMemory:
     spec: Mapping[str, Any]
     blocks: tuple[Block, ...]
     token_start: np.ndarray
-    length: np.ndarray
-    piece: np.ndarray
-    row_to_unique: np.ndarray
-    own: np.ndarray
+    piece_start: np.ndarray
     sentences: int
     arrays: Mapping[str, np.ndarray]
 
@@ -121,8 +119,11 @@ def read_chunk(
     plan = make_plan(tokens.length, text_of_slot, 4 * sum(widths))
     truncated = tokens.truncated[text_of_slot].reshape(len(examples), -1).any(1)
     tokens, _ = permuted(tokens, plan.order)
-    arrays, _, token_start = static_of(tokens, plan.row_to_unique, plan.blocks, reading.level)
+    arrays, rows = columns(tokens, reading.level)
+    start, token_start = token_places(rows, plan.blocks)
     length = tokens.length.astype(np.int64)
+    if tokens.characters is not None:
+        arrays["/pieces/characters"] = tokens.characters
     first = np.full(len(length), len(text_of_slot), dtype=np.int64)
     np.minimum.at(first, plan.row_to_unique, np.arange(len(text_of_slot)))
     source = _InMemory(
@@ -131,10 +132,13 @@ def read_chunk(
             "layers": [str(site) for site, _ in reading.sites], "widths": widths, "sentences": reading.sentences,
             "device": encoder.spec.get("device"),
         },
-        blocks=plan.blocks, token_start=token_start, length=length,
-        piece=np.concatenate([[0], np.cumsum(length)]), row_to_unique=plan.row_to_unique,
-        own=first[plan.row_to_unique] == np.arange(len(text_of_slot)), sentences=reading.sentences,
-        arrays=arrays | {"/ids": strings([e.id for e in examples])},
+        blocks=plan.blocks, token_start=token_start, piece_start=token_places(length, plan.blocks)[1],
+        sentences=reading.sentences,
+        arrays=arrays
+        | {
+            "/pieces/length": length, "/index/row_to_unique": plan.row_to_unique.reshape(-1, reading.sentences),
+            "/ids": strings([e.id for e in examples]),
+        },
     )  # fmt: skip
     count = int(token_start[-1]) if reading.level else len(text_of_slot)
     out = [np.empty((count, width), np.float32) for width in widths]
@@ -145,7 +149,7 @@ def read_chunk(
 
     hand_out(source, encoder, take, batch_tokens=batch_tokens, on_batch=on_batch)
     if reading.level:
-        start, rows = arrays["/index/start"], arrays["/index/length"]
+        start, rows = start[plan.row_to_unique], rows[plan.row_to_unique]
         at = np.repeat(start - (np.cumsum(rows) - rows), rows) + np.arange(int(rows.sum()))
     else:
         at, rows = first[plan.row_to_unique], np.ones(len(examples), dtype=np.int64)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -22,6 +22,7 @@ from probekit.activations.pooling import Segments, TokenLevel, pool, pool_words,
 from probekit.activations.writing.journal import Journal, sync, writing
 from probekit.activations.writing.partial import Partial
 from probekit.activations.writing.plan import Block, batches, batches_in_order
+from probekit.activations.writing.sequences import Sequences, Source, sequences
 from probekit.errors import ModelError, NonFiniteError
 from probekit.files import open_to_write
 from probekit.models.encoder import Batch, Encoder, begin_states
@@ -31,7 +32,7 @@ from probekit.sites import Site
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Source", "hand_out", "run_blocks"]
+__all__ = ["hand_out", "run_blocks"]
 
 
 def run_blocks(
@@ -68,29 +69,6 @@ def run_blocks(
         _FileOutput(partial, journal, budget, count, not allow_nonfinite, encoder.sites) as output,
     ):
         _run(output, encoder, todo, budget, lanes, count, on_batch)
-
-
-class Source(Protocol):
-    """The texts of a job as pieces, and the order in which they run; the attributes of :class:`Partial`."""
-
-    @property
-    def spec(self) -> Mapping[str, Any]: ...
-    @property
-    def blocks(self) -> Sequence[Block]: ...
-    @property
-    def token_start(self) -> np.ndarray: ...
-    @property
-    def length(self) -> np.ndarray: ...
-    @property
-    def piece(self) -> np.ndarray: ...
-    @property
-    def row_to_unique(self) -> np.ndarray: ...
-    @property
-    def own(self) -> np.ndarray: ...
-    @property
-    def sentences(self) -> int: ...
-    def holds(self, name: str) -> bool: ...
-    def array(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray: ...
 
 
 def hand_out(
@@ -149,7 +127,7 @@ def _run(
             else:
                 settle(len(running) - 1)
         block = output.begin(b)
-        length = partial.length[block.first : block.last]
+        length = block.sequences.length
         parts = (
             batches_in_order(len(length), partial.sentences, stateful)
             if stateful
@@ -182,17 +160,10 @@ class _Open:
 
     number: int
     block: Block
+    sequences: Sequences
     buffers: list[list[torch.Tensor]]
     pooled: list[list[torch.Tensor]]
     hashes: Sequence[Any]
-
-    @property
-    def first(self) -> int:
-        return self.block.first
-
-    @property
-    def last(self) -> int:
-        return self.block.last
 
 
 @dataclass
@@ -202,7 +173,7 @@ class _Work:
     output: _Output
     open: _Open
     batch: Batch
-    first: int  # unique sequence
+    first: int  # sequence of the block
     special: np.ndarray
     word_index: np.ndarray
     chosen: np.ndarray | None = None
@@ -229,7 +200,7 @@ class _Work:
             raise ModelError(
                 f"out of memory with {len(self.batch.token_ids)} pieces in a batch; use a smaller --batch-tokens."
             ) from error
-        rows = torch.from_numpy(self.output.first_slot[self.first + np.flatnonzero(self.batch.length)])
+        rows = torch.from_numpy(self.open.sequences.slot[self.first + np.flatnonzero(self.batch.length)])
         rows -= self.open.block.slot_first
         for k, layers in enumerate(self.pooled):
             if not layers:
@@ -289,7 +260,7 @@ class _Work:
 
     def complain(self, sequence: int, layer: int, *, overflow: bool) -> None:
         partial = self.output.partial
-        row = int(self.output.first_slot[self.first + sequence]) // int(partial.spec["sentences"])
+        row = int(self.open.sequences.slot[self.first + sequence]) // int(partial.spec["sentences"])
         example = partial.array("/ids", row, row + 1)[0].decode()
         problem = (
             f"is too large for {partial.spec['store']}; use --store float32 or --store bfloat16"
@@ -319,16 +290,9 @@ class _Output:
         self.widths: list[int] = spec.get("widths") or [int(spec["width"])] * len(self.layers)
         self.characters = partial.array("/pieces/characters") if partial.holds("/pieces/characters") else None
         self.chooses = partial.holds("/pieces/chosen")
-        self.prompt = partial.array("/pieces/prompt") if partial.holds("/pieces/prompt") else None
-        self.first_slot = np.empty(len(partial.length), dtype=np.int64)
-        own = np.flatnonzero(partial.own)
-        self.first_slot[partial.row_to_unique[own]] = own
-        longest = max(budget, int(partial.length.max(initial=0)))
-        if size := int(spec.get("stateful", 0)):  # batches have a fixed number of sentences
-            parts = batches_in_order(len(partial.length), partial.sentences, size)
-            longest = max(int(partial.piece[part.stop] - partial.piece[part.start]) for part in parts)
+        self.prompts = partial.holds("/pieces/prompt")
         self.free: deque[tuple[list[torch.Tensor], Future[None] | None]] = deque()
-        pin = spec.get("device") == "cuda"
+        pin, longest = spec.get("device") == "cuda", _longest(partial, budget) if self.level else 0
         for _ in range(lanes + 1 if self.level else 0):
             self.free.append(([torch.empty(longest, d, dtype=self.store, pin_memory=pin) for d in self.widths], None))
         self.most_slots = max(b.slot_last - b.slot_first for b in partial.blocks)
@@ -361,26 +325,28 @@ class _Output:
         nothing = float("nan") if self.chooses else 0.0
         pooled = [[buffer[:rows].fill_(nothing) for buffer in layers] for layers in buffers]
         self.token_row = int(self.partial.token_start[b])
-        return _Open(b, block, buffers, pooled, [xxhash.xxh3_64() for _ in (self.layers if self.level else ())])
+        hashes = [xxhash.xxh3_64() for _ in (self.layers if self.level else ())]
+        return _Open(b, block, sequences(self.partial, b), buffers, pooled, hashes)
 
     def work(self, block: _Open, part: slice) -> _Work:
         """A batch with some of a block's sequences; waits for a buffer if token rows are stored."""
-        partial, first, last = self.partial, block.first + part.start, block.first + part.stop
-        a, b = int(partial.piece[first]), int(partial.piece[last])
+        partial, of = self.partial, block.sequences
+        first, last = block.block.first + part.start, block.block.first + part.stop
+        a, b = int(of.piece[part.start]), int(of.piece[part.stop])
         flags = np.array(partial.array("/pieces/flags", a, b))
         batch = Batch(
             partial.array("/pieces/token_ids", a, b),
             flags >> 1,
-            partial.length[first:last].astype(np.int64),
+            of.length[part],
             self.characters,
-            None if self.prompt is None else self.prompt[first:last],
+            partial.array("/pieces/prompt", first, last) if self.prompts else None,
         )
         special = (flags & 1).astype(bool)
         words = partial.array("/pieces/word_index", a, b) if self.level else special
         chosen = np.array(partial.array("/pieces/chosen", a, b), dtype=bool) if self.chooses else None
         if chosen is not None and self.level is TokenLevel.CHOSEN:
             words = chosen.astype(np.int32) - 1
-        work = _Work(self, block, batch, first, special, words, chosen)
+        work = _Work(self, block, batch, part.start, special, words, chosen)
         if self.level:
             work.buffer, busy = self.free.popleft()
             if busy is not None:
@@ -392,7 +358,7 @@ class _Output:
 
     def last(self, block: _Open) -> _Work:
         """The marker after a block's last batch; it counts the sequences without pieces."""
-        count = np.count_nonzero(self.partial.length[block.first : block.last] == 0)
+        count = np.count_nonzero(block.sequences.length == 0)
         empty = 0 if self.partial.spec.get("stateful") else int(count)
         none = np.empty(0, dtype=np.int32)
         return _Work(self, block, Batch(none, none, np.zeros(empty, dtype=np.int64)), 0, none, none, ends_block=True)
@@ -421,6 +387,19 @@ class _Output:
 
     def _write_block(self, done: _Open) -> None:
         raise NotImplementedError
+
+
+def _longest(source: Source, budget: int) -> int:
+    """Pieces of the largest batch."""
+    most, size = budget, int(source.spec.get("stateful", 0))
+    for b in range(len(source.blocks)):
+        of = sequences(source, b)
+        if size:  # batches have a fixed number of sentences
+            parts = batches_in_order(len(of.length), source.sentences, size)
+            most = max(most, *(int(of.piece[part.stop] - of.piece[part.start]) for part in parts))
+        else:
+            most = max(most, int(of.length.max(initial=0)))
+    return most
 
 
 class _HandedOutput(_Output):
@@ -478,8 +457,7 @@ class _FileOutput(_Output):
             self._write(f"/tokens/{layer}", work.token_row, i, data)
 
     def _write_block(self, done: _Open) -> None:
-        block = done.block
-        first = self.file.own[block.slot_first : block.slot_last]
+        block, first = done.block, done.sequences.own
         digests = {f"/tokens/{x}": h.intdigest() for x, h in zip(self.layers, done.hashes, strict=False)}
         for k, p in enumerate(self.poolings):
             for i, layer in enumerate(self.layers):

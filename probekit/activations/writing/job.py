@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from probekit.activations.cache import ActivationCache
 from probekit.activations.hdf5 import CACHE_FILE
 from probekit.activations.manifest import MANIFEST
@@ -17,7 +19,6 @@ from probekit.activations.writing.extract import run_blocks
 from probekit.activations.writing.journal import Journal, journal_path, locked, partial_path
 from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.partial import Partial, check_static, digest_blocks, finish, open_partial
-from probekit.activations.writing.plan import Block
 from probekit.activations.writing.prepare import check_environment, difference, prepare
 from probekit.activations.writing.request import Request, make_request, recipe_of
 from probekit.activations.writing.shards import work
@@ -165,7 +166,7 @@ def _write(request: Request, fd: int, *, overwrite: bool, progress: Progress) ->
         todo = list(range(len(partial.blocks)))
     options = request.options
     arguments: dict[str, Any] = {"batch_tokens": options.batch_tokens, "allow_nonfinite": options.allow_nonfinite}
-    arguments["on_batch"] = _Meter(partial, [partial.blocks[b] for b in todo], progress)
+    arguments["on_batch"] = _Meter(partial, todo, progress)
     if todo and options.workers > 1 and loading:
         encoder = None  # the workers have their own
         run_workers(path, loading, todo, options.workers, fd, **arguments)
@@ -258,9 +259,9 @@ def _resume(
 class _Meter:
     """Counts the sequences and pieces that the model has read, and reports progress."""
 
-    def __init__(self, partial: Partial, blocks: Sequence[Block], progress: Progress) -> None:
-        self.total = sum(int(partial.piece[b.last] - partial.piece[b.first]) for b in blocks)
-        self.before = int(partial.piece[-1]) - self.total
+    def __init__(self, partial: Partial, blocks: Sequence[int], progress: Progress) -> None:
+        self.total = int(np.diff(partial.piece_start)[list(blocks)].sum())
+        self.before = int(partial.piece_start[-1]) - self.total
         self.progress, self.sequences, self.pieces = progress, 0, 0
         progress("model", self.before, self.before + self.total, examples=0, tokens=0)
 

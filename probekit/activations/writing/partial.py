@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +20,8 @@ from typing import Any
 
 import h5py
 import numpy as np
+import xxhash
 
-from probekit.activations.checked import first_occurrence
 from probekit.activations.hdf5 import (
     BEGUN_FILE,
     CACHE_FILE,
@@ -35,10 +36,12 @@ from probekit.activations.hdf5 import (
 )
 from probekit.activations.writing.journal import Journal, journal_path, partial_path, sync_folder, writing
 from probekit.activations.writing.plan import Block
+from probekit.activations.writing.sequences import sequences, texts_of_slots
 from probekit.errors import CacheCorrupt, CacheError, UsageError
 from probekit.files import parse_json
 
 __all__ = [
+    "Later",
     "Partial",
     "Stream",
     "attributes",
@@ -62,6 +65,19 @@ class Stream:
     pooled: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A dataset of one dimension that is filled block by block when the file is created."""
+
+    shape: tuple[int]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole dataset."""
+        return self.shape[0] * self.dtype.itemsize
+
+
 @dataclass(frozen=True)
 class Partial:
     """All that a worker must know about an unfinished cache.
@@ -76,14 +92,10 @@ class Partial:
         The position of each dataset in the file.
     streams : tuple[Stream, ...]
         The datasets to fill, in the order of the journal's digests.
-    blocks, token_start : tuple[Block, ...] or np.ndarray
-        The plan's blocks, and the first token row of each (one more at the end).
-    length : np.ndarray
-        int32 (s,).
-    piece : np.ndarray
-        int64 (s + 1,) first piece of each unique sequence.
-    own : np.ndarray
-        Bool (slots,), whether a slot is the first occurrence of its text.
+    blocks : tuple[Block, ...]
+        The plan's blocks.
+    token_start, piece_start : np.ndarray
+        int64, the first token row and the first piece of each (one more at the end).
     """
 
     file: Path
@@ -92,10 +104,7 @@ class Partial:
     streams: tuple[Stream, ...]
     blocks: tuple[Block, ...]
     token_start: np.ndarray
-    length: np.ndarray
-    piece: np.ndarray
-    row_to_unique: np.ndarray
-    own: np.ndarray
+    piece_start: np.ndarray
 
     @property
     def sentences(self) -> int:
@@ -120,7 +129,8 @@ def create(
     journal: Journal,
     *,
     attributes: Mapping[str, Any],
-    static: Mapping[str, np.ndarray],
+    static: Mapping[str, np.ndarray | Later],
+    filled: Iterable[Mapping[str, np.ndarray]],
     links: Mapping[str, str],
     streams: Sequence[Stream],
     dtype: str,
@@ -133,8 +143,10 @@ def create(
     ----------
     attributes : Mapping[str, Any]
         Attributes of ``/``.
-    static : Mapping[str, np.ndarray]
+    static : Mapping[str, np.ndarray | Later]
         Datasets by name.
+    filled : Iterable[Mapping[str, np.ndarray]]
+        The next rows of all datasets that are filled later; it is read once.
     links : Mapping[str, str]
         Further names of datasets.
     streams, dtype : Sequence[Stream] or str
@@ -153,8 +165,6 @@ def create(
             )
         _check_limit(out, need + ALIGNMENT * (len(streams) + len(static) + len(attributes)))
         table = [(s.name, *_range(s, blocks, token_start, b), 0) for b in range(len(blocks)) for s in streams]
-        table += [(name, 0, len(a), xxh3(a)) for name, a in static.items()]
-        table.append(("", 0, 0, 0))  # the bytes outside datasets: see seal()
         CACHE_FILE.check(final)
         _remove_begun(new)
         with h5py.File(new, "x", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f:
@@ -163,13 +173,22 @@ def create(
             f.attrs["complete"] = False
             f.flush()  # from here on it is recognised as a cache, also after an interruption
             for name, array in static.items():
-                _put(f, name, array)
+                if isinstance(array, Later):
+                    _dataset(f, name, array.shape, array.dtype)
+                else:
+                    _put(f, name, array)
             for name, target in links.items():
                 f[name] = f[target]
             for s in streams:
                 ds = _dataset(f, s.name, s.shape, stored)
                 if dtype == "bfloat16":
                     ds.attrs["encoding"] = "bfloat16"
+            digests = _fill(f, filled)
+            table += [
+                (name, 0, a.shape[0], digests.get(name, 0) if isinstance(a, Later) else xxh3(a))
+                for name, a in static.items()
+            ]
+            table.append(("", 0, 0, 0))  # the bytes outside datasets: see seal()
             _put(f, "/blocks", np.array(table, dtype=BLOCK_ROW))
         with new.open("rb+") as file:
             if hasattr(os, "posix_fallocate"):  # not on macOS: there the disk may fill up later
@@ -231,6 +250,19 @@ def _put(f: h5py.File, name: str, array: np.ndarray) -> None:
         ds.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(array), mtype=ds.id.get_type())
 
 
+def _fill(f: h5py.File, filled: Iterable[Mapping[str, np.ndarray]]) -> dict[str, int]:
+    """Write the rows of some datasets as they come; the digest of each."""
+    hashes: dict[str, Any] = {}
+    at: Counter[str] = Counter()
+    for rows in filled:
+        for name, values in rows.items():
+            if len(values):
+                f[name][at[name] : at[name] + len(values)] = values
+            hashes.setdefault(name, xxhash.xxh3_64()).update(np.ascontiguousarray(values).data)
+            at[name] += len(values)
+    return {name: state.intdigest() for name, state in hashes.items()}
+
+
 def open_partial(out: Path) -> Partial:
     """The unfinished cache that will become ``out``; raises CacheCorrupt if it cannot be used."""
     path = partial_path(out)
@@ -246,9 +278,8 @@ def _open_partial(path: Path) -> Partial:
         spec = parse_json(f.attrs["spec"])
         where = extents(f)
         table = f["/blocks"][...]
-        length = f["/pieces/length"][...]
-        row_to_unique = f["/index/row_to_unique"][...].reshape(-1)
         cuts = f["/pieces/blocks"][...]
+        pieces = [f["/pieces/length"][first:last].sum(dtype=np.int64) for first, last in cuts[:, :2].tolist()]
         shapes = {name: f[name].shape for name in dict.fromkeys(table["dataset"].astype(str)) if name}
     streams = tuple(
         Stream(name, shape, name.startswith("/pooled/"))
@@ -257,10 +288,8 @@ def _open_partial(path: Path) -> Partial:
     )
     blocks = tuple(Block(*map(int, row[:4])) for row in cuts)
     token_start = np.array([*(row[4] for row in cuts), cuts[-1][5]], dtype=np.int64)
-    piece = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
-    return Partial(
-        path, spec, where, streams, blocks, token_start, length, piece, row_to_unique, first_occurrence(row_to_unique)
-    )
+    piece_start = np.append(0, np.cumsum(pieces, dtype=np.int64))
+    return Partial(path, spec, where, streams, blocks, token_start, piece_start)
 
 
 def check_static(partial: Partial, structure: int) -> str:
@@ -274,28 +303,26 @@ def check_static(partial: Partial, structure: int) -> str:
                 f.attrs.modify("complete", np.False_)
         if digest_structure(partial.file, partial.extents, filled=False) != structure:
             return "its structure or description was changed after it was written"
-        for row in partial.extents["/blocks"].map(partial.file):
-            name = row["dataset"].decode()
-            known = partial.extents.get(name) if not name.startswith(("/pooled/", "/tokens/")) else None
-            if known and xxh3(known.map(partial.file)) != row["xxh3"]:
-                return f"{name} was changed after it was written"
+        with partial.file.open("rb") as file:
+            for row in partial.extents["/blocks"].read(file.fileno()):
+                name = row["dataset"].decode()
+                known = partial.extents.get(name) if not name.startswith(("/pooled/", "/tokens/")) else None
+                if known and known.digest(file.fileno()) != row["xxh3"]:
+                    return f"{name} was changed after it was written"
     except DAMAGE as error:
         return f"it cannot be read ({error})"
     return ""
 
 
 def digest_blocks(partial: Partial, b: int) -> list[int]:
-    """xxh3 of each stream's part of block b, read from the file."""
-    return [digest_rows(partial.extents[s.name], partial, s, b) for s in partial.streams]
-
-
-def digest_rows(extent: Extent, partial: Partial, stream: Stream, b: int) -> int:
-    """xxh3 of one stream's part of block b; for pooled rows, of the first occurrences of texts only."""
-    start, stop = partial.range(stream, b)
-    rows = extent.vectors(partial.file, partial.sentences if stream.pooled else 1)[start:stop]
-    if stream.pooled and not partial.own[start:stop].all():
-        rows = rows[partial.own[start:stop]]
-    return xxh3(rows)
+    """xxh3 of each stream's part of block b, read from the file; of pooled rows, of first occurrences of texts only."""
+    own, found = sequences(partial, b).own, []
+    for stream in partial.streams:
+        start, stop = partial.range(stream, b)
+        each = partial.sentences if stream.pooled else 1
+        rows = partial.extents[stream.name].vectors(partial.file, each)[start:stop]
+        found.append(xxh3(rows[own] if stream.pooled and not own.all() else rows))
+    return found
 
 
 def finish(out: Path, partial: Partial, done: Mapping[int, Sequence[int]], *, compress: bool = False) -> None:
@@ -336,18 +363,28 @@ def seal(path: Path) -> None:
 
 def _copy_duplicates(partial: Partial) -> None:
     """Copy the vectors of each text's first occurrence to its other rows."""
-    again = np.flatnonzero(~partial.own)
-    if not len(again):
-        return
-    first = np.flatnonzero(partial.own)
-    source = np.empty(len(first), dtype=np.int64)
-    source[partial.row_to_unique[first]] = first
-    for s in partial.streams:
-        if s.pooled:
-            rows = partial.extents[s.name].vectors(partial.file, partial.sentences, mode="r+")
-            for part in np.array_split(again, len(again) // 8192 + 1):
-                rows[part] = rows[source[partial.row_to_unique[part]]]
-            rows.flush()
+    again, first = _duplicates(partial)
+    for stream in partial.streams if len(again) else ():
+        if stream.pooled:
+            for part in np.array_split(np.arange(len(again)), len(again) // 8192 + 1):  # mapped anew: nothing piles up
+                rows = partial.extents[stream.name].vectors(partial.file, partial.sentences, mode="r+")
+                rows[again[part]] = rows[first[part]]
+
+
+def _duplicates(partial: Partial) -> tuple[np.ndarray, np.ndarray]:
+    """int64: the slots whose text occurs in an earlier one, and the first slot with each of these texts."""
+    again, texts = [], []
+    for b, block in enumerate(partial.blocks):
+        other = ~sequences(partial, b).own
+        again.append(np.flatnonzero(other) + block.slot_first)
+        texts.append(texts_of_slots(partial, block)[other])
+    wanted, at = np.unique(np.concatenate(texts), return_inverse=True)
+    first = np.empty(len(wanted), dtype=np.int64)
+    for b, block in enumerate(partial.blocks):
+        some = slice(*np.searchsorted(wanted, [block.first, block.last]))
+        if some.start < some.stop:
+            first[some] = sequences(partial, b).slot[wanted[some] - block.first]
+    return np.concatenate(again), first[at]
 
 
 def _compressed(partial: Partial) -> Path:

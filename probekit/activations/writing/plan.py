@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["Block", "Plan", "batches", "batches_in_order", "make_plan", "plan_in_order", "unique_texts"]
+__all__ = ["Block", "Plan", "batches", "batches_in_order", "make_plan", "plan_in_order", "token_places", "unique_texts"]
 
 Of = TypeVar("Of", bound=Hashable)
 
@@ -133,6 +133,12 @@ def plan_in_order(length: np.ndarray, sentences: int, size: int, slot_bytes: int
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order))
     return Plan(order, position, tuple(Block(a, b, a, b) for a, b in pairwise(cuts)))
+
+
+def token_places(rows: np.ndarray, blocks: Sequence[Block]) -> tuple[np.ndarray, np.ndarray]:
+    """int64: the first of the ``rows`` (s,) of each sequence, and of each block (one more at the end)."""
+    start = np.cumsum(rows) - rows
+    return start, np.array([*(start[b.first] for b in blocks), rows.sum()], dtype=np.int64)
 
 
 def batches_in_order(count: int, sentences: int, size: int) -> Iterator[slice]:

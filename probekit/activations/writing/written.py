@@ -11,6 +11,7 @@ import numpy as np
 from probekit.activations.generation import Generation
 from probekit.activations.label_sets import strings
 from probekit.activations.positions import Known
+from probekit.activations.writing.pieces import Pieces
 from probekit.activations.writing.request import Request
 from probekit.errors import TruncationError, UsageError
 from probekit.models.encoder import Rendered, Text, Tokens
@@ -25,8 +26,6 @@ class Written:
 
     Attributes
     ----------
-    tokens : Tokens
-        The pieces that the model read: each prompt, and what it wrote but for the last piece, which it did not read.
     prompt : np.ndarray
         int64 (s,), pieces of each prompt.
     pieces : list of np.ndarray
@@ -35,10 +34,24 @@ class Written:
         Bool (s,), whether it wrote an end itself.
     """
 
-    tokens: Tokens
     prompt: np.ndarray
     pieces: list[np.ndarray]
     ended: np.ndarray
+
+    @property
+    def more(self) -> np.ndarray:
+        """int64 (s,), pieces that the model wrote and read: all but the last."""
+        return np.array([len(of) - 1 for of in self.pieces], dtype=np.int64)
+
+    def after(self, tokens: Tokens, first: int) -> Tokens:
+        """The pieces that the model read of some texts: each prompt, and what it wrote but for the last piece.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The prompts of the texts from ``first`` on.
+        """
+        return _with(tokens, [of[:-1] for of in self.pieces[first : first + len(tokens.length)]])
 
     def datasets(self, text_of_slot: np.ndarray, encoder: Any) -> dict[str, np.ndarray]:
         """The datasets of a cache about n examples: the pieces, how many of each, the texts, and whether they ended."""
@@ -53,13 +66,13 @@ class Written:
 
 
 def continued(
-    request: Request, encoder: Any, texts: Sequence[Text], tokens: Tokens, known: Sequence[Known], progress: Progress
+    request: Request, encoder: Any, texts: Sequence[Text], read: Pieces, known: Sequence[Known], progress: Progress
 ) -> Written:
     """Let the model continue texts, one at a time.
 
     Parameters
     ----------
-    texts, tokens, known
+    texts, read, known
         s texts, their pieces, and what is known of each; its ``draw`` seeds what is drawn for it.
 
     Raises
@@ -74,34 +87,35 @@ def continued(
     generation = Generation.parse(request.want["generate"])
     assert generation is not None
     writer = load_writer(encoder.name, encoder.folder, encoder)
-    _check(request, texts, tokens)
-    stop = np.cumsum(tokens.length)
+    _check(request, texts, read)
     pieces = []
-    for i, end in enumerate(stop):
-        progress("writing", i, len(stop))
-        draw = _drawing(generation, known[i].draw)
-        pieces.append(writer.write(tokens.token_ids[end - tokens.length[i] : end], generation.max_new_tokens, draw))
-    progress("writing", len(stop), len(stop))
-    ended = np.array([int(of[-1]) in writer.ends for of in pieces])
-    return Written(_with(tokens, [of[:-1] for of in pieces]), tokens.length.astype(np.int64), pieces, ended)
+    for first, last in read.parts():
+        tokens = read.tokens(first, last)
+        for i, ids in enumerate(np.split(tokens.token_ids, np.cumsum(tokens.length)[:-1]), start=first):
+            progress("writing", i, len(texts))
+            pieces.append(writer.write(ids, generation.max_new_tokens, _drawing(generation, known[i].draw)))
+    progress("writing", len(texts), len(texts))
+    return Written(read.length, pieces, np.array([int(of[-1]) in writer.ends for of in pieces]))
 
 
-def _check(request: Request, texts: Sequence[Text], tokens: Tokens) -> None:
+def _check(request: Request, texts: Sequence[Text], read: Pieces) -> None:
     """Refuse texts that a model cannot continue."""
     task = request.task.name
-    if tokens.truncated.any():
+    if read.truncated.any():
         raise TruncationError(
-            f"{task}: {int(tokens.truncated.sum()):,} texts are longer than the model reads, so that it would continue "
+            f"{task}: {int(read.truncated.sum()):,} texts are longer than the model reads, so that it would continue "
             "them in the middle; remove them."
         )
-    if (tokens.length == 0).any():
+    if (read.length == 0).any():
         raise UsageError(f"{task}: an empty text gives the model no piece to begin with; remove it.")
-    ends = tokens.special[np.cumsum(tokens.length) - 1]
-    if any(end and not isinstance(text, Rendered) for end, text in zip(ends, texts, strict=True)):
-        raise UsageError(
-            f"{task}: the tokenizer puts a special piece after each text, after which the model would begin another "
-            "one; change that in its tokenizer.json."
-        )
+    for first, last in read.parts():
+        tokens = read.tokens(first, last)
+        ends = tokens.special[np.cumsum(tokens.length) - 1]
+        if any(end and not isinstance(text, Rendered) for end, text in zip(ends, texts[first:last], strict=True)):
+            raise UsageError(
+                f"{task}: the tokenizer puts a special piece after each text, after which the model would begin "
+                "another one; change that in its tokenizer.json."
+            )
 
 
 def _drawing(generation: Generation, of: str) -> Callable[[np.ndarray], int]:
@@ -124,5 +138,5 @@ def _with(tokens: Tokens, more: Sequence[np.ndarray]) -> Tokens:
     at = np.repeat(np.cumsum(tokens.length), count)
     nothing: dict[str, Any] = {"special": False, "type_ids": 0, "word_index": -1, "char_start": 0, "char_end": 0}
     columns = {name: np.insert(getattr(tokens, name), at, value) for name, value in nothing.items()}
-    ids = np.insert(tokens.token_ids, at, np.concatenate(more)).astype(np.int32)
+    ids = np.insert(tokens.token_ids, at, np.concatenate([tokens.token_ids[:0], *more])).astype(np.int32)
     return replace(tokens, token_ids=ids, length=tokens.length + count, **columns)
