@@ -48,8 +48,8 @@ class CacheOptions:
     )
     generate: str | None = option(
         None,
-        "Let the model continue each text, and store what it computes as it writes: max_new_tokens=N, and for sampling "
-        "temperature=T,seed=S.",
+        "Let the model continue each text, and store what it computes as it writes: max_new_tokens=N, for sampling "
+        "temperature=T,seed=S, and together=N for the texts written in step.",
         metavar="HOW",
     )
     context: str = option(

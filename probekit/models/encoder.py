@@ -105,16 +105,12 @@ class Batch:
         int64 (s,), ascending, none of them 0, summing to t; for a stateful encoder in any order, with zeros.
     characters : np.ndarray, optional
         int16 (v, 50), the rows that ``token_ids`` index if the vocabulary is open; see :class:`Tokens`.
-    prompt : np.ndarray, optional
-        int64 (s,), for texts that the model wrote: how many pieces of each it read first. The rest is read piece by
-        piece, as when it was written.
     """
 
     token_ids: np.ndarray
     type_ids: np.ndarray
     length: np.ndarray
     characters: np.ndarray | None = None
-    prompt: np.ndarray | None = None
 
 
 @runtime_checkable

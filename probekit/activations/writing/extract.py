@@ -32,7 +32,7 @@ from probekit.sites import Site
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["hand_out", "run_blocks"]
+__all__ = ["hand_out", "lanes_of", "run_blocks"]
 
 
 def run_blocks(
@@ -65,7 +65,7 @@ def run_blocks(
     """
     budget = batch_tokens or encoder.batch_tokens
     with (
-        _lanes(encoder) as (lanes, count),
+        lanes_of(encoder) as (lanes, count),
         _FileOutput(partial, journal, budget, count, not allow_nonfinite, encoder.sites) as output,
     ):
         _run(output, encoder, todo, budget, lanes, count, on_batch)
@@ -96,7 +96,7 @@ def hand_out(
         If memory runs out.
     """
     budget = batch_tokens or encoder.batch_tokens
-    with _lanes(encoder) as (lanes, count), _HandedOutput(source, take, budget, count, encoder.sites) as output:
+    with lanes_of(encoder) as (lanes, count), _HandedOutput(source, take, budget, count, encoder.sites) as output:
         _run(output, encoder, range(len(source.blocks)), budget, lanes, count, on_batch)
 
 
@@ -143,7 +143,7 @@ def _run(
 
 
 @contextmanager
-def _lanes(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
+def lanes_of(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
     """Threads that run batches, and their number."""
     import torch
 
@@ -290,7 +290,6 @@ class _Output:
         self.widths: list[int] = spec.get("widths") or [int(spec["width"])] * len(self.layers)
         self.characters = partial.array("/pieces/characters") if partial.holds("/pieces/characters") else None
         self.chooses = partial.holds("/pieces/chosen")
-        self.prompts = partial.holds("/pieces/prompt")
         self.free: deque[tuple[list[torch.Tensor], Future[None] | None]] = deque()
         pin, longest = spec.get("device") == "cuda", _longest(partial, budget) if self.level else 0
         for _ in range(lanes + 1 if self.level else 0):
@@ -331,7 +330,6 @@ class _Output:
     def work(self, block: _Open, part: slice) -> _Work:
         """A batch with some of a block's sequences; waits for a buffer if token rows are stored."""
         partial, of = self.partial, block.sequences
-        first, last = block.block.first + part.start, block.block.first + part.stop
         a, b = int(of.piece[part.start]), int(of.piece[part.stop])
         flags = np.array(partial.array("/pieces/flags", a, b))
         batch = Batch(
@@ -339,7 +337,6 @@ class _Output:
             flags >> 1,
             of.length[part],
             self.characters,
-            partial.array("/pieces/prompt", first, last) if self.prompts else None,
         )
         special = (flags & 1).astype(bool)
         words = partial.array("/pieces/word_index", a, b) if self.level else special

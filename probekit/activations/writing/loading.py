@@ -23,8 +23,6 @@ class Loading:
     stateful: int = 0
     sites: tuple[str, ...] | None = None
     blocks: tuple[str, ...] | None = None
-    packing: str | None = None
-    onednn: bool | None = None
     device_map: str | None = None
     decoder: bool | None = None
 

@@ -105,7 +105,7 @@ def _create(
     )
     static["/truncated"] = cut
     if read.written is not None:
-        static |= {"/pieces/prompt": read.written.prompt[plan.order], **read.written.datasets(text_of_slot, encoder)}
+        static |= read.written.datasets(text_of_slot, encoder)
     groups, grouping = stored_groups(request.part.examples, task.kind, progress=progress)
     counts = {
         "sequences": len(text_of_slot),

@@ -250,10 +250,9 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
     where, seed, cut = resolve_device(options.device), options.random_weights, options.max_length
     where = own_device(where) if options.device_map is None else where
     blocks = None if options.sites is None else options.layers
-    packing, onednn = (None, None) if options.generate is None else ("grouped", False)  # oneDNN is slow at one piece
     loading = Loading(
         str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried,
-        options.sites, blocks, packing, onednn, device_map=options.device_map, decoder=options.decoder or None,
+        options.sites, blocks, device_map=options.device_map, decoder=options.decoder or None,
     )  # fmt: skip
     want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
     want |= {"dtype": options.dtype, "device": where.partition(":")[0], "cut_at": cut}

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.activations.generation import Generation
 from probekit.activations.label_sets import strings
 from probekit.activations.positions import Known
+from probekit.activations.writing.extract import lanes_of
 from probekit.activations.writing.pieces import Pieces
 from probekit.activations.writing.request import Request
-from probekit.errors import TruncationError, UsageError
+from probekit.errors import ModelError, TruncationError, UsageError
 from probekit.models.encoder import Rendered, Text, Tokens
 from probekit.runtime import Progress
 
-__all__ = ["Written", "continued"]
+if TYPE_CHECKING:
+    from probekit.models.transformers.writing import Draw
+
+__all__ = ["Written", "continued", "in_step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class Written:
 def continued(
     request: Request, encoder: Any, texts: Sequence[Text], read: Pieces, known: Sequence[Known], progress: Progress
 ) -> Written:
-    """Let the model continue texts, one at a time.
+    """Let the model continue texts, many in step.
 
     Parameters
     ----------
@@ -81,21 +85,73 @@ def continued(
         If the model cannot write, or a text leaves it nothing to begin with.
     TruncationError
         If a text was truncated.
+    ModelError
+        If memory runs out.
     """
+    import torch
+
     from probekit.models.transformers.writing import load_writer
 
     generation = Generation.parse(request.want["generate"])
     assert generation is not None
     writer = load_writer(encoder.name, encoder.folder, encoder)
     _check(request, texts, read)
-    pieces = []
+    prompts = []
     for first, last in read.parts():
         tokens = read.tokens(first, last)
-        for i, ids in enumerate(np.split(tokens.token_ids, np.cumsum(tokens.length)[:-1]), start=first):
-            progress("writing", i, len(texts))
-            pieces.append(writer.write(ids, generation.max_new_tokens, _drawing(generation, known[i].draw)))
-    progress("writing", len(texts), len(texts))
+        prompts += np.split(tokens.token_ids, np.cumsum(tokens.length)[:-1])
+    parts = in_step(read.length, generation, pads=writer.pads, on_cpu=encoder.spec["device"] == "cpu")
+    pieces, done = [*prompts], 0
+
+    def write(part: np.ndarray) -> list[np.ndarray]:
+        draw = _draws(generation, [known[i].draw for i in part])
+        try:
+            return writer.write([prompts[i] for i in part], generation.max_new_tokens, draw)
+        except torch.OutOfMemoryError as error:
+            raise ModelError(
+                f"out of memory while {len(part)} texts are written in step; use fewer, such as --generate "
+                f"{replace(generation, together=max(1, len(part) // 2))}."
+            ) from error
+
+    with writer.ready(), lanes_of(encoder) as (lanes, _):
+        progress("writing", 0, len(prompts))
+        try:
+            for part, found in zip(parts, lanes.map(write, parts), strict=True):
+                for i, of in zip(part, found, strict=True):
+                    pieces[i] = of
+                progress("writing", done := done + len(part), len(prompts))
+        except BaseException:
+            lanes.shutdown(wait=False, cancel_futures=True)
+            raise
     return Written(read.length, pieces, np.array([int(of[-1]) in writer.ends for of in pieces]))
+
+
+MOST_PIECES = {True: 8192, False: 16_384}
+"""Pieces of the texts that are written in step, with padding: on a CPU, and on a GPU."""
+MOST_TEXTS = {True: 64, False: 1024}
+"""Texts: on a CPU few enough for several lanes; from 64 rows on, a product is about as fast as it gets."""
+
+
+def in_step(length: np.ndarray, generation: Generation, *, pads: bool, on_cpu: bool) -> list[np.ndarray]:
+    """The texts that are written together, int64 (b,) each: a function of the data and the kind of device only.
+
+    Parameters
+    ----------
+    length : np.ndarray
+        Int (s,), pieces of each prompt.
+    pads : bool
+        Whether prompts of different lengths are written together; if not, a change of length ends a batch.
+    """
+    most = generation.together or MOST_TEXTS[on_cpu]
+    parts: list[list[int]] = []
+    for i in np.argsort(length, kind="stable").tolist():
+        size = int(length[i]) + generation.max_new_tokens
+        part = parts[-1] if parts else []
+        full = len(part) == most or (not generation.together and (len(part) + 1) * size > MOST_PIECES[on_cpu])
+        if not part or full or (not pads and length[part[0]] != length[i]):
+            parts.append(part := [])
+        part.append(i)
+    return [np.array(part) for part in parts]
 
 
 def _check(request: Request, texts: Sequence[Text], read: Pieces) -> None:
@@ -118,10 +174,18 @@ def _check(request: Request, texts: Sequence[Text], read: Pieces) -> None:
             )
 
 
-def _drawing(generation: Generation, of: str) -> Callable[[np.ndarray], int]:
-    """How pieces are chosen: the likeliest, or drawn with a seed that depends on the example's id."""
+def _draws(generation: Generation, ids: Sequence[str]) -> Draw:
+    """How the pieces of some texts are chosen."""
     if not generation.temperature:
-        return lambda logits: int(np.argmax(logits))
+        return lambda _, logits: logits.argmax(-1).cpu().numpy()
+    draws = [_drawing(generation, of) for of in ids]
+    return lambda rows, logits: np.array(
+        [draws[row](of) for row, of in zip(rows, logits.cpu().numpy(), strict=True)], dtype=np.int64
+    )
+
+
+def _drawing(generation: Generation, of: str) -> Callable[[np.ndarray], int]:
+    """Draws a piece from logits (vocabulary,), with a seed that depends on the example's id."""
     rng = np.random.default_rng([generation.seed, *of.encode("utf-8", "surrogatepass")])
 
     def draw(logits: np.ndarray) -> int:

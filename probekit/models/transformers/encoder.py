@@ -108,11 +108,6 @@ class HuggingFaceEncoder(Shown):
             If the batch has several lengths and the encoder is not ``mixed_lengths``, or an edit returns another shape,
             dtype or device.
         """
-        if batch.prompt is not None:
-            from probekit.models.transformers.writing import encode_written
-
-            encode_written(self, batch, sink)
-            return
         self.run(self.inputs(batch), sink, edit)
 
     def run(self, inputs: Mapping[str, Any], sink: Sink, edit: Edit | None = None) -> Any:

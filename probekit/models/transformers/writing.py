@@ -1,26 +1,37 @@
-"""A decoder that writes: with transformers' key-value cache, one text at a time, its states read as it goes."""
+"""A decoder that writes: many texts in step, with transformers' key-value cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
+from transformers.cache_utils import DynamicLayer
 
 from probekit.errors import ModelError, UsageError
 from probekit.files import read_json
-from probekit.models.encoder import Batch, Sink
 from probekit.models.scoring.head import Head
 from probekit.models.scoring.load import is_causal, load_language_model
-from probekit.runtime import torch_threads
+from probekit.models.transformers.encoder import TOLERANCE, relative_error
+from probekit.models.transformers.onednn import PrepackedLinear
+from probekit.runtime import Dtype, torch_threads
 
-__all__ = ["Writer", "encode_written", "load_writer"]
+__all__ = ["Draw", "Writer", "load_writer"]
 
-Draw = Callable[[np.ndarray], int]
-"""Chooses a piece: float32 (vocabulary) logits to its number."""
+log = logging.getLogger(__name__)
+
+Draw = Callable[[np.ndarray, torch.Tensor], np.ndarray]
+"""Chooses pieces: the numbers of the texts (b,) and float32 (b, vocabulary) logits to int64 (b,)."""
+
+SWITCHING = ("longrope", "dynamic")
+"""Rotary embeddings that depend on the longest text of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,72 +41,123 @@ class Writer:
     Attributes
     ----------
     encoder : HuggingFaceEncoder
-        Its layers, in groups of equal length (not packed).
+        Its layers.
     head : Head
         Its head; the layers in it are empty.
     ends : frozenset of int
         The pieces that end a text.
+    attention : str
+        The attention function that reads the key-value cache.
+    pads : bool
+        Whether prompts of different lengths are written together, padded on the left; otherwise only those of one
+        length.
     """
 
     encoder: Any
     head: Head
     ends: frozenset[int]
+    attention: str
+    pads: bool = False
 
-    @torch_threads(1)
-    def write(self, prompt: np.ndarray, most: int, draw: Draw) -> np.ndarray:
-        """The pieces that follow a prompt, int32: at most ``most``, and no more than the model can read.
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """The encoder's layers attend through a key-value cache, and read no packed texts meanwhile."""
+        model = self.encoder.model
+        before = model.config._attn_implementation
+        model.set_attn_implementation(self.attention)
+        try:
+            yield
+        finally:
+            model.set_attn_implementation(before)
 
-        Ends with the first piece that ends a text, if it comes. The last piece is never read by the model.
+    def write(self, prompts: Sequence[np.ndarray], most: int, draw: Draw) -> list[np.ndarray]:
+        """The pieces that follow each prompt, int32: at most ``most``, and no more than the model can read.
+
+        A text ends with the first piece that ends a text, if it comes, and leaves the batch. The model never reads the
+        last piece of a text.
 
         Parameters
         ----------
-        prompt : np.ndarray
-            int32 (t,), t of 1 or more.
+        prompts : sequence of np.ndarray
+            s prompts, int32 (t,), t of 1 or more.
+        most : int
+            The most pieces.
+        draw : callable
+            Chooses the next piece of each text.
         """
-        written: list[int] = []
-        given, past = prompt, None
-        while len(written) < most and len(prompt) + len(written) <= self.encoder.max_length:
-            output = self.encoder.run(_inputs(self.encoder, given, past), lambda _i, _rows: None)
-            past = output.past_key_values
+        length = np.array([len(prompt) for prompt in prompts])
+        room = np.minimum(most, self.encoder.max_length - length + 1)
+        mask = np.arange(length.max()) >= (length.max() - length)[:, None]
+        ids = np.zeros(mask.shape, dtype=np.int64)
+        ids[mask] = np.concatenate(prompts)
+        written: list[list[int]] = [[] for _ in prompts]
+        rows, past, step = np.arange(len(prompts)), None, 0
+        while len(rows):
+            last, past = self.read(ids, mask, past)
+            if not step:
+                _make_room(past, int(room.max()))
             with torch.inference_mode():
-                logits = self.head.predict(output.last_hidden_state[:, -1:])[0, -1]
-            written.append(draw(logits.cpu().numpy()))
-            if written[-1] in self.ends:
-                break
-            given = np.array(written[-1:])
-        return np.array(written, dtype=np.int32)
+                chosen = draw(rows, self.head.predict(last)[:, -1])
+            step += 1
+            for row, piece in zip(rows.tolist(), chosen.tolist(), strict=True):
+                written[row].append(piece)
+            on = (step < room[rows]) & ~np.isin(chosen, [*self.ends])
+            if on.any() and not on.all():
+                past.batch_select_indices(torch.from_numpy(np.flatnonzero(on)).to(self.encoder.device))
+            rows, ids = rows[on], chosen[on, None]
+            mask = np.pad(mask[on], ((0, 0), (0, 1)), constant_values=True)
+        return [np.array(pieces, dtype=np.int32) for pieces in written]
+
+    def read(self, ids: np.ndarray, mask: np.ndarray, past: Any) -> tuple[torch.Tensor, Any]:
+        """The last hidden state (b, 1, width) after further pieces ``ids`` int64 (b, t), and the key-value cache.
+
+        ``mask`` bool (b, all pieces up to now) says which are no padding.
+        """
+        model, device = self.encoder.model, self.encoder.device
+        inputs = {"input_ids": torch.from_numpy(ids).to(device), "past_key_values": past, "use_cache": True}
+        if not mask.all():
+            inputs["attention_mask"] = torch.from_numpy(mask.astype(np.int64)).to(device)
+            if "position_ids" in inspect.signature(model.forward).parameters:
+                places = np.maximum(mask.cumsum(1) - 1, 0)[:, -ids.shape[1] :]
+                inputs["position_ids"] = torch.from_numpy(places).to(device)
+        with torch.inference_mode():
+            output = model(**inputs)
+        return output.last_hidden_state[:, -1:], output.past_key_values
 
 
-def _inputs(encoder: Any, given: np.ndarray, past: Any) -> dict[str, Any]:
-    ids = torch.from_numpy(given.astype(np.int64))[None].to(encoder.device)
-    return {"input_ids": ids, "past_key_values": past, "use_cache": True}
+class _Roomy(DynamicLayer):
+    """The keys and values of a block with room for those that follow, so that a step need not copy those before it."""
+
+    def __init__(self, first: DynamicLayer, more: int) -> None:
+        super().__init__()
+        self.lazy_initialization(first.keys, first.values)
+        self.room = [nn.functional.pad(x, (0, 0, 0, more)) for x in (first.keys, first.values)]
+        self._show(first.get_seq_length())
+
+    def _show(self, count: int) -> None:
+        self.keys, self.values = (x[:, :, :count] for x in self.room)
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+        """Add keys and values (b, heads, t, d); all of them are returned."""
+        begin = self.get_seq_length()
+        end = begin + key_states.shape[2]
+        for x, new in zip(self.room, (key_states, value_states), strict=True):
+            x[:, :, begin:end] = new
+        self._show(end)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep the keys and values of some texts."""
+        count = self.get_seq_length()
+        self.room = [x[indices] for x in self.room]
+        self._show(count)
 
 
-def encode_written(encoder: Any, batch: Batch, sink: Sink) -> None:
-    """The states of texts that the model wrote, computed as it wrote them: the prompt at once, then piece by piece.
-
-    Parameters
-    ----------
-    encoder : HuggingFaceEncoder
-        The encoder; not packed.
-    batch : Batch
-        With ``prompt``.
-    sink : Sink
-        As of ``encode``.
-    """
-    assert batch.prompt is not None
-    rows: list[list[torch.Tensor]] = [[] for _ in encoder.sites]
-
-    def keep(i: int, hidden: torch.Tensor) -> None:
-        rows[i].append(hidden.clone())
-
-    stop = np.cumsum(batch.length)
-    for end, length, prompt in zip(stop, batch.length, batch.prompt, strict=True):
-        ids, past = batch.token_ids[end - length : end], None
-        for given in (ids[:prompt], *ids[prompt:, None]):
-            past = encoder.run(_inputs(encoder, given, past), keep).past_key_values
-    for i, parts in enumerate(rows):
-        sink(i, torch.cat(parts))
+def _make_room(past: Any, more: int) -> None:
+    """Room for ``more`` pieces in a key-value cache; layers of other kinds (sliding windows) stay as they are."""
+    for k, layer in enumerate(getattr(past, "layers", ())):
+        if type(layer) is DynamicLayer:
+            past.layers[k] = _Roomy(layer, more)
 
 
 def load_writer(model: str | Path, folder: Path, encoder: Any) -> Writer:
@@ -118,24 +180,54 @@ def load_writer(model: str | Path, folder: Path, encoder: Any) -> Writer:
         If its weights lack the head.
     """
     purpose = "it cannot write"
-    if encoder.mixed_lengths:
-        raise UsageError(f"{encoder.name} is packed, so that {purpose}; load it with packing='grouped'.")
     if read_json(folder / "config.json").get("is_encoder_decoder"):
         raise UsageError(f"{model} is an encoder-decoder, of which probekit reads the encoder; {purpose}.")
     if not is_causal(folder, purpose):
         raise UsageError(f"{model} predicts masked pieces, not the next one, so {purpose}; choose a decoder.")
     if encoder.spec.get("random_weights") is not None:
         raise UsageError("--generate writes with the trained head of the model; leave out --random-weights.")
+    if getattr(encoder.model, "prompt_tokens", 0):
+        raise ModelError(f"{model} reads trained vectors before each text, with which probekit does not write.")
     net = load_language_model(folder, causal=True, random_weights=None)
-    net = net.to(device=encoder.device, dtype=encoder.model.dtype)
+    net = net.to(device=encoder.device, dtype=getattr(torch, encoder.spec["dtype"]))
     head = Head(net, causal=True)
     base = f"{net.base_model_prefix}."
     kept = {id(p) for name, p in net.named_parameters(remove_duplicate=False) if not name.startswith(base)}
     for parameter in net.base_model.parameters():
         if id(parameter) not in kept:
             parameter.data = parameter.data.new_empty(0)  # the encoder has them
+    if "onednn" in encoder.spec["path"]:
+        for name, child in [*net.named_children()]:
+            if type(child) is nn.Linear:
+                setattr(net, name, PrepackedLinear(child.weight, child.bias))
     ends = net.generation_config.eos_token_id if net.generation_config is not None else None
     ends = net.config.eos_token_id if ends is None else ends
-    if getattr(encoder.model, "prompt_tokens", 0):
-        raise ModelError(f"{model} reads trained vectors before each text, with which probekit does not write.")
-    return Writer(encoder, head, frozenset([ends] if isinstance(ends, int) else ends or ()))
+    found = frozenset([ends] if isinstance(ends, int) else ends or ())
+    writer = Writer(encoder, head, found, net.config._attn_implementation)
+    return replace(writer, pads=_pads(writer))
+
+
+@torch_threads(1)
+def _pads(writer: Writer) -> bool:
+    """Whether padding on the left leaves the states of two random prompts, and of a step after them, as they are."""
+    encoder = writer.encoder
+    name, config = encoder.name, encoder.model.config
+    if any(kind in str(getattr(config, "rope_parameters", "")) for kind in SWITCHING):
+        log.info("%s writes prompts of one length at a time: its position embeddings depend on the batch", name)
+        return False
+    rng, sizes = np.random.default_rng(0), [min(k, encoder.max_length - 1) for k in (4, 9)]
+    ids = rng.integers(config.vocab_size, size=(2, sizes[1] + 1))
+    mask = np.arange(sizes[1] + 1) >= np.subtract(sizes[1], sizes)[:, None]
+
+    def states(rows: slice, begin: int) -> torch.Tensor:
+        first, past = writer.read(ids[rows, begin:-1], mask[rows, begin:-1], None)
+        return torch.cat([first, writer.read(ids[rows, -1:], mask[rows, begin:], past)[0]], 1)
+
+    with writer.ready():
+        together = states(slice(0, 2), 0)
+        alone = torch.cat([states(slice(k, k + 1), sizes[1] - sizes[k]) for k in range(2)])
+    error = relative_error(together, alone)
+    if error > TOLERANCE[Dtype(encoder.spec["dtype"])]:
+        log.info("%s writes prompts of one length at a time: padding changes its states by %.1e", name, error)
+        return False
+    return True
