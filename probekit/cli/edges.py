@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from probekit.analyses.options import VectorOptions
-from probekit.cli.show import saved
-from probekit.cli.terminal import show_table, tables_as
+from probekit.cli.curves import run_and_show
+from probekit.cli.terminal import show_table
 from probekit.display import shown_label
 from probekit.probes.edges.options import EdgeOptions
 from probekit.tables.grid import Column, Format, Grid
@@ -71,26 +71,11 @@ def edges(
         (.examples.parquet) next to them.
     """
     import probekit
-    from probekit.cli.probe import curves
-    from probekit.cli.progress import bar
 
-    with bar() as progress:
-        result = probekit.edges(
-            train,
-            dev,
-            *more,
-            metrics=metrics,
-            task=task,
-            data_dir=data_dir,
-            vectors=vectors,
-            options=options,
-            out=out,
-            progress=progress,
-        )
-    with tables_as(format_):
-        for curve in curves(result.rows):
-            _show(curve, options.level)
-        saved(result)
+    run_and_show(
+        probekit.edges, train, dev, *more, show=lambda curve: _show(curve, options.level), format_=format_,
+        metrics=metrics, task=task, data_dir=data_dir, vectors=vectors, options=options, out=out,
+    )  # fmt: skip
 
 
 def _show(rows: pd.DataFrame, level: float) -> None:

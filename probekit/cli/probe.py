@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from probekit.analyses.options import VectorOptions
-from probekit.cli.show import saved, say
-from probekit.cli.terminal import show_table, tables_as
+from probekit.cli.curves import run_and_show
+from probekit.cli.show import say
+from probekit.cli.terminal import show_table
 from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.probes.protocol.options import ProbeOptions
@@ -81,27 +82,15 @@ def probe(
         (.examples.parquet) next to them.
     """
     import probekit
-    from probekit.cli.progress import bar
 
     caches = (train, dev, *more)
     if len(caches) % 2:
         raise UsageError(f"expected pairs of caches, TRAIN.h5 DEV.h5, but got {len(caches)}.")
     paths = [path for pair in zip(caches[::2], caches[1::2], strict=True) for path in _pairs(*pair)]
-    with bar() as progress:
-        result = probekit.probe(
-            *paths,
-            metrics=metrics,
-            task=task,
-            data_dir=data_dir,
-            vectors=vectors,
-            options=options,
-            out=out,
-            progress=progress,
-        )
-    with tables_as(format_):
-        for curve in curves(result.rows):
-            _show(curve, options.level)
-        saved(result)
+    run_and_show(
+        probekit.probe, *paths, show=lambda curve: _show(curve, options.level), format_=format_,
+        metrics=metrics, task=task, data_dir=data_dir, vectors=vectors, options=options, out=out,
+    )  # fmt: skip
 
 
 def _pairs(train: str, dev: str) -> Iterator[str]:
@@ -115,12 +104,6 @@ def _pairs(train: str, dev: str) -> Iterator[str]:
         )
     for pair in zip(trains, devs, strict=True):
         yield from pair
-
-
-def curves(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows of each pair of caches."""
-    groups = rows.groupby(["task", "split", "model", "checkpoint", "step"], sort=False, dropna=False)
-    return [part for _, part in groups]
 
 
 def _show(rows: pd.DataFrame, level: float) -> None:

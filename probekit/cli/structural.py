@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from probekit.analyses.options import VectorOptions
-from probekit.cli.show import saved
-from probekit.cli.terminal import show_table, tables_as
+from probekit.cli.curves import run_and_show
+from probekit.cli.terminal import show_table
 from probekit.display import shown_label
 from probekit.probes.trees.options import StructuralOptions
 from probekit.tables.grid import Column, Format, Grid
@@ -72,28 +72,17 @@ def structural(
         Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
     import probekit
-    from probekit.cli.probe import curves
-    from probekit.cli.progress import bar
 
-    with bar() as progress:
-        result = probekit.structural(
-            train,
-            dev,
-            *more,
-            task=task,
-            data_dir=data_dir,
-            vectors=vectors,
-            options=options,
-            out=out,
-            progress=progress,
-        )
-    with tables_as(format_):
-        for curve in curves(result.rows):
-            biaffine = curve["estimator"] == "biaffine"
-            _show(curve[~biaffine], STRUCTURAL, options.level)
-            if biaffine.any():
-                _show(curve[biaffine | (curve["estimator"] == "linear-chain")], ARCS, options.level)
-        saved(result)
+    def show(curve: pd.DataFrame) -> None:
+        biaffine = curve["estimator"] == "biaffine"
+        _show(curve[~biaffine], STRUCTURAL, options.level)
+        if biaffine.any():
+            _show(curve[biaffine | (curve["estimator"] == "linear-chain")], ARCS, options.level)
+
+    run_and_show(
+        probekit.structural, train, dev, *more, show=show, format_=format_,
+        task=task, data_dir=data_dir, vectors=vectors, options=options, out=out,
+    )  # fmt: skip
 
 
 def _show(rows: pd.DataFrame, names: Sequence[str], level: float) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from cyclopts import App, Parameter
 
+from probekit.cli.shipped import say_file, say_titles
 from probekit.cli.show import console, say, warn
 from probekit.display import shown
-from probekit.errors import UsageError, did_you_mean
 from probekit.studies.options import StudyOptions, WorkerOptions
 
 if TYPE_CHECKING:
@@ -89,12 +89,9 @@ def run_planned(planned: PlannedStudy, workers: WorkerOptions) -> StudyRun:
 @app.command(name="list")
 def list_command() -> None:
     """List the studies that come with probekit."""
-    import tomllib
-
     from probekit.studies.catalogue import shipped_studies
 
-    for name, text in shipped_studies().items():
-        say(f"{name}: {tomllib.loads(text)['title']}")
+    say_titles(shipped_studies())
 
 
 @app.command(name="show")
@@ -108,10 +105,7 @@ def show_command(study: str, /) -> None:
     """
     from probekit.studies.catalogue import shipped_studies
 
-    shipped = shipped_studies()
-    if study not in shipped:
-        raise UsageError(f"there is no study {study!r}; {did_you_mean(study, shipped, most=3)}")
-    say(shipped[study].rstrip("\n"))
+    say_file("study", study, shipped_studies())
 
 
 def show_plan(planned: PlannedStudy, jobs: int, *, commands: bool) -> int:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from probekit.cli.shipped import say_file, say_titles
 from probekit.cli.show import say
-from probekit.errors import UsageError, did_you_mean
 from probekit.studies.options import StudyOptions, WorkerOptions
 
 __all__ = ["app"]
@@ -81,11 +81,9 @@ def list_command() -> None:
 
         probekit suite show syntax
     """
-    from probekit.studies.suites.schema import shipped_suites
-    from probekit.toml import parse_toml
+    from probekit.studies.catalogue import shipped_suites
 
-    for name, text in shipped_suites().items():
-        say(f"{name}: {parse_toml(text, Path(name))['title']}")
+    say_titles(shipped_suites())
 
 
 @app.command(name="show")
@@ -103,9 +101,6 @@ def show_command(suite: str, /) -> None:
     suite
         The name of the suite.
     """
-    from probekit.studies.suites.schema import shipped_suites
+    from probekit.studies.catalogue import shipped_suites
 
-    shipped = shipped_suites()
-    if suite not in shipped:
-        raise UsageError(f"there is no suite {suite!r}; {did_you_mean(suite, shipped, most=3)}")
-    say(shipped[suite].rstrip("\n"))
+    say_file("suite", suite, shipped_suites())

@@ -128,12 +128,12 @@ def test_table_in_a_format(form, call):
 
 def test_stored_rows_in_every_analysis(monkeypatch, capsys):
     """The printed tables of probes and of information, from the rows that come with the repository."""
-    from probekit.cli import mi, probe
+    from probekit.cli import curves, mi, probe
     from probekit.rows import read_rows
 
     monkeypatch.setenv("COLUMNS", "80")
     rows = read_rows(STUDIES / "figure1-small/probe-stsb.all-MiniLM-L6-v2.fine-tuned.mean.parquet")
-    for curve in probe.curves(rows):
+    for curve in curves.curves(rows):
         probe._show(curve, 0.95)
     rows = read_rows(STUDIES / "figure2-small/mi-cola.all-MiniLM-L6-v2.random.mean.parquet")
     for _, curve in rows.groupby([*mi.CURVE], sort=False, dropna=False):

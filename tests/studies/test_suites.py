@@ -10,10 +10,11 @@ import probekit
 from probekit.cli import main
 from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.rows import read_rows
+from probekit.studies.catalogue import shipped_suites
 from probekit.studies.options import StudyOptions
 from probekit.studies.steps import Outside, Step
 from probekit.studies.suites.run import plan_suite
-from probekit.studies.suites.schema import read_suite, shipped_suites
+from probekit.studies.suites.schema import read_suite
 from probekit.studies.suites.steps import suite_steps
 
 SUITE = """

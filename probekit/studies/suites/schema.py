@@ -17,7 +17,6 @@ options = { ranks = [32] }
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,11 +24,12 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.recipe import check_arguments
+from probekit.studies.catalogue import shipped_suites
 from probekit.studies.file import arguments_of, changed
 from probekit.studies.schema import Count, Options, Section, Seed, not_set
 from probekit.toml import parse_toml, read_named, what_is_wrong
 
-__all__ = ["Analysis", "Suite", "Tasks", "read_suite", "shipped_suites"]
+__all__ = ["Analysis", "Suite", "Tasks", "read_suite"]
 
 Analysis = Literal["probe", "structural", "edges", "pairs", "shift"]
 """The analyses: public functions, of each task by itself, but for "shift", which is of the tasks of a section."""
@@ -104,13 +104,6 @@ class Suite(Section):
     against: str | None = None
     include: list[str] = Field([])
     tasks: list[Tasks] = Field([])
-
-
-def shipped_suites() -> dict[str, str]:
-    """The TOML texts of the suites that come with probekit, by name."""
-    folder = files("probekit.studies.suites") / "shipped"
-    found = {f.name.removesuffix(".toml"): f.read_text("utf-8") for f in folder.iterdir() if f.name.endswith(".toml")}
-    return dict(sorted(found.items()))
 
 
 def read_suite(where: str | Path, *, models: Mapping[str, str] | None = None, changes: Sequence[str] = ()) -> Suite:
