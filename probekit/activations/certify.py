@@ -140,7 +140,7 @@ def certify(
     against : path, optional
         Activations in a format of vLLM, TransformerLens, nnsight or SAELens: a file or folder.
     layers : tuple of str, optional
-        For vLLM's files, which do not say it: the layer of each array, as given to vLLM ("1", "2" …).
+        For vLLM's files, or one array ``hidden_states``, which do not say it: the layers, ascending ("1", "2" …).
     limit : int, default 8
         With ``against``: how many texts to recompute.
     options : CertifyOptions

@@ -56,7 +56,8 @@ def certify(
         Activations that another program wrote: safetensors of vLLM's ExampleHiddenStatesConnector, .npz or .safetensors
         with an array for each site, or a folder of SAELens.
     layers
-        The layers in vLLM's files, which do not name them, as given to vLLM: 1,2,3,4. The default finds them.
+        The layers in vLLM's files, or of one array hidden_states, which do not name them: 1,2,3,4. The default finds
+        them.
     limit
         With --against: how many texts to recompute.
     json

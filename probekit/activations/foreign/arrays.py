@@ -44,9 +44,9 @@ def open_arrays(path: Path, files: Sequence[Path], layers: Sequence[Site] | None
     for part in parts:
         if lacking := sorted(_vectors(first.shapes) ^ _vectors(part.file.shapes)):
             raise DataError(f"{lacking[0]} is in some of the files only; give those of one run.", file=part.file.path)
-        if bool(part.file.texts) != bool(first.texts):
+        if (part.ids is None) != (parts[0].ids is None):
             raise DataError(
-                f"has {'texts' if part.file.texts else 'pieces'}, other than the files before it.", file=part.file.path
+                f"has {'texts' if part.ids is None else 'pieces'}, other than the files before it.", file=part.file.path
             )
         for name in _vectors(first.shapes):
             _check_precision(part.file, name, first.dtypes[name])
@@ -54,11 +54,14 @@ def open_arrays(path: Path, files: Sequence[Path], layers: Sequence[Site] | None
     arrays = [*_stacked(path, of, layers)] if STACK in names else []
     for name, site in sites.items():
         fitting = [axes for axes in AXES if all(part.fits(name, axes) for part in parts)]
+        widths = {part.file.shapes[name][-1:] for part in parts}
+        if "" in fitting and len(widths) > 1:
+            raise DataError(f"{name} has {len(widths)} widths in its files; give those of one run.", file=path)
         views = tuple(View(axes, of.reader(_Part.rows, name, axes)) for axes in fitting or [""])
         arrays.append(Array(name, site, first.dtypes[name], views))
     if STACK not in names:
         check_unnamed(path, arrays, layers)
-    texts = tuple(text for part in parts for text in part.file.texts)
+    texts = tuple(text for part in parts if part.ids is None for text in part.file.texts)
     skipped = tuple(name for name in names if name not in (*sites, STACK))
     return Source("arrays", path, tuple(files), tuple(arrays), of, texts, skipped=skipped)
 
@@ -82,7 +85,7 @@ def _stacked(path: Path, of: _Ids, layers: Sequence[Site] | None) -> Iterator[Ar
     shape = of.parts[0].file.shapes[STACK]
     fitting = [axes for axes in STACKED if all(part.holds(STACK, axes) for part in of.parts)]
     if len(fitting) != 1:
-        either = " or ".join(f"({axes})" for axes in fitting or STACKED)
+        either = " or ".join(f"({axes})" for axes in fitting or STACKED[: 5 if len(of.parts[0]) == 1 else 3])
         what = "may be" if fitting else "wanted"
         raise DataError(
             f"{STACK} is {shape}, for {of.parts[0].extent}: {what} {either}. Write an array for each layer: layer_0, "
@@ -123,13 +126,12 @@ class _Part:
         found = [name for name in IDS if name in file.shapes]
         if not found and not file.texts:
             raise DataError(f"has neither pieces ({', '.join(IDS)}) nor texts beside its arrays.", file=file.path)
+        if found and (file.dtypes[found[0]][0] not in "iuIU" or len(file.shapes[found[0]]) not in (1, 2)):
+            what = f"{found[0]} is {file.dtypes[found[0]]} {file.shapes[found[0]]}"
+            raise DataError(f"{what}; wanted whole numbers, (texts, positions).", file=file.path)
         self.ids = np.asarray(file.read(found[0]).numpy()) if found else None
         self.single = self.ids is not None and self.ids.ndim == 1
-        if self.ids is not None and (self.ids.ndim > 2 or self.ids.dtype.kind not in "iu"):
-            raise DataError(
-                f"{found[0]} is {self.ids.dtype} {self.ids.shape}; wanted (texts, positions).", file=file.path
-            )
-        mask = np.asarray(file.read("attention_mask").numpy()) > 0 if "attention_mask" in file.shapes else None
+        mask = (file.read("attention_mask").float() > 0).numpy() if "attention_mask" in file.shapes else None
         if mask is not None and (self.ids is None or mask.shape != self.ids.shape):
             raise DataError(f"attention_mask is {mask.shape}, other than the pieces.", file=file.path)
         if self.ids is not None:
@@ -188,7 +190,7 @@ class _Part:
         shape = self.file.shapes[name]
         if (self.single and len(shape) == 2) or (self.single and len(shape) == 3 and shape[0] != 1):
             found = self.file.read(name)
-        elif len(shape) < 3 or (axes != "positions, texts, width" and i >= shape[0]):
+        elif len(shape) < 3 or (not axes and shape[0] != len(self)):
             raise DataError(
                 f"{name} has the shape {shape}; wanted (texts, positions, width) for {len(self)} texts. A vector for "
                 "each text, and none for its positions, cannot be compared or imported.",

@@ -192,7 +192,7 @@ def _add(found: Evidence, hypothesis: Hypothesis, given: torch.Tensor, right: to
     distance.absolute.append(off.abs().amax(1).nan_to_num(nan=np.inf).numpy())
     distance.pieces.append(pieces)
     distance.width = given.shape[1]
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         distance.correlation.append(float(np.corrcoef(given.reshape(-1).numpy(), right.reshape(-1).numpy())[0, 1]))
 
 

@@ -64,7 +64,8 @@ class _Safetensors(Named):
                 self.shapes[name] = tuple(part.get_shape())
                 self.dtypes[name] = DTYPES.get(part.get_dtype(), part.get_dtype())
             given = (file.metadata() or {}).get("texts")
-            self.texts = texts_in(path, parse_json(given)) if given else ()
+            with reading(path, "JSON, which the texts in its metadata must be"):
+                self.texts = texts_in(path, parse_json(given)) if given else ()
 
     def read(self, name: str, *at: Any) -> torch.Tensor:
         with opened(self.path) as file:

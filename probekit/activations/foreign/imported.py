@@ -54,6 +54,7 @@ class ImportedEncoder(Shown):
         self.name, self.versions = str(spec["model"]), dict[str, Any]()
         self.max_length = max(map(len, pieces))
         i = next(i for i, ids in enumerate(pieces) if len(ids))
+        self.widths: tuple[int, ...] = ()
         self.widths = tuple(self.rows(k, i).shape[1] for k in range(len(arrays)))
         self.spec = spec | {"layers": [*map(str, self.sites)], "max_length": self.max_length}
 
@@ -94,6 +95,9 @@ class ImportedEncoder(Shown):
                 f"{array.name}, text {i}: {what}, for {pieces} pieces; probekit certify --against says what it is.",
                 file=self.source.path,
             )
+        if not rows.shape[1] or (self.widths and rows.shape[1] != self.widths[k]):
+            wanted = f"those before have {self.widths[k]}" if self.widths else "wanted one or more"
+            raise DataError(f"{array.name}, text {i}: {rows.shape[1]} columns; {wanted}.", file=self.source.path)
         return rows.to(torch.float32) if rows.dtype == torch.float64 else rows.contiguous()
 
 

@@ -16,7 +16,7 @@ from probekit.activations.foreign.source import Array, Source, open_source
 from probekit.activations.options import NO_POOLING, CacheOptions
 from probekit.activations.writing.job import cache_activations
 from probekit.activations.writing.journal import journal_path, partial_path
-from probekit.errors import DataError, UsageError
+from probekit.errors import DataError, NonFiniteError, UsageError
 from probekit.files import digest
 from probekit.public import public
 from probekit.runtime import Progress, no_progress
@@ -92,10 +92,13 @@ def import_activations(
         return cache_activations(
             encoder, task, options.split, options=how, out=Path(out), overwrite=overwrite, progress=progress
         )
-    except DataError:  # nothing to continue: the file must change
+    except (DataError, NonFiniteError) as error:  # nothing to continue: the file must change
         partial_path(Path(out)).unlink(missing_ok=True)
         journal_path(Path(out)).unlink(missing_ok=True)
-        raise
+        if isinstance(error, DataError):
+            raise
+        what = f"{str(error).partition(';')[0]} (float64 is stored as float32)"
+        raise DataError(f"{what}. Leave that text out of the file.", file=given.path) from error
 
 
 def _certified(given: Source, model: str | Path, options: ImportOptions) -> Comparison:

@@ -15,7 +15,9 @@ class ImportOptions:
     """What imported activations are, what the cache holds of them, and how they are certified first."""
 
     layers: tuple[str, ...] | None = option(
-        None, "The layers in vLLM's files, as given to vLLM: 1,2,3,4. Default: those that the certification finds."
+        None,
+        "The layers in vLLM's files, or of one array hidden_states, in ascending order: 1,2,3,4. Default: those that "
+        "the certification finds.",
     )
     labels: str | None = option(
         None,

@@ -109,11 +109,9 @@ class Source:
         """
         ids = self.ids[i]
         if len(wrong := ids[(ids < 0) | (ids >= 1 << 31)]):
-            raise DataError(
-                f"text {i} has the piece {wrong[0]}; wanted numbers from 0. Where it stands for padding, write an "
-                "attention_mask beside, and any piece there.",
-                file=self.path,
-            )
+            hint = " Where it stands for padding, write an attention_mask beside, and any piece there."
+            what = f"text {i} has the piece {wrong[0]}; wanted whole numbers from 0 to {(1 << 31) - 1}."
+            raise DataError(what + (hint if wrong[0] < 0 else ""), file=self.path)
         return ids
 
 
@@ -138,9 +136,16 @@ def open_source(path: str | Path, layers: Sequence[Site] | None = None) -> Sourc
     Raises
     ------
     DataError
-        If it is in none of the formats.
+        If it is in none of the formats, or holds no layer.
     """
     path = Path(path)
+    source = _opened(path, layers)
+    if not source.arrays:
+        raise DataError("holds no layer.", file=path)
+    return source
+
+
+def _opened(path: Path, layers: Sequence[Site] | None) -> Source:
     if not path.exists():
         raise DataError("does not exist.", file=path)
     inside = [p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")] if path.is_dir() else [path]

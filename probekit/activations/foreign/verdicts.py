@@ -150,7 +150,10 @@ def _other(array: Array, said: Site | None, evidence: Evidence, tolerance: float
     hypothesis, d = min(claims, key=lambda claim: max(float(rows.max()) for rows in claim[1].relative))
     correlation = float(np.mean(d.correlation))
     relative, absolute = (max(float(rows.max()) for rows in values) for values in (d.relative, d.absolute))
-    words = f"other model or other text: correlation {correlation:.3f} with {name_of(hypothesis.site)}"
+    with_it = "no correlation" if correlation != correlation else f"correlation {correlation:.3f}"
+    words = f"other model or other text: {with_it} with {name_of(hypothesis.site)}"
+    if relative == inf:
+        words = "other model or other text: some of its numbers are NaN or infinite"
     if correlation > 0.999 and relative <= 0.2:
         words += "; if it was computed in half precision, give --dtype bfloat16 or float16"
     name = name_of(hypothesis.site)

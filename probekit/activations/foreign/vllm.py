@@ -48,6 +48,8 @@ def open_vllm(path: Path, files: Sequence[Path], layers: Sequence[Site] | None) 
             dtypes.add(states.get_dtype())
     if len(dtypes) > 1 or not dtypes <= DTYPES.keys():
         raise DataError(f"the precision of hidden_states is {', '.join(sorted(dtypes))}; wanted one float.", file=path)
+    if len(widths := {shape[-1] for shape in shapes}) > 1:
+        raise DataError(f"the files have {min(widths)} to {max(widths)} columns; give those of one run.", file=path)
     axes = _axes(shapes)
     counts = {shape[1 + (0 if axes[0] else 1)] for shape in shapes}
     if len(counts) > 1:

@@ -104,7 +104,7 @@ def test_pieces_that_are_none(stock, encoder, tmp_path):
     padded[1, 6:] = -100
     np.savez(tmp_path / "a.npz", token_ids=padded, layer_1=torch.stack(stock["1"]).numpy())
     for run in (compare, lambda e, p: probekit.import_activations(p, model=e.folder, certify=0, out=tmp_path / "c.h5")):
-        with pytest.raises(DataError, match="text 1 has the piece -100; wanted numbers from 0.*write an attention"):
+        with pytest.raises(DataError, match="text 1 has the piece -100; wanted whole numbers.*write an attention"):
             run(encoder, tmp_path / "a.npz")
     (finding,) = compare(encoder, write_npz(tmp_path / "b.npz", [x + 5000 for x in stock.ids], {"layer_1": stock["1"]}))
     assert finding.kinds == ("other model",)
@@ -125,6 +125,60 @@ def test_precisions_that_are_none(dtype, message, stock, tmp_path):
     np.savez(tmp_path / "a.npz", token_ids=np.stack(stock.ids), layer_1=np.zeros((2, 9, 32), dtype))
     with pytest.raises(DataError, match=message):
         open_source(tmp_path / "a.npz")
+
+
+def test_pieces_beside_texts_are_what_is_read(stock, encoder, tmp_path):
+    held = {"token_ids": np.stack(stock.ids), "layer_1": torch.stack(stock["1"]).numpy()}
+    np.savez(tmp_path / "a.npz", texts=np.array(["a", "b", "c"]), **held)
+    found = compare(encoder, tmp_path / "a.npz")
+    assert found.passed
+    assert found.of == 2
+
+
+def test_vectors_that_are_none(stock, encoder, tmp_path):
+    x, ids, out = torch.stack(stock["1"]).numpy(), np.stack(stock.ids), tmp_path / "c.h5"
+
+    def imported(**arrays):
+        np.savez(tmp_path / "a.npz", **arrays)
+        probekit.import_activations(tmp_path / "a.npz", model=encoder.folder, certify=0, out=out)
+
+    for values in (x * np.nan, x.astype(float) * 1e300):
+        with pytest.raises(DataError, match=r"layer 1 of example '0' .* is NaN or infinite \(float64 is stored as fl"):
+            imported(token_ids=ids, layer_1=values)
+    with pytest.raises(DataError, match="layer_1, text 0: 0 columns; wanted one or more"):
+        imported(token_ids=ids, layer_1=x[..., :0])
+    with pytest.raises(DataError, match=r"layer_1 has the shape \(2, 9, 32\); wanted .* for 1 texts"):
+        imported(texts=np.array(["the cat"]), layer_1=x)
+    assert not list(tmp_path.glob("c.h5*"))
+    np.savez(tmp_path / "b.npz", token_ids=ids, layer_1=x * np.nan, layer_2=x * 0, layer_3=x.astype(float) * 1e300)
+    said = ["some of its numbers are NaN or infinite", "no correlation with layer 2", ""]
+    for finding, words in zip(compare(encoder, tmp_path / "b.npz"), said, strict=True):
+        assert finding.verdict.startswith(f"other model or other text: {words}")
+
+
+def test_files_that_do_not_fit_together(stock, tmp_path):
+    for form in ("vllm", "arrays"):
+        (tmp_path / form).mkdir()
+        for name, width in (("1", 32), ("2", 16)):
+            vllm = {"token_ids": torch.arange(9), "hidden_states": torch.ones(9, 2, width)}
+            arrays = {"token_ids": torch.arange(9)[None], "layer_1": torch.ones(1, 9, width)}
+            save_file(vllm if form == "vllm" else arrays, tmp_path / form / f"{name}.safetensors")
+    with pytest.raises(DataError, match="the files have 16 to 32 columns; give those of one run"):
+        open_source(tmp_path / "vllm")
+    with pytest.raises(DataError, match="layer_1 has 2 widths in its files"):
+        open_source(tmp_path / "arrays")
+    save_file({"token_ids": torch.ones(2, 9).bfloat16(), "layer_1": torch.ones(2, 9, 4)}, tmp_path / "a.safetensors")
+    with pytest.raises(DataError, match=r"token_ids is bfloat16 \(2, 9\); wanted whole numbers"):
+        open_source(tmp_path / "a.safetensors")
+    save_file({"token_ids": torch.arange(9), "hidden_states": torch.ones(9, 0, 4)}, tmp_path / "b.safetensors")
+    with pytest.raises(DataError, match="holds no layer"):
+        open_source(tmp_path / "b.safetensors")
+    save_file({"layer_1": torch.ones(2, 9, 4)}, tmp_path / "c.safetensors", metadata={"texts": "the cat"})
+    with pytest.raises(DataError, match="cannot be read as JSON, which the texts in its metadata must be"):
+        open_source(tmp_path / "c.safetensors")
+    torch.save({"layer_1": torch.ones(2)}, tmp_path / "d.npz")
+    with pytest.raises(DataError, match=r"data.pkl in it is no numpy array. Write arrays with numpy.savez"):
+        open_source(tmp_path / "d.npz")
 
 
 def test_vllms_folder(stock, tmp_path):
