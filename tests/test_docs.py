@@ -50,7 +50,7 @@ def made(tmp_path_factory, minilm) -> Path:
         for split in ("train", "dev"):
             out = folder / f"{split}{middle}.h5"
             probekit.cache_activations(
-                encoder, "grammar:sentiment", split, limit=150, model_name="MiniLM", out=out
+                encoder, "grammar:sentiment", split, limit=80, model_name="MiniLM", out=out
             ).close()
     for name, text in FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -61,8 +61,9 @@ def made(tmp_path_factory, minilm) -> Path:
         for split in ("train", "dev"):
             shutil.copy(folder / f"{split}{middle}.h5", folder / f"{name}.{split}.h5")
         caches = (folder / f"{name}.{split}.h5" for split in ("train", "dev"))
-        probekit.probe(*caches, controls=1, out=folder / f"{name}.parquet")
-    probekit.probe(folder / "train.h5", folder / "dev.h5", controls=1, out=folder / "sentiment.parquet")
+        probed = probekit.probe(*caches, controls=1, out=folder / f"{name}.parquet")
+        if name == "pretrained":
+            probed.save(folder / "sentiment.parquet")
     return folder
 
 

@@ -41,16 +41,17 @@ def caches(tmp_path_factory, tiny_bert):
     return [str(path) for path in word_caches(tmp_path_factory.mktemp("caches"), tiny_bert)]
 
 
+FEW = ["--document", "line", "--draws", "19", "--resamples", "100"]
 OUTPUTS = {
     "table": (["table", "regimes", *REGIMES, "--out"], "table.md"),
     "table rows": (["table", "regimes", *REGIMES, "--rows"], "table.csv"),
     "report": (["report", *REGIMES, "-o"], "report.html"),
-    "domains": (["domains", "a=a.txt", "b=b.txt", "--document", "line", "--out"], "domains.parquet"),
-    "counts": (["domains", "a=a.txt", "b=b.txt", "--document", "line", "--counts"], "counts.parquet"),
+    "domains": (["domains", "a=a.txt", "b=b.txt", *FEW, "--out"], "domains.parquet"),
+    "counts": (["domains", "a=a.txt", "b=b.txt", *FEW, "--counts"], "counts.parquet"),
     **{f"plot {kind}": (["plot", "mix", *REGIMES, "--out"], f"figure.{kind}") for kind in ("pdf", "png", "svg", "eps")},
-    "mdl": (["mdl", "CACHE", "--out"], "config.parquet"),
-    "mi": (["mi", "CACHE", "--shuffles", "0", "--out"], "mi.csv"),
-    "probe": (["probe", "CACHE", "DEV", "--controls", "0", "--out"], "probe.parquet"),
+    "mdl": (["mdl", "CACHE", "--layers", "0", "--out"], "config.parquet"),
+    "mi": (["mi", "CACHE", "--shuffles", "0", "--layers", "0", "--out"], "mi.csv"),
+    "probe": (["probe", "CACHE", "DEV", "--controls", "0", "--layers", "0", "--out"], "probe.parquet"),
 }
 
 
@@ -83,30 +84,30 @@ def test_a_strangers_file_is_refused_and_our_own_replaced(what, call, caches):
 def test_companions_go_by_the_whole_name(call, caches):
     """A card is beside config.parquet without touching config.json; x.csv and x.parquet have one each."""
     Path("config.json").write_bytes(THEIRS)
-    assert call("mdl", caches[0], "--out", "config.parquet").status == 0
+    assert call("mdl", caches[0], "--layers", "0", "--out", "config.parquet").status == 0
     assert Path("config.json").read_bytes() == THEIRS
     for suffix in ("csv", "parquet"):
-        assert call("mi", caches[0], "--shuffles", "0", "--out", f"x.{suffix}").status == 0
+        assert call("mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", f"x.{suffix}").status == 0
     cards = [json.loads(Path(f"x.{suffix}.json").read_text())["rows"]["file"] for suffix in ("csv", "parquet")]
     assert cards == ["x.csv", "x.parquet"]
     Path("x.csv.json").write_bytes(THEIRS)
-    done = call("mi", caches[0], "--shuffles", "0", "--out", "x.csv")
+    done = call("mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", "x.csv")
     assert (done.status, Path("x.csv.json").read_bytes()) == (2, THEIRS)
     assert "is not an evidence card" in done.err
     Path("y.parquet.json").symlink_to("x.csv.json")
-    assert call("mi", caches[0], "--shuffles", "0", "--out", "y.parquet").status == 2
+    assert call("mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", "y.parquet").status == 2
     assert Path("x.csv.json").read_bytes() == THEIRS
 
 
 def test_rows_that_a_killed_process_left_without_their_card_are_ours(call, caches):
-    words = ["mi", caches[0], "--shuffles", "0", "--out", "x.parquet"]
+    words = ["mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", "x.parquet"]
     assert call(*words).status == 0
     Path("x.parquet.json").rename(f".x.parquet.json.{os.getpid()}-140012345678912")  # as between the two renames
     assert call(*words).status == 0
 
 
 def test_rows_whose_card_is_gone_can_be_deleted_as_the_message_says(call, caches):
-    words = ["mi", caches[0], "--shuffles", "0", "--out", "x.parquet"]
+    words = ["mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", "x.parquet"]
     assert call(*words).status == 0
     Path("x.parquet.json").unlink()
     done = call(*words)
@@ -141,10 +142,10 @@ def test_places_of_examples_are_looked_at_before_the_work(words, name, call):
 
 
 def test_rows_take_the_place_of_former_ones_with_their_examples(call, caches):
-    assert call("probe", *caches, "--controls", "0", "--out", "p.parquet").status == 0
+    assert call("probe", *caches, "--controls", "0", "--layers", "0", "--out", "p.parquet").status == 0
     shutil.copy("p.examples.parquet", "q.examples.parquet")  # of rows that were moved away
     for name in "pq":
-        assert call("mi", caches[0], "--shuffles", "0", "--out", f"{name}.parquet").status == 0
+        assert call("mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", f"{name}.parquet").status == 0
         assert read(f"{name}.parquet").predictions == ()
     assert not Path("p.examples.parquet").exists()
     assert Path("q.examples.parquet").exists()
@@ -213,7 +214,7 @@ def test_the_rows_of_a_run_are_not_replaced_by_what_is_read_of_it(rows):
 def test_counts_are_not_written_over_counts_that_are_read(call):
     for name in ("a", "b"):
         Path(f"{name}.txt").write_text("".join(f"{name} word {i}\n" for i in range(40)))
-    words = ["domains", "a=a.txt", "b=b.txt", "--document", "line", "--draws", "19", "--resamples", "100"]
+    words = ["domains", "a=a.txt", "b=b.txt", *FEW]
     assert call(*words, "--counts", "c.parquet").status == 0
     before = Path("c.parquet").read_bytes()
     Path("c.txt").write_text("c word\n" * 40)

@@ -40,7 +40,12 @@ def trained(task, model, out, terms=(), **options):
 
 @pytest.mark.parametrize(
     ("task", "options"),
-    [(praise(21), {}), (count(21), {}), (tags(21), {"head": "softmax"}), (tags(21), {"head": "crf"})],
+    [
+        (praise(21), {}),
+        pytest.param(count(21), {}, marks=pytest.mark.slow),
+        pytest.param(tags(21), {"head": "softmax"}, marks=pytest.mark.slow),
+        (tags(21), {"head": "crf"}),
+    ],
     ids=["classes", "numbers", "tags", "crf"],
 )
 def test_four_batches_of_two_are_one_of_eight(task, options, tiny_bert, tmp_path):

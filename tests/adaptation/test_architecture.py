@@ -41,7 +41,14 @@ def test_the_kept_layers_are_those_of_the_whole_model(tiny_model, family):
         drop_blocks(cut, 3)
 
 
-@pytest.mark.parametrize(("family", "method"), [("bert", "full"), ("bert", "lora"), ("gpt2", "full"), ("gpt2", "last")])
+@pytest.mark.parametrize(
+    ("family", "method"),
+    [
+        ("bert", "lora"),
+        ("gpt2", "full"),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("bert", "full"), ("gpt2", "last"))),
+    ],
+)
 def test_a_run_with_fewer_blocks_is_a_usual_model(tiny_model, tmp_path, family, method):
     done = train(praise(), tiny_model(family), tmp_path / "run", method=method, keep_layers=1, **HOW | ONE[method])
     config = json.loads((done.path / "config.json").read_text())
@@ -145,8 +152,15 @@ def test_attention_that_has_no_effect_is_refused(tiny_bert, tmp_path, how, probl
         train(praise(), tiny_bert, tmp_path / "run", **how)
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
-@pytest.mark.parametrize(("family", "attention"), [("llama", "bidirectional"), ("bert", "causal")])
+@pytest.mark.parametrize(
+    ("family", "attention", "method"),
+    [
+        ("llama", "bidirectional", "lora"),
+        ("bert", "causal", "full"),
+        pytest.param("llama", "bidirectional", "full", marks=pytest.mark.slow),
+        pytest.param("bert", "causal", "lora", marks=pytest.mark.slow),
+    ],
+)
 def test_every_command_reads_a_run_in_its_direction(tiny_model, tmp_path, family, attention, method):
     base = tiny_model(family)
     done = train(praise(), base, tmp_path / "run", method=method, attention=attention, **HOW)

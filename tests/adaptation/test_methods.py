@@ -63,10 +63,7 @@ def hidden_states(net, **inputs):
 @pytest.mark.parametrize(
     ("family", "method"),
     [("bert", method) for method in METHODS]
-    + [
-        pytest.param("gpt2", one, marks=[] if one in ("lora", "prefix", "adapter") else [pytest.mark.slow])
-        for one in METHODS
-    ],
+    + [pytest.param("gpt2", one, marks=[] if one == "lora" else [pytest.mark.slow]) for one in METHODS],
 )
 def test_a_run_keeps_the_changed_weights_and_is_a_model(run, tiny_model, family, method):
     done = run(family, method)

@@ -167,8 +167,10 @@ def test_what_would_have_no_effect_is_refused(options, words, tiny_bert, tmp_pat
     "options",
     [
         {"unfreezing": "top", "mixout": 0.5},  # on the pooler, which the head reads
-        {"method": "bitfit", "lm_loss": 0.5, "pooling": "mean"},
-        NOTHING | {"penalty": "l2-sp", "penalty_strength": 0, "head_penalty": 10.0},
+        pytest.param({"method": "bitfit", "lm_loss": 0.5, "pooling": "mean"}, marks=pytest.mark.slow),
+        pytest.param(
+            NOTHING | {"penalty": "l2-sp", "penalty_strength": 0, "head_penalty": 10.0}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_what_has_an_effect_is_not(options, tiny_bert, tmp_path):

@@ -83,7 +83,15 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("place", "way"),
+    [
+        pytest.param(kind, way, marks=[pytest.mark.slow] if (i + k) % 2 else [])  # each way with one of the models
+        for k, kind in enumerate(CONFIGS)
+        for i, way in enumerate(WAYS)
+    ],
+    indirect=["place"],
+)
 def test_every_way_to_adapt(place, tmp_path, way):
     """With the library's classes and the run's encoder in place of its own; what is not trained does not change."""
     folder, kind = place

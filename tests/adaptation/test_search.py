@@ -224,7 +224,7 @@ WRITES = ["create_new_study", "set_study_user_attr"]
 WRITES += ["_create_new_trial", "set_trial_intermediate_value", "set_trial_state_values"] * 2
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("write_number", range(len(WRITES)))
 def test_a_kill_at_any_write_of_the_storage_changes_nothing(write_number, when, write, tmp_path, monkeypatch):
     """Each write of the storage in turn; what goes on ends as the search that was not killed."""

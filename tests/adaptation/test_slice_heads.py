@@ -76,9 +76,9 @@ class Watched(SliceHeads):
     ("make", "more"),
     [
         (praise, {}),
-        (count, {}),
+        pytest.param(count, {}, marks=pytest.mark.slow),
         (pairs, {"pairs": "separate", "head": "pair"}),
-        (ratings, {"pairs": "separate", "head": "rating"}),
+        pytest.param(ratings, {"pairs": "separate", "head": "rating"}, marks=pytest.mark.slow),
         (count, {"long": "windows", "max_length": 8}),
         (praise, {"regime": "feature-extraction", "head": "linear"}),
     ],

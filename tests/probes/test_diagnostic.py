@@ -214,6 +214,7 @@ def test_balanced_weights_are_scikit_learns():
     assert found.log_loss[-1].mean() == pytest.approx(want, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_shuffled_labels_stay_at_chance():
     """The control's interval holds the share of a class over 20 draws, as gold labels that are noise would."""
     inside = []

@@ -89,7 +89,7 @@ def test_what_cannot_be_ranked():
         ranks(np.zeros((2, 3)), np.zeros((2, 2, 100)))
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("spread", [0.02, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.0, 0.1))])
 def test_intervals_hold_the_true_ranks(spread):
     """12 tasks of 4 models; 95 % ± three standard errors of 480 tasks, and of 40 suites."""
     rng = np.random.default_rng(0)

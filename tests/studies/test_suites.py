@@ -12,6 +12,7 @@ from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.rows import read_rows
 from probekit.studies.catalogue import shipped_suites
 from probekit.studies.options import StudyOptions
+from probekit.studies.pools import here_pool
 from probekit.studies.steps import Outside, Step
 from probekit.studies.suites.run import plan_suite
 from probekit.studies.suites.schema import read_suite
@@ -54,7 +55,9 @@ def toys(tmp_path_factory, tiny_model):
     """The folder of a suite that was run, and its scoreboard."""
     folder = tmp_path_factory.mktemp("suite")
     (folder / "toys.toml").write_text(SUITE)
-    board = probekit.suite(folder / "toys.toml", model=(f"tiny={tiny_model('bert')}",), out=folder / "toys")
+    with pytest.MonkeyPatch.context() as patch:  # a process of its own would import torch first
+        patch.setattr("probekit.studies.suites.run.pool_of", lambda workers: here_pool())
+        board = probekit.suite(folder / "toys.toml", model=(f"tiny={tiny_model('bert')}",), out=folder / "toys")
     return folder / "toys", board
 
 
