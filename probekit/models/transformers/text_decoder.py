@@ -16,9 +16,9 @@ __all__ = ["TextDecoder"]
 class TextDecoder(nn.Module):
     """T5's or BART's decoder, given the text that it is to write.
 
-    The encoder reads the text, and the decoder reads the same text one piece later: its start piece, then all pieces
-    but the last (teacher forcing). At position i, it has read the pieces before piece i, and predicts piece i. This is
-    how BART reads a text to classify it (Lewis et al. 2020, section 3.1).
+    The encoder reads the text, and the decoder reads the same text, or another one, one piece later: its start piece,
+    then all pieces but the last (teacher forcing). At position i, it has read the pieces before piece i, and predicts
+    piece i. This is how BART reads a text to classify it (Lewis et al. 2020, section 3.1).
 
     Parameters
     ----------
@@ -62,10 +62,21 @@ class TextDecoder(nn.Module):
         self.encoder.set_attn_implementation(name)
         self.config._attn_implementation = name
 
-    def forward(self, input_ids: torch.Tensor, **wanted: Any) -> Any:
-        """The decoder's output for texts (b, t) of one length; ``wanted``: output_hidden_states, output_attentions."""
+    def forward(self, input_ids: torch.Tensor, decoder_ids: torch.Tensor | None = None, **wanted: Any) -> Any:
+        """The decoder's output for texts (b, t) of one length.
+
+        Parameters
+        ----------
+        input_ids : torch.Tensor
+            int64 (b, t), what the encoder reads.
+        decoder_ids : torch.Tensor, optional
+            int64 (b, u), what the decoder reads, one piece later; by default the same text.
+        **wanted
+            ``output_hidden_states``, ``output_attentions``.
+        """
         read = self.encoder(input_ids=input_ids).last_hidden_state
-        return self.decoder(input_ids=self.later(input_ids), encoder_hidden_states=read, use_cache=False, **wanted)
+        own = self.later(input_ids if decoder_ids is None else decoder_ids)
+        return self.decoder(input_ids=own, encoder_hidden_states=read, use_cache=False, **wanted)
 
     def later(self, input_ids: torch.Tensor) -> torch.Tensor:
         """What the decoder reads of texts (b, t): the start piece, and all pieces but the last."""

@@ -64,6 +64,23 @@ def test_by_hand(folder):
     assert not torch.allclose(read["attn_out_post.1"], read["cross_out_post.1"], atol=0.1)
 
 
+def test_another_text_for_the_decoder(folder):
+    encoder, read = load_encoder(folder, decoder=True), []
+    source, target = torch.from_numpy(IDS)[None], torch.tensor([[11, 4, 25, 7]])
+    encoder.run({"input_ids": source, "decoder_ids": target}, lambda _, rows: read.append(rows.clone()))
+    model = transformers.T5Model.from_pretrained(folder).eval()
+    before = torch.cat([torch.tensor([[model.config.decoder_start_token_id]]), target[:, :-1]], 1)
+    with torch.inference_mode():
+        out = model(input_ids=source, decoder_input_ids=before, output_hidden_states=True)
+    *own, last = out.decoder_hidden_states  # the last one has passed the final norm
+    assert len(read) == len(own) + 2
+    for rows, right in zip([*read[:-2], read[-1]], [*own, last], strict=True):
+        assert rows.shape == (4, 32)
+        torch.testing.assert_close(rows, right[0], rtol=1e-5, atol=1e-6)
+    encoder.run({"input_ids": source, "decoder_ids": source[:, :4]}, lambda i, rows: read.__setitem__(i, rows.clone()))
+    assert not torch.allclose(read[1], own[1][0], atol=0.1)
+
+
 @pytest.mark.parametrize(
     ("site", "instead", "refused"),
     [
