@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator
+from contextlib import chdir, nullcontext
+from importlib import import_module
 from pathlib import Path
 from sqlite3 import dbapi2
 from types import SimpleNamespace
@@ -79,6 +81,18 @@ def _no_sync() -> Iterator[None]:
 def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands print at full width, whatever the terminal that the tests were started from."""
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture
+def reproduced_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is reproduced is computed in this process: another, which provenance's tests start, imports torch first."""
+    from probekit.runtime import torch_threads
+
+    def run(recipe: Any, folder: Path, threads: Any = None) -> None:
+        with chdir(folder), torch_threads(threads) if isinstance(threads, int) else nullcontext():
+            recipe.run()
+
+    monkeypatch.setattr(import_module("probekit.provenance.reproduce"), "_run", run)
 
 
 @pytest.fixture

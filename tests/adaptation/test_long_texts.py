@@ -63,7 +63,7 @@ def test_windows_cover_the_text(tiny_bert):
         assert joined == pieces
 
 
-@pytest.mark.parametrize("way", ["windows", "mean", "max"])
+@pytest.mark.parametrize("way", ["windows", "mean", pytest.param("max", marks=pytest.mark.slow)])
 def test_logits_of_documents(way, tiny_bert, tmp_path):
     """Means of logits, and means and maxima of vectors, against one window at a time."""
     how = {"long": "windows"} if way == "windows" else {"long": "hierarchical", "window_pooling": way}

@@ -112,7 +112,7 @@ def test_peft_opens_a_run(run, tiny_model, family, method):
     assert all(name_in_file(name_in_model(name)) == name for name in saved)
 
 
-@pytest.mark.parametrize("method", quick("dora", "prefix", "adapter"))
+@pytest.mark.parametrize("method", quick("dora", "prefix"))
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(run, tiny_bert, tmp_path, method):
     right = run("bert", method)
     how = HOW | {"method": method, "save_at": "0,3", "evaluate_every": 2}

@@ -90,7 +90,7 @@ EVERY = (
 @pytest.fixture(scope="module")
 def mixed(place):
     """A run on every kind of objective."""
-    return pretrain(place, EVERY, "mixed", steps=44, evaluate_every=2)
+    return pretrain(place, EVERY, "mixed", steps=44, evaluate_every=11)
 
 
 @pytest.mark.slow
@@ -200,7 +200,7 @@ def test_card_reproduces_the_rows(place, capsys):
 
 
 def test_objectives_are_drawn_as_the_mixture_says(place):
-    run = pretrain(place, ["grammar:sentiment", "denoise:books.txt"], "shares", steps=40, sampling="3,1")
+    run = pretrain(place, ["grammar:sentiment", "denoise:books.txt"], "shares", steps=3, sampling="3,1")
     assert [one["probability"] for one in run.card["objectives"]] == [0.75, 0.25]
     drawn = Mixture((100, 100), "3,1").draw(20_000, 0)
     assert abs((drawn == 0).mean() - 0.75) < 4 * math.sqrt(0.75 * 0.25 / 20_000)

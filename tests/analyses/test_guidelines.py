@@ -146,7 +146,8 @@ def test_an_interval_stays_within_what_differences_can_be():
 
 
 @pytest.mark.parametrize(
-    ("seeds", "spread"), [((3, 3), (0.15, 0.15)), pytest.param((1, 1), (0, 0), id="of these models")]
+    ("seeds", "spread"),
+    [((3, 3), (0.15, 0.15)), pytest.param((1, 1), (0, 0), id="of these models", marks=pytest.mark.slow)],
 )
 def test_intervals_hold_the_truth(seeds, spread):
     assert coverage(100, seeds, spread, 60) > 0.85  # 95 % of 60 have a standard error of 2.8 points

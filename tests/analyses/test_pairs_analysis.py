@@ -162,6 +162,7 @@ def test_errors_say_what_to_do(gpt2: Path, tiny_bert: Path, minilm: Path, table:
         probekit.pairs(cache, str(table))
 
 
+@pytest.mark.usefixtures("reproduced_here")
 def test_the_command_prints_a_table_and_a_sentence(
     gpt2: Path, table: Path, tmp_path: Path, call: Callable[..., Any]
 ) -> None:

@@ -115,6 +115,7 @@ def test_nan_names_the_layer(caches, monkeypatch):
         probekit.transferability(caches["plain"], groups="none")
 
 
+@pytest.mark.usefixtures("reproduced_here")
 def test_command(call, caches, tmp_path):
     out = tmp_path / "scores.parquet"
     done = call("transferability", caches["plain"], caches["random"], "--permutations", "19", "--out", out)

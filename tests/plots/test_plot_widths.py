@@ -79,14 +79,24 @@ def of_domains(width):
     return domain_panels(make_rows([pair(*names, value) for names, value in VALUES.items()]), width=width)
 
 
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-@pytest.mark.parametrize(
-    "draw",
-    [
-        *(of_layers, of_estimators, of_trajectories, of_mixes, of_differences),
-        *(of_domains, of_relations, of_losses, of_transfers),
-    ],
+KINDS = (
+    *(of_layers, of_estimators, of_trajectories, of_mixes, of_differences),
+    *(of_domains, of_relations, of_losses, of_transfers),
 )
+
+
+@pytest.mark.parametrize(
+    ("draw", "width"),
+    [
+        # the narrow one is the harder one
+        pytest.param(
+            draw, width, id=f"{draw.__name__}-{name}",
+            marks=[pytest.mark.slow] if name == "text" and draw not in (of_layers, of_relations) else [],
+        )
+        for draw in KINDS
+        for name, width in WIDTHS.items()
+    ],
+)  # fmt: skip
 def test_a_figure_has_the_width_of_the_paper(draw, width):
     figure = draw(width)
     FigureCanvasAgg(figure)
