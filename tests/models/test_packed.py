@@ -9,6 +9,7 @@ from transformers import AttentionInterface
 from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
+from probekit.models.options import LoadOptions
 from probekit.models.transformers import encoder as huggingface
 from probekit.models.transformers import onednn
 from probekit.models.transformers.onednn import PrepackedLinear, onednn_available
@@ -146,3 +147,13 @@ def test_control_rows_that_depend_on_their_number_are_found(monkeypatch):
     onednn._depends_on_rows.cache_clear()
     assert layer.equal_rows
     assert all(torch.equal(layer(x[:n]), layer(x)[:n]) for n in (1, 5, 63, 64, 257))
+
+
+def test_options_are_keywords_or_one_value(tiny_bert):
+    one, other = (load_encoder(tiny_bert, **how) for how in ({"max_length": 8}, {"options": LoadOptions(max_length=8)}))
+    assert one.spec == other.spec
+    assert one.max_length == 8
+    with pytest.raises(UsageError, match="load_encoder has no parameter 'devise'; did you mean device"):
+        load_encoder(tiny_bert, devise="cpu")
+    with pytest.raises(UsageError, match="unknown packing 'loose'; expected one of auto, packed, grouped"):
+        LoadOptions(packing="loose")

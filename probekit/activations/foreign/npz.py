@@ -107,13 +107,14 @@ class _Npz(Named):
 
 def _member(archive: ZipFile, info: ZipInfo) -> _Member:
     with archive.open(info) as file:
-        if not file.peek(6).startswith(b"\x93NUMPY"):
+        try:
+            version = np.lib.format.read_magic(file)
+        except ValueError as error:
             raise DataError(
                 f"{info.filename} in it is no numpy array. Write arrays with numpy.savez; a file of torch.save holds a "
                 "pickle, which can run code and is not opened.",
                 file=archive.filename,
-            )
-        version = np.lib.format.read_magic(file)
+            ) from error
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
         return _Member(info, shape, "F" if fortran else "C", dtype, file.tell())
