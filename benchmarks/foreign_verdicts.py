@@ -19,13 +19,11 @@ from typing import Any
 import torch
 
 from probekit.activations.foreign.against import compare
-from probekit.models import load_encoder
-from probekit.models.sites.proof import prove
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "activations" / "foreign"))
 import tiny
-from others import Stock, write_safetensors
+from others import Stock, proven, write_safetensors
 
 NORMED = {"gpt2": "final_norm", "gemma2": "final_norm", "bert": "mlp_sum.2"}
 MISTAKES: dict[str, Callable[[Any, str], dict[str, Any]]] = {
@@ -43,8 +41,7 @@ def verdicts(family: str, seed: int, dtype: torch.dtype, scratch: Path) -> Count
     """(mistake, verdict) for every array."""
     folder = tiny.tiny_model(family, scratch / f"{family}-{seed}", seed=seed)
     other = tiny.tiny_model(family, scratch / f"{family}-{seed}-other", seed=1000 + seed)
-    encoder: Any = load_encoder(folder)
-    encoder.proofs = prove(encoder)
+    encoder = proven(folder)
     stock, others = (Stock(family, of, seed=seed, dtype=dtype) for of in (folder, other))
     files = {name: (stock, make(stock, family)) for name, make in MISTAKES.items()}
     files["other model"] = others, MISTAKES["same"](others, family)

@@ -7,6 +7,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModel
 
+from probekit.models import load_encoder
+from probekit.models.sites.proof import prove
+
 MODULES = {
     "gpt2": {"attn_out_post": "h.{}.attn", "mlp_out_post": "h.{}.mlp", "resid_post": "h.{}"},
     "gemma2": {
@@ -62,6 +65,13 @@ class Stock:
             module.register_forward_pre_hook(lambda _, args: take(args))
         else:
             module.register_forward_hook(lambda _, args, output: take(output))
+
+
+def proven(folder):
+    """A model whose sites are proven once for all tests."""
+    encoder = load_encoder(folder)
+    encoder.proofs = prove(encoder)
+    return encoder
 
 
 def write_vllm(folder, ids, layers, *, axes=(0, 1, 2)):

@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from others import Stock, write_npz, write_saelens, write_safetensors, write_vllm
+from others import Stock, proven, write_npz, write_saelens, write_safetensors, write_vllm
 
 from probekit.activations.foreign.against import compare, said_layers
 from probekit.activations.foreign.source import open_source
 from probekit.models import load_encoder
-from probekit.models.sites.proof import prove
 
 NAMES = {"1": "blocks.0.hook_resid_post", "2": "blocks.1.hook_resid_post", "3": "blocks.2.hook_resid_post"}
 
@@ -18,18 +17,6 @@ NAMES = {"1": "blocks.0.hook_resid_post", "2": "blocks.1.hook_resid_post", "3": 
 @pytest.fixture(scope="module")
 def gpt2(tiny_model):
     return Stock("gpt2", tiny_model("gpt2"))
-
-
-@pytest.fixture(scope="module")
-def encoder(tiny_model):
-    return proven(tiny_model("gpt2"))
-
-
-def proven(folder):
-    """A model whose sites are proven once for all tests."""
-    encoder = load_encoder(folder)
-    encoder.proofs = prove(encoder)
-    return encoder
 
 
 @pytest.fixture(scope="module")

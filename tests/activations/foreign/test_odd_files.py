@@ -12,20 +12,11 @@ import probekit
 from probekit.activations.foreign.against import compare, said_layers
 from probekit.activations.foreign.source import open_source
 from probekit.errors import DataError
-from probekit.models import load_encoder
-from probekit.models.sites.proof import prove
 
 
 @pytest.fixture(scope="module")
 def stock(tiny_model):
     return Stock("gpt2", tiny_model("gpt2"), lengths=(9, 9))
-
-
-@pytest.fixture(scope="module")
-def encoder(tiny_model):
-    encoder = load_encoder(tiny_model("gpt2"))
-    encoder.proofs = prove(encoder)
-    return encoder
 
 
 ORDERS = {  # of (layers, texts, positions, width)
