@@ -30,7 +30,7 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto tests/information/test_null.py tests/information/test_edge.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m "not slow" -n auto tests/information/test_null.py tests/information/test_edge.py
 
 coverage: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --cov --cov-report=term

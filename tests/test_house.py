@@ -89,19 +89,19 @@ def room(name: str) -> str:
 FILES = [p for p in sorted(ROOT.rglob("*.py")) if p.parent != ROOT or p.stem not in ("__init__", "__main__")]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_down(path):
-    here = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    for name in imports(path):
-        there = room(name)
-        if there == here:
-            continue
-        assert there in RANK, f"{path} imports {name}, a room without a rank"
-        assert RANK[there] < RANK[here] or RANK[here] == 0 == RANK[there], (
-            f"{path} imports {name}: rank {RANK[here]} imports rank {RANK[there]}"
-        )
-        if here in ONLY:
-            assert RANK[there] == 0 or there in ONLY[here], f"{path} imports {name}, which {here} need not know"
+def test_imports_point_down():
+    for path in FILES:
+        here = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        for name in imports(path):
+            there = room(name)
+            if there == here:
+                continue
+            assert there in RANK, f"{path} imports {name}, a room without a rank"
+            assert RANK[there] < RANK[here] or RANK[here] == 0 == RANK[there], (
+                f"{path} imports {name}: rank {RANK[here]} imports rank {RANK[there]}"
+            )
+            if here in ONLY:
+                assert RANK[there] == 0 or there in ONLY[here], f"{path} imports {name}, which {here} need not know"
 
 
 def test_information_knows_solvers_alone_of_the_probes():

@@ -174,7 +174,7 @@ def test_pairs_joint_and_separate(encoder, tmp_path):
     assert verify(apart.path).ok
 
 
-@pytest.mark.parametrize("level", ["piece", "word-first", "word-mean"])
+@pytest.mark.parametrize("level", ["piece", pytest.param("word-first", marks=pytest.mark.slow), "word-mean"])
 def test_word_vectors_are_aligned(encoder, tmp_path, level):
     task = toy_tags()
     long = Example("long", "x", (1, 2, 0), words=("unhappying", "dog", "sees"))

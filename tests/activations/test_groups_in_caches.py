@@ -154,6 +154,7 @@ def blind(tiny_bert, tmp_path_factory):
     return paths
 
 
+@pytest.mark.slow
 def test_equal_vectors_of_other_texts_are_copies_in_every_analysis(blind, caplog):
     with ActivationCache(blind[0]) as cache:
         assert cache.groups.max() + 1 == 161  # the texts tell of one pair

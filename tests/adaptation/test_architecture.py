@@ -98,6 +98,7 @@ def test_new_weights_at_the_top_are_drawn_as_the_model_draws_them(tiny_model, fa
         reinitialise_top(new, 4, 0)
 
 
+@pytest.mark.slow
 def test_a_run_with_new_weights_is_the_same_for_the_same_seed(tiny_bert, tmp_path):
     runs = [train(praise(), tiny_bert, tmp_path / str(i), reinit_top=1, **HOW) for i in range(2)]
     assert same_weights(runs[0].path, runs[1].path)

@@ -206,7 +206,9 @@ def test_both_regimes_are_one_where_the_encoder_is_frozen(norm, elmo, tmp_path):
     assert last["value"].std() > 1e-3
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "albert"])
+@pytest.mark.parametrize(
+    "family", ["bert", "gpt2", *(pytest.param(f, marks=pytest.mark.slow) for f in ("t5", "albert"))]
+)
 def test_the_mix_of_a_transformer(family, tiny_model, tmp_path):
     """What enters each block, and the last hidden states: where a norm comes last, not what leaves the last block."""
     task, model = praise(16, 6), tiny_model(family)

@@ -146,6 +146,7 @@ def test_however_the_cache_was_stored(how, caches, plainly_stored, tmp_path):
         assert same_weights(run.path, plainly_stored.path)
 
 
+@pytest.mark.slow
 def test_a_small_window(caches, tmp_path):
     """Seven examples at a time: as many steps, other batches, every example still read."""
     paths = caches(praise(), tokens=True, pooling=[])
@@ -155,6 +156,7 @@ def test_a_small_window(caches, tmp_path):
     assert not same_weights(whole.path, some.path)
 
 
+@pytest.mark.slow
 def test_bfloat16_and_layer_norm(caches, tmp_path):
     paths = caches(tags(), tokens=True, pooling=[])
     options = SHORT | {"head": "bilstm-crf", "hidden_size": 4}

@@ -62,8 +62,11 @@ def hidden_states(net, **inputs):
 
 @pytest.mark.parametrize(
     ("family", "method"),
-    [("bert", method) for method in METHODS]
-    + [pytest.param("gpt2", one, marks=[] if one == "lora" else [pytest.mark.slow]) for one in METHODS],
+    [
+        pytest.param(family, method, marks=[] if method in quickly else [pytest.mark.slow])
+        for family, quickly in (("bert", ("lora", "prefix", "adapter", "bitfit", "last")), ("gpt2", ("lora",)))
+        for method in METHODS
+    ],
 )
 def test_a_run_keeps_the_changed_weights_and_is_a_model(run, tiny_model, family, method):
     done = run(family, method)
@@ -196,6 +199,7 @@ def test_damaged_weights_are_refused(run, tmp_path):
         load_model(folder)
 
 
+@pytest.mark.slow
 def test_a_run_is_overwritten_but_foreign_files_are_not(tiny_bert, tmp_path):
     out = tmp_path / "run"
     train(praise(), tiny_bert, out, method="lora", **HOW)
@@ -275,6 +279,7 @@ def test_unfreezing_trains_only_the_method(tiny_bert, tmp_path):
         TrainOptions(method="prompt", unfreezing="gradual")
 
 
+@pytest.mark.slow
 def test_gradient_checkpointing_changes_nothing(tiny_bert, run, tmp_path):
     done = train(praise(), tiny_bert, tmp_path / "run", method="lora", gradient_checkpointing=True, **HOW)
     ours, plain = (load_file(one.path / "adapter_model.safetensors") for one in (done, run("bert", "lora")))

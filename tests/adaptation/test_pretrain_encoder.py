@@ -292,6 +292,7 @@ def test_another_mixture_in_the_folder(place):
         pretrain(place, "grammar:paraphrase", "taken")
 
 
+@pytest.mark.slow
 def test_changed_text_is_another_run(place, tmp_path):
     (tmp_path / "b.txt").write_text("\n".join(sentences(300, 3)))
     probekit.pretrain_encoder(place / "bilstm", "denoise:b.txt", tmp_path / "run", data_dir=tmp_path, **QUICK)
@@ -406,6 +407,7 @@ def test_corpora_with_too_little(place, tmp_path, name, text, on, message):
         probekit.pretrain_encoder(place / "bilstm", on, tmp_path / "run", data_dir=tmp_path, **QUICK | {"limit": 2})
 
 
+@pytest.mark.slow
 def test_several_batches_in_a_step_equal_one_large_batch(place):
     """Without dropout, two batches of 8 give the gradient of one of 16 with the same examples."""
     on, quick = "grammar:sentiment", {"dropout": 0.0, "limit": 16, "steps": 4, "evaluate_every": 4}

@@ -389,6 +389,7 @@ def test_bad_options(options, kind, message, place):
         pretrain(place, "bad", **options)
 
 
+@pytest.mark.slow
 def test_masked_model_with_the_tokenizer_of_another(place):
     run = pretrain(place, "masked", objective="masked-lm", config=str(place / "roberta.json"))
     assert set(run.metrics) == {"perplexity", "log-loss"}

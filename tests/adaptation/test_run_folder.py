@@ -106,6 +106,7 @@ def test_the_same_again_returns_at_once(finished, tiny_bert, monkeypatch):
     assert contents(finished.path) == before
 
 
+@pytest.mark.slow
 def test_the_same_features_again(tiny_bert, tmp_path, monkeypatch):
     options = SHORT | {"regime": "feature-extraction", "head": "linear", "caches": tmp_path / "caches"}
     first = train(praise(), tiny_bert, tmp_path / "run", **options)
@@ -150,6 +151,7 @@ def test_a_run_of_before_there_was_a_mix(finished, tiny_bert, tmp_path):
         train(praise(), tiny_bert, old, save_at="3", **SHORT, mix=True)
 
 
+@pytest.mark.slow
 def test_caches_read_otherwise_are_another_run(tiny_bert, tmp_path):
     def caches(**how):
         return [
@@ -327,7 +329,7 @@ def test_what_was_killed_before_its_first_card_is_begun_anew(tmp_path):
     assert list(tmp_path.iterdir()) == [theirs]
 
 
-@pytest.mark.parametrize("at", ["checkpoint", "kept"])
+@pytest.mark.parametrize("at", ["checkpoint", pytest.param("kept", marks=pytest.mark.slow)])
 def test_a_full_disk_leaves_nothing_half_written(at, tiny_bert, tmp_path, monkeypatch, finished, capsys):
     """The size that files may have stands for the disk: safetensors and torch meet the error where it really comes."""
     size = (finished.path / "model.safetensors").stat().st_size

@@ -225,7 +225,9 @@ WRITES += ["_create_new_trial", "set_trial_intermediate_value", "set_trial_state
 
 
 @pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("write_number", range(len(WRITES)))
+@pytest.mark.parametrize(
+    "write_number", [pytest.param(i, marks=[] if i in (1, 3, 5, 7) else [pytest.mark.slow]) for i in range(len(WRITES))]
+)
 def test_a_kill_at_any_write_of_the_storage_changes_nothing(write_number, when, write, tmp_path, monkeypatch):
     """Each write of the storage in turn; what goes on ends as the search that was not killed."""
     _faked(lambda rate, epoch: 1 - rate, monkeypatch)
@@ -562,6 +564,7 @@ def test_spaces_that_ship(name):
         Hyperparameters(regime=space.regime, **space.fixed | study.ask(space.distributions).params)
 
 
+@pytest.mark.slow
 def test_a_layerwise_setting_of_the_paper_trains(write, tmp_path, task, model):
     """Gradual unfreezing with the slanted triangle and the factor of 0.4, from the file to the run."""
     space = read_space("paper/fine-tune-layerwise", {"task": str(task), "model": str(model), "trials": 1, "seeds": 1})

@@ -87,6 +87,7 @@ def test_what_counts_as_failed(name, value, constant, failed):
     assert has_failed(name, value, constant) is failed
 
 
+@pytest.mark.slow
 def test_a_fraction_of_the_examples(tiny_bert, tmp_path):
     some = train(praise(), tiny_bert, tmp_path / "some", fraction=0.5, **ONE)
     same = train(praise(), tiny_bert, tmp_path / "same", limit=20, **ONE)

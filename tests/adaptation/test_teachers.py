@@ -29,6 +29,7 @@ def agrees(run, task, split="dev"):
     np.testing.assert_allclose(shares, np.concatenate(found.probabilities), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_windows(tiny_bert, tmp_path):
     task = praise(40, 21)
     run = train(task, tiny_bert, tmp_path / "run", long="windows", max_length=6, overlap=1, **ONCE)

@@ -180,6 +180,7 @@ def two_updates(model, out, **options):
     return weights(train(praise(train=16), model, out, **SHORT | {"epochs": 1, "group": False} | options | head).path)
 
 
+@pytest.mark.slow
 def test_batches_are_accumulated(tmp_path):
     import tiny
 

@@ -74,6 +74,7 @@ def test_pairs_of_spans_are_probed_with_the_controls_of_words(tiny_bert: Path, t
     assert found.ids[:5].tolist() == ["dev0:0", "dev0:1", "dev0:2", "dev0:3", "dev1:0"]
 
 
+@pytest.mark.slow
 def test_several_labels_from_a_cache_of_several_tasks(tiny_bert: Path, tmp_path: Path) -> None:
     alone = probekit.probe(*cached(tiny_bert, MANY, tmp_path), controls=1, groups="none", penalties=(1.0,))
     assert gold(alone.rows, "micro-f1")[0] > 0.95

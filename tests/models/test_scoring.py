@@ -109,14 +109,21 @@ def test_words_of_several_pieces_are_what_the_correction_changes(tmp_path: Path)
     assert same.tolist() == [False, True]
 
 
-def test_the_last_layer_of_the_logit_lens_is_the_model(causal: Path, masked: Path) -> None:
-    for folder in (causal, masked):
-        scorer = load_scorer(folder)
-        alone, layers = scorer.score(TEXTS), scorer.score(TEXTS, layers=True)
-        for score in scorer.scores:
-            assert layers[score].shape == (len(TEXTS), scorer.head.depth + 1)
-            np.testing.assert_allclose(layers[score][:, -1:], alone[score], rtol=CLOSE)
-            assert np.ptp(layers[score], axis=1).min() > 0.1
+def lens_ends_with_the_model(folder: Path) -> None:
+    scorer = load_scorer(folder)
+    alone, layers = scorer.score(TEXTS), scorer.score(TEXTS, layers=True)
+    for score in scorer.scores:
+        assert layers[score].shape == (len(TEXTS), scorer.head.depth + 1)
+        np.testing.assert_allclose(layers[score][:, -1:], alone[score], rtol=CLOSE)
+        assert np.ptp(layers[score], axis=1).min() > 0.1
+
+
+def test_the_last_layer_of_the_logit_lens_is_the_causal_model(causal: Path) -> None:
+    lens_ends_with_the_model(causal)
+
+
+def test_the_last_layer_of_the_logit_lens_is_the_masked_model(masked: Path) -> None:
+    lens_ends_with_the_model(masked)
 
 
 @torch.no_grad()

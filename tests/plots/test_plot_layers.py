@@ -405,6 +405,7 @@ def test_what_is_possible_of_one_estimator_is_no_scale_for_others():
     assert said == [[], ["undetermined\nat every layer"], []]
 
 
+@pytest.mark.slow
 def test_panels_of_a_task_fill_lines_of_their_own():
     names = ["edge", "edge-4.3.1", "knn", "binning", "kernel-upper"]
     figure = layer_panels(make_rows([r for t in ("cola", "mrpc") for n in names for r in informed(t, n)]), width=6.3)

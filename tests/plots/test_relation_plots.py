@@ -86,7 +86,7 @@ def test_names_keep_out_of_each_others_way():
     assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
 
 
-@pytest.mark.parametrize("width", [3.03, 6.3, None])
+@pytest.mark.parametrize("width", [3.03, *(pytest.param(one, marks=pytest.mark.slow) for one in (6.3, None))])
 def test_names_cover_neither_points_nor_intervals(width):
     own = ({"corpus": corpus, "estimator": how} for corpus in ("wikipedia", "novels") for how in ("a", "b"))
     spread = [(0.31, 0.63), (0.24, 0.595), (0.2, 0.624), (0.16, 0.53), (0.1, 0.588)]

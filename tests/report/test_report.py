@@ -454,6 +454,7 @@ def test_folders_of_files_and_folders_of_these(tmp_path):
         report(tmp_path / "all" / "data", out=tmp_path / "p.html")
 
 
+@pytest.mark.slow
 def test_several_studies_have_a_part_each(tmp_path):
     one, two = (study(tmp_path / name, title=f"Study {name}", about=f"About {name}.") for name in "ab")
     alone = save(curve([0.9, 0.8], task="alone"), tmp_path / "alone.parquet")

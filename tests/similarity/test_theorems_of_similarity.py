@@ -218,6 +218,7 @@ def test_constant_but_for_rounding():
         assert np.isnan(found.value[0, 0]) == constant
 
 
+@pytest.mark.slow
 def test_intervals_stay_within_the_range_and_equal_layers_have_one():
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -247,6 +248,7 @@ def test_calibrated_is_of_the_value_shown(monkeypatch, permuted, nearly_all):
     assert one.null_low < one.null_mean < one.null_high
 
 
+@pytest.mark.slow
 def test_examples_of_rare_clusters_are_permuted_too():
     """76 of 430 examples are in clusters of other sizes than the rest; 50 layers that know nothing of each other."""
     rng = np.random.default_rng(0)
