@@ -99,6 +99,11 @@ class CacheOptions:
     device_map: str | None = option(
         None, "auto: spread a model that is larger than one GPU over all of them, as transformers does."
     )
+    tp_plan: str | None = option(
+        None,
+        "auto: the processes that torchrun starts share the model, each with a slice of every weight (tensor "
+        "parallelism); the first one writes.",
+    )
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
     model_name: str | None = option(None, "Name of the model in tables and file names.")
     max_length: int | None = option(None, "Maximum number of pieces in a sequence.")
@@ -156,6 +161,14 @@ class CacheOptions:
             _one_of("device_map", self.device_map, "auto", "balanced", "sequential")
             if self.workers > 1:
                 raise UsageError("--device-map spreads one model over all GPUs; leave out --workers.")
+        if self.tp_plan is not None:
+            if self.tp_plan != "auto":
+                raise UsageError(f"tp_plan is {self.tp_plan!r}; expected auto, the plan of transformers.")
+            for name in ("device_map", "random_weights", "generate", "compile", "stateful", "decoder"):
+                if getattr(self, name) is not None and getattr(self, name) is not False:
+                    raise UsageError(f"--tp-plan does not go with --{name.replace('_', '-')}; leave one out.")
+            if self.workers > 1 or self.backend == "dask":
+                raise UsageError("with --tp-plan, all processes are one worker; leave out --workers and --backend.")
         if self.stateful and self.shard_size:
             raise UsageError(
                 "--stateful carries the state through the whole task; leave out --shard-size or --stateful."

@@ -67,6 +67,8 @@ def cache_activations(
 
         torchrun --nproc-per-node 4 -m probekit cache-activations --model gpt2 --task my.toml --shard-size 9999 --out my
 
+        torchrun --nproc-per-node 8 -m probekit cache-activations --model ./llama-70b --task my.toml --tp-plan auto
+
     Parameters
     ----------
     more

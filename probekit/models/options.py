@@ -63,6 +63,11 @@ class LoadOptions:
         "Spread a transformers model that is larger than one GPU over several, as transformers does it: auto, or a "
         "device for each module. Hidden states are handed out on the first one.",
     )
+    tp_plan: str | None = option(
+        None,
+        "auto: each of the processes that torchrun started reads a slice of every weight (tensor parallelism, by the "
+        "plan of transformers). All of them must load the model, and enter every pass, at once.",
+    )
 
     def __post_init__(self) -> None:
         for name, kind in (("dtype", Dtype), ("packing", Packing)):
@@ -74,6 +79,10 @@ class LoadOptions:
                 ) from None
         if self.stateful < 0:
             raise UsageError(f"stateful is {self.stateful}; expected the number of sentences in a batch, or 0.")
+        if self.tp_plan not in (None, "auto"):
+            raise UsageError(f"tp_plan is {self.tp_plan!r}; expected auto, the plan of transformers.")
+        if self.tp_plan is not None and (self.device_map is not None or self.compile):
+            raise UsageError("tp_plan does not go with device_map or compile; leave one out.")
         if self.blocks is not None and self.sites is None:
             raise UsageError("blocks are those of sites; give sites, such as attn_out.")
 

@@ -1,15 +1,12 @@
 """Two processes (gloo, on the CPU), each with all weights or with half, write the run of one with twice the batches."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from lessons import praise, weights
+from processes import in_two_processes as run
 from tiny import WORDS
 
 from probekit.adaptation.runs.evaluation import load_learner
@@ -51,28 +48,14 @@ T._save_optimizer_and_scheduler = held
 
 
 def in_two_processes(model, runs, before="", **environment):
-    """Train in two processes, as torchrun starts them.
+    """Train in two processes.
 
     runs : the options of each run by its folder, one after the other; before : lines that run first in each process.
     """
     runs = {str(out): options for out, options in runs.items()}
     code = before + SCRIPT.format(paths=PATHS, model=str(model), runs=runs)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = os.environ | {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-        "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment,
-    }  # fmt: skip
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", code], env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    said = [one.communicate(timeout=240)[1] for one in started]
-    assert [one.returncode for one in started] == [0, 0], "\n".join(said)
+    ended = run(code, **environment)
+    assert [status for status, _ in ended] == [0, 0], "\n".join(said for _, said in ended)
 
 
 def close_runs(one, two, atol=2e-6, names=("", "step-0", "step-3", "step-6")):

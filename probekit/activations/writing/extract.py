@@ -147,7 +147,7 @@ def lanes_of(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
     """Threads that run batches, and their number."""
     import torch
 
-    alone = encoder.spec.get("device", "cpu") != "cpu" or getattr(encoder, "stateful", 0)
+    alone = encoder.spec.get("device", "cpu") != "cpu" or getattr(encoder, "stateful", 0) or "tp_size" in encoder.spec
     count = 1 if alone else torch.get_num_threads()
     with torch_threads(1), ThreadPoolExecutor(count, "probekit-lane", lambda: torch.set_num_threads(1)) as lanes:
         yield lanes, count
@@ -214,7 +214,7 @@ class _Work:
         if self.bounds:
             self.check_tokens(torch.stack(self.bounds).float().cpu())
         if self.buffer is not None and self.buffer[0].is_pinned():
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(getattr(encoder, "device", None))
         self.pooled, self.bounds = [], []
 
     def sink(self, i: int, hidden: torch.Tensor) -> None:

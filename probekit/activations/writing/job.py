@@ -17,7 +17,7 @@ from probekit.activations.manifest import MANIFEST
 from probekit.activations.options import CacheOptions
 from probekit.activations.writing.extract import run_blocks
 from probekit.activations.writing.journal import Journal, journal_path, locked, partial_path
-from probekit.activations.writing.loading import Loading, load
+from probekit.activations.writing.loading import Loading, follow, leading, load, ranks_of
 from probekit.activations.writing.partial import Partial, check_static, digest_blocks, finish, open_partial
 from probekit.activations.writing.prepare import check_environment, difference, prepare
 from probekit.activations.writing.request import Request, make_request, recipe_of
@@ -115,20 +115,37 @@ def cache_activations(
     >>> cache.layer(3).shape, cache.labels.shape  # doctest: +SKIP
     ((872, 768), (872,))
     """
-    from probekit.tasks import load_task
-    from probekit.tasks.files.stream import is_stream, stream_task
-
     if isinstance(model, str) and model.startswith(RANDOM):
         model = model.removeprefix(RANDOM)
         options = replace(options, random_weights=options.random_weights or 0)
-    if isinstance(task, Task):
-        loaded = task
-    elif options.stream or is_stream(str(task)):
-        loaded = stream_task(task, options.data_dir, split=split)
-    else:
-        loaded = load_task(str(task), data_dir=options.data_dir)
     recipe = recipe_of(model, task, split, options, out)
-    request = make_request(model, loaded, split, options, out, recipe)
+    request = make_request(model, _task(task, split, options), split, options, out, recipe)
+    if (ranks := ranks_of(request.model)) is None:
+        return _cache(request, overwrite=overwrite, wait=wait, progress=progress)
+    if ranks.rank:
+        follow(ranks, request.model)
+        return ActivationCache(request.path)
+    with leading(ranks):
+        return _cache(request, overwrite=overwrite, wait=wait, progress=progress)
+
+
+def _task(task: str | Path | Task, split: str, options: CacheOptions) -> Task:
+    """The task, read whole or as a stream."""
+    from probekit.tasks import load_task
+    from probekit.tasks.files.stream import is_stream, stream_task
+
+    if isinstance(task, Task):
+        return task
+    if options.stream or is_stream(str(task)):
+        return stream_task(task, options.data_dir, split=split)
+    return load_task(str(task), data_dir=options.data_dir)
+
+
+def _cache(
+    request: Request, *, overwrite: bool, wait: Callable[[], None] | None, progress: Progress
+) -> ActivationCache:
+    """The finished cache of a request: opened, resumed, or made."""
+    options = request.options
     if not overwrite and (cache := _reuse(request)) is not None:
         if options.shard_size is None and journal_path(request.path).exists():
             _tidy(request.path, request.spec_id)

@@ -1,12 +1,19 @@
-"""The arguments for loading a model, as a value to send to workers."""
+"""The arguments for loading a model, as a value to send to workers; and the processes that share one model."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
+from probekit.errors import ModelError, first_line
 from probekit.models.encoder import Encoder
 
-__all__ = ["Loading", "load"]
+if TYPE_CHECKING:
+    from probekit.models.transformers.ranks import Ranks
+
+__all__ = ["Loading", "follow", "leading", "load", "ranks_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,7 @@ class Loading:
     sites: tuple[str, ...] | None = None
     blocks: tuple[str, ...] | None = None
     device_map: str | None = None
+    tp_plan: str | None = None
     decoder: bool | None = None
 
 
@@ -33,4 +41,61 @@ def load(loading: Loading | None) -> Encoder:
     from probekit.models import load_encoder
 
     arguments = {key: value for key, value in asdict(loading).items() if value is not None}
-    return load_encoder(arguments.pop("model"), **arguments)
+    if (ranks := ranks_of(loading)) is None:
+        return load_encoder(arguments.pop("model"), **arguments)
+    if ranks.leads:
+        ranks.tell("load")
+    with ranks.together():
+        return load_encoder(arguments.pop("model"), **arguments)
+
+
+def ranks_of(model: Any) -> Ranks | None:
+    """The processes that share a model (a :class:`Loading` or an encoder); None if one process has all of it.
+
+    Raises
+    ------
+    UsageError
+        If the model is to be shared, but this process was started alone.
+    """
+    if not isinstance(model, Loading):
+        ranks: Ranks | None = getattr(model, "ranks", None)
+        return ranks
+    if model.tp_plan is None:
+        return None
+    from probekit.models.transformers.ranks import join_ranks
+
+    return join_ranks(model.device)
+
+
+@contextmanager
+def leading(ranks: Ranks) -> Iterator[None]:
+    """Lead the other processes, which are in :func:`follow`, and dismiss them at the end or after an error."""
+    ranks.leads, ranks.inside = True, False
+    try:
+        yield
+        ranks.tell("end", error="")
+    except BaseException as error:
+        if not ranks.inside:
+            ranks.tell("end", error=first_line(error))
+        raise
+    finally:
+        ranks.leads = False
+
+
+def follow(ranks: Ranks, model: Loading | Encoder) -> None:
+    """Load the model and run passes when process 0 does, until it has finished.
+
+    Raises
+    ------
+    ModelError
+        If process 0 has ended with an error, or another process has.
+    """
+    import torch
+
+    encoder: Any = None if isinstance(model, Loading) else model
+    message = ranks.heard(torch.device("cpu")) if encoder is None else encoder.follow()
+    while message["what"] != "end":
+        encoder = load(model)  # type: ignore[arg-type]
+        message = encoder.follow()
+    if message["error"]:
+        raise ModelError(f"process 0 of the model has ended: {message['error']}")

@@ -18,7 +18,7 @@ from probekit.errors import UsageError
 from probekit.models.conversion import default_pooling, reads_apart
 from probekit.models.encoder import Encoder
 from probekit.recipe import Recipe
-from probekit.runtime import Dtype
+from probekit.runtime import Dtype, processes
 from probekit.tasks.context import Context, in_context
 from probekit.tasks.files.stream import StreamedSplit
 from probekit.tasks.task import Split, Task, TaskKind
@@ -41,7 +41,18 @@ NEEDS_TOKENS = {
 }
 """The kinds of tasks that need vectors of tokens, and the unit by default."""
 
-NOT_ALWAYS = ("checkpoint", "step", "compile", "sites", "blocks", "part", "imported", "device_map")
+NOT_ALWAYS = (
+    "checkpoint",
+    "step",
+    "compile",
+    "sites",
+    "blocks",
+    "part",
+    "imported",
+    "device_map",
+    "tp_plan",
+    "tp_size",
+)
 """Optional keys that determine them, too: the checkpoint, whether it is compiled, the sites that it reads,
 where its numbers were imported from."""
 
@@ -153,7 +164,7 @@ def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 _NOT_STORED = ("workers", "batch_tokens", "overwrite", "patience", "backend", "scheduler")
-_LATER = ("sites", "positions", "chat_template", "generate", "decoder", "shard_size", "stream", "device_map")
+_LATER = ("sites", "positions", "chat_template", "generate", "decoder", "shard_size", "stream", "device_map", "tp_plan")
 """Options of later versions, stored where they are given: without them, the file is as before."""
 
 
@@ -252,12 +263,14 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
     blocks = None if options.sites is None else options.layers
     loading = Loading(
         str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried,
-        options.sites, blocks, device_map=options.device_map, decoder=options.decoder or None,
+        options.sites, blocks, device_map=options.device_map, tp_plan=options.tp_plan,
+        decoder=options.decoder or None,
     )  # fmt: skip
     want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
     want |= {"dtype": options.dtype, "device": where.partition(":")[0], "cut_at": cut}
     want |= {"compile": True} if options.compile else {}
     want |= {} if options.device_map is None else {"device_map": options.device_map}
+    want |= {} if options.tp_plan is None else {"tp_plan": options.tp_plan, "tp_size": processes()[1]}
     want |= {"part": "decoder"} if options.decoder else {}
     return loading, want | ({"stateful": options.carried} if options.stateful else {})
 
@@ -266,7 +279,7 @@ def _of_encoder(encoder: Encoder, options: CacheOptions) -> dict[str, Any]:
     """The part of the spec that a loaded encoder determines."""
     if options.workers > 1:
         raise UsageError("each of several workers loads the model; give its name or folder, not a loaded encoder.")
-    for name in ("max_length", "stateful", "compile", "decoder", "sites", "device_map"):
+    for name in ("max_length", "stateful", "compile", "decoder", "sites", "device_map", "tp_plan"):
         if getattr(options, name):
             raise UsageError(f"{name} does not apply to a loaded encoder; pass {name} to load_encoder.")
     want = {"model": options.model_name or encoder.name, **{key: encoder.spec[key] for key in IDENTITY}}

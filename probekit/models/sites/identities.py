@@ -17,7 +17,7 @@ from torch import nn
 from probekit.models.sites.errors import exact, sum_error, vector_error
 from probekit.models.sites.find import EMBEDDINGS, Found, Layout
 from probekit.models.sites.heads import attended
-from probekit.models.sites.projections import product
+from probekit.models.sites.projections import product, whole
 from probekit.sites import FINAL_NORM, RESID_PRE, RESIDUAL, Site
 
 __all__ = ["Identity", "block_identities", "model_identities"]
@@ -179,7 +179,7 @@ def model_identities(
         token_ids = token_ids.to(encoder.device)
         if encoder.spec.get("part") == "decoder":
             token_ids = encoder.model.later(token_ids[None])[0]
-        rows = encoder.model.get_input_embeddings().weight[token_ids]
+        rows = whole(encoder.model.get_input_embeddings().weight)[token_ids]
         error, text = _multiple(rows, values[EMBEDDINGS])
         identities.append(Identity(EMBEDDINGS, text, error))
     return identities

@@ -15,9 +15,10 @@ from probekit.models.sites.find import Found
 from probekit.models.sites.identities import Identity, block_identities, model_identities
 from probekit.models.sites.recording import eager
 from probekit.models.sites.taps import Tap
+from probekit.models.transformers.ranks import SAME
 from probekit.sites import RESID_PRE, Site, residual_stream
 
-__all__ = ["Pass", "Passes", "random_batches", "run_passes"]
+__all__ = ["Pass", "Passes", "random_batches", "run_passes", "slices_of"]
 
 PATH_TOLERANCE = {torch.float16: 5e-2, torch.bfloat16: 2e-1}
 """Relative error of a vector between the model's own attention and the encoder's, 1e-4 in other precisions; as in the
@@ -92,6 +93,29 @@ def run_passes(encoder: Any, found: Found, batches: Sequence[Batch]) -> Passes:
     return Passes(alone, together, identities, _different(encoder, found, alone, together))
 
 
+def slices_of(encoder: Any, found: Found, batch: Batch) -> dict[Site, tuple[int, ...]]:
+    """The sites of which the processes that share a model see different rows, and their widths in each.
+
+    Every process runs the same pass, and compares each site with the others. A slice of heads or of the MLP's
+    activations is different, and so is a term of a sum that is not yet added up.
+    """
+    with encoder.reading([*found.taps], found.taps, found.blocks):
+        rows = _read(encoder, batch).copies
+    return {
+        site: encoder.ranks.widths(rows[site])
+        for site in found.taps
+        if site in rows and encoder.ranks.different(rows[site]) > SAME
+    }
+
+
+def whole_heads(encoder: Any, probabilities: torch.Tensor) -> torch.Tensor:
+    """The attention probabilities (heads, t, t) of all heads, if each process has those of some."""
+    if encoder.ranks is None or encoder.ranks.different(probabilities.flatten(1).T) <= SAME:
+        return probabilities
+    joined: torch.Tensor = encoder.ranks.joined(probabilities.permute(1, 2, 0))
+    return joined.permute(2, 0, 1)
+
+
 def _read(encoder: Any, batch: Batch) -> Pass:
     """Read all sites of a batch, and note which were overwritten after they were handed out."""
     values, handed = Pass(), dict[Site, torch.Tensor]()
@@ -120,7 +144,7 @@ def _identities(encoder: Any, found: Found, run: Pass, batch: Batch | None) -> l
                 attentions = encoder.model(**inputs, output_attentions=True).attentions  # may run otherwise (Falcon)
             own = [hidden.reshape(-1, encoder.width) for hidden in states]
             if attentions is not None and len(attentions) == encoder.depth:
-                probabilities = [None if part is None else part[0] for part in attentions]
+                probabilities = [None if part is None else whole_heads(encoder, part[0]) for part in attentions]
         blocks = [
             x
             for b, layout in enumerate(found.layouts)

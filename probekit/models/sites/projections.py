@@ -10,7 +10,7 @@ from transformers.pytorch_utils import Conv1D
 
 from probekit.models.transformers.onednn import PrepackedLinear
 
-__all__ = ["inputs", "is_norm", "outputs", "product"]
+__all__ = ["inputs", "is_norm", "outputs", "product", "whole"]
 
 
 def inputs(module: Any) -> int:
@@ -45,6 +45,11 @@ def product(module: Any, x: torch.Tensor) -> torch.Tensor:
     elif isinstance(module, PrepackedLinear):
         weight = module.weight.to_dense()
     else:
-        weight = module.full_weight() if hasattr(module, "full_weight") else module.weight
-    bias = None if getattr(module, "bias", None) is None else module.bias.to(precision)
+        weight = module.full_weight() if hasattr(module, "full_weight") else whole(module.weight)
+    bias = None if getattr(module, "bias", None) is None else whole(module.bias).to(precision)
     return nn.functional.linear(x.to(precision), weight.to(precision), bias)
+
+
+def whole(weight: Any) -> Any:
+    """A weight; of one that processes share, all slices, which each of them must ask for at once."""
+    return weight.full_tensor() if hasattr(weight, "full_tensor") else weight

@@ -8,10 +8,11 @@ from typing import Any
 
 from probekit.errors import UsageError
 from probekit.models.adapted.virtual import virtual_tokens
+from probekit.models.encoder import Batch
 from probekit.models.sites.errors import TOLERANCE
 from probekit.models.sites.find import Found, find_sites
 from probekit.models.sites.identities import Identity
-from probekit.models.sites.passes import Passes, random_batches, run_passes
+from probekit.models.sites.passes import Passes, random_batches, run_passes, slices_of
 from probekit.models.sites.recording import record
 from probekit.sites import NAMES, RESIDUAL, Site
 
@@ -100,15 +101,31 @@ def prove(encoder: Any, found: Found | None = None) -> Proofs:
         raise UsageError(f"{encoder.name} is compiled; load it without compile to read sites inside its blocks.")
     batches = random_batches(encoder)
     found = found or find_sites(encoder.model, record(encoder, batches[-1]))
+    if encoder.ranks is not None:
+        _share_out(encoder, found, batches[-1])
     verdicts = _Verdicts(encoder, found, run_passes(encoder, found, batches))
     return Proofs(found, {site: verdicts.proof(site) for site in verdicts.sites})
+
+
+def _share_out(encoder: Any, found: Found, batch: Batch) -> None:
+    """Let an encoder of several processes join the sites of which each sees a slice; the proof then is of the whole.
+
+    Raises
+    ------
+    UsageError
+        If the processes do not find the same sites.
+    """
+    if not encoder.ranks.agree(repr((sorted(map(str, found.taps)), found.layouts, found.final_norm))):
+        raise UsageError(f"{encoder.name}: the processes that share the model do not find the same sites in it.")
+    encoder.slices = {}
+    encoder.slices = slices_of(encoder, found, batch)
 
 
 class _Verdicts:
     """Decides which sites are proven: all their identities hold, and all sites that these rest on are proven."""
 
     def __init__(self, encoder: Any, found: Found, passes: Passes) -> None:
-        self.found, self.passes, self.proofs = found, passes, dict[Site, Proof]()
+        self.found, self.passes, self.proofs, self.slices = found, passes, dict[Site, Proof](), encoder.slices
         self.identities: dict[Site, list[Identity]] = defaultdict(list)
         for identity in passes.identities:
             self.identities[identity.site].append(identity)
@@ -138,6 +155,8 @@ class _Verdicts:
         """Why a site is not handed out; "" if it is proven."""
         if site in self.found.missing:
             return self.found.missing[site]
+        if site.name == "attn_probs" and Site("z", site.layer) in self.slices:
+            return "each process that shares the model sees some of the heads"
         tap, different = self.found.taps.get(site), self.passes.different.get(site)
         if tap is not None and any(site not in one.copies for one in self.passes):
             return f"the module {tap.path or 'of the block'} is not called in every pass"

@@ -22,6 +22,7 @@ from probekit.models.options import LoadOptions, Packing
 from probekit.models.sites.taps import Tap, install
 from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.models.transformers.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
+from probekit.models.transformers.ranks import LOST, SAME, Ranks, in_words, join_ranks
 from probekit.models.transformers.stock import find_blocks, load_described
 from probekit.models.transformers.tokens import Tokenizer, load_tokenizer
 from probekit.models.words import NO_LIMIT
@@ -66,17 +67,23 @@ class HuggingFaceEncoder(Shown):
         Whether a norm follows the last block.
     proofs : Proofs, optional
         What proves the sites that it reads, if these were chosen (see :mod:`probekit.models.sites.selection`).
+    ranks : Ranks, optional
+        The processes that hold the model together; None if this one holds it alone.
+    slices : dict of Site to tuple of int
+        The sites of which each process sees a slice, and the widths of the slices; they are handed out whole.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Tokenizer, folder: Path, *, name: str, spec: dict[str, Any], batch_tokens: int
-    ) -> None:
+        self, model: Any, tokenizer: Tokenizer, folder: Path, *, name: str, spec: dict[str, Any], batch_tokens: int,
+        ranks: Ranks | None = None,
+    ) -> None:  # fmt: skip
         self.model, self.tokenizer, self.folder = model, tokenizer, folder
         self.name, self.batch_tokens = name, batch_tokens
         self.max_length = tokenizer.max_length
         self.mixed_lengths = False
         self.device = next(model.parameters()).device
         self.depth: int = model.config.num_hidden_layers
+        self.ranks, self.slices = ranks, dict[Site, tuple[int, ...]]()
         self._hook()
         self.width, self.final_norm = self._shape()
         self.sites = residual_stream(self.depth, final_norm=self.final_norm)
@@ -114,10 +121,16 @@ class HuggingFaceEncoder(Shown):
         """:meth:`encode` for arguments of the model; returns what the model returns."""
         place = {site: i for i, site in enumerate(self.sites)}
         layers = iter(residual_stream(self.depth, final_norm=self.final_norm))
+        if self.ranks is not None:
+            if edit is not None and self.ranks.leads:
+                raise UsageError("an edit must be made by every process that holds a slice of the model.")
+            sink = later = _Later(sink)
 
         def emit(site: Site, rows: torch.Tensor) -> None:
             if (i := place.get(site)) is not None:
                 rows = rows.clone() if site in self._copied else rows
+                if self.ranks is not None and site in self.slices:
+                    rows = self.ranks.joined(rows, self.slices[site])
                 sink(i, rows if rows.device == self.device else rows.to(self.device))  # of a model on several
 
         def pass_on(hidden: torch.Tensor) -> torch.Tensor:
@@ -129,11 +142,32 @@ class HuggingFaceEncoder(Shown):
                 emit(Site(RESID_PRE, site.layer), new)
             return hidden if new is rows else new.view(hidden.shape)
 
-        with torch.inference_mode(), self._tapped(pass_on, emit):
+        with torch.inference_mode(), self._tapped(pass_on, emit), in_words():
             output = self.model(**inputs)
             if self.final_norm:
                 pass_on(output.last_hidden_state)
+        if self.ranks is not None:
+            later.raise_error()
         return output
+
+    def follow(self) -> dict[str, Any]:
+        """Run each pass that process 0 asks for, until it sends another message, which is returned.
+
+        Raises
+        ------
+        ModelError
+            If process 0 has ended.
+        """
+        assert self.ranks is not None
+        while (message := self.ranks.heard(self.device))["what"] == "run":
+            if message["attention"] != self.model.config._attn_implementation:
+                self.model.set_attn_implementation(message["attention"])
+            if message["emits"]:
+                self.run(message["inputs"], lambda i, rows: None)
+            else:
+                with torch.inference_mode():
+                    self.model(**message["inputs"])
+        return message
 
     @contextmanager
     def reading(self, sites: Sequence[Site], taps: Mapping[Site, Tap], blocks: Sequence[nn.Module]) -> Iterator[None]:
@@ -260,6 +294,23 @@ class HuggingFaceEncoder(Shown):
         for block in find_blocks(self.model):
             block.register_forward_pre_hook(before, with_kwargs=True)
             block.register_forward_hook(after)
+        if self.ranks is not None:
+            self.model.register_forward_pre_hook(self._send, with_kwargs=True)
+            self.model.register_forward_hook(self._sent)
+
+    def _send(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before each pass, if this process leads: send its arguments to the others."""
+        if self.ranks is not None and self.ranks.leads:
+            if self.ranks.inside:  # an error has ended the last pass, for which the others still wait
+                raise ModelError(LOST)
+            emits = getattr(self._tap, "emit", None) is not None
+            self.ranks.tell("run", kwargs, attention=self.model.config._attn_implementation, emits=emits)
+            self.ranks.inside = True
+
+    def _sent(self, *_: Any) -> None:
+        """After each pass: the others are through, too."""
+        if self.ranks is not None and self.ranks.leads:
+            self.ranks.inside = False
 
     def _shape(self) -> tuple[int, bool]:
         """Width, and whether the last hidden state differs from the output of the last block; found by a small run."""
@@ -282,10 +333,30 @@ class HuggingFaceEncoder(Shown):
         return last.shape[-1], not torch.allclose(seen[-1].to(last.device), last, rtol=0, atol=0, equal_nan=True)
 
 
+class _Later:
+    """A sink whose error is raised after the pass: in the middle of it, the other processes would wait for ever."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.error: Exception | None = None
+
+    def __call__(self, i: int, rows: torch.Tensor) -> None:
+        if self.error is None:
+            try:
+                self.sink(i, rows)
+            except Exception as error:
+                self.error = error
+
+    def raise_error(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
 @torch_threads(1)
 def load_transformer(model: str | Path, options: LoadOptions) -> HuggingFaceEncoder:
     """A model from transformers with its tokenizer, from a local folder or the hub; errors as in ``load_encoder``."""
-    net, folder, spec = load_described(model, options)
+    ranks = None if options.tp_plan is None else join_ranks(options.device)
+    net, folder, spec = load_described(model, options, processes=1 if ranks is None else ranks.size)
     dtype, packing = Dtype(options.dtype), options.packing
     tokenizer, on_cpu = text_reader(folder, net.config, options.max_length), spec["device"] == "cpu"
     encoder = HuggingFaceEncoder(
@@ -295,13 +366,16 @@ def load_transformer(model: str | Path, options: LoadOptions) -> HuggingFaceEnco
         name=spec["model"],
         spec=spec,
         batch_tokens=options.batch_tokens or (1024 if on_cpu else 16384),
+        ranks=ranks,
     )
     if on_cpu:
         torch.empty(_HEAP, dtype=torch.uint8)
     checks = _check_batches(encoder)
     truth = [all_layers(encoder, batch) for batch in checks]
     steps = []
-    if options.compile:
+    if ranks is not None:
+        _check_whole(encoder, ranks, truth[-1])
+    elif options.compile:
         for block in find_blocks(net):
             block.forward = torch.compile(block.forward, dynamic=True)
         steps.append("compiled")
@@ -387,6 +461,7 @@ def _pack(
     together = Batch(*(np.concatenate([getattr(b, f) for b in checks]) for f in ("token_ids", "type_ids", "length")))
     try:
         error = relative_error(all_layers(encoder, together), torch.cat(truth, 1))
+        error = error if encoder.ranks is None else encoder.ranks.largest(error)
         refusal = (
             f"relative error {error:.1e} from the model's own forward pass (allowed: {tolerance:.0e})"
             if error > tolerance
@@ -400,6 +475,16 @@ def _pack(
     else:
         encoder.versions["self_check"] = error
     return refusal
+
+
+def _check_whole(encoder: HuggingFaceEncoder, ranks: Ranks, layers: torch.Tensor) -> None:
+    """Raise ModelError if the processes see different layers, (layers, t, width): slices, or terms of a sum."""
+    for site, rows in zip(encoder.sites, layers, strict=True):
+        if (error := ranks.different(rows)) > SAME:
+            raise ModelError(
+                f"{encoder.name}: the {ranks.size} processes see different rows of layer {site} (by {error:.1e}): its "
+                "plan of tensor parallelism leaves slices or terms of a sum. Use --device-map auto."
+            )
 
 
 def _check_batches(encoder: HuggingFaceEncoder) -> list[Batch]:

@@ -35,11 +35,14 @@ CUSTOM_TYPES = {
 """Modules that register model types which transformers lacks."""
 
 
-def load_described(model: str | Path, options: LoadOptions) -> tuple[Any, Path, dict[str, Any]]:
-    """The model, its folder, and its entries in an encoder's ``spec``."""
+def load_described(model: str | Path, options: LoadOptions, *, processes: int = 1) -> tuple[Any, Path, dict[str, Any]]:
+    """The model, of which each of several processes reads slices, its folder, and its entries in an encoder's spec."""
     where, folder = torch.device(resolve_device(options.device)), resolve_model(model, options.revision)
     dtype, weights, on = Dtype(options.dtype), options.random_weights, options.device_map
-    net = load_model(folder, dtype=dtype, device=where, random_weights=weights, device_map=on, decoder=options.decoder)
+    net = load_model(
+        folder, dtype=dtype, device=where, random_weights=weights, device_map=on, processes=processes,
+        decoder=options.decoder,
+    )  # fmt: skip
     spec = {
         **({"part": "decoder"} if options.decoder else {}),
         **identify(model, revision=options.revision, random_weights=weights),
@@ -49,6 +52,7 @@ def load_described(model: str | Path, options: LoadOptions) -> tuple[Any, Path, 
         "device": where.type,
         "cut_at": options.max_length,
         **({} if on is None else {"device_map": on if isinstance(on, str) else "given"}),
+        **({"tp_plan": "auto", "tp_size": processes} if processes > 1 else {}),
     }
     return net, folder, spec
 
@@ -63,6 +67,7 @@ def load_model(
     dropout: float | None = None,
     quantise: str | None = None,
     device_map: str | Mapping[str, Any] | None = None,
+    processes: int = 1,
     decoder: bool = False,
 ) -> Any:
     """The model in inference mode; of an encoder-decoder only the encoder, or with ``decoder`` a :class:`TextDecoder`.
@@ -82,9 +87,13 @@ def load_model(
         Bits of the weights of the blocks' linear layers: "8bit" or "4bit".
     device_map : str | Mapping[str, Any], optional
         How transformers spreads the modules over devices, instead of ``device``: "auto", or devices by module.
+    processes : int, default 1
+        Processes that share the model, each of which reads its slices (tensor parallelism).
 
     Raises
     ------
+    UsageError
+        If the model cannot be spread or shared out.
     ModelError
         If the folder is damaged, needs custom code, lacks weights on which a hidden state depends, or holds quantised
         weights, or if bitsandbytes is needed and not installed.
@@ -97,6 +106,15 @@ def load_model(
         if decoder:
             raise UsageError("the decoder of an encoder-decoder is not spread over devices; leave out --device-map.")
         options["device_map"] = device_map
+    if processes > 1:
+        if random_weights is not None or adapted(folder) is not None or decoder or quantise is not None:
+            raise UsageError(
+                "--tp-plan slices a whole model that is read from its folder: no random weights, no decoder of an "
+                "encoder-decoder, no run that holds changed weights only; leave it out."
+            )
+        from transformers.distributed import DistributedConfig
+
+        options["distributed_config"] = DistributedConfig(tp_plan="auto", tp_size=processes)
     if random_weights is None and (run := adapted(folder)) is not None:
         from probekit.models.adapted.loading import load_adapted
 
@@ -115,6 +133,8 @@ def load_model(
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
             _check_size(folder, config, files)
+            if processes > 1:
+                check_plan(folder, config, processes)
             if dropout is not None:
                 _set_dropout(config, dropout)
             if random_weights is None:
@@ -126,7 +146,7 @@ def load_model(
                 model, missing = AutoModel.from_config(config, dtype=torch.float32, **options), set()
                 if hasattr(model, "read_frozen"):
                     model.read_frozen(folder)
-    except ModelError:
+    except (ModelError, UsageError):
         raise
     except (
         Exception
@@ -148,10 +168,27 @@ def load_model(
         )
     model.config.use_cache = False
     model = model if quantise is None else quantised(model, quantise)
-    if device_map is not None:
+    if device_map is not None or processes > 1:
         _check_spread(model, folder)
         return model.eval().requires_grad_(requires_grad=False)
     return _placed(model, device, dtype).eval().requires_grad_(requires_grad=False)
+
+
+def check_plan(folder: Path, config: Any, processes: int) -> None:
+    """Raise UsageError if transformers has no plan for a model, or heads that it splits do not divide equally."""
+    with torch.device("meta"):
+        plan: Mapping[str, str] = AutoModel.from_config(config).tp_plan
+    if config.is_encoder_decoder or not plan:
+        raise UsageError(
+            f"{folder} is of type {config.model_type!r}, for which transformers has no plan of tensor parallelism that "
+            "probekit uses; use --device-map auto instead of --tp-plan."
+        )
+    if not any(style == "colwise" and "att" in name for name, style in plan.items()):
+        return
+    for key, what in (("num_attention_heads", "attention heads"), ("num_key_value_heads", "heads of keys and values")):
+        count = getattr(config, key, None)
+        if isinstance(count, int) and count % processes:
+            raise UsageError(f"{folder} has {count} {what}, which {processes} processes cannot share out equally.")
 
 
 def _placed(model: Any, device: torch.device | str, dtype: Dtype) -> Any:
