@@ -4,8 +4,8 @@
     python benchmarks/generation.py --model FOLDER/llama-4x512 --model FOLDER/gpt2-small
     python benchmarks/generation.py --model FOLDER/llama-4x512 --prompts 8 --new 8 --rounds 1    does everything run?
 
-transformers runs ``generate(output_hidden_states=True, return_dict_in_generate=True)``, greedily, one prompt at a time
-and with all prompts in one batch, padded on the left; the means of the hidden states of each text stay in memory.
+transformers runs ``generate(output_hidden_states=True, return_dict_in_generate=True)``, greedily, with so many prompts
+in a batch (--batch; padded on the left, as they come); the means of the hidden states of each text stay in memory.
 probekit writes the pieces and the means to a file. All on one thread; the ways take turns, and a ratio compares two of
 the same round. The last lines say whether the pieces are the same, and how far the means are apart.
 """
@@ -79,15 +79,12 @@ def of_probekit(folder: str, new: int, work: str) -> Callable[[list[str]], Found
     return run
 
 
-def compare(folder: str, count: int, new: int, rounds: int) -> None:
+def compare(folder: str, count: int, new: int, rounds: int, batches: list[int]) -> None:
     """One table of a model."""
     texts = prompts(count)
     with tempfile.TemporaryDirectory() as work:
-        ways = {
-            "probekit, to a file": of_probekit(folder, new, work),
-            "transformers, one prompt at a time": of_transformers(folder, new, batch=1),
-            "transformers, one batch, padded on the left": of_transformers(folder, new, batch=count),
-        }
+        ways = {"probekit, to a file": of_probekit(folder, new, work)}
+        ways |= {f"transformers, batches of {b}": of_transformers(folder, new, batch=b) for b in batches}
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         found: dict[str, Found] = {}
         for run in ways.values():
@@ -132,6 +129,7 @@ def main() -> None:
     parser.add_argument("--model", action="append", default=[], help="folder of a decoder with its head")
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--new", type=int, default=64, help="new pieces")
+    parser.add_argument("--batch", type=int, action="append", help="prompts in a batch of transformers (1, 16, 64)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--make", type=Path, metavar="FOLDER", help="write two random decoders and end")
     args = parser.parse_args()
@@ -141,7 +139,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"{platform.processor() or platform.machine()}, one thread, {args.rounds} rounds")
     for folder in args.model:
-        compare(folder, args.prompts, args.new, args.rounds)
+        compare(folder, args.prompts, args.new, args.rounds, args.batch or [1, 16, 64])
 
 
 if __name__ == "__main__":

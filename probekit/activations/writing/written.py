@@ -177,7 +177,9 @@ def _check(request: Request, texts: Sequence[Text], read: Pieces) -> None:
 def _draws(generation: Generation, ids: Sequence[str]) -> Draw:
     """How the pieces of some texts are chosen."""
     if not generation.temperature:
-        return lambda _, logits: logits.argmax(-1).cpu().numpy()
+        return lambda _, logits: (  # numpy's is many times as fast as torch's on a CPU
+            logits.numpy().argmax(-1) if logits.device.type == "cpu" else logits.argmax(-1).cpu().numpy()
+        )
     draws = [_drawing(generation, of) for of in ids]
     return lambda rows, logits: np.array(
         [draws[row](of) for row, of in zip(rows, logits.cpu().numpy(), strict=True)], dtype=np.int64
