@@ -207,7 +207,7 @@ class _Work:
                 continue
             exact = torch.cat(layers, 1).cpu()
             vectors = exact.to(self.output.store)
-            if self.output.check and not bool(torch.isfinite(vectors).all()):
+            if self.output.check and not bool(vectors.sum(dtype=torch.float32).isfinite()):  # or it overflowed
                 self.find_nonfinite(exact, vectors)
             for into, part in zip(self.open.pooled[k], vectors.split(self.output.widths, 1), strict=True):
                 into.index_copy_(0, rows, part)

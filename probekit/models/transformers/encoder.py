@@ -20,6 +20,7 @@ from probekit.models.adapted.virtual import prompt_tokens, virtual_tokens
 from probekit.models.encoder import Batch, Edit, Encoder, Shown, Sink, Text, Tokens, begin_states, edited
 from probekit.models.options import LoadOptions, Packing
 from probekit.models.sites.taps import Tap, install
+from probekit.models.transformers.fused import fuse
 from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.models.transformers.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
 from probekit.models.transformers.ranks import LOST, SAME, Ranks, in_words, join_ranks
@@ -382,6 +383,8 @@ def load_transformer(model: str | Path, options: LoadOptions) -> HuggingFaceEnco
         encoder.spec["compile"] = True
     elif options.onednn and on_cpu and onednn_available(net.dtype) and (method := prepack(net)):
         steps.append(method)
+        if fuse(net, lambda: all_layers(encoder, checks[0])):
+            steps.append("fused")
     refusal = (
         "packing is 'grouped'"
         if packing is Packing.GROUPED
