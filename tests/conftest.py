@@ -77,6 +77,16 @@ def _no_sync() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def no_certificates() -> Iterator[None]:
+    """Caches get no certificate of their model, which takes longer than making a small one."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("prepare", "shards"):
+            where = f"probekit.activations.writing.{module}.quick_certificate"
+            patch.setattr(where, lambda encoder, texts=None: {"verdict": "not measured"})
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands print at full width, whatever the terminal that the tests were started from."""

@@ -79,7 +79,8 @@ class CacheOptions:
     shard_size: int | None = option(
         None,
         "Write a folder of shards of N examples each instead of one file; any number of processes given the same "
-        "command share the work.",
+        "command share the work. Default: 100,000 for more texts than that from a file of texts, standard input or "
+        "--stream, unless --out ends in .h5.",
         metavar="N",
     )
     stream: bool = option(

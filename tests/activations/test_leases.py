@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,18 +15,11 @@ from toys import toy_task
 from probekit.activations import cache_activations, verify
 from probekit.activations.writing import job as job_module
 from probekit.activations.writing import leases as leases_module
-from probekit.activations.writing import prepare as prepare_module
 from probekit.activations.writing.leases import Leases, linked
 from probekit.errors import CacheError, CacheMismatch, UsageError
 from probekit.models import load_encoder
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_certificates() -> Iterator[None]:
-    """Each shard has a certificate of the model, which takes longer than these shards, and is not tested here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare_module, "quick_certificate", lambda encoder, texts: {"verdict": "not measured"})
-        yield
+pytestmark = pytest.mark.usefixtures("no_certificates")
 
 
 @pytest.fixture(scope="module")

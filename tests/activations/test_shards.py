@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,29 +16,23 @@ from toys import sentences, toy_pairs, toy_tags, toy_task
 import probekit
 from probekit.activations import ActivationCache, cache_activations, verify
 from probekit.activations import folder as folder_module
+from probekit.activations.certify import quick_certificate
 from probekit.activations.grouping import groups_of
 from probekit.activations.manifest import MANIFEST, Manifest
 from probekit.activations.tokens import TokenReader
-from probekit.activations.writing import prepare as prepare_module
+from probekit.activations.writing import shards as shards_module
 from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, UsageError
 from probekit.models import load_encoder
 from probekit.tasks.files.stream import stream_task
 from probekit.tasks.task import Example, Span, Split, Target, Task, TaskKind
 from probekit.tasks.union import union
 
+pytestmark = pytest.mark.usefixtures("no_certificates")
 KINDS = {
     "texts": (toy_task, {"pooling": ["mean", "max"], "tokens": True}),
     "pairs": (toy_pairs, {"pairs": "separate", "tokens": True, "store": "bfloat16"}),
     "words": (toy_tags, {}),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_certificates() -> Iterator[None]:
-    """Each shard has a certificate of the model, which takes longer than these shards, and is not tested here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare_module, "quick_certificate", lambda encoder, texts: {"verdict": "not measured"})
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -353,3 +348,44 @@ class _Endless:
 
     def read(self, first: int, last: int) -> list[tuple[int, dict[str, str]]]:
         return list(enumerate(self.rows, start=1))[first:last]
+
+
+def test_one_certificate_for_all_shards(encoder, tmp_path, monkeypatch):
+    """It is that of texts which each worker has, and is made once; the shards of all workers have the same bytes."""
+    made = []
+
+    def certificate(encoder):
+        made.append(quick_certificate(encoder))
+        return made[-1]
+
+    monkeypatch.setattr(shards_module, "quick_certificate", certificate)
+    cache = cache_activations(encoder, toy_task(30), out=tmp_path / "many", shard_size=10)
+    assert len(made) == 1
+    assert made[0]["passed"]
+    for k in range(3):
+        assert ActivationCache(tmp_path / "many" / f"shard-{k:05d}.h5").spec["certificate"] == made[0]
+    assert cache.spec["certificate"] == made[0]
+
+
+@pytest.mark.parametrize("lines", ['{"text": "the cat"}\n{"text": "a dog sleeps"}\n', "the cat\n\na dog sleeps\n"])
+def test_texts_from_standard_input(encoder, tmp_path, monkeypatch, lines):
+    """One file of few texts, and shards of many; nothing else is left beside it."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    cache = cache_activations(encoder, "-", out=tmp_path / "new" / "c")
+    assert [p.name for p in cache.path.parent.iterdir()] == ["c"]
+    assert cache.spec["task"] == "stdin"
+    given = Split("train", (Example("train-0", "the cat"), Example("train-1", "a dog sleeps")))
+    told = cache_activations(encoder, Task("told", TaskKind.CLASSIFICATION, {"train": given}), out=tmp_path / "t.h5")
+    assert (cache.layer(3) == told.layer(3)).all()
+    monkeypatch.setattr("probekit.activations.writing.request.SHARD", 1)
+    for out, name in (("many", MANIFEST), ("one.h5", "")):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+        again = cache_activations(encoder, "-", out=tmp_path / out)
+        assert (again.path / name).is_file()
+        assert (again.layer(3) == told.layer(3)).all()
+
+
+def test_a_terminal_gives_no_texts(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    with pytest.raises(UsageError, match="pipe them into the command"):
+        cache_activations(encoder, "-", out=tmp_path / "c.h5")

@@ -20,7 +20,7 @@ from probekit.activations.writing.journal import Journal, journal_path, locked, 
 from probekit.activations.writing.loading import Loading, follow, leading, load, ranks_of
 from probekit.activations.writing.partial import Partial, check_static, digest_blocks, finish, open_partial
 from probekit.activations.writing.prepare import check_environment, difference, prepare
-from probekit.activations.writing.request import Request, make_request, recipe_of
+from probekit.activations.writing.request import Request, make_request, recipe_of, shard_size
 from probekit.activations.writing.shards import work
 from probekit.activations.writing.workers import run_workers
 from probekit.errors import (
@@ -32,6 +32,7 @@ from probekit.errors import (
     NonFiniteError,
     TruncationError,
 )
+from probekit.files import DATA_CACHE
 from probekit.models.encoder import Encoder
 from probekit.public import public
 from probekit.runtime import Progress, no_progress
@@ -69,7 +70,8 @@ def cache_activations(
         with the seed 0 or ``random_weights``.
     task : str, path or Task
         Name of a task, a TOML file, or the task itself; or a file of texts, which is read a shard at a time: a text a
-        line (``.txt``), or JSON lines with the field ``text`` (``.jsonl``), also packed (``.gz``).
+        line (``.txt``), or JSON lines with the field ``text`` (``.jsonl``), also packed (``.gz``); "-" reads one of
+        these from standard input, and keeps it in a file beside the cache until that is finished.
     split : str
         The split to read.
     options : CacheOptions
@@ -79,7 +81,8 @@ def cache_activations(
         beginning.
     out : path, optional
         The file, or a folder (an existing one, or a name ending in "/") for a file with the default name; None for
-        data_cache/.
+        data_cache/. More than 100,000 texts that are read a shard at a time become a folder of shards of as many,
+        unless ``out`` ends in ``.h5``, or ``shard_size`` says otherwise.
     overwrite : bool
         Whether to replace a cache of other activations.
     wait : callable, optional
@@ -115,11 +118,21 @@ def cache_activations(
     >>> cache.layer(3).shape, cache.labels.shape  # doctest: +SKIP
     ((872, 768), (872,))
     """
+    if task == "-":
+        from probekit.tasks.files.stream import stdin_task
+
+        with stdin_task(DATA_CACHE if out is None else Path(out).parent, split) as read:
+            return cache_activations(
+                model, read, split, options=options, out=out, overwrite=overwrite, wait=wait, progress=progress
+            )
     if isinstance(model, str) and model.startswith(RANDOM):
         model = model.removeprefix(RANDOM)
         options = replace(options, random_weights=options.random_weights or 0)
+    loaded = _task(task, split, options)
+    if (size := shard_size(loaded, split, options, out)) != options.shard_size:
+        options = replace(options, shard_size=size)
     recipe = recipe_of(model, task, split, options, out)
-    request = make_request(model, _task(task, split, options), split, options, out, recipe)
+    request = make_request(model, loaded, split, options, out, recipe)
     if (ranks := ranks_of(request.model)) is None:
         return _cache(request, overwrite=overwrite, wait=wait, progress=progress)
     if ranks.rank:

@@ -115,7 +115,7 @@ def _create(
         "empty": int(none[text_of_slot].sum()),
     }
     spec = _spec(request, encoder, counts) | {
-        "certificate": quick_certificate(encoder, read.texts),
+        "certificate": request.certificate or quick_certificate(encoder, read.texts),
         "links": links,
         "allow_nonfinite": request.options.allow_nonfinite,
     }

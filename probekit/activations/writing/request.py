@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Request", "count_of", "data_digest", "digest", "make_request", "of_model", "origin_of", "pairs_read",
-    "recipe_of", "type_of",
+    "recipe_of", "shard_size", "type_of",
 ]  # fmt: skip
 
 IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
@@ -77,6 +77,8 @@ class Request:
         Attributes that do not affect the numbers: the origin of the model, and the recipe.
     template : ChatTemplate, optional
         The chat template that conversations are read through.
+    certificate : Mapping[str, Any], optional
+        The model's certificate, where one is made for many files; None to make one with the file's texts.
     """
 
     task: Task
@@ -88,6 +90,7 @@ class Request:
     options: CacheOptions
     about: Mapping[str, Any]
     template: ChatTemplate | None = None
+    certificate: Mapping[str, Any] | None = None
 
     @property
     def stateful(self) -> int:
@@ -151,6 +154,19 @@ def _part(task: Task, split: str, options: CacheOptions) -> Any:
 def count_of(part: Split | StreamedSplit) -> int | None:
     """The number of examples; None if only reading to the end tells it."""
     return part.count if isinstance(part, StreamedSplit) else len(part)
+
+
+SHARD = 100_000
+"""Examples in a shard, where nobody says how many; as many are one file."""
+
+
+def shard_size(task: Task, split: str, options: CacheOptions, out: str | Path | None) -> int | None:
+    """The size of shards: the option, or a default for many examples that are read in parts; None for one file."""
+    part: Any = task.splits.get(split)
+    if options.shard_size is not None or options.stateful or not isinstance(part, StreamedSplit):
+        return options.shard_size
+    few = part.count is not None and min(part.count, options.limit or part.count) <= SHARD
+    return None if few or str(out or "").endswith(".h5") else SHARD
 
 
 def _stored_recipe(recipe: Recipe) -> dict[str, Any]:

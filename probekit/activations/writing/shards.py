@@ -15,6 +15,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
+from probekit.activations.certify import quick_certificate
 from probekit.activations.checked import CheckedFile
 from probekit.activations.hdf5 import CACHE_FILE
 from probekit.activations.manifest import MANIFEST, MANIFEST_FILE, is_shard_folder, shard_name, shards_in
@@ -98,7 +99,7 @@ AHEAD = 64
 
 
 class _Worker:
-    """One worker: its model, its leases, and the shards that it knows to be good."""
+    """One worker: its model and the model's certificate, its leases, and the shards that it knows to be good."""
 
     def __init__(self, request: Request, leases: Leases, write_cache: Callable[..., None], progress: Progress) -> None:
         self.request, self.leases, self.write_cache, self.progress = request, leases, write_cache, progress
@@ -108,6 +109,7 @@ class _Worker:
         self.count = None if self.rows is None else -(-self.rows // self.size)
         self.done: dict[int, int] = {}
         self.encoder: Encoder | None = None if isinstance(request.model, Loading) else request.model
+        self.certificate: dict[str, Any] | None = None
         self.meter = _Meter(self.rows, progress)
 
     def todo(self) -> list[int]:
@@ -173,6 +175,9 @@ class _Worker:
         if not len(request.part):
             self.count = k
             return
+        if self.certificate is None:  # on texts that are the same for each worker, once
+            self.certificate = quick_certificate(self.encoder)
+        request = replace(request, certificate=self.certificate)
         try:
             with locked(private, wait=None) as fd:
                 self.write_cache(request, fd, overwrite=False, progress=self.meter.of(len(request.part)))

@@ -7,9 +7,13 @@ would otherwise tell: ``labels``, ``label = false``, or ``type = "regression"``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import NamedTemporaryFile
 from typing import Any, overload
 
 import numpy as np
@@ -23,7 +27,7 @@ from probekit.tasks.files.description import SUFFIXES, Format, TaskFile, read_ta
 from probekit.tasks.files.records import HubRecords, Records, scan
 from probekit.tasks.task import Example, Examples, Split, Task, TaskKind
 
-__all__ = ["StreamedSplit", "is_stream", "stream_task"]
+__all__ = ["StreamedSplit", "is_stream", "stdin_task", "stream_task"]
 
 PLAIN = (".txt", ".text")
 NEXT = 10_000
@@ -151,6 +155,37 @@ def stream_task(name: str | Path, data_dir: str | Path | None = None, *, split: 
     part: Any = StreamedSplit(split, spec, TaskKind.CLASSIFICATION, (), scan(file, plain=plain))
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
     return Task(stem, TaskKind.CLASSIFICATION, {split: part}, (), ("accuracy",), path.name)
+
+
+@contextmanager
+def stdin_task(folder: Path, split: str = "train") -> Iterator[Task]:
+    """The task "stdin" of the texts on standard input: JSON lines if the first begins with "{", or a text a line.
+
+    Their number is known only at the end, and they are read more than once: during the block they are in a hidden file
+    in ``folder``.
+
+    Raises
+    ------
+    UsageError
+        If standard input is a terminal.
+    DataError
+        If it is neither, or the folder cannot be written.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("--task - reads texts from standard input; pipe them into the command: zcat FILE | probekit …")
+    source = sys.stdin.buffer
+    start = source.read(1 << 16)
+    suffix = ".jsonl" if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else ".txt"
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(NamedTemporaryFile(dir=folder, prefix=".stdin-", suffix=suffix))
+            file.write(start)
+            copyfileobj(source, file, 1 << 20)
+            file.flush()
+        except OSError as error:
+            raise DataError(f"cannot be kept in {folder}: {error.strerror or error}.", file="standard input") from error
+        yield replace(stream_task(file.name, split=split), name="stdin", source="standard input")
 
 
 def _described(path: Path, base: Path, split: str) -> Task:
