@@ -204,10 +204,10 @@ class _Shown(logging.Formatter):
 
 
 def _spelled(words: Sequence[str]) -> list[str]:
-    """Spell arguments as cyclopts reads them: --no-X is --X=false; --layers -1,6 keeps its list."""
+    """Spell arguments as cyclopts reads them: --no-X is --X=false; --layers -1,6 keeps its list, and --task - its -."""
     spelled: list[str] = []
     for word in words:
-        if re.fullmatch(r"-\d+(,\S+)+", word) and spelled and spelled[-1].startswith("--"):
+        if re.fullmatch(r"-(\d+(,\S+)+)?", word) and spelled and spelled[-1].startswith("--"):
             spelled[-1] += f"={word}"
         else:
             spelled.append(re.sub(r"^--no-(.+)$", r"--\1=false", word))

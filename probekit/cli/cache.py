@@ -57,6 +57,8 @@ def cache_activations(
 
         probekit cache-activations --model RUN/step-* --task cola --split dev
 
+        zcat corpus.jsonl.gz | probekit cache-activations --model gpt2 --task - --out data_cache/corpus
+
         probekit cache-activations --model elmo:options.json,weights.hdf5 --task cola
 
         probekit cache-activations --model gpt2 --task mytask.toml --shard-size 100000 --out data_cache/mytask

@@ -385,6 +385,13 @@ def test_texts_from_standard_input(encoder, tmp_path, monkeypatch, lines):
         assert (again.layer(3) == told.layer(3)).all()
 
 
+def test_the_command_reads_standard_input(tiny_bert, tmp_path, monkeypatch, call):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\na dog sleeps\n")))
+    said = call("cache-activations", "--model", tiny_bert, "--task", "-", "--out", tmp_path / "c.h5")
+    assert said.status == 0
+    assert len(ActivationCache(tmp_path / "c.h5")) == 2
+
+
 def test_a_terminal_gives_no_texts(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     with pytest.raises(UsageError, match="pipe them into the command"):
