@@ -70,8 +70,8 @@ def test_what_probe_says_of_caches(encoder, caches, kind, estimator, how):
     ours, theirs = (one.take((one.fits["estimator"] == estimator).to_numpy(bool)) for one in (found, cached))
     assert (ours.ids == theirs.ids).all()
     assert np.abs(ours.predicted - theirs.predicted).max() < 1e-6
-    if estimator == "mass-mean":  # the cached probe computes in float32; 3e-6 was measured
-        assert np.abs(ours.probabilities - theirs.probabilities).max() < 1e-5
+    if estimator == "mass-mean":  # 2.4e-7 was measured: probabilities are float32
+        assert np.abs(ours.probabilities - theirs.probabilities).max() < 1e-6
 
 
 def test_penalties_are_those_of_folds_of_a_cache(encoder, caches):
@@ -273,6 +273,42 @@ def test_too_few_groups_or_labels(encoder):
     for name in ("mass-mean", "logistic"):
         with pytest.raises(UsageError, match=f"all 20 rows of the sample have one label; {name} needs a larger"):
             probekit.stream(encoder, rare, analysis=(name,), sample=20, **QUICK)
+
+
+def test_data_that_do_not_fit_together(encoder, tmp_path):
+    """Ids that occur twice, in different chunks; a data set of the hub that shrinks between two runs or parts."""
+    examples = word_task(sizes=SIZES).split("train").examples
+    rows = [
+        json.dumps({"text": e.text, "label": ("no", "yes")[max(e.label or 0, 0)], "key": i})
+        for i, e in enumerate(examples)
+    ]
+    (hub := tmp_path / "hub").mkdir()
+    (path := tmp_path / "task.toml").write_text(f'hub = "{hub}"\nlabels = ["no", "yes"]\nid = "key"\n')
+    how = {**QUICK, "analysis": ("cka",), "stream": True, "dev": None}
+
+    def data(*kept):
+        (hub / "train.jsonl").write_text("\n".join(kept))
+
+    data(*rows[:300], *rows[:10])
+    with pytest.raises(UsageError, match="10 of the 310 rows of the sample have the id of another row"):
+        probekit.stream(encoder, str(path), **{**how, "chunk": 100})
+    states = [tmp_path / f"{i}.npz" for i in (1, 2)]
+    for i, (state, kept) in enumerate(zip(states, (rows[:200], rows[:120]), strict=True), 1):
+        data(*kept)
+        probekit.stream(encoder, str(path), part=f"{i}/2", state=state, **how)
+    with pytest.raises(UsageError, match="the parts do not end together: .*1.npz has 128 examples, but 120 of the 184"):
+        probekit.merge_streams(*states)
+
+    def stop(stage, done, total, **more):
+        if done >= 192:
+            raise KeyboardInterrupt
+
+    data(*rows[:300])
+    with pytest.raises(KeyboardInterrupt):
+        probekit.stream(encoder, str(path), state=tmp_path / "cut.npz", save_every=1, progress=stop, **how)
+    data(*rows[:100])
+    with pytest.raises(UsageError, match="has no example 128 any more, which was read before the interruption"):
+        probekit.stream(encoder, str(path), state=tmp_path / "cut.npz", **how)
 
 
 def test_texts_without_labels(encoder, tmp_path):

@@ -21,7 +21,7 @@ TOML = 'labels = ["no", "yes"]\ndomain = "site"\n{more}\n[splits]\ntrain = "{fil
 def lines(tmp_path) -> Path:
     """2,500 examples, with blank lines, a byte-order mark, and labels that are missing."""
     rows = [
-        {"text": f"text {i} é", "label": (None, "no", "yes")[i % 3], "site": f"s{i % 4}", "key": f"k{i}"}
+        {"text": f"text {i} é", "label": (None, "no", "yes", "NaN")[i % 4], "site": f"s{i % 4}", "key": f"k{i}"}
         for i in range(2500)
     ]
     text = "\n".join(json.dumps(row, ensure_ascii=False) + "\n" * (i % 7 == 0) for i, row in enumerate(rows))
@@ -138,6 +138,18 @@ def test_mistakes(lines, monkeypatch):
     (lines / "x.toml").write_text('labels = ["no"]\n[splits]\ntrain = "a.jsonl"\n')
     with pytest.raises(DataError, match=r"label.*yes"):
         stream_task(lines / "x.toml").split("train")[:50]
+
+
+def test_ids_that_occur_twice(lines, monkeypatch):
+    """Within a part they are told with both lines; across parts when all examples are held."""
+    rows = [json.dumps({"text": f"t {i}", "label": "no", "site": "s", "key": f"k{i % 30}"}) for i in range(40)]
+    (lines / "a.jsonl").write_text("\n".join(rows))
+    part = stream_task(toml(lines, more='id = "key"')).split("train")
+    with pytest.raises(DataError, match="the id 'k0' is already that of line 1"):
+        part[:]
+    monkeypatch.setattr(stream, "NEXT", 20)
+    with pytest.raises(DataError, match=r"a.jsonl.*the id 'k0' occurs 2 times"):
+        part.whole()
 
 
 def test_a_file_that_changes_during_a_job_is_told(lines):

@@ -13,7 +13,7 @@ import xxhash
 
 from probekit.activations.writing.chunk import Chunk, Reading, read_chunk
 from probekit.activations.writing.request import count_of
-from probekit.analyses.streaming.state import State, layout_of
+from probekit.analyses.streaming.state import State, check_ids, layout_of
 from probekit.analyses.vectors import pair_features
 from probekit.errors import UsageError
 from probekit.models.encoder import Encoder
@@ -128,6 +128,8 @@ def run(state: State, source: Source, path: Path | None, save_every: int, progre
     examples_read, pieces = state.counts["examples"], state.counts["pieces"]
     waiting: Future[None] | None = None
     own, c = 0, state.chunks + (which - 1 - state.chunks) % of
+    if count is None:
+        _check_length(state, source, c)
     with blas_thread(), ThreadPoolExecutor(1, "probekit-sums") as adder:
         while last is None or c < last:
             examples = source.part[c * size : (c + 1) * size]
@@ -150,6 +152,18 @@ def run(state: State, source: Source, path: Path | None, save_every: int, progre
         state.save(path)
 
 
+def _check_length(state: State, source: Source, c: int) -> None:
+    """Raise UsageError if a stream of unknown length, whose next chunk is ``c``, has lost what was read before."""
+    [(which, of)], size = state.parts, state.spec["chunk"]
+    before = (c - (which - 1)) // of  # chunks
+    last = (c - of) * size + state.counts["examples"] - (before - 1) * size - 1
+    if before and not len(source.part[last : last + 1]):
+        raise UsageError(
+            f"{state.spec['task']} {state.spec['split']} has no example {last + 1:,} any more, which was read before "
+            "the interruption. The data have shrunk: begin again with another --state."
+        )
+
+
 def _add(state: State, source: Source, examples: Sequence[Example], chunk: Chunk, chunks: int) -> None:
     """Add a chunk to the state, which then has all of this part up to ``chunks``."""
     spec = source.spec
@@ -164,6 +178,7 @@ def _add(state: State, source: Source, examples: Sequence[Example], chunk: Chunk
     rows |= {f"x/{name}": x for name, x in zip(spec["layers"], chunk.vectors, strict=True)}
     kept = known if spec["labelled"] else np.ones(len(known), dtype=bool)
     state.sample.add({name: value[kept] for name, value in rows.items()})
+    check_ids(state.sample)
     state.seen |= np.isin(source.dev_keys, text_keys(examples))
     added = {
         "examples": len(examples), "rows": int(known.sum()), "unlabelled": int((~known).sum()),

@@ -55,6 +55,8 @@ def _dev(job: Job, examples: list[Example], state: State, options: StreamOptions
     if words:
         place = np.arange(len(known)) - np.repeat(np.cumsum(count) - count, count)
         ids = np.char.add(np.char.add(ids, ":"), place[known].astype(str))
+    if len(np.unique(ids)) < len(ids):
+        raise UsageError(f"ids of {job.task.name} {job.dev.name} occur twice; name another column as id, or none.")
     stored, _ = stored_groups(examples, kind)
     groups = stored.get("/groups")
     groups = (of if words else None) if groups is None else groups[of]

@@ -16,7 +16,7 @@ from probekit.errors import DataError, UsageError
 from probekit.files import FileKind, whole
 from probekit.statistics.streamed import Layout, Reservoir, Sums
 
-__all__ = ["STATE_FILE", "State", "check_same", "layout_of", "merged", "read_state"]
+__all__ = ["STATE_FILE", "State", "check_ids", "check_same", "layout_of", "merged", "read_state"]
 
 FORMAT = "probekit-stream/1"
 COUNTED = ("examples", "rows", "unlabelled", "truncated", "pieces")
@@ -126,13 +126,42 @@ def check_same(name: Path | str, state: State, spec: Mapping[str, Any]) -> None:
         )
 
 
+def check_ids(sample: Reservoir) -> None:
+    """Raise UsageError if two rows of a sample have one id, without a list of all ids in memory.
+
+    The sample holds the rows whose ids have the smallest hashes, so of an id that occurs twice both or none.
+    """
+    same = int((np.diff(sample.columns.get("priority", np.empty(0))) == 0).sum())
+    if same:
+        raise UsageError(
+            f"{same:,} of the {len(sample):,} rows of the sample have the id of another row. Ids must be unique in the "
+            "whole stream; name another column as id, or none."
+        )
+
+
+def _check_ends(names: Sequence[str], states: Sequence[State]) -> None:
+    """Raise UsageError if all parts are there, and do not end together: the stream had another length for one."""
+    size, total, of = states[0].spec["chunk"], sum(state.counts["examples"] for state in states), states[0].parts[0][1]
+    if sum(len(state.parts) for state in states) < of:
+        return
+    for name, state in zip(names, states, strict=True):
+        chunks = [c for i, _ in state.parts for c in range(i - 1, -(-total // size), of)]
+        expected = sum(min(size, total - c * size) for c in chunks)
+        if state.counts["examples"] != expected:
+            raise UsageError(
+                f"the parts do not end together: {name} has {state.counts['examples']:,} examples, but {expected:,} of "
+                f"the {total:,} of all parts are its share. The data had another length when one was read; read them "
+                "all again."
+            )
+
+
 def merged(states: Sequence[State], names: Sequence[str] | None = None) -> State:
     """One state of several parts of the same data.
 
     Raises
     ------
     UsageError
-        If they are of different jobs, not complete, or of overlapping parts.
+        If they are of different jobs, not complete, of overlapping parts, or of data whose length or ids do not fit.
     """
     names = names or [f"state {i + 1}" for i in range(len(states))]
     if not states:
@@ -146,9 +175,11 @@ def merged(states: Sequence[State], names: Sequence[str] | None = None) -> State
     if len({n for _, n in parts}) > 1 or len(set(parts)) < len(parts):
         shown = ", ".join(f"{i}/{n}" for i, n in parts)
         raise UsageError(f"the states are of the parts {shown}; each part of one division may be there once.")
+    _check_ends(names, states)
     sums, sample, seen, counts = first.sums, first.sample, first.seen, first.counts
     for other in states[1:]:
         sums, sample, seen = sums.plus(other.sums), sample.plus(other.sample), seen | other.seen
         counts = {name: counts[name] + other.counts[name] for name in counts}
+    check_ids(sample)
     chunks = max(state.chunks for state in states)
     return State(first.spec, tuple(sorted(parts)), sums, sample, seen, chunks, complete=True, counts=counts)

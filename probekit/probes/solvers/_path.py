@@ -129,17 +129,18 @@ def moments(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Mean (d,), covariance (d, d), class means minus the mean (T, K, d), and shares of the classes (T, K); float64."""
     (targets, n), d, total = codes.shape, x.shape[1], float(weight.sum(dtype=np.float64))
+    weight = weight.astype(np.float64)
     mean = sum((weight[rows] @ x[rows] for rows in blocks(n)), np.zeros(d)) / total
     gram, sums = np.zeros((d, d)), np.zeros((targets * classes, d))
     counts = np.zeros((targets, classes))
     for rows in blocks(n):
-        centred = x[rows] - mean.astype(x.dtype)
+        centred = x[rows] - mean
         member = (codes[:, None, rows] == np.arange(classes)[:, None]) * weight[rows]
         gram += centred.T @ (centred * weight[rows, None])
-        sums += member.reshape(targets * classes, -1).astype(x.dtype) @ centred
+        sums += member.reshape(targets * classes, -1) @ centred
         counts += member.sum(2, dtype=np.float64)
     means = sums.reshape(targets, classes, d) / np.maximum(counts, np.finfo(np.float32).tiny)[:, :, None]
-    return mean.astype(x.dtype), gram / total, means, counts / total
+    return mean, gram / total, means, counts / total
 
 
 def normalised(logits: np.ndarray, absent: np.ndarray, n: float) -> np.ndarray:

@@ -8,6 +8,7 @@ would otherwise tell: ``labels``, ``label = false``, or ``type = "regression"``.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -129,8 +130,12 @@ class StreamedSplit:
         return StreamedSplit(self.name, self.spec, self.kind, self.label_names, self.records, drawn)
 
     def whole(self) -> Split:
-        """All examples in memory."""
-        return Split(self.name, tuple(self))
+        """All examples in memory; raises DataError for an id that occurs twice."""
+        examples = tuple(self)
+        [(found, times)] = Counter(e.id for e in examples).most_common(1) or [("", 0)]
+        if times > 1:
+            raise DataError(f"the id {found!r} occurs {times:,} times; ids must be unique.", file=self.records.file)
+        return Split(self.name, examples)
 
 
 def stream_task(name: str | Path, data_dir: str | Path | None = None, *, split: str = "train") -> Task:
