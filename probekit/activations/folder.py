@@ -73,9 +73,21 @@ class CheckedFolder:
         self._compared: dict[tuple[int, int], set[str]] = {}
 
     def _open(self, k: int) -> CheckedFile:
-        """Shard ``k``, after a comparison with the manifest."""
+        """Shard ``k``, fetched if the folder stands for a URL, after a comparison with the manifest."""
+        fetch(self.path, self.manifest.shards[k].file)
+        try:
+            return self._as_told(k)
+        except (CacheCorrupt, CacheMismatch) as error:
+            if not (self.path / SOURCE).is_file():
+                raise
+            url = (self.path / SOURCE).read_text()
+            raise type(error)(
+                f"{error} This shard was fetched from {url}: remove it here, and it is fetched again. If it is damaged "
+                "there, too, copy the cache there again."
+            ) from error
+
+    def _as_told(self, k: int) -> CheckedFile:
         told = self.manifest.shards[k]
-        fetch(self.path, told.file)
         opened = CheckedFile(self.path / told.file)
         spec_id = str(opened.attrs["spec_id"])
         if spec_id != told.spec_id:
@@ -245,14 +257,20 @@ class JoinedRows:
         if isinstance(at, tuple):
             return self[at[0]][(slice(None), *at[1:])]
         rows = np.asarray(at)
-        if rows.dtype == bool:
+        if rows.dtype == bool and rows.shape == (len(self),):
             rows = np.flatnonzero(rows)
+        elif rows.size and rows.dtype.kind not in "iu":
+            raise IndexError(
+                f"found {at!r:.60} where rows of {self.name} are chosen; give whole numbers, a slice, or a mask of "
+                f"{len(self)} truth values."
+            )
         return self._take(rows.reshape(-1)).reshape(rows.shape + self.shape[1:])
 
     def _take(self, rows: np.ndarray) -> np.ndarray:
         """Rows with any indices, of each shard in ascending order."""
-        if len(rows) and (rows.min() < -len(self) or rows.max() >= len(self)):
-            raise IndexError(f"row {rows.max()} of {self.name}, which has {len(self)} rows")
+        rows = rows.astype(np.int64)
+        if len(wrong := rows[(rows < -len(self)) | (rows >= len(self))]):
+            raise IndexError(f"row {wrong[0]} of {self.name}, which has {len(self)} rows")
         rows = np.where(rows < 0, rows + len(self), rows)
         out = np.empty((len(rows), *self.shape[1:]), self.dtype)
         order = np.argsort(rows, kind="stable")

@@ -122,6 +122,18 @@ def test_what_is_damaged_in_the_store_is_noticed(made, store):
         probekit.copy_cache(other.path, "memory://bucket/many")
 
 
+def test_a_fetched_shard_that_is_damaged_here(made, store):
+    probekit.copy_cache(made[0].path, "memory://bucket/here")
+    with ActivationCache("memory://bucket/here") as cache:
+        shard = cache.path / "shard-00000.h5"
+        whole = shard.read_bytes()
+    shard.write_bytes(whole[:9000].replace(b"spec_id", b"spec-id") + whole[9000:])
+    with pytest.raises(CacheCorrupt, match=r"fetched from memory://bucket/here: remove it here"):
+        ActivationCache("memory://bucket/here")
+    shard.unlink()
+    assert len(ActivationCache("memory://bucket/here").layer(0)) == 60
+
+
 @pytest.mark.parametrize("place", ["memory://bucket/begun", "begun"])
 def test_shards_of_an_unfinished_cache_are_not_replaced(made, store, tmp_path, place):
     many, _, encoder, base = made

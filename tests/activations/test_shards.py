@@ -187,8 +187,17 @@ def test_rows_at_random(both):
     assert equal(rows[all_of_it[:, 0] > 0], all_of_it[all_of_it[:, 0] > 0])
     assert equal(rows[10:40:3], all_of_it[10:40:3])
     assert equal(rows[5], all_of_it[5])
-    with pytest.raises(IndexError, match="row 60"):
-        rows[np.array([60])]
+    assert equal(rows[[]], all_of_it[:0])
+    for wrong, message in (
+        ([60], "row 60"),
+        ([3, -61], "row -61"),
+        ("ab", "'ab' where rows"),
+        ([0.5], "whole numbers"),
+    ):
+        with pytest.raises(IndexError, match=message):
+            rows[wrong]
+    with pytest.raises(IndexError, match="a mask of 60"):
+        rows[np.ones(59, dtype=bool)]
 
 
 def spoil(path: Path, at: int) -> None:
