@@ -185,6 +185,16 @@ def test_planted_trees_are_found_and_shuffled_ones_are_not() -> None:
     assert uuas(none, x_dev, length_dev, heads_dev) < chance + 0.1
 
 
+def test_each_sentence_counts_alike_however_long() -> None:
+    """120 short sentences have their distances in feature 0, 30 long ones, with most words and steps, in feature 1."""
+    rng, length = np.random.default_rng(0), np.array([3] * 120 + [30] * 30)
+    x, start = rng.normal(size=(int(length.sum()), 6)).astype(np.float32), np.cumsum(length) - length
+    gold = [np.square(z[:, None] - z).astype(np.float32)
+            for n, s in zip(length, start, strict=True) for z in [x[s : s + n, int(n == 30)]]]  # fmt: skip
+    (probe,) = fit(x, Trees(length, gold), [1], options=FitOptions(epochs=60, learning_rate=3e-2, batch=96))
+    np.testing.assert_allclose(np.abs(probe.projection[:, 0]), [1, 0, 0, 0, 0, 0], atol=0.02)
+
+
 def test_the_same_seed_gives_the_same_bytes() -> None:
     x, length, heads = planted(60)
     trees = Trees(length, [depths(h) for h in heads])

@@ -246,9 +246,10 @@ def _descend(
     rng, steps = np.random.default_rng(options.seed), options.epochs * len(batches)
     mean, square = torch.zeros_like(b), torch.zeros_like(b)
     best, losses, step = b, [], 0
+    usual = sum(len(batch.rows) for batch in batches) / len(batches)  # each sentence counts alike, in whichever batch
     for _ in range(options.epochs):
         for at in rng.permutation(len(batches)).tolist():
-            gradient = loss_and_gradient(x, b, batches[at], kind)[1] / len(batches[at].rows)
+            gradient = loss_and_gradient(x, b, batches[at], kind)[1] / usual
             rate = options.learning_rate * (1 + np.cos(np.pi * step / steps)) / 2
             step += 1
             mean.lerp_(gradient, 1 - BETAS[0])
