@@ -6,7 +6,7 @@ from scipy.stats import binomtest
 
 from probekit.analyses.streaming.layers import cka_rows
 from probekit.analyses.streaming.options import StreamOptions
-from probekit.analyses.streaming.probes import Dev, Table, fit_layers
+from probekit.analyses.streaming.probes import PROBES, Dev, Table, fit_layers
 from probekit.analyses.streaming.state import State, layout_of
 from probekit.probes.protocol.rows import probe_rows
 from probekit.similarity import cka
@@ -46,7 +46,7 @@ def judged(seed, *, bins, controls=19, n=400, d=20, of_dev=150):
     sets = np.concatenate([y_dev[None], shuffled(y_dev, controls, (seed, 1))])
     dev = Dev(sets, np.arange(of_dev).astype(str), None, None, np.zeros(of_dev, bool), 0)
     found = {}
-    for name in ("ridge", "mass-mean"):
+    for name in PROBES:
         table = Table(state, fit_layers(state, (name,), options), dev, controls)
         table.add({"0": x_dev}, slice(0, of_dev))
         rows = probe_rows(table.predictions(ABOUT, ("matthews",), ("no", "yes")), resamples=100, seed=seed)
@@ -65,7 +65,7 @@ ABOUT = {"task": "noise", "split": "dev", "model": "none", "representation": "me
 def test_false_positives_from_features():
     runs, bins = 100, 64  # six rows in a bin
     found = [judged(seed, bins=bins) for seed in range(runs)]
-    for name in ("ridge", "mass-mean"):
+    for name in PROBES:
         for which, kind in enumerate(("p of permuted dev labels", "rank among random labels")):
             count = sum(one[name][which] <= 0.05 for one in found)
             assert binomtest(count, runs, 0.05, alternative="greater").pvalue > 0.001, (name, kind, count)
