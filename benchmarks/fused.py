@@ -1,6 +1,6 @@
 """What fusing steps of a model's blocks gains on a CPU: the packed forward pass with and without, beside its products.
 
-    python benchmarks/fused.py --model minilm --model FOLDER … [--dtype bfloat16] [--rows 600] [--rounds 12]
+    python benchmarks/fused.py --model minilm --model FOLDER … [--rows 600] [--rounds 12]
 
 The three take turns batch by batch on one thread; ratios are of CPU seconds, medians over the batches.
 """
@@ -41,13 +41,13 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.process_time() - begin
 
 
-def compare(model: str, dtype: str, texts: list[str], rounds: int) -> None:
-    new, fuse = load_encoder(model, device="cpu", dtype=dtype), loading.fuse
+def compare(model: str, texts: list[str], rounds: int) -> None:
+    new, fuse = load_encoder(model, device="cpu"), loading.fuse
     loading.fuse = lambda model, run: False
-    old = load_encoder(model, device="cpu", dtype=dtype)
+    old = load_encoder(model, device="cpu")
     loading.fuse = fuse
     layers = [m for name, m in old.model.named_modules() if isinstance(m, PrepackedLinear) and "pooler" not in name]
-    inputs = {m.in_features: torch.randn(old.batch_tokens, m.in_features, dtype=old.model.dtype) for m in layers}
+    inputs = {m.in_features: torch.randn(old.batch_tokens, m.in_features) for m in layers}
     given, off = packed(new, texts), 0.0
     for batch in given:
         states = [loading.all_layers(encoder, batch) for encoder in (new, old)]
@@ -72,7 +72,7 @@ def compare(model: str, dtype: str, texts: list[str], rounds: int) -> None:
     before, after, gain = np.median(ratios, 0)
     error = 1.25 * np.std(ratios, 0)[2] / len(ratios) ** 0.5
     pieces = sum(len(batch.token_ids) for batch in given)
-    print(f"{model}, {dtype}, {pieces:,} pieces: {before:.3f} of the products' speed before, {after:.3f} fused;")
+    print(f"{model}, {pieces:,} pieces: {before:.3f} of the products' speed before, {after:.3f} fused;")
     print(f"  {gain:.3f} times as fast (± {error:.3f}); largest difference of a vector {off:.1e}")
     for name, encoder in (("before", old), ("fused", new)):
         with profile(activities=[ProfilerActivity.CPU]) as seen:
@@ -86,14 +86,13 @@ def compare(model: str, dtype: str, texts: list[str], rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--model", action="append", help="folder of a model; may be repeated (default: MiniLM)")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=12)
     args = parser.parse_args()
     torch.set_num_threads(1)
     texts = [text for text in real_texts(4 * args.rows) if isinstance(text, str)][: args.rows]
     for model in args.model or ["minilm"]:
-        compare(model, args.dtype, texts, args.rounds)
+        compare(model, texts, args.rounds)
 
 
 if __name__ == "__main__":

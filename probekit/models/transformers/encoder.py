@@ -383,7 +383,7 @@ def load_transformer(model: str | Path, options: LoadOptions) -> HuggingFaceEnco
         encoder.spec["compile"] = True
     elif options.onednn and on_cpu and onednn_available(net.dtype) and (method := prepack(net)):
         steps.append(method)
-        if fuse(net, lambda: all_layers(encoder, checks[0])):
+        if net.dtype is torch.float32 and fuse(net, lambda: all_layers(encoder, checks[0])):
             steps.append("fused")
     refusal = (
         "packing is 'grouped'"

@@ -1,6 +1,8 @@
 """Steps of a model's blocks that are several passes over memory in transformers, in fewer.
 
 oneDNN applies an activation to a product, and multiplies it by another tensor, while the product is in the registers.
+Only float32 is fused: in bfloat16 a fused step rounds less often, so it gives other bits than the model's own forward
+pass, and no gain was seen (``benchmarks/fused.py``).
 """
 
 from __future__ import annotations
@@ -43,8 +45,7 @@ class GatedMLP(nn.Module):
 class AddedNorm(nn.Module):
     """``norm(dense(x) + stream)``, the end of each half of a BERT block; where ``dense`` is read, it runs alone.
 
-    In float32 both ways give the same bits. In bfloat16 the sum would be rounded once instead of twice, so it is not
-    used there.
+    Both ways give the same bits.
     """
 
     def __init__(self, output: Any) -> None:
@@ -76,8 +77,7 @@ def rotated(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """transformers' ``apply_rotary_pos_emb`` in two passes over queries and keys (…, t, d) instead of five.
 
-    If ``cos`` and ``sin`` are narrower than d, the rest of each head is left as it is (GPT-NeoX). If they are float32
-    beside bfloat16, they are multiplied in float32 (OLMo-2).
+    If ``cos`` and ``sin`` are narrower than d, the rest of each head is left as it is (GPT-NeoX).
     """
     cos, sin, width = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim), cos.shape[-1]
     first, second = slice(width // 2), slice(width // 2, width)
@@ -86,7 +86,6 @@ def rotated(
         turned = x[..., :width] * cos
         turned[..., first].addcmul_(x[..., second], sin[..., first], value=-1)
         turned[..., second].addcmul_(x[..., first], sin[..., second])
-        turned = turned.to(x.dtype)
         return turned if width == x.shape[-1] else torch.cat([turned, x[..., width:]], -1)
 
     return turn(query), turn(key)
@@ -146,11 +145,10 @@ def _shorter(module: nn.Module) -> nn.Module | None:
     prepacked = [part for part in parts.values() if isinstance(part, PrepackedLinear)]
     if parts.keys() == {"gate_proj", "up_proj", "down_proj", "act_fn"} and len(prepacked) == 3:
         return GatedMLP(module) if isinstance(parts["act_fn"], nn.Identity) else None
-    exact = next((p.dtype is torch.float32 for p in module.parameters()), False)  # of bfloat16 other bits are lost
-    if parts.keys() == {"dense", "LayerNorm", "dropout"} and prepacked and exact:
+    if parts.keys() == {"dense", "LayerNorm", "dropout"} and prepacked:
         return AddedNorm(module)
     llamas = type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon")
-    return RMSNorm(module) if llamas and exact else None
+    return RMSNorm(module) if llamas else None
 
 
 def _rotate(module: Any) -> bool:
