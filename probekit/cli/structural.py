@@ -105,7 +105,7 @@ def _show(rows: pd.DataFrame, names: Sequence[str], level: float) -> None:
         cells.append("" if noise.empty else f"{noise.mean():.3f}")
         lines.append([*cells, *(f"{values[name]:.3f}" if name in values else "" for name in names[1:])])
         bold |= {(i, 2)} if layer and values[names[0]] == best else set()
-    head = rows.iloc[-1]
+    head = rows[rows["target"] == "gold"].iloc[-1]
     method = "biaffine arcs" if names == ARCS else "structural probes"
     title = f"{method}, {head['task']} {head['split']}, {shown_label(called({**head, 'estimator': ''}))}"
     title += f": {head['n']:,} sentences evaluated, {head['n_train']:,} fitted"
