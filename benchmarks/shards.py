@@ -150,10 +150,25 @@ def job(arguments: dict[str, Any]) -> None:
         before = resident("VmRSS")
     shutil.rmtree(arguments["out"], ignore_errors=True)
     Path(arguments["out"]).unlink(missing_ok=True)
+    model = [0.0]
+    encode = encoder.encode
+
+    def timed(*args: Any) -> None:
+        began = time.thread_time()
+        encode(*args)
+        model[0] += time.thread_time() - began
+
+    encoder.encode = timed
     began, wall = time.process_time(), time.monotonic()
     cache = cache_activations(encoder, task, arguments.pop("split"), **arguments)
     seconds, peak = time.process_time() - began, resident("VmHWM")
-    found = {"cpu": seconds, "wall": time.monotonic() - wall, "peak": peak, "pieces": cache.spec["counts"]["pieces"]}
+    found = {
+        "cpu": seconds,
+        "model": model[0],
+        "wall": time.monotonic() - wall,
+        "peak": peak,
+        "pieces": cache.spec["counts"]["pieces"],
+    }
     found |= {"size": cache.nbytes} | ({"before": before, "above": peak - before} if before else {})
     print(json.dumps(found))
 
@@ -175,18 +190,22 @@ def resident(what: str) -> float:
 
 
 def overhead(model: str, count: int, sizes: list[int], rounds: int, folder: Path) -> dict[str, Any]:
-    """CPU seconds of shards of several sizes, as a share of those of one file."""
+    """CPU seconds of shards of several sizes, as a share of those of one file: in all, and outside the model."""
     source = texts(folder / "texts.jsonl", count)
     base = {"model": model, "task": str(source), "split": "train", "out": str(folder / "cache")}
-    ratios: dict[int, list[float]] = {size: [] for size in sizes}
+    ratios: dict[int, list[tuple[float, float]]] = {size: [] for size in sizes}
     for _ in range(rounds):
         one = measured(base)
         print(f"  one file: {one}", flush=True)
         for size in sizes:
             many = measured({**base, "shard_size": size})
-            ratios[size].append(many["cpu"] / one["cpu"])
-            print(f"  shards of {size:,}: {many['cpu'] / one['cpu']:.3f} {many}", flush=True)
-    return {f"shards of {size:,}": {"median": median(found), "all": found} for size, found in ratios.items()}
+            more = (many["cpu"] - many["model"]) - (one["cpu"] - one["model"])
+            ratios[size].append((many["cpu"] / one["cpu"], more / one["cpu"]))
+            print(
+                f"  shards of {size:,}: {ratios[size][-1][0]:.3f}, outside the model {more:+.2f} s: {many}", flush=True
+            )
+    medians = {size: [median(one) for one in zip(*found, strict=True)] for size, found in ratios.items()}
+    return {f"shards of {size:,}": {"whole": whole, "outside": more} for size, (whole, more) in medians.items()}
 
 
 def memory(counts: list[int], how: dict[str, Any], folder: Path) -> dict[str, Any]:
