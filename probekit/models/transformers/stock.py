@@ -146,11 +146,11 @@ def load_model(
                 model, missing = AutoModel.from_config(config, dtype=torch.float32, **options), set()
                 if hasattr(model, "read_frozen"):
                     model.read_frozen(folder)
-    except (ModelError, UsageError):
+    except ModelError:
         raise
-    except (
-        Exception
-    ) as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError, ImportError, its own …
+    except Exception as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError, ImportError …
+        if processes > 1 and isinstance(error, UsageError):
+            raise
         raise ModelError(f"{folder} cannot be loaded as a model: {first_line(error)}") from error
     if decoder:
         from probekit.models.transformers.text_decoder import TextDecoder
