@@ -102,6 +102,8 @@ def cache_activations(
             f"--out {out} is one file, but there are {len(models)} models to cache ({named}); give a folder ({out}/), "
             "or omit --out."
         )
+    if several and task == "-":
+        raise UsageError(f"standard input can be read once, but there are {len(models)} models; write a file first.")
     for i, name in enumerate(models, 1):
         with _watching(f"{i}/{len(models)} " if several else "") as (watch, seen):
             cache = probekit.cache_activations(

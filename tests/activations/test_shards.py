@@ -21,7 +21,7 @@ from probekit.activations.grouping import groups_of
 from probekit.activations.manifest import MANIFEST, Manifest
 from probekit.activations.tokens import TokenReader
 from probekit.activations.writing import shards as shards_module
-from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, UsageError
+from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, DataError, UsageError
 from probekit.models import load_encoder
 from probekit.tasks.files.stream import stream_task
 from probekit.tasks.task import Example, Span, Split, Target, Task, TaskKind
@@ -404,4 +404,28 @@ def test_the_command_reads_standard_input(tiny_bert, tmp_path, monkeypatch, call
 def test_a_terminal_gives_no_texts(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     with pytest.raises(UsageError, match="pipe them into the command"):
+        cache_activations(encoder, "-", out=tmp_path / "c.h5")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("\n", "standard input, which holds none"),
+        ("{braces} are text\n", "^standard input, line 1.*save plain texts"),
+        ('{"text": "a"}\n{"text": 3}\n', "^standard input, line 2"),
+    ],
+)
+def test_what_is_no_text_on_standard_input(encoder, tmp_path, monkeypatch, lines, message):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    with pytest.raises((UsageError, DataError), match=message):
+        cache_activations(encoder, "-", out=tmp_path / "new" / "c.h5")
+    assert not list(tmp_path.rglob(".stdin-*"))
+
+
+def test_standard_input_is_not_shared(encoder, tmp_path, monkeypatch, call):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
+    several = call("cache-activations", "minilm", "--model", "bert", "--task", "-", "--out", f"{tmp_path}/")
+    assert "standard input can be read once, but there are 2 models" in several.err
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="the processes of torchrun would share out"):
         cache_activations(encoder, "-", out=tmp_path / "c.h5")

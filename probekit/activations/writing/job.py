@@ -31,6 +31,7 @@ from probekit.errors import (
     CacheMismatch,
     NonFiniteError,
     TruncationError,
+    UsageError,
 )
 from probekit.files import DATA_CACHE
 from probekit.models.encoder import Encoder
@@ -121,6 +122,8 @@ def cache_activations(
     if task == "-":
         from probekit.tasks.files.stream import stdin_task
 
+        if options.backend == "dask":
+            raise UsageError("--task - reads the standard input of this process, which no cluster sees; write a file.")
         with stdin_task(DATA_CACHE if out is None else Path(out).parent, split) as read:
             return cache_activations(
                 model, read, split, options=options, out=out, overwrite=overwrite, wait=wait, progress=progress

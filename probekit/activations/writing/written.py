@@ -14,7 +14,7 @@ from probekit.activations.positions import Known
 from probekit.activations.writing.extract import lanes_of
 from probekit.activations.writing.pieces import Pieces
 from probekit.activations.writing.request import Request
-from probekit.errors import ModelError, TruncationError, UsageError
+from probekit.errors import ModelError, NonFiniteError, TruncationError, UsageError
 from probekit.models.encoder import Rendered, Text, Tokens
 from probekit.runtime import Progress
 
@@ -191,6 +191,8 @@ def _drawing(generation: Generation, of: str) -> Callable[[np.ndarray], int]:
     rng = np.random.default_rng([generation.seed, *of.encode("utf-8", "surrogatepass")])
 
     def draw(logits: np.ndarray) -> int:
+        if not np.isfinite(logits.max()):
+            raise NonFiniteError(f"the scores of the next piece of example {of!r} are not finite; try --dtype float32.")
         scaled = logits.astype(np.float64) / generation.temperature
         weights = np.cumsum(np.exp(scaled - scaled.max()))
         return int(np.searchsorted(weights, rng.random() * weights[-1], side="right"))

@@ -22,6 +22,7 @@ import xxhash
 
 from probekit.errors import DataError, UsageError
 from probekit.metrics import unfit
+from probekit.runtime import processes
 from probekit.tasks.files.columns import record_columns, roles_of
 from probekit.tasks.files.custom import default_metrics, one_split
 from probekit.tasks.files.description import SUFFIXES, Format, TaskFile, read_task_file
@@ -172,14 +173,21 @@ def stdin_task(folder: Path, split: str = "train") -> Iterator[Task]:
     Raises
     ------
     UsageError
-        If standard input is a terminal.
+        If standard input is a terminal, holds no text, or several processes would share it.
     DataError
         If it is neither, or the folder cannot be written.
     """
+    if processes()[1] > 1:
+        raise UsageError(
+            "--task - reads standard input, which the processes of torchrun would share out; write the "
+            "texts to a file first: zcat FILE > corpus.jsonl"
+        )
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("--task - reads texts from standard input; pipe them into the command: zcat FILE | probekit …")
     source = sys.stdin.buffer
     start = source.read(1 << 16)
+    if not start.strip():
+        raise UsageError("--task - reads texts from standard input, which holds none.")
     suffix = ".jsonl" if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else ".txt"
     with ExitStack() as stack:
         try:
@@ -190,7 +198,12 @@ def stdin_task(folder: Path, split: str = "train") -> Iterator[Task]:
             file.flush()
         except OSError as error:
             raise DataError(f"cannot be kept in {folder}: {error.strerror or error}.", file="standard input") from error
-        yield replace(stream_task(file.name, split=split), name="stdin", source="standard input")
+        try:
+            yield replace(stream_task(file.name, split=split), name="stdin", source="standard input")
+        except DataError as error:  # it names the hidden file
+            what = str(error).replace(file.name, "standard input", 1)
+            why = 'It was read as JSON lines, because it begins with "{"; save plain texts as FILE.txt.'
+            raise DataError(f"{what} {why}" if suffix == ".jsonl" else what) from None
 
 
 def _described(path: Path, base: Path, split: str) -> Task:
