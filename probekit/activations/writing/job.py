@@ -39,7 +39,7 @@ from probekit.public import public
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.task import Task
 
-__all__ = ["cache_activations"]
+__all__ = ["cache_activations", "task_of"]
 
 log = logging.getLogger(__name__)
 RANDOM = "random:"
@@ -131,7 +131,7 @@ def cache_activations(
     if isinstance(model, str) and model.startswith(RANDOM):
         model = model.removeprefix(RANDOM)
         options = replace(options, random_weights=options.random_weights or 0)
-    loaded = _task(task, split, options)
+    loaded = task_of(task, split, options)
     if (size := shard_size(loaded, split, options, out)) != options.shard_size:
         options = replace(options, shard_size=size)
     recipe = recipe_of(model, task, split, options, out)
@@ -145,8 +145,8 @@ def cache_activations(
         return _cache(request, overwrite=overwrite, wait=wait, progress=progress)
 
 
-def _task(task: str | Path | Task, split: str, options: CacheOptions) -> Task:
-    """The task, read whole or as a stream."""
+def task_of(task: str | Path | Task, split: str, options: Any) -> Task:
+    """The task, read whole or as a stream, by ``options.stream`` and ``options.data_dir``."""
     from probekit.tasks import load_task
     from probekit.tasks.files.stream import is_stream, stream_task
 

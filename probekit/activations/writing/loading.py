@@ -95,7 +95,8 @@ def follow(ranks: Ranks, model: Loading | Encoder) -> None:
     encoder: Any = None if isinstance(model, Loading) else model
     message = ranks.heard(torch.device("cpu")) if encoder is None else encoder.follow()
     while message["what"] != "end":
-        encoder = load(model)  # type: ignore[arg-type]
+        assert isinstance(model, Loading)  # an encoder is loaded already
+        encoder = load(model)
         message = encoder.follow()
     if message["error"]:
         raise ModelError(f"process 0 of the model has ended: {message['error']}")

@@ -12,6 +12,7 @@ import numpy as np
 from probekit.activations.options import CacheOptions
 from probekit.activations.pooling import poolings
 from probekit.activations.writing.chunk import Reading
+from probekit.activations.writing.job import task_of
 from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.prepare import kept_sites
 from probekit.activations.writing.request import data_digest, of_model, origin_of, pairs_read, type_of
@@ -24,8 +25,6 @@ from probekit.metrics import metric, unfit
 from probekit.models.conversion import default_pooling
 from probekit.models.encoder import Encoder
 from probekit.recipe import Read
-from probekit.tasks.files.stream import is_stream, stream_task
-from probekit.tasks.load import load_task
 from probekit.tasks.task import Task, TaskKind
 
 __all__ = ["Job", "analyses_of", "make_job", "metrics_of"]
@@ -46,20 +45,12 @@ class Job:
     reads: tuple[Read, ...]
 
 
-def _task(task: str | Path | Task, split: str, options: StreamOptions) -> Task:
-    if isinstance(task, Task):
-        return task
-    if options.stream or is_stream(str(task)):
-        return stream_task(task, options.data_dir, split=split)
-    return load_task(str(task), data_dir=options.data_dir)
-
-
 def _second(loaded: Task, task: str | Path | Task, dev: str | None, options: StreamOptions) -> Any:
     """The split to evaluate on; None if there is no such split."""
     if dev is None or dev in loaded.splits:
         return None if dev is None else loaded.split(dev).sample(options.limit)
     try:
-        return _task(task, dev, options).split(dev).sample(options.limit)
+        return task_of(task, dev, options).split(dev).sample(options.limit)
     except UsageError:
         return None
 
@@ -68,7 +59,7 @@ def make_job(
     model: str | Path | Encoder, task: str | Path | Task, split: str, dev: str | None, options: StreamOptions
 ) -> Job:
     """Everything that is known before the model runs."""
-    loaded = _task(task, split, options)
+    loaded = task_of(task, split, options)
     if loaded.kind not in KINDS:
         raise UsageError(f"{loaded.name} is a task of {loaded.kind}; stream reads {', '.join(KINDS)}.")
     given = loaded.split(split).sample(options.limit)
