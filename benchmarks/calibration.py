@@ -3,7 +3,7 @@
     python benchmarks/calibration.py                      every case at its small size: minutes
     python benchmarks/calibration.py "intervals*" -n 500  some cases, so many runs each
     python benchmarks/calibration.py --nightly            every case at its full size
-    python benchmarks/calibration.py --write              … and write their lines of docs/calibration.md
+    python benchmarks/calibration.py --write              … and write each line of docs/calibration.md at once
 
 A case simulates one experiment from its seed and says whether the claim came out false (``false positives``) or the
 interval held the truth (``coverage``); None is a refusal, with a reason given to the user, and is counted apart. The
@@ -190,9 +190,9 @@ def main() -> int:
             kept[name] = measure(one, runs, given.jobs) | {"code": now}
             given.results.write_text(json.dumps(kept, indent=1))
         results[name] = kept[name]
+        if given.write:
+            write({name: kept[name]})
         print(table({name: kept[name]}).splitlines()[-1], f"{kept[name]['seconds']:.0f} s", flush=True)
-    if given.write:
-        write(results)
     print(f"\n{table(results)}")
     return int(any(not found["ok"] for found in results.values()))
 

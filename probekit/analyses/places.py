@@ -28,7 +28,7 @@ from probekit.statistics.folds import folds
 from probekit.statistics.multiplicity import holm
 from probekit.tasks.load import load_task
 
-__all__ = ["places"]
+__all__ = ["Errors", "difference_rows", "distance", "places", "regressed"]
 
 SAME = ("task", "random_weights", "weights_digest", "tokenizer_digest", "cut_at", "dtype", "store")
 PARTS = ("latitude", "longitude")
@@ -102,18 +102,18 @@ def places(
     records: list[dict[str, Any]] = []
     with ExitStack() as stack:
         opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
-        first: _Errors | None = None
+        first: Errors | None = None
         for pair in zip(opened[::2], opened[1::2], strict=True):
             check_same(*pair, SAME)
             sides = [[cache.for_task(part, cache.spec["split"]) for part in of_part] for cache in pair]
             rows, errors = _of_pair(task, sides[0], sides[1], vectors, options, progress)
-            records += [*rows, *_differences(errors, first, options)]
+            records += [*rows, *difference_rows(errors, first, options)]
             first = first or errors
         return Result(make_rows(records), reads=tuple(map(read_of, opened)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Errors:
+class Errors:
     """The distances (n,), km, of evaluated places: of each layer, and of the middle of train (None), with columns."""
 
     of: dict[str | None, tuple[dict[str, Any], np.ndarray]]
@@ -124,7 +124,7 @@ class _Errors:
 def _of_pair(
     task: str, train: list[ActivationCache], test: list[ActivationCache], vectors: VectorOptions,
     options: PlaceOptions, progress: Progress,
-) -> tuple[list[dict[str, Any]], _Errors]:  # fmt: skip
+) -> tuple[list[dict[str, Any]], Errors]:  # fmt: skip
     """The rows of one pair of caches, each seen as latitudes and as longitudes, and the errors of its layers."""
     of_train, of_test = (layer_vectors(views[0], vectors) for views in (train, test))
     y, gold = (np.stack([view.labels for view in views]) for views in (train, test))
@@ -139,25 +139,32 @@ def _of_pair(
     middle = np.broadcast_to(np.array(centroid(*y))[:, None], gold.shape)
     none = {"estimator": "centroid", "target": "gold", "layer": None}
     found = [about | none | row for row in _rows(gold, middle, held, options)]
-    errors = _Errors({None: (about | none, _distance(gold, middle))}, test[0].ids, held)
+    errors = Errors({None: (about | none, distance(gold, middle))}, test[0].ids, held)
     for done, (name, read) in enumerate(of_train.layers.items()):
         progress("layers", done, len(of_train.layers))
         x, x_test = np.asarray(read()), np.asarray(of_test.layers[name]())
-        settings = grid(Estimator.RIDGE, options.penalties, x.shape[1])
-        rows = np.arange(len(x))
-        chosen = select(Problem(x, rows, sets, 0, fold, Estimator.RIDGE, settings), None)
-        _, predicted = chosen.fitted.outcome(x_test, np.arange(len(x_test)), np.repeat(gold, len(order), 0))
+        predicted = regressed(x, sets, fold, x_test, np.repeat(gold, len(order), 0), options)
         for draw in range(len(order)):
-            said = predicted[2 * draw : 2 * draw + 2, 0].astype(np.float64)
+            said = predicted[2 * draw : 2 * draw + 2]
             fit: dict[str, Any] = {"estimator": "ridge", "layer": name, "target": "shuffled" if draw else "gold"}
             fit |= {"draw": draw - 1 if draw else None}
             if not draw:
-                errors.of[name] = about | fit, _distance(gold, said)
+                errors.of[name] = about | fit, distance(gold, said)
             found += [about | fit | row for row in _rows(gold, said, held, options, interval=not draw)]
     return found, errors
 
 
-def _differences(errors: _Errors, first: _Errors | None, options: PlaceOptions) -> list[dict[str, Any]]:
+def regressed(
+    x: np.ndarray, sets: np.ndarray, fold: np.ndarray, x_test: np.ndarray, gold: np.ndarray, options: PlaceOptions
+) -> np.ndarray:
+    """What ridge regressions of sets of numbers (s, n) on vectors (n, d) predict for other vectors (m, d), (s, m)."""
+    settings = grid(Estimator.RIDGE, options.penalties, x.shape[1])
+    chosen = select(Problem(x, np.arange(len(x)), sets, 0, fold, Estimator.RIDGE, settings), None)
+    predicted = chosen.fitted.outcome(x_test, np.arange(len(x_test)), gold)[1]
+    return predicted[:, 0].astype(np.float64)
+
+
+def difference_rows(errors: Errors, first: Errors | None, options: PlaceOptions) -> list[dict[str, Any]]:
     """Each layer minus the middle of train, the first layer, and the same layer of the first pair of caches."""
     start = next(name for name in errors.of if name is not None)
     rows = []
@@ -182,7 +189,7 @@ def _exchanged(n: int, groups: np.ndarray | None, options: PlaceOptions) -> np.n
     return shuffled(np.arange(n), options.controls, options.seed, groups=groups)
 
 
-def _distance(gold: np.ndarray, said: np.ndarray) -> np.ndarray:
+def distance(gold: np.ndarray, said: np.ndarray) -> np.ndarray:
     """How far predicted coordinates (2, n) are from the true ones, km."""
     return great_circle(gold[0], gold[1], *on_sphere(said[0], said[1]))
 
@@ -191,7 +198,7 @@ def _rows(
     gold: np.ndarray, said: np.ndarray, groups: np.ndarray | None, options: PlaceOptions, *, interval: bool = True
 ) -> Iterator[dict[str, Any]]:
     """The errors of predicted coordinates (2, n)."""
-    error = _distance(gold, said)
+    error = distance(gold, said)
     how: dict[str, Any] = {
         "resamples": options.resamples if interval else 0,
         "level": options.level,

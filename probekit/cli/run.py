@@ -54,7 +54,7 @@ def run(
     dry_run
         Print the commands without running them.
     """
-    from probekit.cli.study import StepPrinter, show_end
+    from probekit.cli.steps import StepPrinter, show_end
     from probekit.studies.first_look import page_of, plan_run, result_of
     from probekit.studies.pools import here_pool
     from probekit.studies.run import run_study

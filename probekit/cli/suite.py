@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from probekit.cli.shipped import say_file, say_titles
+from probekit.cli.shipped import add_shipped
 from probekit.cli.show import say
 from probekit.studies.options import StudyOptions, WorkerOptions
 
@@ -55,15 +56,13 @@ def run_command(
         With --plan: print the command of each step.
     """
     from probekit.cli.scoreboard import show_board
-    from probekit.cli.study import run_planned, show_end, show_plan, show_warnings
+    from probekit.cli.steps import run_planned, show_plan
     from probekit.studies.suites.run import board_of, plan_suite
 
     planned = plan_suite(suite, out, options)
     if plan:
         return show_plan(planned, workers.jobs, commands=commands)
     run = run_planned(planned, workers)
-    show_end(run)
-    show_warnings(run)
     board = board_of(run)
     show_board(board)
     for sentence in board.verdict:
@@ -71,36 +70,9 @@ def run_command(
     return 1 if run.failed else 0
 
 
-@app.command(name="list")
-def list_command() -> None:
-    """List the suites that come with probekit.
-
-    Examples:
-
-        probekit suite list
-
-        probekit suite show syntax
-    """
+@add_shipped(app, "suite", "suites", example="syntax")
+def shipped() -> Mapping[str, str]:
+    """The suites that come with probekit, by name."""
     from probekit.studies.catalogue import shipped_suites
 
-    say_titles(shipped_suites())
-
-
-@app.command(name="show")
-def show_command(suite: str, /) -> None:
-    """Print the file of a suite that comes with probekit, as a starting point for your own.
-
-    Examples:
-
-        probekit suite show syntax
-
-        probekit suite show surface > mine.toml
-
-    Parameters
-    ----------
-    suite
-        The name of the suite.
-    """
-    from probekit.studies.catalogue import shipped_suites
-
-    say_file("suite", suite, shipped_suites())
+    return shipped_suites()

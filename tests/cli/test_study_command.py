@@ -10,7 +10,7 @@ import pytest
 
 from probekit.adaptation.runs.constant import NOT_BETTER, WORSE
 from probekit.cli import main
-from probekit.cli.study import StepPrinter, show_warnings
+from probekit.cli.steps import StepPrinter, show_warnings
 from probekit.files import without_mark
 from probekit.rows import make_rows, write_rows
 from probekit.studies.run import StudyRun, plan_study
