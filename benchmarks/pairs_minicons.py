@@ -1,4 +1,4 @@
-"""Scores of sentences by `probekit pairs` beside minicons: the largest difference, and sentences per CPU second.
+"""Scores of sentences by `probekit pairs` beside minicons and beside float64: differences, sentences per CPU second.
 
     pip install minicons==0.3.33
     python benchmarks/pairs_minicons.py MODEL --pairs blimp --data-dir blimp/data --limit 10
@@ -6,6 +6,7 @@
 MODEL is a folder with a causal or masked language model. Both sides score the same sentences, one after the other in
 each of a few parts, in one process; times are CPU seconds of the process. minicons gets batches of 32 sentences sorted
 by length, which saves it padding; ours sorts by itself. Each side loads its own copy of the model, which is not timed.
+A third copy scores the sentences one by one in float64: what either side is away from it is the rounding of float32.
 A causal model whose tokenizer adds the piece for the beginning by itself gets no second one from minicons.
 """
 
@@ -63,8 +64,11 @@ def _mean(nats: Any) -> float:
 
 
 def compared(folder: str, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """For each score: the largest differences, and the CPU seconds of both sides."""
+    """For each score: the largest differences, from each other and from float64, and the CPU seconds of both sides."""
     scorer, found = load_scorer(folder, device="cpu"), []
+    exact = load_scorer(folder, device="cpu", batch_tokens=1)
+    exact.head.model.double()
+    truth = exact.score([text for part in range(PARTS) for text in sorted(texts[part::PARTS], key=len)])
     for score, theirs in minicons_scores(folder, scorer).items():
         seconds, mine, other = [0.0, 0.0], list[Any](), list[Any]()
         for part in range(PARTS):
@@ -76,10 +80,12 @@ def compared(folder: str, texts: Sequence[str]) -> list[dict[str, Any]]:
             other.append(np.array([x for i in range(0, len(some), BATCH) for x in theirs(some[i : i + BATCH])]))
             seconds[1] += process_time() - began
         ours, minicons = np.concatenate(mine), np.concatenate(other)
-        apart = np.abs(ours - minicons)
+        apart, sides = np.abs(ours - minicons), {"ours": ours, "minicons": minicons}
         found.append({
             "model": Path(folder).name, "score": str(score), "sentences": len(texts), "largest": float(apart.max()),
             "relative": float((apart / np.abs(minicons)).max()), "ours": seconds[0], "minicons": seconds[1],
+            **{f"{side}_error": float(np.abs(x - truth[score][:, 0]).max()) for side, x in sides.items()},
+            **{f"{side}_error_mean": float(np.abs(x - truth[score][:, 0]).mean()) for side, x in sides.items()},
         })  # fmt: skip
     return found
 
@@ -98,10 +104,12 @@ def main() -> None:
     drawn = [some[i] for some in of.values() for i in rng.permutation(len(some))[: options.limit]]
     texts = list(dict.fromkeys(text for pair in drawn for text in (pair.good, pair.bad)))
     found = [row for folder in options.models for row in compared(folder, texts)]
-    rows = [["model", "score", "sentences", "largest difference", "relative", "ours / s", "minicons / s", "ratio"]]
+    head = "model, score, sentences, largest difference, relative, ours from float64, minicons from float64"
+    rows = [[*head.split(", "), "ours / s", "minicons / s", "ratio"]]
     rows += [
         [
             row["model"], row["score"], f"{row['sentences']:,}", f"{row['largest']:.1e}", f"{row['relative']:.1e}",
+            *(f"{row[f'{side}_error']:.1e} (mean {row[f'{side}_error_mean']:.1e})" for side in ("ours", "minicons")),
             *(f"{row['sentences'] / row[side]:,.0f}" for side in ("ours", "minicons")),
             f"{row['minicons'] / row['ours']:.2f}",
         ]

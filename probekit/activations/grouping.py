@@ -159,12 +159,14 @@ def _column(cache: ActivationCache, name: str) -> np.ndarray:
             task = in_context(
                 load_task(file, arguments.get("data_dir"), groups=column), arguments.get("context", "none")
             )
-            parts.append(task.split(cache.spec["split"]).sample(arguments.get("limit"), arguments.get("data_seed", 0)))
+            parts.append(task.split(cache.spec["split"]))
     except DataError as error:
         raise UsageError(f"{refused}: {str(error).partition('. ')[0]}. {give} or a column of the data.") from None
-    if data_digest(parts[0].digest(), task.label_names) != cache.spec["data_digest"]:
+    drawn = parts[0].sample(arguments.get("limit"), arguments.get("data_seed", 0))
+    if data_digest(drawn.digest(), task.label_names) != cache.spec["data_digest"]:
         raise UsageError(f"{cache.path}: the data of {file} have changed since the cache was created; create it again.")
-    return _declared(parts[1].examples)[0]
+    ids = {e.id for e in drawn}
+    return _declared([e for e in parts[1] if e.id in ids])[0]
 
 
 def with_equal_vectors(cache: ActivationCache, groups: Groups, layers: Sequence[Callable[[], Any]]) -> Groups:

@@ -73,7 +73,7 @@ class CacheOptions:
         "Of an encoder-decoder (T5, BART): the decoder, which reads the text one piece later than the encoder, instead "
         "of the encoder.",
     )
-    limit: int | None = option(None, "Use only N examples, drawn at random.", metavar="N")
+    limit: int | None = option(None, "Use only N examples, drawn at random; minimal pairs stay whole.", metavar="N")
     data_seed: int = option(0, "Seed for the random draw of --limit.", metavar="SEED")
     random_weights: int | None = option(None, "Control: re-initialise the model with this seed.", metavar="SEED")
     shard_size: int | None = option(

@@ -226,10 +226,28 @@ class Split:
         return state.hexdigest()
 
     def sample(self, limit: int | None, seed: int = 0) -> Split:
-        """At most ``limit`` examples (None: all), drawn at random with this seed, in their original order."""
+        """At most ``limit`` examples (None: all), drawn at random with this seed, in their original order.
+
+        Examples whose ids are their group and a name ("17:good" and "17:bad" of the group "17", the sentences of a
+        minimal pair) are parts of one thing: if all are, whole groups are drawn.
+
+        Raises
+        ------
+        UsageError
+            If not even one group fits.
+        """
         if limit is None or limit >= len(self):
             return self
-        drawn = np.random.default_rng(seed).choice(len(self), limit, replace=False)
+        rng = np.random.default_rng(seed)
+        if all(e.group is not None and e.id.startswith(f"{e.group}:") for e in self):
+            _, of, size = np.unique([e.group for e in self], return_inverse=True, return_counts=True)
+            order = rng.permutation(len(size))
+            drawn = np.flatnonzero(np.isin(of, order[np.cumsum(size[order]) <= limit]))
+            if not len(drawn):
+                most = int(size.max())
+                raise UsageError(f"the limit is {limit}, but {most} examples stay together; give {most} or more.")
+        else:
+            drawn = rng.choice(len(self), limit, replace=False)
         return Split(self.name, tuple(self.examples[i] for i in np.sort(drawn)))
 
 

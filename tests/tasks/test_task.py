@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
+from probekit.errors import UsageError
 from probekit.tasks import Example, Split, Task, TaskKind, load_task
 
 EXAMPLES = (
@@ -34,6 +36,23 @@ def test_a_new_field_changes_the_digest_only_where_it_is_set():
 
     assert digest(None) == Split("x", EXAMPLES).digest()
     assert len({digest(None), digest(((0, 1),)), digest(((0, 2),))}) == 3
+
+
+def test_a_sample_keeps_the_sentences_of_a_minimal_pair_together():
+    def made(ids):
+        return Split("test", tuple(Example(f"{g}:{side}", "a", group=f"{g}" if ids else None)
+                                   for g in range(50) for side in ("good", "bad")))  # fmt: skip
+
+    drawn = [e.id for e in made(ids=True).sample(21, 3)]
+    assert len(drawn) == 20
+    assert {name.partition(":")[0] for name in drawn[::2]} == {name.partition(":")[0] for name in drawn[1::2]}
+    assert drawn == sorted(drawn, key=lambda name: int(name.partition(":")[0]))
+    assert drawn != [e.id for e in made(ids=True).sample(21, 4)]
+    with pytest.raises(UsageError, match="the limit is 1, but 2 examples stay together; give 2 or more"):
+        made(ids=True).sample(1)
+    single = made(ids=False)
+    at = np.sort(np.random.default_rng(3).choice(100, 21, replace=False))  # as in all caches that there are
+    assert [e.id for e in single.sample(21, 3)] == [single[int(i)].id for i in at]
 
 
 def test_nothing_prints_a_data_set():

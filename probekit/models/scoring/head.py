@@ -90,15 +90,15 @@ class Head:
         return states if self.norm is None else self.norm(states)
 
     def predict(self, last: Tensor) -> Tensor:
-        """Float32 (b, t, vocabulary) for the last hidden states of the model, (b, t, d), after its final norm."""
+        """(b, t, vocabulary), at least float32, for the last hidden states of the model, (b, t, d), normed."""
         return self._logits(last)
 
     def logits(self, states: Tensor) -> Tensor:
-        """Float32 (m, vocabulary) for states (m, d) of any layer."""
+        """(m, vocabulary), at least float32, for states (m, d) of any layer."""
         return self._logits(self.normed(states)[:, None])[:, 0]
 
     def _logits(self, states: Tensor) -> Tensor:
-        """Float32 (b, t, vocabulary): the model, with the result of its layers replaced by normed states (b, t, d)."""
+        """(b, t, vocabulary), at least float32: the model, its layers' result replaced by normed states (b, t, d)."""
         from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
         given = BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states)
@@ -106,8 +106,8 @@ class Head:
         self._result.given = given
         try:
             ids = torch.zeros(states.shape[:2], dtype=torch.long, device=states.device)
-            logits: Tensor = self.model(input_ids=ids).logits.float()
-            return logits
+            logits: Tensor = self.model(input_ids=ids).logits
+            return logits.to(torch.promote_types(logits.dtype, torch.float32))
         finally:
             self._result.given = None
 
