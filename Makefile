@@ -98,4 +98,4 @@ attacks: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m slow tests/test_fuzz_readers.py tests/cli/test_hostile_arguments.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .coverage* docs/_build docs/api docs/api.md docs/commands docs/commands.md docs/gallery docs/jupyter_execute
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .coverage* docs/_build docs/api docs/api.md docs/commands docs/gallery docs/jupyter_execute

@@ -40,6 +40,7 @@ __all__ = [
     "is_running",
     "is_sealed",
     "lock",
+    "machine",
     "new_folder",
     "open_to_write",
     "parse_json",
@@ -537,6 +538,14 @@ def is_running(pid: int) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def machine() -> str:
+    """A name of this machine since it was started; "" if the system gives none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 # digests ----------------------------------------------------------------------------------------------

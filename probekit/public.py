@@ -74,9 +74,8 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
                 result = function(*positional, **keyword, **groups)
             return _finish(result, recipe, out, monotonic() - began)
 
-        call.__signature__ = flat  # type: ignore[attr-defined]
         call.__doc__ = _documented(function.__doc__ or "", flat, options)
-        call.options = options  # type: ignore[attr-defined]
+        vars(call).update(__signature__=flat, options=options)
         return call
 
     return decorate
@@ -98,8 +97,8 @@ def keywords(**options: type) -> Callable[[Callable[..., T]], Callable[..., T]]:
             }
             return function(*args, **given, **groups)
 
-        call.__signature__ = flat  # type: ignore[attr-defined]
         call.__doc__ = _documented(function.__doc__ or "", flat, options)
+        vars(call).update(__signature__=flat)
         return call
 
     return decorate

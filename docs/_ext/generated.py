@@ -1,6 +1,7 @@
 """Pages generated from the code at each build: one for each command, one for each public name, the notebooks.
 
-The files are in ``commands/``, ``api/`` and ``gallery/``, which git ignores.
+The files are in ``commands/``, ``api/`` and ``gallery/``, which git ignores. Pages link to ``commands.md#COMMAND`` and
+``../notebooks/``, so that they can also be read where nothing is built; on the site these links lead to the files.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def write_pages(app: Sphinx, _: Config) -> None:
     for folder in ("api", "commands", "gallery"):
         shutil.rmtree(docs / folder, ignore_errors=True)
         (docs / folder).mkdir()
-    (docs / "commands.md").write_text("\n".join(commands_page()), encoding="utf-8")
+    (docs / "commands.md").write_text("\n".join(commands_list()), encoding="utf-8")
     for name in COMMANDS:
         (docs / "commands" / f"{name}.md").write_text(command_page(name), encoding="utf-8")
     for notebook in sorted((docs.parent / "notebooks").glob("*.ipynb")):
@@ -55,6 +56,22 @@ def tagged_figures(notebook: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         for tag in cell["metadata"].get("tags", ()):
             [png] = [o["data"]["image/png"] for o in cell["outputs"] if "image/png" in o.get("data", ())]
             yield tag, b64decode(png)
+
+
+def lead_to_generated(_: Sphinx, page: str, source: list[str]) -> None:
+    """Turn links to a command in ``commands.md``, and to a notebook, into links to its page."""
+    text = "\n".join(commands_page()) if page == "commands" else source[0]
+    text = re.sub(r"\]\(((?:\.\./)*)commands\.md#([\w-]+)\)", r"](\1commands/\2.md)", text)
+    source[0] = re.sub(r"\]\(\.\./((?:\.\./)*)notebooks/(\w+\.ipynb)\)", r"](\1gallery/\2)", text)
+
+
+def commands_list() -> Iterator[str]:
+    """The commands by group, for readers without the site: it is in git, and written anew at each build."""
+    yield "# Commands\n\n`probekit COMMAND --help` prints the options of a command; on the site each has a page.\n"
+    for group in dict.fromkeys(command.group for command in COMMANDS.values()):
+        yield f"## {group.name}\n"
+        own = ((name, command.help) for name, command in COMMANDS.items() if command.group is group)
+        yield from (f"### {name}\n\n{line}\n" for name, line in own)
 
 
 def commands_page() -> Iterator[str]:
@@ -98,4 +115,5 @@ def _section(title: str, module: str, names: list[str]) -> Iterator[str]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", write_pages)  # before Sphinx looks for pages
+    app.connect("source-read", lead_to_generated)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -161,12 +161,7 @@ def certify(
     UsageError
         If no text has a piece.
     """
-    from probekit.models.bilstm.encoder import BiLSTMEncoder
-    from probekit.models.conversion import reads_apart
-    from probekit.models.elmo.encoder import ElmoEncoder
     from probekit.models.loading import load_encoder
-    from probekit.models.skip_thoughts.encoder import SkipThoughtsEncoder
-    from probekit.models.transformers.encoder import TOLERANCE, HuggingFaceEncoder, all_layers
 
     if (against is None and (layers is not None or limit != 8)) or (against is not None and texts is not None):
         raise UsageError("--layers and --limit are for --against, whose file has its own texts; --texts is without it.")
@@ -176,9 +171,19 @@ def certify(
     encoder = load_encoder(model, **asdict(options)) if isinstance(model, (str, Path)) else model
     if source is not None:
         return compare(encoder, source, limit)
+    return _certificate(encoder, TEXTS if texts is None else _lines(texts) if isinstance(texts, (str, Path)) else texts)
+
+
+def _certificate(encoder: Encoder, texts: Sequence[Text]) -> Certificate:
+    """The comparisons that a model allows, on some texts."""
+    from probekit.models.bilstm.encoder import BiLSTMEncoder
+    from probekit.models.conversion import reads_apart
+    from probekit.models.elmo.encoder import ElmoEncoder
+    from probekit.models.skip_thoughts.encoder import SkipThoughtsEncoder
+    from probekit.models.transformers.encoder import TOLERANCE, HuggingFaceEncoder, all_layers
+
     if "sites" in encoder.spec:
         raise UsageError(f"certify compares layers; load {encoder.name} without sites (probekit sites proves these).")
-    texts = TEXTS if texts is None else _lines(texts) if isinstance(texts, (str, Path)) else texts
     if reads_apart(encoder.spec.get("model_type", "")):
         texts = [
             sentence for text in texts for sentence in (text if isinstance(text, tuple) and len(text) == 2 else [text])

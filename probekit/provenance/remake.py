@@ -17,7 +17,7 @@ from probekit.recipe import Read, Recipe
 from probekit.tasks import DATASETS, GRAMMARS, SENTENCES, Task, load_task, task_folders
 from probekit.tasks.context import in_context
 
-__all__ = ["Found", "Place", "Sources", "how_made", "recipe_of_read", "recipe_of_spec", "wrong_cache"]
+__all__ = ["Found", "Place", "Sources", "how_made", "piped", "recipe_of_read", "recipe_of_spec", "wrong_cache"]
 
 RUN = "RUN-FOLDER"
 """A placeholder for the folder of a run, which cannot be derived from its name."""
@@ -128,6 +128,8 @@ def recipe_of_read(read: Read, out: Path, folder: Path, sources: Sources) -> Rec
         If the card contains neither recipe nor spec of the cache, or if model or data are missing.
     """
     recorded, spec = _recorded_recipe(read), read.about.get("spec")
+    if what := piped(read):
+        raise UsageError(f"the cache {read.path} cannot be made again here: {what}.")
     if recorded is not None and _is_here(recorded, folder):
         recipe = replace(recorded, leaves={"out": str(out)})
     elif isinstance(spec, dict):
@@ -140,6 +142,15 @@ def recipe_of_read(read: Read, out: Path, folder: Path, sources: Sources) -> Rec
         raise UsageError(f"the card does not say how the cache {read.path} was made.")
     recipe.check()
     return recipe
+
+
+def piped(read: Read) -> str:
+    """How a cache of standard input is made again; "" for a cache of other data."""
+    recipe = _recorded_recipe(read)
+    if recipe is None or recipe.arguments.get("task") != "-":
+        return ""
+    again = replace(recipe, leaves={**recipe.leaves, "out": read.path})
+    return f"its texts were standard input, which is not kept; pipe them into {again} once more"
 
 
 def _recorded_recipe(read: Read) -> Recipe | None:

@@ -20,7 +20,7 @@ from typing import Any
 from probekit.errors import DataError, UsageError
 from probekit.provenance.cards import Card, elsewhere, read_any_card, unread
 from probekit.provenance.comparison import Comparison, compare_rows
-from probekit.provenance.remake import Sources, how_made, recipe_of_read, wrong_cache
+from probekit.provenance.remake import Sources, how_made, piped, recipe_of_read, wrong_cache
 from probekit.recipe import Read, Recipe
 from probekit.rows import read_card, read_rows
 from probekit.rows.card import environment
@@ -79,9 +79,10 @@ class Plan:
             f", and {len(self.missing) - 1} more" if self.missing[1:] else "",
         )
         what = self.lacking[0].path if self.lacking else "it"
+        again = next(filter(None, map(piped, self.lacking)), "add --remake to make it again")
         return (
-            f"{first}{more}. If you moved it, add --from FOLDER, the folder that now contains {what}; otherwise add "
-            "--remake to make it again."
+            f"{first}{more}. If you moved it, add --from FOLDER, the folder that now contains {what}; otherwise "
+            f"{again}."
         )
 
     @property

@@ -17,9 +17,10 @@ from transformers import AutoModelForCausalLM
 import probekit
 from probekit.activations.generation import Generation
 from probekit.activations.writing.written import _drawing, in_step
-from probekit.errors import TruncationError, UsageError
+from probekit.errors import NonFiniteError, TruncationError, UsageError
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
+from probekit.models.scoring.head import Head
 from probekit.models.transformers.encoder import all_layers, relative_error
 from probekit.models.transformers.writing import load_writer
 from probekit.runtime import torch_threads
@@ -171,6 +172,20 @@ def test_draws_depend_on_the_seed_and_the_example_only(writers, tmp_path, monkey
     other = cached(folder, tmp_path / "o.h5", tokens=True, generate="max_new_tokens=6,temperature=1.5")
     assert other.generated.tolist() != texts
     assert other.spec_id != first.spec_id
+
+
+@pytest.mark.parametrize("how", ["", ",temperature=1"])
+def test_scores_that_are_not_finite_choose_no_piece(how, writers, tmp_path, monkeypatch):
+    predict = Head.predict
+
+    def spoiled(self, hidden):
+        scores = predict(self, hidden)
+        scores[-1, ..., 3] = np.nan  # of the longest text
+        return scores
+
+    monkeypatch.setattr(Head, "predict", spoiled)
+    with pytest.raises(NonFiniteError, match="the scores of the next piece of example 'e1' are not finite"):
+        cached(writers("gpt2"), tmp_path, generate=f"max_new_tokens=2{how}")
 
 
 def test_drawn_pieces_have_their_probabilities():

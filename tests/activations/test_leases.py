@@ -206,9 +206,44 @@ def test_shards_of_another_job_are_refused(encoder, ready, tmp_path):
         cache_activations(encoder, toy_task(), out=tmp_path / "papers" / "thesis.tex", shard_size=20)
 
 
-def test_only_files_of_workers_are_tidied_up(encoder, ready, tmp_path):
+def test_who_replaces_shards_removes_none_that_another_has_replaced(encoder, ready, tmp_path, monkeypatch):
+    """Two processes with --overwrite: the other makes each shard just before this one would remove the old one."""
+    out, claim, kept = Path(shutil.copytree(ready, tmp_path / "out")), Leases.claim, {}
+    new = cache_activations(encoder, toy_task(), out=tmp_path / "new", shard_size=20, pooling="first").path
+
+    def late(self: Leases, k: int):
+        if k not in kept:
+            shutil.copy(new / f"shard-{k:05d}.h5", out / ".new")
+            kept[k] = (out / ".new").replace(out / f"shard-{k:05d}.h5").stat().st_ino
+        return claim(self, k)
+
+    monkeypatch.setattr(Leases, "claim", late)
+    cache_activations(encoder, toy_task(), out=out, shard_size=20, pooling="first", overwrite=True).close()
+    assert verify(out).ok
+    assert kept == {k: (out / f"shard-{k:05d}.h5").stat().st_ino for k in range(3)}
+
+
+def test_shards_that_another_job_replaces_meanwhile_go_into_no_manifest(encoder, ready, tmp_path, monkeypatch):
+    out, write = tmp_path / "out", job_module._write
+    other = cache_activations(encoder, toy_task(), out=tmp_path / "other", shard_size=20, pooling="first").path
+
+    def replacing(request, *args, **more):
+        if request.path.name.startswith(".shard-00002"):
+            shutil.copy(other / "shard-00000.h5", out / "shard-00000.h5")
+        write(request, *args, **more)
+
+    monkeypatch.setattr(job_module, "_write", replacing)
+    with pytest.raises(CacheMismatch, match=r"shard-00000.h5 is a shard of another job: pooling is \['first'\]"):
+        cache_activations(encoder, toy_task(), out=out, shard_size=20)
+    assert not (out / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_only_files_of_workers_are_tidied_up(encoder, ready, tmp_path, finished):
+    """By the next run, also if a worker was killed after it had written the manifest."""
     out = Path(shutil.copytree(ready, tmp_path / "out"))
-    (out / "manifest.json").unlink()
+    if not finished:
+        (out / "manifest.json").unlink()
     foreign(out)
     others = [out / name for name in (".lease-notes", ".own-work", ".taken.lease-00000", ".lease-00001/mine")]
     others[-1].parent.mkdir()

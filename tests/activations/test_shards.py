@@ -21,8 +21,10 @@ from probekit.activations.grouping import groups_of
 from probekit.activations.manifest import MANIFEST, Manifest
 from probekit.activations.tokens import TokenReader
 from probekit.activations.writing import shards as shards_module
-from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, DataError, UsageError
+from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, DataError, ModelError, UsageError
+from probekit.files import lock
 from probekit.models import load_encoder
+from probekit.tasks.files import stream as stream_module
 from probekit.tasks.files.stream import stream_task
 from probekit.tasks.task import Example, Span, Split, Target, Task, TaskKind
 from probekit.tasks.union import union
@@ -383,6 +385,7 @@ def test_texts_from_standard_input(encoder, tmp_path, monkeypatch, lines):
     cache = cache_activations(encoder, "-", out=tmp_path / "new" / "c")
     assert [p.name for p in cache.path.parent.iterdir()] == ["c"]
     assert cache.spec["task"] == "stdin"
+    assert cache.recipe.arguments["task"] == "-"
     given = Split("train", (Example("train-0", "the cat"), Example("train-1", "a dog sleeps")))
     told = cache_activations(encoder, Task("told", TaskKind.CLASSIFICATION, {"train": given}), out=tmp_path / "t.h5")
     assert (cache.layer(3) == told.layer(3)).all()
@@ -420,6 +423,31 @@ def test_what_is_no_text_on_standard_input(encoder, tmp_path, monkeypatch, lines
     with pytest.raises((UsageError, DataError), match=message):
         cache_activations(encoder, "-", out=tmp_path / "new" / "c.h5")
     assert not list(tmp_path.rglob(".stdin-*"))
+
+
+def test_a_wrong_option_is_found_before_standard_input_is_read(tiny_bert, tmp_path, monkeypatch):
+    for wrong, message in (
+        ({"model": tmp_path / "brt"}, "brt"),
+        ({"pooling": "middle"}, "middle"),
+        ({"layers": "99"}, "99"),
+    ):
+        source = io.BytesIO(b"the cat\n" * 100_000)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(source))
+        with pytest.raises((UsageError, DataError, ModelError), match=message):
+            cache_activations(**{"model": tiny_bert, "task": "-", "out": tmp_path / "c.h5"} | wrong)
+        assert source.tell() < 1 << 17
+
+
+def test_what_killed_processes_left_of_standard_input_is_removed(encoder, tmp_path, monkeypatch, caplog):
+    own, other = stream_module._kept_here(), ".stdin-0123456789abcdef-"
+    names = [f"{prefix}{k:016x}.txt" for prefix in (own, other) for k in range(2)] + [".stdin-notes.txt"]
+    for name in names:
+        (tmp_path / name).write_text("the cat")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a dog sleeps\n")))
+    with lock(tmp_path / names[1], UsageError("no"), ours=lambda start: True):  # its process lives
+        cache_activations(encoder, "-", out=tmp_path / "c.h5").close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[1:], "c.h5"])
+    assert [name for name in names if name in caplog.text] == names[2:4]
 
 
 def test_standard_input_is_not_shared(encoder, tmp_path, monkeypatch, call):

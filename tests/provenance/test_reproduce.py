@@ -21,6 +21,7 @@ from probekit.provenance import reproduce as module
 from probekit.provenance.cards import DROPPED, READS, elsewhere, read_any_card, unread
 from probekit.provenance.comparison import compare_rows
 from probekit.provenance.old_cards import recipe_of_command
+from probekit.recipe import Recipe
 from probekit.rows import make_rows, read_card, read_rows, write_rows
 
 
@@ -448,6 +449,18 @@ def test_caches_that_are_missing_or_others(result, card, tmp_path, capfd):
     assert "it is not an HDF5 file" in run(capfd, card(), "--from", tmp_path, "--plan")[1]
     for reads in ([3], [{"path": "dev.h5"}], [{"path": "x", "kind": "cache", "digest": "", "spec": "t"}], "x"):
         assert main(["reproduce", str(card(reads=reads)), "--from", str(tmp_path)]) == 2
+
+
+def test_a_cache_of_standard_input_is_not_remade(card, tmp_path, capfd):
+    recipe = Recipe.of("cache_activations", {"model": "m", "task": "-", "tokens": True})
+    told = [{**one, "recipe": recipe.to_json()} for one in json.loads(card().read_text())["reads"]]
+    path = card(reads=told)
+    for more in ([], ["--remake"]):
+        assert main(["reproduce", str(path), "--from", str(tmp_path), *more]) == 2
+        said = capfd.readouterr().err
+        assert "its texts were standard input, which is not kept; pipe them into probekit cache-activations" in said
+        assert "--task=- --out train.h5 --tokens once more" in said
+        assert "add --remake" not in said
 
 
 @pytest.mark.slow

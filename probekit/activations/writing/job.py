@@ -17,9 +17,10 @@ from probekit.activations.manifest import MANIFEST
 from probekit.activations.options import CacheOptions
 from probekit.activations.writing.extract import run_blocks
 from probekit.activations.writing.journal import Journal, journal_path, locked, partial_path
+from probekit.activations.writing.leases import tidy
 from probekit.activations.writing.loading import Loading, follow, leading, load, ranks_of
 from probekit.activations.writing.partial import Partial, check_static, digest_blocks, finish, open_partial
-from probekit.activations.writing.prepare import check_environment, difference, prepare
+from probekit.activations.writing.prepare import check_environment, difference, kept_sites, prepare
 from probekit.activations.writing.request import Request, make_request, recipe_of, shard_size
 from probekit.activations.writing.shards import work
 from probekit.activations.writing.workers import run_workers
@@ -119,23 +120,51 @@ def cache_activations(
     >>> cache.layer(3).shape, cache.labels.shape  # doctest: +SKIP
     ((872, 768), (872,))
     """
-    if task == "-":
-        from probekit.tasks.files.stream import stdin_task
-
-        if options.backend == "dask":
-            raise UsageError("--task - reads the standard input of this process, which no cluster sees; write a file.")
-        with stdin_task(DATA_CACHE if out is None else Path(out).parent, split) as read:
-            return cache_activations(
-                model, read, split, options=options, out=out, overwrite=overwrite, wait=wait, progress=progress
-            )
     if isinstance(model, str) and model.startswith(RANDOM):
         model = model.removeprefix(RANDOM)
         options = replace(options, random_weights=options.random_weights or 0)
+
+    def request(read: str | Path | Task) -> Request:
+        return _request(model, read, split, options, out, given=task)
+
+    if task != "-":
+        return _shared(request(task), overwrite=overwrite, wait=wait, progress=progress)
+    from probekit.tasks.files.stream import stdin_task
+
+    if options.backend == "dask":
+        raise UsageError("--task - reads the standard input of this process, which no cluster sees; write a file.")
+    ready: list[Loading | Encoder] = []
+
+    def check(some: Task) -> None:
+        asked = request(some)
+        if isinstance(asked.model, Loading) and options.workers == 1:
+            kept_sites(asked.want, encoder := load(asked.model))
+            ready.append(encoder)
+
+    with stdin_task(DATA_CACHE if out is None else Path(out).parent, split, check) as read:
+        asked = request(read)
+        asked = replace(asked, model=ready[0]) if ready else asked
+        return _shared(asked, overwrite=overwrite, wait=wait, progress=progress)
+
+
+def _request(
+    model: str | Path | Encoder, task: str | Path | Task, split: str, options: CacheOptions, out: str | Path | None,
+    *, given: str | Path | Task,
+) -> Request:  # fmt: skip
+    """The request, of a file or of shards; its recipe names the task as it was ``given``.
+
+    Raises UsageError, DataError or ModelError if it cannot be met.
+    """
     loaded = task_of(task, split, options)
     if (size := shard_size(loaded, split, options, out)) != options.shard_size:
         options = replace(options, shard_size=size)
-    recipe = recipe_of(model, task, split, options, out)
-    request = make_request(model, loaded, split, options, out, recipe)
+    return make_request(model, loaded, split, options, out, recipe_of(model, given, split, options, out))
+
+
+def _shared(
+    request: Request, *, overwrite: bool, wait: Callable[[], None] | None, progress: Progress
+) -> ActivationCache:
+    """The finished cache of a request, whose model other processes may share."""
     if (ranks := ranks_of(request.model)) is None:
         return _cache(request, overwrite=overwrite, wait=wait, progress=progress)
     if ranks.rank:
@@ -163,8 +192,7 @@ def _cache(
     """The finished cache of a request: opened, resumed, or made."""
     options = request.options
     if not overwrite and (cache := _reuse(request)) is not None:
-        if options.shard_size is None and journal_path(request.path).exists():
-            _tidy(request.path, request.spec_id)
+        _tidy(request)
         return cache
     if options.shard_size is not None:
         work(request, _write, overwrite=overwrite, wait=wait, progress=progress)
@@ -256,10 +284,17 @@ def _unfinished(path: Path, spec_id: str, journal: Journal) -> bool:
     return partial.spec["spec_id"] == spec_id and not check_static(partial, journal.structure)
 
 
-def _tidy(path: Path, spec_id: str) -> None:
+def _tidy(request: Request) -> None:
     """Remove files of a process that was killed after the cache was complete, unless another process uses them."""
+    path = request.path
+    if request.options.shard_size is not None:
+        with suppress(OSError):  # a folder that may only be read
+            tidy(path)
+        return
+    if not journal_path(path).exists():
+        return
     with suppress(CacheBusy), locked(path, wait=None) as fd:
-        if not partial_path(path).exists() or _unfinished(path, spec_id, Journal(fd)):
+        if not partial_path(path).exists() or _unfinished(path, request.spec_id, Journal(fd)):
             partial_path(path).unlink(missing_ok=True)
             journal_path(path).unlink()
 

@@ -24,9 +24,9 @@ from typing import Any
 
 from probekit.activations.manifest import shard_name
 from probekit.errors import CacheError
-from probekit.files import held, lock, open_to_write, parse_json, remove
+from probekit.files import held, lock, machine, open_to_write, parse_json, remove
 
-__all__ = ["Leases", "left_over", "linked", "of_workers", "private_name", "unfinished"]
+__all__ = ["Leases", "linked", "of_workers", "private_name", "tidy", "unfinished"]
 
 BEATS = 6
 """Times that a holder counts within the patience of the others."""
@@ -140,10 +140,12 @@ def unfinished(folder: Path, number: int, token: str) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if re.fullmatch(names, path.name) and not path.is_symlink()]
 
 
-def left_over(folder: Path) -> list[Path]:
-    """Leases in a folder, then what workers have begun: all that they leave when they are killed."""
+def tidy(folder: Path) -> None:
+    """Remove the leases in a folder, then what workers have begun: all that they leave when they are killed."""
     found = sorted(path for path in folder.iterdir() if of_workers(path.name))
-    return [path for path in found if path.is_file() and not path.is_symlink()]
+    for path in found:
+        if path.is_file() and not path.is_symlink():
+            remove(path)
 
 
 def of_workers(name: str) -> bool:
@@ -205,14 +207,6 @@ def _count(fd: int, token: str, number: int, beat: int) -> None:
     text = {"lease": token, "shard": number, "machine": machine(), "beat": f"{beat:012d}"}
     os.pwrite(fd, json.dumps(text).encode() + b"\n", 0)
     os.fsync(fd)
-
-
-def machine() -> str:
-    """A name of this machine since it was started; "" if the system gives none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _is_lease(start: bytes) -> bool:

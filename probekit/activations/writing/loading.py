@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import ModelError, first_line
 from probekit.models.encoder import Encoder
+from probekit.models.options import LoadOptions
 
 if TYPE_CHECKING:
     from probekit.models.transformers.ranks import Ranks
@@ -21,18 +22,11 @@ class Loading:
     """The arguments for loading a model: all that a worker needs to load the same one."""
 
     model: str
-    revision: str | None = None
-    dtype: str = "float32"
-    device: str = "cpu"
-    random_weights: int | None = None
-    max_length: int | None = None
-    compile: bool = False
-    stateful: int = 0
-    sites: tuple[str, ...] | None = None
-    blocks: tuple[str, ...] | None = None
-    device_map: str | None = None
-    tp_plan: str | None = None
-    decoder: bool | None = None
+    options: LoadOptions
+
+    def on(self, device: str) -> Loading:
+        """The same model on another device."""
+        return replace(self, options=replace(self.options, device=device))
 
 
 def load(loading: Loading | None) -> Encoder:
@@ -40,13 +34,12 @@ def load(loading: Loading | None) -> Encoder:
     assert loading is not None
     from probekit.models import load_encoder
 
-    arguments = {key: value for key, value in asdict(loading).items() if value is not None}
     if (ranks := ranks_of(loading)) is None:
-        return load_encoder(arguments.pop("model"), **arguments)
+        return load_encoder(loading.model, options=loading.options)
     if ranks.leads:
         ranks.tell("load")
     with ranks.together():
-        return load_encoder(arguments.pop("model"), **arguments)
+        return load_encoder(loading.model, options=loading.options)
 
 
 def ranks_of(model: Any) -> Ranks | None:
@@ -60,11 +53,11 @@ def ranks_of(model: Any) -> Ranks | None:
     if not isinstance(model, Loading):
         ranks: Ranks | None = getattr(model, "ranks", None)
         return ranks
-    if model.tp_plan is None:
+    if model.options.tp_plan is None:
         return None
     from probekit.models.transformers.ranks import join_ranks
 
-    return join_ranks(model.device)
+    return join_ranks(model.options.device)
 
 
 @contextmanager

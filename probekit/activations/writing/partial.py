@@ -41,6 +41,7 @@ from probekit.errors import CacheCorrupt, CacheError, UsageError
 from probekit.files import parse_json
 
 __all__ = [
+    "Contents",
     "Later",
     "Partial",
     "Stream",
@@ -124,22 +125,11 @@ class Partial:
         return _range(stream, self.blocks, self.token_start, b)
 
 
-def create(
-    out: Path,
-    journal: Journal,
-    *,
-    attributes: Mapping[str, Any],
-    static: Mapping[str, np.ndarray | Later],
-    filled: Iterable[Mapping[str, np.ndarray]],
-    links: Mapping[str, str],
-    streams: Sequence[Stream],
-    dtype: str,
-    blocks: Sequence[Block],
-    token_start: np.ndarray,
-) -> None:
-    """Create the file: everything that is known before the model runs, and space for the rest.
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What an unfinished cache holds: everything that is known before the model runs, and space for the rest.
 
-    Parameters
+    Attributes
     ----------
     attributes : Mapping[str, Any]
         Attributes of ``/``.
@@ -151,45 +141,68 @@ def create(
         Further names of datasets.
     streams, dtype : Sequence[Stream] or str
         The datasets to fill, and their precision ("bfloat16" is stored as uint16 with the attribute ``encoding``).
+    blocks, token_start : Sequence[Block] or np.ndarray
+        The plan's blocks, and the first row of ``/tokens`` of each (one more at the end).
     """
+
+    attributes: Mapping[str, Any]
+    static: Mapping[str, np.ndarray | Later]
+    filled: Iterable[Mapping[str, np.ndarray]]
+    links: Mapping[str, str]
+    streams: Sequence[Stream]
+    dtype: str
+    blocks: Sequence[Block]
+    token_start: np.ndarray
+
+    @property
+    def stored(self) -> np.dtype:
+        """The precision of the datasets to fill, as HDF5 has it."""
+        return np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all datasets."""
+        vectors = sum(int(np.prod(s.shape)) for s in self.streams) * self.stored.itemsize
+        return vectors + sum(a.nbytes for a in self.static.values())
+
+    def write(self, f: h5py.File) -> None:
+        """Write all datasets, and their table ``/blocks``, whose digests of vectors are filled in at the end."""
+        for name, array in self.static.items():
+            if isinstance(array, Later):
+                _dataset(f, name, array.shape, array.dtype)
+            else:
+                _put(f, name, array)
+        for name, target in self.links.items():
+            f[name] = f[target]
+        for s in self.streams:
+            ds = _dataset(f, s.name, s.shape, self.stored)
+            if self.dtype == "bfloat16":
+                ds.attrs["encoding"] = "bfloat16"
+        digests = _fill(f, self.filled)
+        blocks = range(len(self.blocks))
+        table = [(s.name, *_range(s, self.blocks, self.token_start, b), 0) for b in blocks for s in self.streams]
+        table += [
+            (name, 0, a.shape[0], digests.get(name, 0) if isinstance(a, Later) else xxh3(a))
+            for name, a in self.static.items()
+        ]
+        table.append(("", 0, 0, 0))  # the bytes outside datasets: see seal()
+        _put(f, "/blocks", np.array(table, dtype=BLOCK_ROW))
+
+
+def create(out: Path, journal: Journal, contents: Contents) -> None:
+    """Create the unfinished file of the cache ``out``; raises CacheError if there is no space."""
     final = partial_path(out)
     new = final.with_name(final.name + ".new")
-    stored = np.dtype("uint16" if dtype == "bfloat16" else dtype)
-    need = sum(int(np.prod(s.shape)) for s in streams) * stored.itemsize + sum(a.nbytes for a in static.values())
     with writing(out):
-        free = shutil.disk_usage(out.parent).free
-        if need > free:
-            raise CacheError(
-                f"cannot write {out}: it needs {need:,} bytes, but only {free:,} are free in {out.parent}. Free some "
-                "space, choose another --out, or use --limit, fewer poolings or --store float16."
-            )
-        _check_limit(out, need + ALIGNMENT * (len(streams) + len(static) + len(attributes)))
-        table = [(s.name, *_range(s, blocks, token_start, b), 0) for b in range(len(blocks)) for s in streams]
+        _check_space(out, contents)
         CACHE_FILE.check(final)
         _remove_begun(new)
         with h5py.File(new, "x", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f:
-            for key, value in attributes.items():
+            for key, value in contents.attributes.items():
                 f.attrs[key] = value
             f.attrs["complete"] = False
             f.flush()  # from here on it is recognised as a cache, also after an interruption
-            for name, array in static.items():
-                if isinstance(array, Later):
-                    _dataset(f, name, array.shape, array.dtype)
-                else:
-                    _put(f, name, array)
-            for name, target in links.items():
-                f[name] = f[target]
-            for s in streams:
-                ds = _dataset(f, s.name, s.shape, stored)
-                if dtype == "bfloat16":
-                    ds.attrs["encoding"] = "bfloat16"
-            digests = _fill(f, filled)
-            table += [
-                (name, 0, a.shape[0], digests.get(name, 0) if isinstance(a, Later) else xxh3(a))
-                for name, a in static.items()
-            ]
-            table.append(("", 0, 0, 0))  # the bytes outside datasets: see seal()
-            _put(f, "/blocks", np.array(table, dtype=BLOCK_ROW))
+            contents.write(f)
         with new.open("rb+") as file:
             if hasattr(os, "posix_fallocate"):  # not on macOS: there the disk may fill up later
                 os.posix_fallocate(file.fileno(), 0, new.stat().st_size)
@@ -198,6 +211,18 @@ def create(
             where = extents(f)
         journal.clear(digest_structure(new, where, filled=False))
         new.replace(final)
+
+
+def _check_space(out: Path, contents: Contents) -> None:
+    """Raise CacheError if disk or system have no room for the file: HDF5 does not survive a failed write."""
+    need, free = contents.nbytes, shutil.disk_usage(out.parent).free
+    if need > free:
+        raise CacheError(
+            f"cannot write {out}: it needs {need:,} bytes, but only {free:,} are free in {out.parent}. Free some "
+            "space, choose another --out, or use --limit, fewer poolings or --store float16."
+        )
+    parts = len(contents.streams) + len(contents.static) + len(contents.attributes)
+    _check_limit(out, need + ALIGNMENT * parts)
 
 
 def _check_limit(out: Path, need: int) -> None:

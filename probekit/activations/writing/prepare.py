@@ -15,7 +15,7 @@ from probekit.activations.positions import ROLES
 from probekit.activations.writing.chosen import check_chosen, check_positions
 from probekit.activations.writing.input import Input, as_read, read_texts, tokenised
 from probekit.activations.writing.journal import Journal
-from probekit.activations.writing.partial import Later, Partial, Stream, attributes, create
+from probekit.activations.writing.partial import Contents, Later, Partial, Stream, attributes, create
 from probekit.activations.writing.pieces import OF_TOKENS, spilled
 from probekit.activations.writing.plan import Plan, make_plan, plan_in_order, token_places
 from probekit.activations.writing.request import Request
@@ -77,8 +77,7 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
         _check_cut(request, encoder, cut)
         written = None
         if "generate" in request.want:
-            assert known is not None
-            written = continued(request, encoder, texts, pieces, known, progress)
+            written = continued(request, encoder, texts, pieces, text_of_slot, progress)
         _create(
             Input(request.want, texts, pieces, known, written), request, encoder, journal, text_of_slot, cut, progress
         )
@@ -119,9 +118,7 @@ def _create(
         "links": links,
         "allow_nonfinite": request.options.allow_nonfinite,
     }
-    create(
-        request.path,
-        journal,
+    contents = Contents(
         attributes=attributes(spec, request.spec_id, VERSION, {**request.about, "groups": grouping}),
         static=static | groups,
         filled=read.blocks(plan),
@@ -131,6 +128,7 @@ def _create(
         blocks=plan.blocks,
         token_start=token_start,
     )
+    create(request.path, journal, contents)
 
 
 def _static(

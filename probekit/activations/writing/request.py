@@ -17,6 +17,7 @@ from probekit.activations.writing.loading import Loading
 from probekit.errors import UsageError
 from probekit.models.conversion import default_pooling, reads_apart
 from probekit.models.encoder import Encoder
+from probekit.models.options import LoadOptions
 from probekit.recipe import Recipe
 from probekit.runtime import Dtype, processes
 from probekit.tasks.context import Context, in_context
@@ -276,11 +277,11 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
 
     where, seed, cut = resolve_device(options.device), options.random_weights, options.max_length
     where = own_device(where) if options.device_map is None else where
-    blocks = None if options.sites is None else options.layers
-    loading = Loading(
-        str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried,
-        options.sites, blocks, device_map=options.device_map, tp_plan=options.tp_plan,
-        decoder=options.decoder or None,
+    how = LoadOptions(
+        dtype=options.dtype, device=where, random_weights=seed, revision=options.revision, max_length=cut,
+        compile=options.compile, stateful=options.carried, decoder=options.decoder, sites=options.sites,
+        blocks=None if options.sites is None else options.layers, device_map=options.device_map,
+        tp_plan=options.tp_plan,
     )  # fmt: skip
     want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
     want |= {"dtype": options.dtype, "device": where.partition(":")[0], "cut_at": cut}
@@ -288,7 +289,7 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
     want |= {} if options.device_map is None else {"device_map": options.device_map}
     want |= {} if options.tp_plan is None else {"tp_plan": options.tp_plan, "tp_size": processes()[1]}
     want |= {"part": "decoder"} if options.decoder else {}
-    return loading, want | ({"stateful": options.carried} if options.stateful else {})
+    return Loading(str(model), how), want | ({"stateful": options.carried} if options.stateful else {})
 
 
 def _of_encoder(encoder: Encoder, options: CacheOptions) -> dict[str, Any]:

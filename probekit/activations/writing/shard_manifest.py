@@ -15,7 +15,7 @@ from probekit.activations.writing.request import Request
 from probekit.errors import CacheMismatch
 from probekit.files import parse_json
 
-__all__ = ["make_manifest"]
+__all__ = ["make_manifest", "spec_of"]
 
 OWN = ("/blocks", "/pieces/blocks")
 """Datasets that each shard has for itself."""
@@ -29,7 +29,7 @@ def make_manifest(folder: Path, request: Request, count: int) -> str:
     Raises
     ------
     CacheMismatch
-        If shards were computed in different environments.
+        If shards were computed in different environments, or another job has replaced some meanwhile.
     """
     shards: list[ShardFile] = []
     specs: list[dict[str, Any]] = []
@@ -39,7 +39,7 @@ def make_manifest(folder: Path, request: Request, count: int) -> str:
         path = folder / shard_name(k)
         checked = CheckedFile(path)
         try:
-            attributes, spec = dict(checked.attrs), parse_json(checked.attrs["spec"])
+            attributes, spec = dict(checked.attrs), _spec(checked, request, k)
             own = _datasets(checked, declared='"declared"' in attributes.get("groups", ""))
         finally:
             checked.close()
@@ -74,6 +74,39 @@ def make_manifest(folder: Path, request: Request, count: int) -> str:
         kept["groups"] = json.dumps({"made": "declared"})
     plain = {name: {k: v for k, v in about.items() if k != "rows"} for name, about in sorted(known.items())}
     return Manifest(whole, kept, plain, tuple(shards)).to_json()
+
+
+def spec_of(path: Path, request: Request, k: int) -> dict[str, Any]:
+    """The spec of the finished shard ``k`` of a job.
+
+    Raises
+    ------
+    CacheError
+        If there is no such file: CacheCorrupt for one that is damaged, CacheMismatch for a shard of another job.
+    """
+    checked = CheckedFile(path)
+    try:
+        return _spec(checked, request, k)
+    finally:
+        checked.close()
+
+
+def _spec(checked: CheckedFile, request: Request, k: int) -> dict[str, Any]:
+    spec: dict[str, Any] = parse_json(checked.attrs["spec"])
+    if wrong := _of_another_job(spec, request, k):
+        raise CacheMismatch(f"{checked.path} is a shard of another job: {wrong}.")
+    return spec
+
+
+def _of_another_job(spec: Mapping[str, Any], request: Request, k: int) -> str:
+    """How a shard's spec differs from that of shard ``k`` of this job; "" if it is this one."""
+    shard = dict(spec.get("shard", {}))
+    if shard.get("of") == request.spec_id:
+        return "" if shard["number"] == k else f"it holds the rows of {shard_name(shard['number'])}"
+    plain = {key: value for key, value in request.want.items() if key not in ("n", "data_digest")}
+    if all(spec.get(key) == value for key, value in plain.items()):
+        return "the data have changed"
+    return difference(spec, plain)
 
 
 def _datasets(checked: CheckedFile, *, declared: bool) -> dict[str, dict[str, Any]]:

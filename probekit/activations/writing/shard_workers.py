@@ -67,7 +67,7 @@ def _here(request: Request, loading: Loading, job: Callable[[Request], None]) ->
     """Processes on this machine, spread over its GPUs."""
     workers = request.options.workers
     threads = max(1, min(cores() // workers, int(os.environ.get("OMP_NUM_THREADS") or cores())))
-    requests = [replace(request, model=replace(loading, device=d)) for d in devices(loading.device, workers)]
+    requests = [replace(request, model=loading.on(device)) for device in devices(loading.options.device, workers)]
     with local_executor(workers, threads=threads, begin=_begin, given=(threads,)) as pool:
         try:
             yield [pool.submit(job, one) for one in requests]

@@ -16,18 +16,17 @@ from time import sleep
 from typing import Any
 
 from probekit.activations.certify import quick_certificate
-from probekit.activations.checked import CheckedFile
 from probekit.activations.hdf5 import CACHE_FILE
 from probekit.activations.manifest import MANIFEST, MANIFEST_FILE, is_shard_folder, shard_name, shards_in
 from probekit.activations.writing.journal import locked, sync_folder, writing
-from probekit.activations.writing.leases import Leases, left_over, linked, of_workers, private_name, unfinished
+from probekit.activations.writing.leases import Leases, linked, of_workers, private_name, tidy, unfinished
 from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.prepare import difference, environment
 from probekit.activations.writing.request import Request, count_of, data_digest, digest
-from probekit.activations.writing.shard_manifest import make_manifest
+from probekit.activations.writing.shard_manifest import make_manifest, spec_of
 from probekit.activations.writing.shard_workers import LOOK, run_shard_workers
 from probekit.errors import CacheCorrupt, CacheError, CacheMismatch, UsageError
-from probekit.files import parse_json, remove, write
+from probekit.files import remove, write
 from probekit.models.encoder import Encoder
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.task import Split
@@ -66,7 +65,9 @@ def work(
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     worker = _Worker(request, Leases(folder, options.patience), write_cache, progress)
-    worker.look(overwrite=overwrite)
+    if overwrite:
+        worker.clear()
+    worker.look()
     if worker.todo() and (options.workers > 1 or options.backend == "dask"):
         run_shard_workers(request, partial(_alone, write_cache=write_cache), worker.look)
     while todo := worker.todo():
@@ -84,8 +85,7 @@ def work(
         if not (folder / MANIFEST).exists() or (folder / MANIFEST).read_text(encoding="utf-8") != text:
             write(folder / MANIFEST, text, MANIFEST_FILE)
             sync_folder(folder)
-    for left in left_over(folder):
-        remove(left)
+    tidy(folder)
 
 
 def _alone(request: Request, write_cache: Callable[..., None]) -> None:
@@ -117,24 +117,40 @@ class _Worker:
         end = max(self.done, default=0) + AHEAD if self.count is None else self.count
         return [k for k in range(end) if k not in self.done]
 
-    def look(self, *, overwrite: bool = False) -> None:
-        """Check the shards that have appeared; remove those of other jobs if ``overwrite``."""
+    def clear(self) -> None:
+        """Remove the shards of other jobs, each under its lease: another worker may be replacing it at this moment."""
+        while left := {k: path for k, path in shards_in(self.folder).items() if self._is_wrong(k, path)}:
+            for k, path in left.items():
+                with writing(self.folder), self.leases.claim(k) as mine:
+                    if mine and self._is_wrong(k, path):
+                        CACHE_FILE.check(path)
+                        (self.folder / MANIFEST).unlink(missing_ok=True)
+                        path.unlink()
+            if not mine:
+                sleep(min(LOOK, self.leases.patience))
+
+    def _is_wrong(self, k: int, path: Path) -> bool:
+        """Whether there is a shard ``k``, and it is damaged or of another job."""
+        try:
+            spec_of(path, self.request, k)
+        except (CacheCorrupt, CacheMismatch):
+            return True
+        except CacheError:
+            if path.exists():
+                raise
+        return False
+
+    def look(self) -> None:
+        """Check the shards that have appeared."""
         for k, path in shards_in(self.folder).items():
             if k in self.done:
                 continue
             try:
-                spec = _spec_of(path)
-                if wrong := _of_another_job(spec, self.request, k):
-                    raise CacheMismatch(f"{path} is a shard of another job: {wrong}.")
+                spec = spec_of(path, self.request, k)
             except (CacheCorrupt, CacheMismatch) as error:
-                if not overwrite:
-                    raise type(error)(
-                        f"{error} Give another --out, remove the shard, or replace such shards with --overwrite."
-                    ) from error
-                CACHE_FILE.check(path)
-                (self.folder / MANIFEST).unlink(missing_ok=True)
-                path.unlink()
-                continue
+                raise type(error)(
+                    f"{error} Give another --out, remove the shard, or replace such shards with --overwrite."
+                ) from error
             if self.encoder is not None:
                 _check_environment(path, spec, self.encoder)
             self.done[k] = int(spec["n"])
@@ -165,7 +181,7 @@ class _Worker:
         self.encoder = load(self.request.model)
         for k in sorted(self.done)[:1]:
             path = self.folder / shard_name(k)
-            _check_environment(path, _spec_of(path), self.encoder)
+            _check_environment(path, spec_of(path, self.request, k), self.encoder)
 
     def _make(self, k: int, final: Path) -> None:
         """Write a shard under a name of this worker's own, and link it to its final name."""
@@ -218,26 +234,6 @@ def _check_folder(folder: Path) -> None:
                 f"{folder} holds other files ({others[0]} …), and a cache in shards needs a folder of its own; choose "
                 "another --out."
             )
-
-
-def _spec_of(path: Path) -> dict[str, Any]:
-    """The spec of a finished shard."""
-    checked = CheckedFile(path)
-    try:
-        return dict(parse_json(checked.attrs["spec"]))
-    finally:
-        checked.close()
-
-
-def _of_another_job(spec: Mapping[str, Any], request: Request, k: int) -> str:
-    """How a shard's spec differs from that of shard ``k`` of this job; "" if it is this one."""
-    shard = dict(spec.get("shard", {}))
-    if shard.get("of") == request.spec_id:
-        return "" if shard["number"] == k else f"it holds the rows of {shard_name(shard['number'])}"
-    plain = {key: value for key, value in request.want.items() if key not in ("n", "data_digest")}
-    if all(spec.get(key) == value for key, value in plain.items()):
-        return "the data have changed"
-    return difference(spec, plain)
 
 
 def _check_environment(path: Path, spec: Mapping[str, Any], encoder: Encoder) -> None:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
@@ -56,7 +55,7 @@ def run_workers(
     listener.start()
     begin_arguments = (Inherited(fd), sender, threads)
     job = partial(_run, path, batch_tokens=batch_tokens, allow_nonfinite=allow_nonfinite)
-    loadings = [replace(loading, device=device) for device in devices(loading.device, workers)]
+    loadings = [loading.on(device) for device in devices(loading.options.device, workers)]
     with receiver, sender:
         try:
             with local_executor(workers, threads=threads, begin=_begin, given=begin_arguments) as pool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.activations.generation import Generation
 from probekit.activations.label_sets import strings
-from probekit.activations.positions import Known
 from probekit.activations.writing.extract import lanes_of
 from probekit.activations.writing.pieces import Pieces
 from probekit.activations.writing.request import Request
@@ -19,6 +19,8 @@ from probekit.models.encoder import Rendered, Text, Tokens
 from probekit.runtime import Progress
 
 if TYPE_CHECKING:
+    import torch
+
     from probekit.models.transformers.writing import Draw
 
 __all__ = ["Written", "continued", "in_step"]
@@ -70,14 +72,16 @@ class Written:
 
 
 def continued(
-    request: Request, encoder: Any, texts: Sequence[Text], read: Pieces, known: Sequence[Known], progress: Progress
+    request: Request, encoder: Any, texts: Sequence[Text], read: Pieces, text_of_slot: np.ndarray, progress: Progress
 ) -> Written:
     """Let the model continue texts, many in step.
 
     Parameters
     ----------
-    texts, read, known
-        s texts, their pieces, and what is known of each; its ``draw`` seeds what is drawn for it.
+    texts, read
+        s texts, and their pieces.
+    text_of_slot : np.ndarray
+        int64 (n,), the text of each example; the id of the first with a text seeds what is drawn for it.
 
     Raises
     ------
@@ -87,6 +91,8 @@ def continued(
         If a text was truncated.
     ModelError
         If memory runs out.
+    NonFiniteError
+        If the scores of the next piece are NaN or infinite.
     """
     import torch
 
@@ -101,10 +107,11 @@ def continued(
         tokens = read.tokens(first, last)
         prompts += np.split(tokens.token_ids, np.cumsum(tokens.length)[:-1])
     parts = in_step(read.length, generation, pads=writer.pads, on_cpu=encoder.spec["device"] == "cpu")
+    first = np.unique(text_of_slot, return_index=True)[1].tolist()
     pieces, done = [*prompts], 0
 
     def write(part: np.ndarray) -> list[np.ndarray]:
-        draw = _draws(generation, [known[i].draw for i in part])
+        draw = _draws(generation, [request.part[first[i]].id for i in part])
         try:
             return writer.write([prompts[i] for i in part], generation.max_new_tokens, draw)
         except torch.OutOfMemoryError as error:
@@ -175,15 +182,26 @@ def _check(request: Request, texts: Sequence[Text], read: Pieces) -> None:
 
 
 def _draws(generation: Generation, ids: Sequence[str]) -> Draw:
-    """How the pieces of some texts are chosen."""
+    """How the pieces of some texts are chosen; ids are those of the first example with each text."""
     if not generation.temperature:
-        return lambda _, logits: (  # numpy's is many times as fast as torch's on a CPU
-            logits.numpy().argmax(-1) if logits.device.type == "cpu" else logits.argmax(-1).cpu().numpy()
-        )
+        return partial(_best, ids=ids)
     draws = [_drawing(generation, of) for of in ids]
     return lambda rows, logits: np.array(
         [draws[row](of) for row, of in zip(rows, logits.cpu().numpy(), strict=True)], dtype=np.int64
     )
+
+
+def _best(rows: np.ndarray, logits: torch.Tensor, *, ids: Sequence[str]) -> np.ndarray:
+    """The piece with the highest score for each text."""
+    if logits.device.type == "cpu":  # numpy's argmax is many times as fast as torch's
+        scores = logits.numpy()
+        best = scores.argmax(-1)
+        highest = scores[np.arange(len(best)), best]
+    else:
+        highest, best = (x.cpu().numpy() for x in logits.max(-1))
+    for row in rows[~np.isfinite(highest)].tolist():
+        raise _not_finite(ids[row])
+    return best
 
 
 def _drawing(generation: Generation, of: str) -> Callable[[np.ndarray], int]:
@@ -192,12 +210,16 @@ def _drawing(generation: Generation, of: str) -> Callable[[np.ndarray], int]:
 
     def draw(logits: np.ndarray) -> int:
         if not np.isfinite(logits.max()):
-            raise NonFiniteError(f"the scores of the next piece of example {of!r} are not finite; try --dtype float32.")
+            raise _not_finite(of)
         scaled = logits.astype(np.float64) / generation.temperature
         weights = np.cumsum(np.exp(scaled - scaled.max()))
         return int(np.searchsorted(weights, rng.random() * weights[-1], side="right"))
 
     return draw
+
+
+def _not_finite(of: str) -> NonFiniteError:
+    return NonFiniteError(f"the scores of the next piece of example {of!r} are not finite; try --dtype float32.")
 
 
 def _with(tokens: Tokens, more: Sequence[np.ndarray]) -> Tokens:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from probekit.models.find import resolve_model
 from probekit.models.folder import check_config, model_type, weight_files
 from probekit.models.identity import identify
 from probekit.models.options import LoadOptions
+from probekit.public import keywords
+from probekit.recipe import option
 from probekit.runtime import Dtype, resolve_device
 
-__all__ = ["find_blocks", "load_described", "load_model", "quiet_transformers"]
+__all__ = ["StockOptions", "find_blocks", "load_described", "load_model", "quiet_transformers"]
 
 logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)  # it warns of a kernel that is not used here
 
@@ -57,19 +60,47 @@ def load_described(model: str | Path, options: LoadOptions, *, processes: int = 
     return net, folder, spec
 
 
-def load_model(
-    folder: Path,
-    *,
-    dtype: Dtype = Dtype.FLOAT32,
-    device: torch.device | str = "cpu",
-    random_weights: int | None = None,
-    attention: str | None = None,
-    dropout: float | None = None,
-    quantise: str | None = None,
-    device_map: str | Mapping[str, Any] | None = None,
-    processes: int = 1,
-    decoder: bool = False,
-) -> Any:
+@dataclass(frozen=True, slots=True)
+class StockOptions:
+    """How the model in a folder is loaded."""
+
+    dtype: Dtype = option(Dtype.FLOAT32, "Precision of the weights.")
+    device: torch.device | str = option("cpu", "Where they are.")
+    random_weights: int | None = option(
+        None, "Seed for the initialisation, in float32 on the CPU, instead of reading weights."
+    )
+    attention: str | None = option(
+        None, '"eager", "sdpa" … as transformers names them; None takes the library\'s choice.'
+    )
+    dropout: float | None = option(
+        None, "Dropout of layers and attention in training, instead of the value in config.json."
+    )
+    quantise: str | None = option(None, 'Bits of the weights of the blocks\' linear layers: "8bit" or "4bit".')
+    device_map: str | Mapping[str, Any] | None = option(
+        None,
+        'How transformers spreads the modules over devices, instead of ``device``: "auto", or devices by module.',
+    )
+    processes: int = option(1, "Processes that share the model, each of which reads its slices (tensor parallelism).")
+    decoder: bool = option(False, "Of an encoder-decoder, the decoder.")
+
+    def check(self, folder: Path, *, changed: bool) -> None:
+        """Refuse to spread or share out what cannot be: ``changed`` says that the folder holds changed weights only."""
+        partly = self.random_weights is not None or changed
+        if self.device_map is not None and partly:
+            raise ModelError("device_map spreads a whole model that is read from its folder; leave it out.")
+        if self.device_map is not None and self.decoder:
+            raise UsageError("the decoder of an encoder-decoder is not spread over devices; leave out --device-map.")
+        if self.processes > 1 and (partly or self.decoder or self.quantise is not None):
+            raise UsageError(
+                "--tp-plan slices a whole model that is read from its folder: no random weights, no decoder of an "
+                "encoder-decoder, no run that holds changed weights only; leave it out."
+            )
+        if self.decoder and changed:
+            raise UsageError(f"{folder} is a run that holds changed weights only, of which no decoder is read.")
+
+
+@keywords(options=StockOptions)
+def load_model(folder: Path, *, options: StockOptions) -> Any:
     """The model in inference mode; of an encoder-decoder only the encoder, or with ``decoder`` a :class:`TextDecoder`.
 
     A run that holds only changed weights is loaded with its base, quantised as in training, and merged with a base in
@@ -77,18 +108,8 @@ def load_model(
 
     Parameters
     ----------
-    random_weights : int, optional
-        Seed for the initialisation, in float32 on the CPU, instead of reading weights.
-    attention : str, optional
-        "eager", "sdpa" … as transformers names them; None takes the library's choice.
-    dropout : float, optional
-        Dropout of layers and attention in training, instead of the value in config.json.
-    quantise : str, optional
-        Bits of the weights of the blocks' linear layers: "8bit" or "4bit".
-    device_map : str | Mapping[str, Any], optional
-        How transformers spreads the modules over devices, instead of ``device``: "auto", or devices by module.
-    processes : int, default 1
-        Processes that share the model, each of which reads its slices (tensor parallelism).
+    folder : Path
+        Its folder.
 
     Raises
     ------
@@ -98,61 +119,46 @@ def load_model(
         If the folder is damaged, needs custom code, lacks weights on which a hidden state depends, or holds quantised
         weights, or if bitsandbytes is needed and not installed.
     """
-    options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     check_config(folder)
-    if device_map is not None:
-        if random_weights is not None or adapted(folder) is not None:
-            raise ModelError("device_map spreads a whole model that is read from its folder; leave it out.")
-        if decoder:
-            raise UsageError("the decoder of an encoder-decoder is not spread over devices; leave out --device-map.")
-        options["device_map"] = device_map
-    if processes > 1:
-        if random_weights is not None or adapted(folder) is not None or decoder or quantise is not None:
-            raise UsageError(
-                "--tp-plan slices a whole model that is read from its folder: no random weights, no decoder of an "
-                "encoder-decoder, no run that holds changed weights only; leave it out."
-            )
-        from transformers.distributed import DistributedConfig
-
-        options["distributed_config"] = DistributedConfig(tp_plan="auto", tp_size=processes)
-    if random_weights is None and (run := adapted(folder)) is not None:
+    run = adapted(folder) if options.random_weights is None else None
+    options.check(folder, changed=run is not None)
+    if run is not None:
         from probekit.models.adapted.loading import load_adapted
 
-        if decoder:
-            raise UsageError(f"{folder} is a run that holds changed weights only, of which no decoder is read.")
-        model = load_adapted(run, attention=attention, dropout=dropout)
-        return _placed(model, device, dtype)
-    files = weight_files(folder) if random_weights is None else []
+        model = load_adapted(run, attention=options.attention, dropout=options.dropout)
+        return _placed(model, options.device, options.dtype)
+    model = _whole(folder, options)
+    model.config.use_cache = False
+    if options.quantise is not None:
+        from probekit.models.transformers.quantised import quantised
+
+        model = quantised(model, options.quantise)
+    if options.device_map is not None or options.processes > 1:
+        _check_spread(model, folder)
+    else:
+        model = _placed(model, options.device, options.dtype)
+    return model.eval().requires_grad_(requires_grad=False)
+
+
+def _whole(folder: Path, options: StockOptions) -> Any:
+    """The part of a model that is asked for, with all its weights."""
+    files = weight_files(folder) if options.random_weights is None else []
     if (kind := model_type(folder)) in CUSTOM_TYPES:
         import_module(CUSTOM_TYPES[kind])
-    if quantise is not None:
-        from probekit.models.transformers.quantised import check_available, quantised, reading_options
+    if options.quantise is not None:
+        from probekit.models.transformers.quantised import check_available
 
-        check_available(quantise)
+        check_available(options.quantise)
     try:
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-            _check_size(folder, config, files)
-            if processes > 1:
-                check_plan(folder, config, processes)
-            if dropout is not None:
-                _set_dropout(config, dropout)
-            if random_weights is None:
-                if quantise is not None:
-                    options |= reading_options(config, quantise)
-                model, missing = _read(folder, config, dtype, options)
-            else:
-                torch.default_generator.manual_seed(random_weights)  # not the generators of other devices
-                model, missing = AutoModel.from_config(config, dtype=torch.float32, **options), set()
-                if hasattr(model, "read_frozen"):
-                    model.read_frozen(folder)
+            model, missing = _made(folder, files, options)
     except ModelError:
         raise
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError, ImportError …
-        if processes > 1 and isinstance(error, UsageError):
+        if options.processes > 1 and isinstance(error, UsageError):
             raise
         raise ModelError(f"{folder} cannot be loaded as a model: {first_line(error)}") from error
-    if decoder:
+    if options.decoder:
         from probekit.models.transformers.text_decoder import TextDecoder
 
         model = TextDecoder(model)
@@ -166,12 +172,34 @@ def load_model(
             f"({', '.join(lacking[:5])}{', …' if len(lacking) > 5 else ''}); they would be random. Do the weights and "
             "config.json belong together?"
         )
-    model.config.use_cache = False
-    model = model if quantise is None else quantised(model, quantise)
-    if device_map is not None or processes > 1:
-        _check_spread(model, folder)
-        return model.eval().requires_grad_(requires_grad=False)
-    return _placed(model, device, dtype).eval().requires_grad_(requires_grad=False)
+    return model
+
+
+def _made(folder: Path, files: Sequence[Path], options: StockOptions) -> tuple[Any, set[str]]:
+    """The model of transformers, with weights that were read or drawn, and the names of those that were not there."""
+    given: dict[str, Any] = {} if options.attention is None else {"attn_implementation": options.attention}
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    _check_size(folder, config, files)
+    if options.dropout is not None:
+        _set_dropout(config, options.dropout)
+    if options.random_weights is not None:
+        torch.default_generator.manual_seed(options.random_weights)  # not the generators of other devices
+        model = AutoModel.from_config(config, dtype=torch.float32, **given)
+        if hasattr(model, "read_frozen"):
+            model.read_frozen(folder)
+        return model, set()
+    if options.device_map is not None:
+        given["device_map"] = options.device_map
+    if options.processes > 1:
+        from transformers.distributed import DistributedConfig
+
+        check_plan(folder, config, options.processes)
+        given["distributed_config"] = DistributedConfig(tp_plan="auto", tp_size=options.processes)
+    if options.quantise is not None:
+        from probekit.models.transformers.quantised import reading_options
+
+        given |= reading_options(config, options.quantise)
+    return _read(folder, config, options.dtype, given)
 
 
 def check_plan(folder: Path, config: Any, processes: int) -> None:

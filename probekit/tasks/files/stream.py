@@ -7,20 +7,23 @@ would otherwise tell: ``labels``, ``label = false``, or ``type = "regression"``.
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_hex
 from shutil import copyfileobj
-from tempfile import NamedTemporaryFile
 from typing import Any, overload
 
 import numpy as np
 import xxhash
 
 from probekit.errors import DataError, UsageError
+from probekit.files import held, lock, machine
 from probekit.metrics import unfit
 from probekit.runtime import processes
 from probekit.tasks.files.columns import record_columns, roles_of
@@ -31,6 +34,7 @@ from probekit.tasks.task import Example, Examples, Split, Task, TaskKind
 
 __all__ = ["StreamedSplit", "is_stream", "stdin_task", "stream_task"]
 
+log = logging.getLogger(__name__)
 PLAIN = (".txt", ".text")
 NEXT = 10_000
 """Records that are read at a time when a whole split is read."""
@@ -164,11 +168,16 @@ def stream_task(name: str | Path, data_dir: str | Path | None = None, *, split: 
 
 
 @contextmanager
-def stdin_task(folder: Path, split: str = "train") -> Iterator[Task]:
+def stdin_task(folder: Path, split: str = "train", check: Callable[[Task], object] = id) -> Iterator[Task]:
     """The task "stdin" of the texts on standard input: JSON lines if the first begins with "{", or a text a line.
 
     Their number is known only at the end, and they are read more than once: during the block they are in a hidden file
-    in ``folder``.
+    in ``folder``. What a killed process of this machine has left there is removed.
+
+    Parameters
+    ----------
+    check : callable
+        Called with the task of the first texts, before the others are read; it raises an error if the job cannot work.
 
     Raises
     ------
@@ -185,25 +194,60 @@ def stdin_task(folder: Path, split: str = "train") -> Iterator[Task]:
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("--task - reads texts from standard input; pipe them into the command: zcat FILE | probekit …")
     source = sys.stdin.buffer
-    start = source.read(1 << 16)
+    start = source.read(1 << 16) + source.readline()
     if not start.strip():
         raise UsageError("--task - reads texts from standard input, which holds none.")
     suffix = ".jsonl" if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else ".txt"
+    path = folder / f"{_kept_here()}{token_hex(8)}{suffix}"
+
+    def task() -> Task:
+        return replace(stream_task(path, split=split), name="stdin", source="standard input")
+
     with ExitStack() as stack:
-        try:
+        with _keeping(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(NamedTemporaryFile(dir=folder, prefix=".stdin-", suffix=suffix))
+            _remove_left(folder)
+            fd = stack.enter_context(lock(path, UsageError(f"{path} is in use.")))
+            file = stack.enter_context(open(fd, "ab", closefd=False))
+            stack.callback(path.unlink, missing_ok=True)
             file.write(start)
-            copyfileobj(source, file, 1 << 20)
             file.flush()
-        except OSError as error:
-            raise DataError(f"cannot be kept in {folder}: {error.strerror or error}.", file="standard input") from error
         try:
-            yield replace(stream_task(file.name, split=split), name="stdin", source="standard input")
+            check(task())
+            with _keeping(folder):
+                copyfileobj(source, file, 1 << 20)
+                file.flush()
+            yield task()
         except DataError as error:  # it names the hidden file
-            what = str(error).replace(file.name, "standard input", 1)
+            what = str(error).replace(str(path), "standard input", 1)
             why = 'It was read as JSON lines, because it begins with "{"; save plain texts as FILE.txt.'
             raise DataError(f"{what} {why}" if suffix == ".jsonl" else what) from None
+
+
+def _kept_here() -> str:
+    """How the names of files begin that hold standard input of processes on this machine, since it was started."""
+    return f".stdin-{xxhash.xxh3_64_hexdigest(machine().encode())}-"
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove standard input of killed processes; their locks tell, but perhaps not on another machine."""
+    for path in folder.glob(".stdin-*"):
+        if not re.fullmatch(r"\.stdin-[0-9a-f]{16}-[0-9a-f]{16}\.(jsonl|txt)", path.name):
+            continue
+        if not (machine() and path.name.startswith(_kept_here())):
+            log.warning("%s holds the standard input of a run that may still go on elsewhere; remove it if not.", path)
+            continue
+        with held(path) as alive:
+            if not alive:
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _keeping(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"cannot be kept in {folder}: {error.strerror or error}.", file="standard input") from error
 
 
 def _described(path: Path, base: Path, split: str) -> Task:
