@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,18 @@ def word_caches(
     for split, path in zip(sizes, paths, strict=True):
         cache_activations(model, task, split, out=path, **how).close()
     return tuple(paths)
+
+
+def chat_model(folder: Path) -> Path:
+    """A tiny GPT-2 with room for a conversation and ChatML's template."""
+    import tiny
+    from chat_templates import CHATML
+
+    model: Path = tiny.tiny_model("gpt2", folder, n_positions=256)
+    settings = json.loads((model / "tokenizer_config.json").read_text()) | {"model_max_length": 256}
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    (model / "chat_template.jinja").write_text(CHATML)
+    return model
 
 
 def signal_and_noise(

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from probekit.tasks.targets import targets_of
-from probekit.tasks.task import Split, Task, TaskKind
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
-__all__ = ["label_sets", "strings"]
+__all__ = ["label_sets", "strings", "target_arrays"]
 
 
 def label_sets(task: Task, part: Split) -> dict[str, np.ndarray]:
@@ -29,14 +29,15 @@ def label_sets(task: Task, part: Split) -> dict[str, np.ndarray]:
         count = np.array([len(e.words or ()) for e in part], dtype=np.int64)
         found |= {"/word_labels": labels, "/index/word_count": count}
     if any(e.targets or e.spans for e in part) and task.kind is not TaskKind.SEQUENCE_LABELLING:
-        found |= _targets(part, task.kind, labels)
+        found |= {f"/targets/{name}": array for name, array in target_arrays([*part], task.kind, labels).items()}
     with_text_labels = task.kind in (TaskKind.CLASSIFICATION, TaskKind.REGRESSION)
     found["/labels"] = labels if with_text_labels else np.full(len(part), -1, dtype=np.int64)
     return found
 
 
-def _targets(part: Split, kind: TaskKind, labels: np.ndarray) -> dict[str, np.ndarray]:
-    of = [targets_of(e, kind) for e in part]
+def target_arrays(examples: Sequence[Example], kind: TaskKind, labels: np.ndarray) -> dict[str, np.ndarray]:
+    """The arrays of ``/targets``, by name; ``labels`` are those of a task that labels spans."""
+    of = [targets_of(e, kind) for e in examples]
     all_of = [target for targets in of for target in targets]
     many = max((len(target.spans) for target in all_of), default=1)
     spans = [[bound for span in target.spans for bound in span[:2]] for target in all_of]
@@ -44,11 +45,11 @@ def _targets(part: Split, kind: TaskKind, labels: np.ndarray) -> dict[str, np.nd
     if kind is not TaskKind.SPAN_LABELLING:
         labels = np.array([target.label for target in all_of], dtype=np.int64)
     return {
-        "/targets/example": np.repeat(np.arange(len(of)), [len(targets) for targets in of]),
-        "/targets/spans": np.array(spans, dtype=np.int64).reshape(-1, 2 * many),
-        "/targets/second": np.array(second, dtype=bool).reshape(-1, many),
-        "/targets/in_words": np.array([e.words is not None for e, some in zip(part, of, strict=True) for _ in some]),
-        "/targets/labels": labels,
+        "example": np.repeat(np.arange(len(of)), [len(targets) for targets in of]),
+        "spans": np.array(spans, dtype=np.int64).reshape(-1, 2 * many),
+        "second": np.array(second, dtype=bool).reshape(-1, many),
+        "in_words": np.array([e.words is not None for e, some in zip(examples, of, strict=True) for _ in some]),
+        "labels": labels,
     }
 
 

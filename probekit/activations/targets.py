@@ -15,7 +15,32 @@ from probekit.errors import UsageError
 if TYPE_CHECKING:
     from probekit.activations.cache import ActivationCache
 
-__all__ = ["Targets", "span_pieces", "targets", "word_rows"]
+__all__ = ["Targets", "TokenRows", "span_pieces", "span_rows", "targets", "word_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRows:
+    """What is known of t rows of vectors of pieces or words.
+
+    Attributes
+    ----------
+    start, length : np.ndarray
+        int64 (n,), or (n, 2) for pairs that are read separately: the first row of each sequence, and its rows.
+    word, char_start, char_end : np.ndarray
+        int64 (t,), as in :class:`~probekit.models.encoder.Tokens`.
+    second : np.ndarray
+        Bool (t,), whether a row is of the second text of a pair that is read as one sequence.
+    truncated : np.ndarray
+        Bool (n,), whether an example was truncated.
+    """
+
+    start: np.ndarray
+    length: np.ndarray
+    word: np.ndarray
+    char_start: np.ndarray
+    char_end: np.ndarray
+    second: np.ndarray
+    truncated: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +79,7 @@ def targets(cache: ActivationCache) -> Targets:
         row = row[known][:, None]
         return Targets(row, _last_pieces(cache, row) if _by_piece(cache) else row, labels[known], sentence[known])
     example, bounds, second, labels, words = cache.stored_targets()
-    places = [_rows(cache, example, bounds[:, 2 * k : 2 * k + 2], second[:, k], words) for k in range(second.shape[1])]
-    first, last = (np.stack([place[i] for place in places], 1) for i in (0, 1))
-    read = (first >= 0).all(1) & (last >= first).all(1)
+    first, last, read = span_rows(_token_rows(cache), example, bounds, second, words)
     return Targets(first[read], last[read], labels[read], example[read], int((~read).sum()))
 
 
@@ -68,7 +91,24 @@ def word_rows(cache: ActivationCache, count: np.ndarray) -> tuple[np.ndarray, np
     example = np.repeat(np.arange(len(count)), count)
     word = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     every = np.ones(len(word), dtype=bool)
-    return _rows(cache, example, np.stack([word, word + 1], axis=1), ~every, every)
+    return _rows(_token_rows(cache), example, np.stack([word, word + 1], axis=1), ~every, every)
+
+
+def span_rows(
+    tokens: TokenRows, example: np.ndarray, bounds: np.ndarray, second: np.ndarray, words: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The first and the last row of the spans of m targets, int64 (m, k), and whether they were read, bool (m,).
+
+    Parameters
+    ----------
+    tokens : TokenRows
+        The rows.
+    example, bounds, second, words : np.ndarray
+        The targets: ``example``, ``spans``, ``second`` and ``in_words`` of :func:`~probekit.activations.label_sets`.
+    """
+    places = [_rows(tokens, example, bounds[:, 2 * k : 2 * k + 2], second[:, k], words) for k in range(second.shape[1])]
+    first, last = (np.stack([place[i] for place in places], 1) for i in (0, 1))
+    return first, last, np.asarray((first >= 0).all(1) & (last >= first).all(1))
 
 
 def span_pieces(cache: ActivationCache, found: Targets) -> tuple[Ragged, ...]:
@@ -91,17 +131,26 @@ def _last_pieces(cache: ActivationCache, row: np.ndarray) -> np.ndarray:
     return starts[np.searchsorted(starts, row)]
 
 
-def _rows(
-    cache: ActivationCache, example: np.ndarray, bounds: np.ndarray, second: np.ndarray, words: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The first and last row of each span, -1 where the model did not read all of it."""
-    start, length = cache.index("start"), cache.index("length")
-    begins = np.unique(start[length > 0])
+def _token_rows(cache: ActivationCache) -> TokenRows:
     names = "word_index", "char_start", "char_end"
     word, char_start, char_end = (cache.index(name).astype(np.int64) for name in names)
+    second = np.zeros(len(word), dtype=bool)
+    if cache.spec["pairs"] == "joint":
+        content = np.flatnonzero(word >= 0)
+        second[content] = _second(cache, content)
+    start, length = cache.index("start"), cache.index("length")
+    return TokenRows(start, length, word, char_start, char_end, second, cache.truncated)
+
+
+def _rows(
+    tokens: TokenRows, example: np.ndarray, bounds: np.ndarray, second: np.ndarray, words: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first and last row of each span, -1 where the model did not read all of it."""
+    start, length = tokens.start, tokens.length
+    begins = np.unique(start[length > 0])
+    word, char_start, char_end = tokens.word, tokens.char_start, tokens.char_end
     content = np.flatnonzero(word >= 0)
-    in_second = _second(cache, content) if cache.spec["pairs"] == "joint" else np.zeros(len(content), dtype=bool)
-    text = 2 * (np.searchsorted(begins, content, side="right") - 1) + in_second
+    text = 2 * (np.searchsorted(begins, content, side="right") - 1) + tokens.second[content]
     separate = start.ndim == 2
     at = start[example, second.astype(int)] if separate else start[example]
     some = (length[example, second.astype(int)] if separate else length[example]) > 0
@@ -109,7 +158,7 @@ def _rows(
     far = 1 + max(int(a.max(initial=0)) for a in (word, char_end, bounds))
     left, right = of * far + bounds[:, 0], of * far + bounds[:, 1]
     base = text * far
-    cut = cache.truncated[example]
+    cut = tokens.truncated[example]
     first, last = np.full(len(example), -1), np.full(len(example), -1)
     for chosen, lows, highs in ((words, word, word + 1), (~words, char_start, char_end)):
         low, high = base + lows[content], base + highs[content]

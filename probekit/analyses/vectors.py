@@ -29,6 +29,7 @@ __all__ = [
     "columns_of",
     "layer_vectors",
     "model_columns",
+    "numbered",
     "pair_features",
     "precision_of",
     "read_of",

@@ -26,10 +26,6 @@ def stream(
     split: str = "train",
     dev: str | None = "dev",
     metrics: tuple[str, ...] | None = None,
-    state: Path | None = None,
-    merge: tuple[str, ...] = (),
-    part: str | None = None,
-    erasers: Path | None = None,
     options: Annotated[StreamOptions, Parameter(name="*")] = StreamOptions(),
     format_: Format = Format.TEXT,
     out: Path | None = None,
@@ -49,6 +45,12 @@ def stream(
 
         probekit stream --model gpt2 --task corpus.jsonl --analysis cka --pooling last --layers 0:12:3
 
+        probekit stream --model Qwen/Qwen3-0.6B --task chats.toml --stream --positions roles:assistant --pooling mean
+
+        probekit stream --model gpt2 --task claims.toml --positions last:4 --pooling ema:0.9 --analysis ridge
+
+        probekit stream --model bert-base-uncased --task relations.toml --span mean --analysis mass-mean
+
         probekit stream --model gpt2 --task mytask.toml --stream --part 1/4 --state my.1.npz
 
         probekit stream --model gpt2 --task my.toml --stream --merge my.1.npz,my.2.npz,my.3.npz,my.4.npz --out my.csv
@@ -67,14 +69,6 @@ def stream(
         Split of the task to evaluate probes on.
     metrics
         Metrics, separated by commas, the main one first; by default those of the task.
-    state
-        File for sums, sample and position; the same command continues from it.
-    merge
-        Finished states of all parts, separated by commas, instead of reading the split.
-    part
-        I/N: read only the I-th of N parts, and write --state.
-    erasers
-        File for the erasers of leace (.npz): LAYER/mean and LAYER/projection.
     format_
         Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
@@ -86,11 +80,10 @@ def stream(
 
     with bar() as progress:
         result = probekit.stream(
-            model, task, split, dev=dev, metrics=metrics, state=state, merge=merge, part=part, erasers=erasers,
-            options=options, out=out, progress=progress,
-        )  # fmt: skip
-    if part is not None:
-        say(f"part {part} is in {state}; merge all parts with --merge.")
+            model, task, split, dev=dev, metrics=metrics, options=options, out=out, progress=progress
+        )
+    if options.part is not None:
+        say(f"part {options.part} is in {options.state}; merge all parts with --merge.")
         return
     with tables_as(format_):
         for _, curve in result.rows[result.rows["analysis"] != "similarity"].groupby(

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from builders import chat_model
 from chat_templates import CHATML, GEMMA, QWEN3
 
 import probekit
@@ -27,15 +28,8 @@ LINES = [
 
 
 @pytest.fixture(scope="module")
-def model(tiny_model, tmp_path_factory):
-    """A tiny GPT-2 with room for a conversation and ChatML's template."""
-    import tiny
-
-    folder = tiny.tiny_model("gpt2", tmp_path_factory.mktemp("chat"), n_positions=256)
-    settings = json.loads((folder / "tokenizer_config.json").read_text()) | {"model_max_length": 256}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    (folder / "chat_template.jinja").write_text(CHATML)
-    return folder
+def model(tmp_path_factory):
+    return chat_model(tmp_path_factory.mktemp("chat"))
 
 
 @pytest.fixture

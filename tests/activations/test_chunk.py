@@ -5,7 +5,8 @@ import pytest
 from builders import word_task
 
 from probekit.activations import cache_activations
-from probekit.activations.writing.chunk import Reading, read_chunk
+from probekit.activations.writing.chunk import read_chunk
+from probekit.activations.writing.reading import Reading
 from probekit.models import load_encoder
 
 
@@ -19,7 +20,7 @@ def test_the_bits_of_a_cache(tiny_bert, tmp_path, kind, pairs):
     how = {"pooling": "none", "tokens": True} if words else {"pooling": "mean"}
     how |= {"pairs": pairs} if pairs else {}
     reading = Reading(
-        task.kind, None if words else "mean", "word-first" if words else None, pairs,
+        task, None if words else "mean", "word-first" if words else None, pairs,
         tuple(zip(encoder.sites, encoder.widths, strict=True)),
     )  # fmt: skip
     found = read_chunk(encoder, task.split("train").examples, reading, batch_tokens=100)
@@ -27,4 +28,5 @@ def test_the_bits_of_a_cache(tiny_bert, tmp_path, kind, pairs):
         for layer, x in zip(cache.layers, found.vectors, strict=True):
             assert (x == np.asarray(cache.layer_words(layer) if words else cache.layer(layer))).all()
         assert found.pieces == cache.spec["counts"]["pieces"]
-    assert (found.rows == (5 if words else 1)).all()
+    assert len(found.read) == (5 if words else 1) * len(task.split("train"))
+    assert found.read.all()

@@ -14,6 +14,7 @@ from builders import word_task
 
 import probekit
 from probekit.activations import cache_activations
+from probekit.activations.writing.reading import Reading
 from probekit.analyses.streaming.accumulate import marks_of
 from probekit.analyses.streaming.layers import erasers_of
 from probekit.analyses.streaming.state import read_state
@@ -81,7 +82,9 @@ def test_penalties_are_those_of_folds_of_a_cache(encoder, caches):
     ):  # fmt: skip
         task = word_task(kind, SIZES)
         found = probekit.stream(encoder, task, analysis=(str(estimator),), **QUICK).predictions[0]
-        marks = marks_of(task.split("train").examples, task.kind, np.ones(400, int), {"seed": 0, "folds": 5, "bins": 2})
+        reading = Reading(task, "mean", None, None, ())
+        every, spec = np.ones(400, dtype=bool), {"seed": 0, "folds": 5, "bins": 2}
+        marks = marks_of(task.split("train").examples, reading, every, spec)
         for layer in range(1, 4):
             x, y = vectors(caches[kind, "train"], layer)
             rows = np.flatnonzero(marks.fold >= 0)

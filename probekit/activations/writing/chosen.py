@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from probekit.activations.positions import ROLES, Known, Positions
-from probekit.activations.writing.request import Request
 from probekit.errors import UsageError
-from probekit.models.chat import Chat
+from probekit.models.chat import Chat, ChatTemplate
 from probekit.models.encoder import Rendered, Text
-from probekit.runtime import Progress
+from probekit.runtime import Progress, no_progress
 from probekit.tasks.chat import ROLES as SPEAKERS
 from probekit.tasks.chat import contents, conversation
 from probekit.tasks.targets import reads_words, targets_of
-from probekit.tasks.task import Example, Span, Split, TaskKind
+from probekit.tasks.task import Example, Span, TaskKind
 
-__all__ = ["check_chosen", "check_positions", "known_spans", "read_chats"]
+__all__ = ["check_chosen", "check_positions", "known_spans", "read_chats", "tell_left_out"]
 
 log = logging.getLogger(__name__)
 CHAT = frozenset(ROLES) - {"text", "special", "generated"}
 """The roles that only conversations have."""
 
 
-def known_spans(part: Split, kind: TaskKind, pairs: str | None) -> list[Known]:
+def known_spans(examples: Iterable[Example], kind: TaskKind, pairs: str | None) -> list[Known]:
     """The spans of each sequence; one sequence an example, or two for pairs that are read separately."""
-    return [of for e in part for of in _known(e, kind, pairs)]
+    return [of for e in examples for of in _known(e, kind, pairs)]
 
 
 def _known(e: Example, kind: TaskKind, pairs: str | None) -> Iterator[Known]:
@@ -41,37 +40,45 @@ def _known(e: Example, kind: TaskKind, pairs: str | None) -> Iterator[Known]:
         yield Known(spans=tuple(Span(*span[:2]) for span in spans if span.second == second))
 
 
-def read_chats(request: Request, *, progress: Progress) -> tuple[list[Text], list[Known] | None]:
+def read_chats(
+    examples: Sequence[Example], template: ChatTemplate, task: str, *, progress: Progress = no_progress
+) -> tuple[list[Text], list[Known], Counter[str]]:
     """The conversations as the model's chat template renders them, with the roles and spans of their characters.
+
+    Returns
+    -------
+    tuple[list[Text], list[Known], Counter[str]]
+        The texts, what is known of each, and in how many of them the template leaves out texts of a role.
 
     Raises
     ------
     UsageError
-        If the template does not render one.
+        If the template does not render one; the message names the task and the example.
     """
-    assert request.template is not None
-    texts, known, total = list[Text](), list[Known](), len(request.part)
+    texts, known, total = list[Text](), list[Known](), len(examples)
     left_out = Counter[str]()
-    for i, e in enumerate(request.part):
+    for i, e in enumerate(examples):
         if i % 256 == 0:
             progress("rendering", i, total)
         if not e.chat:
-            raise UsageError(
-                f"{request.task.name}: example {e.id!r} is no conversation, as others are; cache it apart."
-            )
+            raise UsageError(f"{task}: example {e.id!r} is no conversation, as others are; read it apart.")
         try:
-            chat = request.template.read(*conversation(e.chat), SPEAKERS)
+            chat = template.read(*conversation(e.chat), SPEAKERS)
         except UsageError as error:
-            raise UsageError(f"{request.task.name}, example {e.id!r}: {error}") from error
+            raise UsageError(f"{task}, example {e.id!r}: {error}") from error
         parts = tuple((part.start, part.end, ROLES.index(part.role)) for part in chat.parts)
         known.append(Known(parts, tuple(_placed(e, chat)), chat=True))
         texts.append(Rendered(chat.text))
         left_out.update(set(chat.left_out))
     progress("rendering", total, total)
+    return texts, known, left_out
+
+
+def tell_left_out(left_out: Mapping[str, int], total: int) -> None:
+    """Warn of texts that the chat template leaves out, by role, in ``total`` conversations."""
     if left_out:
         listed = ", ".join(f"{role} of {count:,}" for role, count in sorted(left_out.items()))
         log.warning("The chat template leaves out texts of %s of %s conversations.", listed, f"{total:,}")
-    return texts, known
 
 
 def _placed(e: Example, chat: Chat) -> Iterator[Span]:
@@ -82,9 +89,8 @@ def _placed(e: Example, chat: Chat) -> Iterator[Span]:
                 yield Span(*at)
 
 
-def check_positions(request: Request, known: Sequence[Known]) -> None:
-    """Raise UsageError if the data lack what the positions name: spans, or roles of conversations."""
-    positions, task = Positions.parse(request.want.get("positions")), request.task.name
+def check_positions(positions: Positions | None, task: str, known: Sequence[Known]) -> None:
+    """Raise UsageError if the data of a task lack what the positions name: spans, or roles of conversations."""
     if positions is None:
         return
     if positions.name == "span" and not any(of.spans for of in known):
@@ -98,20 +104,23 @@ def check_positions(request: Request, known: Sequence[Known]) -> None:
         )
 
 
-def check_chosen(request: Request, none: np.ndarray, cut: np.ndarray) -> None:
-    """Raise UsageError if an example has no such piece and NaN is not allowed.
+def check_chosen(
+    positions: str, task: str, examples: Sequence[Example], without: np.ndarray, cut: np.ndarray, otherwise: str
+) -> None:
+    """Raise UsageError if an example has no piece at the positions.
 
     Parameters
     ----------
-    none, cut : np.ndarray
-        Bool (slots,), whether a text has no piece at the positions; bool (n,), whether an example was truncated.
+    without, cut : np.ndarray
+        Bool (n,), whether an example has no such piece; whether it was truncated.
+    otherwise : str
+        What to do besides choosing other positions and removing examples.
     """
-    without = none.reshape(len(cut), -1).any(1)
-    if without.any() and not request.options.allow_nonfinite:
+    if without.any():
         first = int(np.argmax(without))
         raise UsageError(
-            f"{int(without.sum()):,} of {len(cut):,} examples of {request.task.name} have no piece at --positions "
-            f"{request.want['positions']}; the first is {request.part[first].id!r}."
+            f"{int(without.sum()):,} of {len(cut):,} examples of {task} have no piece at --positions "
+            f"{positions}; the first is {examples[first].id!r}."
             f"{' Its text is truncated.' if cut[first] else ''} Choose other positions, remove these examples, or "
-            "store NaN for them with --allow-nonfinite."
+            f"{otherwise}."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,49 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.activations.label_sets import strings
+from probekit.activations.pooling import TokenLevel
 from probekit.activations.writing.extract import hand_out
-from probekit.activations.writing.input import texts_of
 from probekit.activations.writing.pieces import columns, permuted
-from probekit.activations.writing.plan import Block, make_plan, token_places, unique_texts
+from probekit.activations.writing.plan import Block, make_plan, token_places
+from probekit.activations.writing.reading import Reading, Texts, of_slots, span_places, texts_read
 from probekit.errors import ModelError
 from probekit.models.encoder import Encoder
-from probekit.sites import Site
-from probekit.tasks.task import Example, Split, TaskKind
+from probekit.tasks.task import Example
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Chunk", "Reading", "read_chunk"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What is read of texts.
-
-    Attributes
-    ----------
-    kind : TaskKind
-        The kind of task.
-    pooling : str or None
-        The pooling, for labels of texts.
-    level : str or None
-        The unit of rows, for labels of words.
-    pairs : str or None
-        "joint" or "separate" for pairs of sentences.
-    sites : tuple of (Site, int)
-        The sites and their widths, in the order of the model.
-    """
-
-    kind: TaskKind
-    pooling: str | None
-    level: str | None
-    pairs: str | None
-    sites: tuple[tuple[Site, int], ...]
-
-    @property
-    def sentences(self) -> int:
-        """Sequences of an example."""
-        return 2 if self.pairs == "separate" else 1
+__all__ = ["Chunk", "read_chunk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +32,26 @@ class Chunk:
     Attributes
     ----------
     vectors : list of np.ndarray
-        float32 (rows, d) of each site; a row is an example, or a word. Separately read pairs are [u; v], (n, 2 d).
-    rows : np.ndarray
-        int64 (n,), the number of rows of each example.
+        float32 (rows, d) of each site; a row is an example, a word, or a piece of a span. Separately read pairs are
+        [u; v], (n, 2 d).
+    read : np.ndarray
+        Bool (units,), which examples, words or targets have a row.
     truncated : np.ndarray
         Bool (n,), whether the example was too long.
     pieces : int
         Word pieces that the model has read.
+    left_out : Counter[str]
+        The number of conversations in which the chat template leaves out texts of a role.
+    places : tuple of np.ndarray, optional
+        For labels of spans: the first and the last row of the spans of each target that was read, int64 (m, spans).
     """
 
     vectors: list[np.ndarray]
-    rows: np.ndarray
+    read: np.ndarray
     truncated: np.ndarray
     pieces: int
+    left_out: Counter[str]
+    places: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -110,48 +88,66 @@ def read_chunk(
         If a vector is not finite; the message names example and layer.
     ModelError
         If the encoder carries a state from text to text.
+    UsageError
+        If an example has no piece at the positions and is not to be left out, or is another kind of text than others.
     """
     if getattr(encoder, "stateful", 0):
         raise ModelError(f"{encoder.name} carries its state from text to text, which a stream cannot cut into chunks.")
-    texts, text_of_slot = unique_texts(texts_of(Split("", tuple(examples)), reading.kind, reading.pairs))
-    tokens = encoder.tokenize(texts)
-    widths = [width for _, width in reading.sites]
-    plan = make_plan(tokens.length, text_of_slot, 4 * sum(widths))
-    truncated = tokens.truncated[text_of_slot].reshape(len(examples), -1).any(1)
-    tokens, _ = permuted(tokens, plan.order)
-    arrays, rows = columns(tokens, reading.level)
-    start, token_start = token_places(rows, plan.blocks)
-    length = tokens.length.astype(np.int64)
-    if tokens.characters is not None:
-        arrays["/pieces/characters"] = tokens.characters
-    first = np.full(len(length), len(text_of_slot), dtype=np.int64)
-    np.minimum.at(first, plan.row_to_unique, np.arange(len(text_of_slot)))
-    source = _InMemory(
-        spec={
-            "store": "float32", "pooling": [reading.pooling] if reading.pooling else [], "tokens": reading.level,
-            "layers": [str(site) for site, _ in reading.sites], "widths": widths, "sentences": reading.sentences,
-            "device": encoder.spec.get("device"),
-        },
-        blocks=plan.blocks, token_start=token_start, piece_start=token_places(length, plan.blocks)[1],
-        sentences=reading.sentences,
-        arrays=arrays
-        | {
-            "/pieces/length": length, "/index/row_to_unique": plan.row_to_unique.reshape(-1, reading.sentences),
-            "/ids": strings([e.id for e in examples]),
-        },
-    )  # fmt: skip
-    count = int(token_start[-1]) if reading.level else len(text_of_slot)
-    out = [np.empty((count, width), np.float32) for width in widths]
+    texts = texts_read(encoder, examples, reading)
+    read, cut, left_out, kept = ~texts.without, texts.cut, texts.left_out, examples
+    if texts.without.any():
+        kept = [e for e, has in zip(examples, read, strict=True) if has]
+        if not kept:
+            none = [np.empty((0, reading.sentences * width), np.float32) for _, width in reading.sites]
+            return Chunk(none, read, cut, 0, left_out)
+        texts = texts_read(encoder, kept, reading)
+    source, of_unique = _in_memory(encoder, kept, texts, reading)
+    count = int(source.token_start[-1]) if reading.level else len(texts.of_slot)
+    out = [np.empty((count, width), np.float32) for _, width in reading.sites]
 
     def take(kind: str, row: int, vectors: Sequence[torch.Tensor]) -> None:
         for into, part in zip(out, vectors, strict=True):
             into[row : row + len(part)] = part.numpy()
 
     hand_out(source, encoder, take, batch_tokens=batch_tokens, on_batch=on_batch)
+    pieces = int(texts.tokens.length.sum())
+    if reading.level is None:
+        found = [x[of_unique].reshape(len(kept), -1) for x in out]
+        return Chunk(found, read, cut, pieces, left_out)
+    vectors = [x[of_unique] for x in out]
+    if reading.level != TokenLevel.CHOSEN:
+        return Chunk(vectors, np.ones(len(of_unique), dtype=bool), cut, pieces, left_out)
+    first, last, read = span_places(texts, examples, reading)
+    return Chunk(vectors, read, cut, pieces, left_out, (first[read], last[read]))
+
+
+def _in_memory(
+    encoder: Encoder, examples: Sequence[Example], texts: Texts, reading: Reading
+) -> tuple[_InMemory, np.ndarray]:
+    """The texts as the loop reads them; and int64, where it puts the vectors of each slot, or of all its rows."""
+    tokens, widths, n_slots = texts.tokens, [width for _, width in reading.sites], len(texts.of_slot)
+    plan = make_plan(tokens.length, texts.of_slot, 4 * sum(widths))
+    tokens, at = permuted(tokens, plan.order)
+    arrays, rows = columns(tokens, reading.level, None if texts.marks is None else texts.marks.at(at))
+    if tokens.characters is not None:
+        arrays["/pieces/characters"] = tokens.characters
+    length = tokens.length.astype(np.int64)
+    source = _InMemory(
+        spec={
+            "store": "float32", "pooling": [reading.pooling] if reading.pooling else [], "tokens": reading.level,
+            "layers": [str(site) for site, _ in reading.sites], "widths": widths, "sentences": reading.sentences,
+            "device": encoder.spec.get("device"),
+        },
+        blocks=plan.blocks, token_start=token_places(rows, plan.blocks)[1],
+        piece_start=token_places(length, plan.blocks)[1], sentences=reading.sentences,
+        arrays=arrays
+        | {
+            "/pieces/length": length, "/index/row_to_unique": plan.row_to_unique.reshape(-1, reading.sentences),
+            "/ids": strings([e.id for e in examples]),
+        },
+    )  # fmt: skip
     if reading.level:
-        start, rows = start[plan.row_to_unique], rows[plan.row_to_unique]
-        at = np.repeat(start - (np.cumsum(rows) - rows), rows) + np.arange(int(rows.sum()))
-    else:
-        at, rows = first[plan.row_to_unique], np.ones(len(examples), dtype=np.int64)
-    found = [x[at].reshape(-1 if reading.level else len(examples), reading.sentences * x.shape[1]) for x in out]
-    return Chunk(found, rows, truncated, int(length.sum()))
+        return source, of_slots(rows, plan.row_to_unique)[0]
+    first = np.full(len(length), n_slots, dtype=np.int64)
+    np.minimum.at(first, plan.row_to_unique, np.arange(n_slots))
+    return source, first[plan.row_to_unique]

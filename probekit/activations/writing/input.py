@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from probekit.activations.positions import Known, Marks, Positions, mark
-from probekit.activations.writing.chosen import known_spans, read_chats
+from probekit.activations.writing.chosen import known_spans, read_chats, tell_left_out
 from probekit.activations.writing.pieces import Pieces, columns, permuted
 from probekit.activations.writing.plan import Plan, unique_texts
 from probekit.activations.writing.request import Request
 from probekit.activations.writing.written import Written
 from probekit.errors import UsageError
+from probekit.models.chat import ChatTemplate
 from probekit.models.encoder import Encoder, Text, Tokens
-from probekit.runtime import Progress
+from probekit.runtime import Progress, no_progress
 from probekit.tasks.targets import reads_words
-from probekit.tasks.task import Example, Split, TaskKind
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
-__all__ = ["Input", "as_read", "read_texts", "texts_of", "tokenised"]
+__all__ = ["Input", "as_read", "distinct", "read_examples", "read_texts", "tokenised", "without_pieces"]
 
 log = logging.getLogger(__name__)
 TEXTS, CHARACTERS = 4096, 1 << 20
@@ -75,9 +77,7 @@ class Input:
         rows, none = np.zeros(len(self.texts), dtype=np.int64), np.zeros(len(self.texts), dtype=bool)
         for first, last in self.pieces.parts():
             tokens, marks = self.read(first, last)
-            pooled = tokens.special == 0 if marks is None or marks.chosen is None else marks.chosen
-            before, stop = np.append(0, np.cumsum(pooled)), np.cumsum(tokens.length)
-            none[first:last] = before[stop] == before[stop - tokens.length]
+            none[first:last] = without_pieces(tokens, marks)
             rows[first:last] = columns(tokens, self.want["tokens"], marks)[1]
         return rows, none
 
@@ -87,6 +87,13 @@ class Input:
             tokens, marks = self.read(b.first, b.last)
             tokens, at = permuted(tokens, plan.order[b.first : b.last] - b.first)
             yield columns(tokens, self.want["tokens"], None if marks is None else marks.at(at))[0]
+
+
+def without_pieces(tokens: Tokens, marks: Marks | None) -> np.ndarray:
+    """Bool (s,), which texts have no piece to pool."""
+    pooled = tokens.special == 0 if marks is None or marks.chosen is None else marks.chosen
+    before, stop = np.append(0, np.cumsum(pooled)), np.cumsum(tokens.length)
+    return np.asarray(before[stop] == before[stop - tokens.length])
 
 
 def tokenised(encoder: Encoder, texts: Sequence[Text], progress: Progress) -> Iterator[Tokens]:
@@ -131,21 +138,34 @@ def read_texts(request: Request, progress: Progress) -> tuple[list[Text], list[K
     texts, known = _read(request, progress)
     if request.stateful:
         return texts, known, np.arange(len(texts))
-    return _unique(texts, known)
+    return distinct(texts, known)
 
 
 def _read(request: Request, progress: Progress) -> tuple[list[Text], list[Known] | None]:
     """The encoder's input, one or two texts per row, and what is known of each, if that is asked for."""
-    want, task, part = request.want, request.task, request.part
-    if request.template is not None:
-        texts, known = read_chats(request, progress=progress)
-    else:
-        texts = texts_of(part, task.kind, want["pairs"])
-        asked = "positions" in want or "generate" in want
-        known = known_spans(part, task.kind, want["pairs"]) if asked else None
+    want, part = request.want, request.part
+    texts, known, left_out = read_examples(
+        part, request.task, want["pairs"], request.template,
+        asked="positions" in want or "generate" in want, progress=progress,
+    )  # fmt: skip
+    tell_left_out(left_out, len(part))
     if known is not None and "temperature" in want.get("generate", ""):  # equal texts are continued in different ways
         known = [replace(of, draw=e.id) for of, e in zip(known, part, strict=True)]
     return texts, known
+
+
+def read_examples(
+    examples: Sequence[Example], task: Task, pairs: str | None, template: ChatTemplate | None, *, asked: bool,
+    progress: Progress = no_progress,
+) -> tuple[list[Text], list[Known] | None, Counter[str]]:  # fmt: skip
+    """The encoder's input, one or two texts per example; what is known of each; and what a chat template leaves out.
+
+    Of plain texts, it is known only if that is ``asked`` for.
+    """
+    if template is not None:
+        return read_chats(examples, template, task.name, progress=progress)
+    texts = texts_of(examples, task.kind, pairs)
+    return texts, known_spans(examples, task.kind, pairs) if asked else None, Counter()
 
 
 def as_read(request: Request, known: Sequence[Known] | None, text_of_slot: np.ndarray) -> Split:
@@ -156,12 +176,12 @@ def as_read(request: Request, known: Sequence[Known] | None, text_of_slot: np.nd
     return Split(request.part.name, tuple(placed))
 
 
-def texts_of(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:
+def texts_of(examples: Iterable[Example], kind: TaskKind, pairs: str | None) -> list[Text]:
     """The encoder's input, one or two texts per row."""
 
     def of(e: Example) -> tuple[Text, ...]:
         if e.chat:
-            raise UsageError(f"example {e.id!r} is a conversation, which only cache-activations reads; cache it first.")
+            raise UsageError(f"example {e.id!r} is a conversation, and the first one is none; read it apart.")
         if reads_words(e, kind):
             words = tuple(e.words or ())
             return ((e.before, words, e.after) if e.before or e.after else (words,),)
@@ -169,10 +189,10 @@ def texts_of(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:
             return (e.text,)
         return (e.text, e.pair) if pairs == "separate" else ((e.text, e.pair),)
 
-    return [text for e in part for text in of(e)]
+    return [text for e in examples for text in of(e)]
 
 
-def _unique(texts: list[Text], known: list[Known] | None) -> tuple[list[Text], list[Known] | None, np.ndarray]:
+def distinct(texts: list[Text], known: list[Known] | None) -> tuple[list[Text], list[Known] | None, np.ndarray]:
     """The distinct texts, with what is known of them, and int64 (n,) the index of each text among them."""
     if known is None:
         texts, text_of_slot = unique_texts(texts)

@@ -11,7 +11,7 @@ from probekit.activations.certify import quick_certificate
 from probekit.activations.grouping import stored_groups
 from probekit.activations.label_sets import label_sets, strings
 from probekit.activations.pooling import TokenLevel
-from probekit.activations.positions import ROLES
+from probekit.activations.positions import ROLES, Positions
 from probekit.activations.writing.chosen import check_chosen, check_positions
 from probekit.activations.writing.input import Input, as_read, read_texts, tokenised
 from probekit.activations.writing.journal import Journal
@@ -71,7 +71,7 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     """
     texts, known, text_of_slot = read_texts(request, progress)
     if known is not None:
-        check_positions(request, known)
+        check_positions(Positions.parse(request.want.get("positions")), request.task.name, known)
     with spilled(tokenised(encoder, texts, progress), request.path) as pieces:
         cut = pieces.truncated[text_of_slot].reshape(-1, int(request.want["sentences"])).any(1)
         _check_cut(request, encoder, cut)
@@ -90,8 +90,10 @@ def _create(
     """Plan the work, and create the file with everything that is known before the model runs."""
     want, task = request.want, request.task
     length, (rows, none) = read.length, read.sizes()
-    if "positions" in want:
-        check_chosen(request, none[text_of_slot], cut)
+    if "positions" in want and not request.options.allow_nonfinite:
+        without = none[text_of_slot].reshape(len(cut), -1).any(1)
+        otherwise = "store NaN for them with --allow-nonfinite"
+        check_chosen(want["positions"], task.name, request.part, without, cut, otherwise)
     plan = _plan(request, encoder, length, text_of_slot)
     start, token_start = token_places(rows := rows[plan.order], plan.blocks)
     static, links = _static(read, plan, label_sets(task, as_read(request, read.known, text_of_slot)), start, rows)

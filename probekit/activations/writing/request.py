@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Request", "count_of", "data_digest", "digest", "make_request", "of_model", "origin_of", "pairs_read",
-    "recipe_of", "shard_size", "type_of",
+    "recipe_of", "shard_size", "template_of", "type_of",
 ]  # fmt: skip
 
 IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
@@ -115,7 +115,7 @@ def make_request(
     of_data = _of_data(task, part, options, type_of(model, options.revision), _dtype(model, options))
     loading, identity = of_model(model, options)
     want = of_data | identity
-    if (template := _template(model, part, options)) is not None:
+    if (template := template_of(model, part, options)) is not None:
         want["chat_template"] = template.digest()
     if want.get("stateful") and options.workers > 1:
         raise UsageError(
@@ -126,7 +126,7 @@ def make_request(
     return Request(task, part, loading, want, spec_id, _path(out, want, spec_id), options, about, template)
 
 
-def _template(model: str | Path | Encoder, part: Any, options: CacheOptions) -> ChatTemplate | None:
+def template_of(model: str | Path | Encoder, part: Any, options: CacheOptions) -> ChatTemplate | None:
     """The chat template of a model, if the examples are conversations."""
     if not any(e.chat for e in (part[:1] if isinstance(part, StreamedSplit) else part)):
         if options.chat_template is not None:

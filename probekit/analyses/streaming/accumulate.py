@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -11,18 +12,24 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from probekit.activations.writing.chunk import Chunk, Reading, read_chunk
+from probekit.activations.pooling import TokenLevel
+from probekit.activations.writing.chosen import tell_left_out
+from probekit.activations.writing.chunk import Chunk, read_chunk
+from probekit.activations.writing.reading import Reading
 from probekit.activations.writing.request import count_of
+from probekit.analyses.options import SpanVector
 from probekit.analyses.streaming.state import State, check_ids, layout_of
 from probekit.analyses.vectors import pair_features
 from probekit.errors import UsageError
 from probekit.models.encoder import Encoder
+from probekit.probes.spans import span_vectors
 from probekit.runtime import Progress, blas_thread
 from probekit.statistics.streamed import Reservoir, Sums
 from probekit.statistics.streams import uniform
+from probekit.tasks.targets import targets_of
 from probekit.tasks.task import Example, TaskKind
 
-__all__ = ["Marks", "Source", "begun", "labels_of", "marks_of", "read", "run", "text_keys"]
+__all__ = ["CENTRED", "Marks", "Source", "begun", "labels_of", "marks_of", "read", "run", "text_keys", "units_of"]
 
 CENTRED = 256  # examples at the start of the data whose means are the centres of the sums of every part
 
@@ -37,6 +44,8 @@ class Source:
         The examples.
     dev_keys : np.ndarray
         uint64 (dev examples,), digests of their texts.
+    span : SpanVector, optional
+        How the pieces of a span become one vector.
     """
 
     encoder: Encoder
@@ -45,11 +54,12 @@ class Source:
     spec: Mapping[str, Any]
     dev_keys: np.ndarray
     batch_tokens: int | None
+    span: SpanVector | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Marks:
-    """What decides where a row goes, (n,) each; a row without a label has y NaN and fold -1."""
+    """What decides where a row goes, (rows,) each; a row without a label has y NaN and fold -1."""
 
     y: np.ndarray
     fold: np.ndarray
@@ -67,29 +77,42 @@ def text_keys(examples: Sequence[Example]) -> np.ndarray:
     return _keys([f"{e.text if e.words is None else ' '.join(e.words)}\0{e.pair or ''}" for e in examples])
 
 
-def labels_of(examples: Sequence[Example], kind: TaskKind) -> np.ndarray:
-    """The label of each row, float64, NaN without one; a row is a text, or a word."""
-    tags: list[Any]
+def units_of(examples: Sequence[Example], reading: Reading) -> np.ndarray:
+    """int64 (n,), the units of each example that may have a label: itself, its words, or its targets."""
+    kind = reading.task.kind
+    if kind is TaskKind.SEQUENCE_LABELLING:
+        return np.array([len(e.words or ()) for e in examples], dtype=np.int64)
+    if reading.level == TokenLevel.CHOSEN:
+        return np.array([len(targets_of(e, kind)) for e in examples], dtype=np.int64)
+    return np.ones(len(examples), dtype=np.int64)
+
+
+def labels_of(examples: Sequence[Example], reading: Reading) -> np.ndarray:
+    """The label of each unit, float64, NaN without one."""
+    kind, tags = reading.task.kind, list[Any]()
     if kind is TaskKind.SEQUENCE_LABELLING:
         tags = [t for e in examples for t in (e.label if isinstance(e.label, tuple) else (-1,) * len(e.words or ()))]
+    elif reading.level == TokenLevel.CHOSEN:
+        tags = [target.label for e in examples for target in targets_of(e, kind)]
     else:
         tags = [e.label for e in examples]
     y = np.array([np.nan if t is None else t for t in tags], dtype=np.float64)
     return y if kind is TaskKind.REGRESSION else np.where(y < 0, np.nan, y)
 
 
-def marks_of(examples: Sequence[Example], kind: TaskKind, rows: np.ndarray, spec: Mapping[str, Any]) -> Marks:
-    """The marks of all rows; ``rows`` (n,) is how many each example has.
+def marks_of(examples: Sequence[Example], reading: Reading, read: np.ndarray, spec: Mapping[str, Any]) -> Marks:
+    """The marks of all rows; ``read`` is bool (units,), the units that have a row.
 
     Examples of a group, or with equal texts, share a fold and a bin. Nothing depends on the order of the data.
     """
+    units, y = units_of(examples, reading), labels_of(examples, reading)
+    if len(y) != len(read):
+        raise UsageError(f"the model reads {len(read):,} words, but {len(y):,} are labelled.")
     named = np.array([e.group is not None for e in examples])
     unit = np.where(named, _keys([f"group {e.group}" for e in examples]), text_keys(examples))
-    row = _keys([f"{e.id}\0{k}" for e, count in zip(examples, rows.tolist(), strict=True) for k in range(count)])
-    unit, y = np.repeat(unit, rows), labels_of(examples, kind)
-    if len(y) != len(row):
-        raise UsageError(f"the model reads {len(row):,} words, but {len(y):,} are labelled.")
-    of_bin = row if kind is TaskKind.SEQUENCE_LABELLING else unit
+    row = _keys([f"{e.id}\0{k}" for e, count in zip(examples, units.tolist(), strict=True) for k in range(count)])
+    row, unit, y = row[read], np.repeat(unit, units)[read], y[read]
+    of_bin = unit if reading.level is None else row
 
     def number(key: np.ndarray, use: int) -> np.ndarray:
         return np.asarray(uniform(key, 0, 1, [spec["seed"], use])[0])
@@ -100,8 +123,11 @@ def marks_of(examples: Sequence[Example], kind: TaskKind, rows: np.ndarray, spec
 
 
 def read(source: Source, examples: Sequence[Example]) -> Chunk:
-    """The vectors of some examples; of separately read pairs [u; v; |u - v|; u * v]."""
+    """The vectors of some examples: of separately read pairs [u; v; |u - v|; u * v], of targets their spans."""
     chunk = read_chunk(source.encoder, examples, source.reading, batch_tokens=source.batch_tokens)
+    if chunk.places is not None:
+        mean = source.span is SpanVector.MEAN
+        return replace(chunk, vectors=[np.asarray(span_vectors(x, *chunk.places, mean=mean)) for x in chunk.vectors])
     if source.reading.pairs != "separate":
         return chunk
     return replace(chunk, vectors=[pair_features(x) for x in chunk.vectors])
@@ -113,7 +139,11 @@ def begun(source: Source, part: tuple[int, int]) -> State:
     head = source.part[0:CENTRED]
     if not len(head):
         raise UsageError(f"{spec['task']} {spec['split']} has no examples; choose another split.")
-    centres = [x.mean(0, dtype=np.float64) for x in read(source, head).vectors]
+    vectors = read(source, head).vectors
+    if not len(vectors[0]):
+        what = "spans that the model reads" if source.span else f"a piece at --positions {source.reading.positions}"
+        raise UsageError(f"none of the first {len(head):,} texts of {spec['task']} {spec['split']} has {what}.")
+    centres = [x.mean(0, dtype=np.float64) for x in vectors]
     sums = Sums.empty(layout_of(spec), centres)
     return State(spec, (part,), sums, Reservoir(spec["sample"]), np.zeros(len(source.dev_keys), dtype=bool))
 
@@ -125,7 +155,8 @@ def run(state: State, source: Source, path: Path | None, save_every: int, progre
     """
     [(which, of)], size, count = state.parts, state.spec["chunk"], count_of(source.part)
     last = None if count is None else -(-count // size)
-    examples_read, pieces = state.counts["examples"], state.counts["pieces"]
+    examples_read, pieces, left_out = state.counts["examples"], state.counts["pieces"], Counter[str]()
+    before = examples_read
     waiting: Future[None] | None = None
     own, c = 0, state.chunks + (which - 1 - state.chunks) % of
     if count is None:
@@ -136,6 +167,7 @@ def run(state: State, source: Source, path: Path | None, save_every: int, progre
             if not len(examples):
                 break
             chunk = read(source, examples)
+            left_out.update(chunk.left_out)
             if waiting is not None:
                 waiting.result()
                 own += 1
@@ -147,6 +179,7 @@ def run(state: State, source: Source, path: Path | None, save_every: int, progre
             progress("model", examples_read, (count or 0) // of, examples=examples_read, tokens=pieces)
         if waiting is not None:
             waiting.result()
+    tell_left_out(left_out, examples_read - before)
     state.complete = True
     if path is not None:
         state.save(path)
@@ -167,7 +200,7 @@ def _check_length(state: State, source: Source, c: int) -> None:
 def _add(state: State, source: Source, examples: Sequence[Example], chunk: Chunk, chunks: int) -> None:
     """Add a chunk to the state, which then has all of this part up to ``chunks``."""
     spec = source.spec
-    marks = marks_of(examples, source.reading.kind, chunk.rows, spec)
+    marks = marks_of(examples, source.reading, chunk.read, spec)
     known = marks.fold >= 0
     if spec["columns"] > 1:
         y = (np.nan_to_num(marks.y, nan=-1)[:, None] == np.arange(spec["columns"])).astype(np.float64)
@@ -182,7 +215,7 @@ def _add(state: State, source: Source, examples: Sequence[Example], chunk: Chunk
     state.seen |= np.isin(source.dev_keys, text_keys(examples))
     added = {
         "examples": len(examples), "rows": int(known.sum()), "unlabelled": int((~known).sum()),
-        "truncated": int(chunk.truncated.sum()), "pieces": chunk.pieces,
+        "left_out": int((~chunk.read).sum()), "truncated": int(chunk.truncated.sum()), "pieces": chunk.pieces,
     }  # fmt: skip
     state.counts = {name: n + added[name] for name, n in state.counts.items()}
     state.chunks = chunks

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from probekit.activations.options import CacheOptions
-from probekit.activations.pooling import poolings
-from probekit.activations.writing.chunk import Reading
+from probekit.activations.pooling import TokenLevel, poolings
+from probekit.activations.positions import Positions
 from probekit.activations.writing.job import task_of
 from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.prepare import kept_sites
-from probekit.activations.writing.request import data_digest, of_model, origin_of, pairs_read, type_of
-from probekit.analyses.streaming.accumulate import Source, text_keys
+from probekit.activations.writing.reading import Reading
+from probekit.activations.writing.request import data_digest, of_model, origin_of, pairs_read, template_of, type_of
+from probekit.analyses.options import SpanVector
+from probekit.analyses.streaming.accumulate import CENTRED, Source, text_keys
 from probekit.analyses.streaming.options import Analysis, StreamOptions
 from probekit.analyses.streaming.probes import PROBES
 from probekit.analyses.vectors import model_columns
@@ -25,11 +27,12 @@ from probekit.metrics import metric, unfit
 from probekit.models.conversion import default_pooling
 from probekit.models.encoder import Encoder
 from probekit.recipe import Read
-from probekit.tasks.task import Task, TaskKind
+from probekit.tasks.targets import targets_of
+from probekit.tasks.task import Example, Task, TaskKind
 
 __all__ = ["Job", "analyses_of", "make_job", "metrics_of"]
 
-KINDS = (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING)
+KINDS = (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING, TaskKind.SPAN_LABELLING)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -63,34 +66,33 @@ def make_job(
     if loaded.kind not in KINDS:
         raise UsageError(f"{loaded.name} is a task of {loaded.kind}; stream reads {', '.join(KINDS)}.")
     given = loaded.split(split).sample(options.limit)
-    if any(e.chat for e in given[0:1]):
-        raise UsageError(f"{loaded.name} has conversations, which stream does not read; cache them.")
     labelled = bool(loaded.label_names) or loaded.kind is TaskKind.REGRESSION
     other = _second(loaded, task, dev, options) if labelled else None
     how = CacheOptions(
         dtype=options.dtype, device=options.device, revision=options.revision, random_weights=options.random_weights,
         model_name=options.model_name, max_length=options.max_length, sites=options.sites, layers=options.layers,
-        pairs=options.pairs,
+        pairs=options.pairs, pooling=None if options.pooling is None else (options.pooling,),
+        positions=options.positions, chat_template=options.chat_template,
     )  # fmt: skip
     found, identity = of_model(model, how)
+    template, kind = template_of(model, given, how), type_of(model, options.revision)
+    span, spans = _spans(loaded, given[0:CENTRED], options)
     encoder = load(found) if isinstance(found, Loading) else found
-    words, kind = loaded.kind is TaskKind.SEQUENCE_LABELLING, type_of(model, options.revision)
-    if words and options.pooling is not None:
-        raise UsageError(f"{loaded.name} labels words, which are read one by one; leave out --pooling.")
-    pooling = None if words else str(poolings(options.pooling or default_pooling(kind))[0])
-    sites = kept_sites({} if options.sites or options.layers is None else {"only": list(options.layers)}, encoder)
-    pairs = pairs_read(options.pairs, kind) if given.paired else None
-    reading = Reading(loaded.kind, pooling, "word-first" if words else None, pairs, tuple(sites))
-    across, features = Analysis.CKA in (options.analysis or ()) or not labelled, 4 if pairs == "separate" else 1
-    if across and features > 1:
+    reading = replace(_reading(loaded, given.paired, encoder, kind, span, options), template=template, spans=spans)
+    features = (1 if span is SpanVector.MEAN else 2) * spans if span else 4 if reading.pairs == "separate" else 1
+    across = Analysis.CKA in (options.analysis or ()) or not labelled
+    if across and features > 1 and span is None:
         raise UsageError("cka is of the vectors of one sequence; leave it out, or use --pairs joint.")
     spec = {
-        **identity, "task": loaded.name, "split": split, "kind": str(loaded.kind), "pairs": pairs,
-        "data_digest": data_digest(given.digest(), loaded.label_names), "representation": pooling or "word-first",
-        "dev_digest": None if other is None else other.digest(), "layers": [str(site) for site, _ in sites],
-        "widths": [features * width for _, width in sites], "columns": max(1, len(loaded.label_names)),
+        **identity, "task": loaded.name, "split": split, "kind": str(loaded.kind), "pairs": reading.pairs,
+        "data_digest": data_digest(given.digest(), loaded.label_names),
+        "representation": str(span or reading.pooling or reading.level),
+        "dev_digest": None if other is None else other.digest(), "layers": [str(site) for site, _ in reading.sites],
+        "widths": [features * width for _, width in reading.sites], "columns": max(1, len(loaded.label_names)),
         "folds": options.folds, "bins": options.bins, "sample": options.sample, "chunk": options.chunk,
         "seed": options.seed, "labelled": labelled, "across": across,
+        **({} if how.positions is None else {"positions": how.positions, "leave_out": options.leave_out}),
+        **({} if template is None else {"chat_template": template.digest()}),
     }  # fmt: skip
     keys = np.empty(0, dtype=np.uint64) if other is None else text_keys([*other])
     about = {
@@ -99,8 +101,54 @@ def make_job(
     }  # fmt: skip
     reads = [Read(str(task) if not isinstance(task, Task) else task.name, "data", spec["data_digest"])]
     reads.append(Read(str(identity["model"]), "model", str(identity.get("weights_digest") or "")))
-    source = Source(encoder, reading, given, spec, keys, options.batch_tokens)
+    source = Source(encoder, reading, given, spec, keys, options.batch_tokens, span)
     return Job(loaded, split, other, source, spec, about, tuple(reads))
+
+
+def _reading(
+    task: Task, paired: bool, encoder: Encoder, kind: str, span: SpanVector | None, options: StreamOptions
+) -> Reading:
+    """What is read of texts by a model of this ``kind``; UsageError for options that do not fit the labels."""
+    words = task.kind is TaskKind.SEQUENCE_LABELLING
+    if words and (options.pooling is not None or options.positions is not None):
+        raise UsageError(f"{task.name} labels words, which are read one by one; leave out --pooling and --positions.")
+    sites = kept_sites({} if options.sites or options.layers is None else {"only": list(options.layers)}, encoder)
+    level = TokenLevel.WORD_FIRST if words else TokenLevel.CHOSEN if span else None
+    return Reading(
+        task,
+        None if level else str(poolings(options.pooling or default_pooling(kind))[0]),
+        None if level is None else str(level),
+        pairs_read(options.pairs, kind) if paired else None,
+        tuple(sites),
+        Positions.parse("span" if span else options.positions),
+        leave_out=options.leave_out,
+    )
+
+
+def _spans(task: Task, head: Sequence[Example], options: StreamOptions) -> tuple[SpanVector | None, int]:
+    """How spans become vectors, None if a row is no span; and the number of spans of a label.
+
+    Raises
+    ------
+    UsageError
+        If the first texts have no spans with a label, several labels of a span can hold at once, or the texts are
+        conversations, whose spans are placed when they are rendered.
+    """
+    if options.span is None and task.kind is not TaskKind.SPAN_LABELLING:
+        return None, 1
+    if options.pooling is not None or options.positions is not None:
+        raise UsageError(f"{task.name} labels spans; leave out --pooling and --positions, or give --span ends|mean.")
+    if any(e.chat for e in head):
+        raise UsageError("--span is of texts; of conversations, --positions span pools the pieces of a span.")
+    found = [target for e in head for target in targets_of(e, task.kind)]
+    if not found or task.kind is TaskKind.SEQUENCE_LABELLING:
+        raise UsageError(f"{task.name} has no labels of spans; leave out --span.")
+    if any(isinstance(target.label, tuple) for target in found):
+        raise UsageError(
+            f"several labels of a span of {task.name} can hold at once, and sums are of one; make caches, and probe "
+            "them."
+        )
+    return options.span or SpanVector.ENDS, max(len(target.spans) for target in found)
 
 
 def analyses_of(options: StreamOptions, job: Job, dev: str | None) -> tuple[str, ...]:

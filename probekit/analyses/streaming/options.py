@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
+from probekit.activations.pooling import poolings
+from probekit.analyses.options import SpanVector
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import check_least, option
 from probekit.runtime import dtype_name
@@ -43,7 +46,26 @@ class StreamOptions:
         "for classes, ridge for numbers, cka without labels.",
     )
     pooling: str | None = option(
-        None, "How the pieces of a text become one vector: mean, first, last, max or mean-all (default: the model's)."
+        None,
+        "How the pieces of a text become one vector: mean, mean-all, first, last, max or ema:DECAY (exponential moving "
+        "average). Default: mean (Skip-thoughts: last).",
+    )
+    positions: str | None = option(
+        None,
+        "The pieces to pool: all, first, last (of the prompt), last:N, special, span (or answer: the spans that the "
+        "label is about), or roles:assistant,user of conversations. Default: all, of which mean and max leave out "
+        "special ones.",
+    )
+    leave_out: bool = option(
+        False, "Leave out texts without a piece at --positions, and count them, instead of stopping."
+    )
+    span: SpanVector | None = option(
+        None,
+        "A row for each span, or pair of spans, that a label is about: ends, its first and last piece, side by side "
+        "(the default of tasks that label spans), or mean, the mean of its pieces.",
+    )
+    chat_template: str | None = option(
+        None, "Jinja file to render conversations with, instead of the model's own chat template.", metavar="FILE"
     )
     layers: tuple[str, ...] | None = option(
         None, "Layers, such as 0,4-8,12 or 8:24:4; by default all. With --sites: their blocks, from 0."
@@ -72,6 +94,21 @@ class StreamOptions:
     sample: int = option(
         4096, "Rows to keep, drawn by a hash of their id: they calibrate mass-mean, and logistic and mi are of them."
     )
+    state: Path | None = option(
+        None,
+        "File for sums, sample and position (.npz). The same command continues from it; a finished one is not run "
+        "again, whichever analyses are asked of it.",
+        metavar="FILE",
+    )
+    part: str | None = option(
+        None, "I/N: read only the I-th of N parts of the split, write --state, and measure nothing.", metavar="I/N"
+    )
+    merge: tuple[str, ...] = option(
+        (), "Finished states of all parts, separated by commas, instead of reading the split.", metavar="FILES"
+    )
+    erasers: Path | None = option(
+        None, "File for the erasers of leace (.npz): LAYER/mean and LAYER/projection.", metavar="FILE"
+    )
     chunk: int = option(2048, "Texts that are read at a time: the unit of --part, and of what a resumed run repeats.")
     save_every: int = option(16, "Chunks after which the state is written.")
     resamples: int = option(1000, "Bootstrap resamples for intervals, and permutations for p; 0 for neither.")
@@ -87,6 +124,22 @@ class StreamOptions:
             if not self.analysis:
                 raise UsageError(f"no analysis was given; choose from {', '.join(Analysis)}.")
             object.__setattr__(self, "analysis", tuple(dict.fromkeys(map(str, self.analysis))))
+        if self.pooling is not None and len(names := poolings(self.pooling)) > 1:
+            raise UsageError(
+                f"a stream has one pooling, not {','.join(names)}. Run it once for each, with --pooling {names[0]} and "
+                "another --out."
+            )
+        if self.span is not None:
+            if self.span not in list(SpanVector):
+                raise UsageError(f"span is {self.span!r}; {did_you_mean(str(self.span), list(SpanVector))}")
+            object.__setattr__(self, "span", SpanVector(self.span))
+            if self.positions is not None or self.pooling is not None:
+                raise UsageError("--span makes a row of each span; leave out --positions and --pooling.")
+        if self.leave_out and self.positions is None:
+            raise UsageError("--leave-out is of texts without a piece at --positions; give both, or neither.")
+        part_of(self.part)
+        if self.part is not None and (self.state is None or self.merge):
+            raise UsageError("--part needs --state, the file for its sums, and takes no --merge.")
         if self.layers is not None:
             object.__setattr__(self, "layers", tuple(map(str, layer_list(self.layers))))
         if self.sites is not None:

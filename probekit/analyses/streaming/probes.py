@@ -209,7 +209,8 @@ class Table:
         state, dev = self.state, self.dev
         common = {
             **about, "analysis": "probe", "seed": state.spec["seed"], "n": dev.y.shape[1],
-            "n_train": state.counts["rows"], "left_out_train": state.counts["unlabelled"],
+            "n_train": state.counts["rows"],
+            "left_out_train": state.counts["unlabelled"] + state.counts["left_out"],
             "left_out_dev": dev.left_out, "seen_in_train": int(dev.seen.sum()), "penalty": np.nan, "held_out": np.nan,
             "decrement": np.nan, "digest": "", "penalty_at_edge": False, "converged": True, "draw": None,
             "target": "gold",

@@ -19,7 +19,7 @@ from probekit.statistics.streamed import Layout, Reservoir, Sums
 __all__ = ["STATE_FILE", "State", "check_ids", "check_same", "layout_of", "merged", "read_state"]
 
 FORMAT = "probekit-stream/1"
-COUNTED = ("examples", "rows", "unlabelled", "truncated", "pieces")
+COUNTED = ("examples", "rows", "unlabelled", "left_out", "truncated", "pieces")
 
 
 @dataclass(eq=False, slots=True)
@@ -41,7 +41,8 @@ class State:
     seen : np.ndarray
         Bool (dev examples,): which texts of dev the data contain.
     counts : dict[str, int]
-        Numbers of examples, of labelled and unlabelled rows, of truncated texts, and of word pieces read.
+        Numbers of examples, of labelled and unlabelled rows, of texts or spans without a row because no piece of them
+        is read, of truncated texts, and of word pieces read.
     """
 
     spec: Mapping[str, Any]
@@ -110,7 +111,7 @@ def read_state(path: str | Path) -> State:
         return State(
             header["spec"], tuple((i, n) for i, n in header["parts"]), Sums(layout, sums),
             Reservoir(header["spec"]["sample"], sample), arrays["seen"], header["chunks"], header["complete"],
-            header["counts"],
+            dict.fromkeys(COUNTED, 0) | header["counts"],
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError) as error:
         raise DataError(f"is not a whole state of probekit stream ({error}); start it again.", file=path) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from probekit.tasks.task import Task
 
 __all__ = ["merge_streams", "stream"]
 
+log = logging.getLogger(__name__)
 RANDOM = "random:"
 
 
@@ -35,10 +36,6 @@ def stream(
     *,
     dev: str | None = "dev",
     metrics: tuple[str, ...] | str | None = None,
-    state: str | Path | None = None,
-    merge: tuple[str, ...] = (),
-    part: str | None = None,
-    erasers: str | Path | None = None,
     options: StreamOptions,
     progress: Progress = no_progress,
 ) -> Result:
@@ -60,17 +57,8 @@ def stream(
         The split to evaluate probes on; None without probes.
     metrics : tuple of str, optional
         The main one first (default: those of the task).
-    state : path, optional
-        File for sums, sample and position (``.npz``). An interrupted run continues from it; a finished one is not run
-        again, whichever analyses are asked of it.
-    merge : tuple of str
-        Finished states of all parts, instead of reading ``split``.
-    part : str, optional
-        "I/N": read the I-th of N parts of the split, write ``state``, and measure nothing.
-    erasers : path, optional
-        File for the erasers of ``leace`` (``.npz``).
     options : StreamOptions
-        ``analysis``, ``pooling``, ``folds`` …; each may be given as a keyword.
+        ``analysis``, ``pooling``, ``positions``, ``state``, ``part`` …; each may be given as a keyword.
     progress : callable
         Receives the progress of the work.
 
@@ -83,7 +71,7 @@ def stream(
     Raises
     ------
     UsageError
-        For options that do not fit, states of other jobs, and missing parts.
+        For options that do not fit, texts without a piece at the positions, states of other jobs, and missing parts.
     DataError
         If a state is damaged.
     NonFiniteError
@@ -95,22 +83,25 @@ def stream(
     """
     if isinstance(model, str) and model.startswith(RANDOM):
         model, options = model.removeprefix(RANDOM), replace(options, random_weights=options.random_weights or 0)
-    which = part_of(part)
-    _check(part, state, merge, erasers)
+    for path, kind in ((options.state, STATE_FILE), (options.erasers, ERASERS_FILE)):
+        if path is not None:
+            kind.check(Path(path))
+            check_folder(Path(path).parent)
     job = make_job(model, task, split, dev, options)
     options = replace(options, analysis=analyses_of(options, job, dev))
-    names, path = metrics_of(job, metrics), None if state is None else Path(state)
+    names, merge = metrics_of(job, metrics), options.merge
     if merge:
         found = merged([read_state(one) for one in merge], merge)
         check_same(merge[0], found, {**job.spec, "across": job.spec["across"] or found.spec["across"]})
-        if path is not None:
-            found.save(path)
+        if options.state is not None:
+            found.save(Path(options.state))
     else:
-        found = _read(job, which if part is not None else None, path, options, progress)
-    if part is not None:
+        found = _read(job, options, progress)
+    _tell(job, found)
+    if options.part is not None:
         return Result(make_rows([]), reads=job.reads)
     _check_whole(found)
-    return _measured(job, found, names, erasers, options, progress)
+    return _measured(job, found, names, options, progress)
 
 
 def merge_streams(*states: str | Path) -> State:
@@ -134,14 +125,18 @@ def merge_streams(*states: str | Path) -> State:
     return merged([read_state(one) for one in states], [str(one) for one in states])
 
 
-def _check(part: str | None, state: str | Path | None, merge: Sequence[str], erasers: str | Path | None) -> None:
-    """Raise UsageError, before the model runs, for options that do not fit and files that cannot be written."""
-    for path, kind in ((state, STATE_FILE), (erasers, ERASERS_FILE)):
-        if path is not None:
-            kind.check(Path(path))
-            check_folder(Path(path).parent)
-    if part is not None and (state is None or merge):
-        raise UsageError("--part needs --state, the file for its sums, and takes no --merge.")
+def _tell(job: Job, state: State) -> None:
+    """Warn of texts that were truncated, and of those, or of spans, that have no row."""
+    counts, of = state.counts, f"{job.task.name} {job.split}"
+    if cut := counts["truncated"]:
+        log.warning(
+            "%s: %s of %s texts exceed the model's maximum length and were truncated.",
+            of, f"{cut:,}", f"{counts['examples']:,}",
+        )  # fmt: skip
+    if none := counts["left_out"]:
+        what, where = ("spans", "the model did not read them") if job.source.span else ("texts", "no piece is there")
+        total = none + counts["rows"] + counts["unlabelled"]
+        log.warning("%s: %s of %s %s are left out, because %s.", of, f"{none:,}", f"{total:,}", what, where)
 
 
 def _check_whole(state: State) -> None:
@@ -152,15 +147,13 @@ def _check_whole(state: State) -> None:
         raise UsageError(f"the parts {shown} are missing; make their states (--part), and merge all of them.")
 
 
-def _read(
-    job: Job, which: tuple[int, int] | None, path: Path | None, options: StreamOptions, progress: Progress
-) -> State:
+def _read(job: Job, options: StreamOptions, progress: Progress) -> State:
     """The state of a part, or of all data, read from its file as far as it goes."""
-    parts = (which or (1, 1),)
+    parts, path = (part_of(options.part),), None if options.state is None else Path(options.state)
     if path is not None and path.exists():
         found = read_state(path)
         check_same(path, found, {**job.spec, "across": job.spec["across"] or found.spec["across"]})
-        if found.parts != parts and (which is not None or not found.complete):
+        if found.parts != parts and (options.part is not None or not found.complete):
             shown = ", ".join(f"{i}/{n}" for i, n in found.parts)
             raise UsageError(f"{path} is the state of part {shown}; give another --state, or --part {shown}.")
     else:
@@ -170,10 +163,7 @@ def _read(
     return found
 
 
-def _measured(
-    job: Job, state: State, metrics: tuple[str, ...], erasers: str | Path | None,
-    options: StreamOptions, progress: Progress,
-) -> Result:  # fmt: skip
+def _measured(job: Job, state: State, metrics: tuple[str, ...], options: StreamOptions, progress: Progress) -> Result:
     """The rows of all analyses."""
     import pandas as pd
 
@@ -189,8 +179,8 @@ def _measured(
         tables.append(mi_rows(state, job.about, options, progress))
     if Analysis.LEACE in (options.analysis or ()):
         of_layers = erasers_of(state)
-        if erasers is not None:
-            write_erasers(of_layers, Path(erasers))
+        if options.erasers is not None:
+            write_erasers(of_layers, Path(options.erasers))
         tables.append(eraser_rows(state, of_layers, job.about))
     rows = make_rows(pd.concat(tables, ignore_index=True))
     return Result(rows, tuple(predictions), reads=job.reads)
