@@ -119,6 +119,44 @@ def test_a_test_set_of_one_class_has_accuracy_only(caches: list[Path], tiny_bert
     assert 0 <= mine.loc[("one", "accuracy"), "value"] <= 1
 
 
+CAPITALS = {
+    "Rome Italy": "Rom Italien", "Vienna Austria": "Wien Österreich", "Athens Greece": "Athen Griechenland",
+    "Warsaw Poland": "Warschau Polen", "Paris France": "Paris Frankreich", "Madrid Spain": "Madrid Spanien",
+    "Lisbon Portugal": "Lissabon Portugal", "Bratislava Slovakia": "Pressburg Slowakei", "Cairo Egypt": "Kairo Ägypten",
+    "Brussels Belgium": "Brüssel Belgien", "Moscow Russia": "Moskau Russland", "Bern Switzerland": "Bern Schweiz",
+}  # fmt: skip
+
+
+def test_english_to_german_from_task_files(tiny_gpt2: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Statements of two languages as a user writes them: a translation is in the group of its original."""
+    for language, verb, pairs in (("english", "lies in", CAPITALS), ("german", "liegt in", CAPITALS.values())):
+        cities, countries = zip(*map(str.split, pairs), strict=True)
+        for split, at in (("train", range(8)), ("dev", range(8, 12))):
+            lines = [f"{cities[i]} {verb} {countries[i - wrong]}.\t{('true', 'false')[wrong]}\tcity {i}"
+                     for i in at for wrong in (0, 1)]  # fmt: skip
+            (tmp_path / f"{language}.{split}.tsv").write_text("\n".join(["text\tlabel\tcity", *lines]) + "\n")
+    head = 'labels = ["false", "true"]\ngroups = "city"\n[splits]\n'
+    found = {}
+    for name, train, dev in (
+        ("english", "english.train", "english.dev"), ("german", "german.train", "german.dev"),
+        ("leaky", "german.dev", "german.train"),
+    ):  # fmt: skip
+        (tmp_path / f"{name}.toml").write_text(f'{head}train = "{train}.tsv"\ndev = "{dev}.tsv"\n')
+        found[name] = cached(tiny_gpt2, probekit.load_task(str(tmp_path / f"{name}.toml")), tmp_path)
+    how = {"estimators": "mass-mean", "blocks": 4, "controls": 1, "resamples": 0, "layers": (1,)}
+    rows = probekit.shift(*found["english"], *found["german"], **how).rows
+    cells = rows[(rows["metric"] == "auroc") & (rows["target"] == "gold")].set_index(["trained_on", "task"])
+    assert set(cells.index) == {(a, b) for a in ("english", "german") for b in ("english", "german")}
+    assert (cells[["n", "n_train", "n_groups"]] == [8, 16, 4]).all(axis=None)
+    assert not cells["seen_in_train"].any()
+    assert "in train" not in caplog.text
+    rows = probekit.shift(*found["english"], *found["leaky"], **how).rows
+    assert set(rows.loc[(rows["trained_on"] == "english") & (rows["task"] == "leaky"), "seen_in_train"].dropna()) == {
+        16
+    }
+    assert "16 of 16 evaluated examples of leaky have a text or a group that is in train of english" in caplog.text
+
+
 def twins(rng: np.random.Generator, n: int, sign: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Class 1 lies along the first axis, or with sign -1 against it; along the second in any case."""
     y, of = np.tile([0, 1], n), np.repeat(np.arange(n), 2)

@@ -76,6 +76,16 @@ def test_a_planted_layer_is_named():
     )
 
 
+def test_classes_without_an_example_are_named():
+    rows, found = probed([2.5], n=60, metric="macro-f1")
+    assert "warning" not in rows
+    found = replace(found, label_names=("no", "yes", "perhaps"))
+    rows = probe_rows(found, resamples=100).assign(analysis="probe")
+    text = "no evaluated example is of 1 of the 3 classes (perhaps): macro-f1 and its interval are not about these"
+    assert set(rows.loc[rows["metric"] == "macro-f1", "warning"]) == {text}
+    assert sentences(rows, [found])[-1] == f"toy: {text}."
+
+
 def test_noise_names_no_layer():
     [text] = said([0, 0, 0, 0], seed=3)
     assert re.fullmatch(

@@ -29,6 +29,7 @@ LEAK = 0.1
 
 def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     metric = _main(rows)
+    warnings = rows["warning"].dropna().unique() if "warning" in rows else []
     rows = rows[rows["metric"] == metric]
     curves = curves_of(rows)
     trained, random = ([one for one in curves if one.random is kind] for kind in (False, True))
@@ -41,6 +42,7 @@ def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     yield from each(trained, random, text, f"beats {noise}", f"beat {noise}")
     yield from beyond(trained, metric, tables)
     yield from _leak(trained, metric, sign)
+    yield from filter(None, warnings)
 
 
 def _main(rows: pd.DataFrame) -> str:
