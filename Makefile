@@ -9,6 +9,8 @@ export PYTHONDONTWRITEBYTECODE =
 PIP_FLAGS ?=
 # most installed modules are never imported, and compiling all of them takes half of the time
 PIP := $(BIN)/python -m pip install --quiet --no-compile $(PIP_FLAGS) -c constraints.txt
+# two plug-ins that other targets or packages need take three seconds in each process, most of it to build a parser of addresses
+PYTEST := $(BIN)/python -m pytest -p no:nbmake -p no:zarr
 
 .PHONY: setup demo test coverage test-slow lint docs notebooks notebooks-write calibration bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains attacks clean
 
@@ -29,14 +31,14 @@ demo: $(VENV)/.demo
 	HF_HUB_OFFLINE=1 $(BIN)/probekit demo
 
 test: $(VENV)/.dev
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m "not slow" -n auto tests/information/test_null.py tests/information/test_edge.py
+	HF_HUB_OFFLINE=1 $(PYTEST) -m "not slow" -n auto --dist loadfile
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -m "not slow" -n auto tests/information/test_null.py tests/information/test_edge.py
 
 coverage: $(VENV)/.dev
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --cov --cov-report=term
+	HF_HUB_OFFLINE=1 $(PYTEST) -m "not slow" -n auto --dist loadfile --cov --cov-report=term
 
 test-slow: $(VENV)/.dev
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m slow -n auto --dist loadfile
+	HF_HUB_OFFLINE=1 $(PYTEST) -m slow -n auto --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -95,7 +97,7 @@ bench-domains: $(VENV)/.dev
 attacks: $(VENV)/.dev
 	$(BIN)/python benchmarks/kills.py --kills 300
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/flips.py --flips 1000
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m slow tests/test_fuzz_readers.py tests/cli/test_hostile_arguments.py
+	HF_HUB_OFFLINE=1 $(PYTEST) -m slow tests/test_fuzz_readers.py tests/cli/test_hostile_arguments.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .coverage* docs/_build docs/api docs/api.md docs/commands docs/gallery docs/jupyter_execute
