@@ -137,12 +137,15 @@ def _some(sample: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
 
 def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> Iterator[pd.DataFrame]:
     """For the rows of one metric, the summary of each control's draws, and the difference of gold from it."""
-    for _, group in rows.groupby(KEYS, sort=False, dropna=False):
-        gold = group[group["target"] == "gold"]
+    number = rows.groupby(KEYS, sort=False, dropna=False).ngroup().to_numpy()
+    target, drawn = rows["target"].to_numpy(), rows["draw"].notna().to_numpy()
+    for group in range(number.max(initial=-1) + 1):
+        gold = rows[(number == group) & (target == "gold")]
         for control, word in DERIVED.items():
-            draws = group[(group["target"] == control) & group["draw"].notna()]
-            if draws.empty:
+            some = (number == group) & (target == control) & drawn
+            if not some.any():
                 continue
+            draws = rows[some]
             noise = again[draws.index]
             yield _summed_up(draws, noise, level)
             if len(gold) == 1 and not (control == "control-task" and metric(gold["metric"].iloc[0]).spans):
