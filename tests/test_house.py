@@ -184,6 +184,13 @@ def test_what_is_cheap_stays_cheap():
     assert ast.literal_eval(told.strip()) == {name: [] for name in ("import probekit", *LIGHT)}
 
 
+def test_a_caches_recipe_is_read_without_the_model():
+    """Each analysis reads the recipes of its caches, for which the function that made them is imported."""
+    code = "import sys, probekit.activations.writing.job; print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_no_two_test_files_have_the_same_name():
     """pytest imports them by name: of two with the same name, one is not run."""
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]

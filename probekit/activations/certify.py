@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.activations.foreign.against import Comparison, compare, said_layers
-from probekit.activations.foreign.source import open_source
 from probekit.activations.options import CertifyOptions
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.models.encoder import Batch, Encoder, Text, Tokens, begin_states
@@ -26,6 +24,7 @@ from probekit.sites import FINAL_NORM, RESIDUAL, Site
 if TYPE_CHECKING:
     import torch
 
+    from probekit.activations.foreign.against import Comparison
     from probekit.models.bilstm.encoder import BiLSTMEncoder
     from probekit.models.elmo.encoder import ElmoEncoder
     from probekit.models.skip_thoughts.encoder import SkipThoughtsEncoder
@@ -161,6 +160,8 @@ def certify(
     UsageError
         If no text has a piece.
     """
+    from probekit.activations.foreign.against import compare, said_layers
+    from probekit.activations.foreign.source import open_source
     from probekit.models.loading import load_encoder
 
     if (against is None and (layers is not None or limit != 8)) or (against is not None and texts is not None):
