@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Hashable, Iterable
 
 import numpy as np
-from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
 from probekit.errors import UsageError
 
@@ -51,6 +50,8 @@ def folds(
         )
     if stratify and (most := np.unique(y[free], return_counts=True)[1].max()) < k:
         raise UsageError(f"{k} folds need a class with at least {k} rows, but the largest has {most}. Use fewer folds.")
+    from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+
     shuffle = {"n_splits": k, "shuffle": True, "random_state": int(rng.integers(2**31))}
     if unit is None:
         splitter = StratifiedKFold(**shuffle) if stratify else KFold(**shuffle)

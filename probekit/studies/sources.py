@@ -11,8 +11,6 @@ from typing import Any
 
 import xxhash
 
-from probekit.adaptation.data.validation import validation_share
-from probekit.adaptation.pretraining.objectives import source_digests
 from probekit.adaptation.pretraining.options import EncoderOptions
 from probekit.domains.corpora import corpus_digest
 from probekit.errors import DataError, ProbekitError, UsageError
@@ -137,6 +135,8 @@ class Sources:
 
     def set_apart(self, task: str, dev: str, asked: float | None) -> float | None:
         """The share of train that replaces ``dev``; for a task that cannot be read, the requested share."""
+        from probekit.adaptation.data.validation import validation_share
+
         try:
             return validation_share(self.task(task), dev, asked)
         except (ProbekitError, OSError):
@@ -164,6 +164,8 @@ class Sources:
 
     def objective(self, name: str, options: EncoderOptions) -> Outside:
         """An objective of pretraining, identified by the digests of its examples."""
+        from probekit.adaptation.pretraining.objectives import source_digests
+
         read = self._once(("objective", name, options), lambda: source_digests(name, options))
         return Outside(name, f"{name} {json.dumps([*read.values()])}")
 

@@ -12,7 +12,7 @@ from probekit.analyses.verdict.curves import CURVE, Curve, each, largest, smalle
 from probekit.rows import layer_labels
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.comparisons import compare_predictions
-from probekit.statistics.contrasts import BAG, contrasts
+from probekit.statistics.contrasts import BAG, Contrast, contrasts
 from probekit.statistics.options import CompareOptions, Tails
 from probekit.statistics.predictions import Predictions
 
@@ -33,9 +33,14 @@ def beyond(trained: Sequence[Curve], metric: str, tables: Sequence[Predictions])
     the number of curves that are compared. Layer 0 is a reference only in curves of which some layer beats noise.
     Nothing is said without predictions, without the reference, or where nothing was tested.
     """
+    placed = [(curve, *predictions_of(curve, tables)) for curve in trained]
+    read = [(curve, table, at) for curve, table, at in placed if table is not None and _can_be_tested(curve, table)]
     for against, (does, do) in REFERENCES.items():
-        curves = [curve for curve in trained if against != "layer-0" or curve.beating()]
-        found = [one for curve in curves if (one := _compared(curve, against, metric, tables)) is not None]
+        chosen = [one for one in read if against != "layer-0" or one[0].beating()]
+        by_table = {id(table): table for _, table, _ in chosen}
+        known = {key: list(contrasts(table, against, metric)) for key, table in by_table.items()}
+        compared = (_compared(curve, against, metric, table, at, known[id(table)]) for curve, table, at in chosen)
+        found = [one for one in compared if one is not None]
         tests = sum(len(one.layers) for one in found)
         found = [replace(one, p=np.minimum(1, one.p * len(found)), tests=tests) for one in found]
         if found:
@@ -50,12 +55,18 @@ def beyond(trained: Sequence[Curve], metric: str, tables: Sequence[Predictions])
             yield from each(found, (), text, does, do)
 
 
-def _compared(curve: Curve, against: str, metric: str, tables: Sequence[Predictions]) -> Curve | None:
-    """The differences of a curve from a reference as a curve; None if they cannot be tested."""
-    table, at = predictions_of(curve, tables)
-    if table is None or np.isnan(curve.p).all() or groups_of(curve, tables) < FEWEST:
-        return None
-    pairs = next((one.pairs for one in contrasts(table, against, metric) if one.pairs[0][0] in at), [])
+def _can_be_tested(curve: Curve, table: Predictions) -> bool:
+    return not np.isnan(curve.p).all() and _count_groups(table) >= FEWEST
+
+
+def _compared(
+    curve: Curve, against: str, metric: str, table: Predictions, at: Sequence[int], known: Sequence[Contrast]
+) -> Curve | None:
+    """The differences of a curve from a reference as a curve; None if they cannot be tested.
+
+    ``at`` are the positions of its layers in ``table``, and ``known`` the contrasts of that table.
+    """
+    pairs = next((one.pairs for one in known if one.pairs[0][0] in at), [])
     others = sorted({f for _, references in pairs for f in references})
     one_model = set(table.fits["model"].iloc[others]) == {curve.head["model"]}
     if not one_model or len({len(references) for _, references in pairs}) > 1:
@@ -70,8 +81,10 @@ def _compared(curve: Curve, against: str, metric: str, tables: Sequence[Predicti
 def groups_of(curve: Curve, tables: Sequence[Predictions]) -> int:
     """Groups of the evaluated examples, or examples if they are independent."""
     table, _ = predictions_of(curve, tables)
-    if table is None:
-        return FEWEST
+    return FEWEST if table is None else _count_groups(table)
+
+
+def _count_groups(table: Predictions) -> int:
     return len(table.ids if table.groups is None else np.unique(table.groups))
 
 
