@@ -19,7 +19,8 @@ from probekit.runtime import Progress, no_progress
 __all__ = ["Score", "Scorer"]
 
 LOGITS_AT_ONCE = 1 << 26
-"""Numbers in the log-probabilities that are held at once."""
+ROWS_AT_ONCE = 256
+"""Numbers in the logits that are held at once; on a processor at most so many rows, which stay in its cache."""
 
 
 class Score(StrEnum):
@@ -191,7 +192,7 @@ class Scorer:
                 states = self.head.layers(torch.from_numpy(query.ids).to(device), last_only=not layers)
                 row, at, piece = (torch.from_numpy(x).to(device) for x in (query.row, query.at, query.piece))
                 for layer, of_layer in enumerate(states):
-                    found = self._predicted(of_layer[row, at], piece).double().cpu().numpy()
+                    found = self._predicted(of_layer[row, at], piece).numpy()
                     for sums, counts in zip(nats, query.counts.T, strict=True):
                         sums[:, layer] += np.bincount(query.text, found * counts, len(sums))
                 done += len(query.ids)
@@ -199,10 +200,13 @@ class Scorer:
         return nats
 
     def _predicted(self, states: Tensor, piece: Tensor) -> Tensor:
-        """The log-probability of a piece for each state, (m,)."""
+        """The log-probability of a piece for each state, float64 (m,)."""
         step = max(1, LOGITS_AT_ONCE // self.head.model.config.vocab_size)
+        step = min(step, ROWS_AT_ONCE) if states.device.type == "cpu" else step
         parts = []
         for some, wanted in zip(states.split(step), piece.split(step), strict=True):
             logits = self.head.logits(some)
-            parts.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1))
+            logits -= logits.amax(1, keepdim=True)  # so that sizes of logits are not rounded into their differences
+            own = logits.gather(1, wanted[:, None])[:, 0].cpu().double()
+            parts.append(own - logits.exp_().sum(1).cpu().double().log())
         return torch.cat(parts)
