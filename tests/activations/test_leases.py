@@ -223,17 +223,24 @@ def test_who_replaces_shards_removes_none_that_another_has_replaced(encoder, rea
     assert kept == {k: (out / f"shard-{k:05d}.h5").stat().st_ino for k in range(3)}
 
 
-def test_shards_that_another_job_replaces_meanwhile_go_into_no_manifest(encoder, ready, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("replaces", "message"), [(True, "is a shard of another job: pooling is"), (False, "was removed while this cache")]
+)
+def test_shards_that_another_job_replaces_meanwhile_go_into_no_manifest(
+    encoder, tmp_path, monkeypatch, replaces, message
+):
     out, write = tmp_path / "out", job_module._write
     other = cache_activations(encoder, toy_task(), out=tmp_path / "other", shard_size=20, pooling="first").path
 
     def replacing(request, *args, **more):
         if request.path.name.startswith(".shard-00002"):
-            shutil.copy(other / "shard-00000.h5", out / "shard-00000.h5")
+            (out / "shard-00000.h5").unlink()
+            if replaces:
+                shutil.copy(other / "shard-00000.h5", out / "shard-00000.h5")
         write(request, *args, **more)
 
     monkeypatch.setattr(job_module, "_write", replacing)
-    with pytest.raises(CacheMismatch, match=r"shard-00000.h5 is a shard of another job: pooling is \['first'\]"):
+    with pytest.raises(CacheError, match=f"shard-00000.h5 {message}"):
         cache_activations(encoder, toy_task(), out=out, shard_size=20)
     assert not (out / "manifest.json").exists()
 

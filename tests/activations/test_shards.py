@@ -349,6 +349,14 @@ def test_streams(encoder, tmp_path, call):
     assert "no.jsonl: cannot be read: No such file" in said.err
 
 
+def test_ids_that_occur_in_two_shards(encoder, tmp_path, caplog):
+    rows = [{"text": f"the cat {i}", "id": f"e{i % 4}"} for i in range(8)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "a.toml").write_text('id = "id"\nlabel = false\n[splits]\ntrain = "a.jsonl"\n')
+    cache_activations(encoder, tmp_path / "a.toml", out=tmp_path / "many", shard_size=4, stream=True).close()
+    assert "4 rows have the id of a row in another shard" in caplog.text
+
+
 class _Endless:
     """Records whose number is known only at the end."""
 

@@ -204,7 +204,7 @@ class _Part:
             found = found.T
         if axes == AXES[-1]:
             found = found.transpose(0, 1)
-        return self._kept(found.reshape(len(found), -1), i)
+        return self._kept(found.flatten(1), i)
 
     def _kept(self, found: torch.Tensor, i: int) -> torch.Tensor:
         """Those of the rows of text i that are not padding."""

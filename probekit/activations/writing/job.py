@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -141,7 +142,9 @@ def cache_activations(
             kept_sites(asked.want, encoder := load(asked.model))
             ready.append(encoder)
 
-    with stdin_task(DATA_CACHE if out is None else Path(out).parent, split, check) as read:
+    inside = str(out).endswith(("/", os.sep))
+    beside = DATA_CACHE if out is None else Path(out) if inside else Path(out).parent
+    with stdin_task(beside, split, check) as read:
         asked = request(read)
         asked = replace(asked, model=ready[0]) if ready else asked
         return _shared(asked, overwrite=overwrite, wait=wait, progress=progress)

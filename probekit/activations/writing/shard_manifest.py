@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import xxhash
+
 from probekit.activations.checked import CheckedFile
 from probekit.activations.hdf5 import datasets
 from probekit.activations.manifest import Manifest, ShardFile, shard_name
 from probekit.activations.writing.prepare import difference
 from probekit.activations.writing.request import Request
-from probekit.errors import CacheMismatch
+from probekit.errors import CacheError, CacheMismatch
 from probekit.files import parse_json
 
-__all__ = ["make_manifest", "spec_of"]
+__all__ = ["make_manifest", "repeated_ids", "spec_of"]
 
 OWN = ("/blocks", "/pieces/blocks")
 """Datasets that each shard has for itself."""
@@ -37,7 +40,7 @@ def make_manifest(folder: Path, request: Request, count: int) -> str:
     first: dict[str, Any] = {}
     for k in range(count):
         path = folder / shard_name(k)
-        checked = CheckedFile(path)
+        checked = _opened(path)
         try:
             attributes, spec = dict(checked.attrs), _spec(checked, request, k)
             own = _datasets(checked, declared='"declared"' in attributes.get("groups", ""))
@@ -76,6 +79,20 @@ def make_manifest(folder: Path, request: Request, count: int) -> str:
     return Manifest(whole, kept, plain, tuple(shards)).to_json()
 
 
+def repeated_ids(folder: Path, count: int) -> int:
+    """How many rows of the shards 0 … count - 1 have the id of another row, by 64-bit digests of the ids."""
+    digests = []
+    for k in range(count):
+        checked = CheckedFile(folder / shard_name(k))
+        try:
+            ids = checked.values("/ids").tolist()
+        finally:
+            checked.close()
+        digests.append(np.array([xxhash.xxh3_64_intdigest(one) for one in ids], dtype=np.uint64))
+    every = np.concatenate(digests)
+    return len(every) - len(np.unique(every))
+
+
 def spec_of(path: Path, request: Request, k: int) -> dict[str, Any]:
     """The spec of the finished shard ``k`` of a job.
 
@@ -84,11 +101,20 @@ def spec_of(path: Path, request: Request, k: int) -> dict[str, Any]:
     CacheError
         If there is no such file: CacheCorrupt for one that is damaged, CacheMismatch for a shard of another job.
     """
-    checked = CheckedFile(path)
+    checked = _opened(path)
     try:
         return _spec(checked, request, k)
     finally:
         checked.close()
+
+
+def _opened(path: Path) -> CheckedFile:
+    if not path.exists():
+        raise CacheError(
+            f"{path} was removed while this cache was made, perhaps by another job with --overwrite. Run the same "
+            "command again, which makes what is missing, or choose another --out."
+        )
+    return CheckedFile(path)
 
 
 def _spec(checked: CheckedFile, request: Request, k: int) -> dict[str, Any]:

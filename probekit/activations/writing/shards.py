@@ -23,12 +23,14 @@ from probekit.activations.writing.leases import Leases, linked, of_workers, priv
 from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.prepare import difference, environment
 from probekit.activations.writing.request import Request, count_of, data_digest, digest
-from probekit.activations.writing.shard_manifest import make_manifest, spec_of
+from probekit.activations.writing.shard_manifest import make_manifest, repeated_ids, spec_of
 from probekit.activations.writing.shard_workers import LOOK, run_shard_workers
 from probekit.errors import CacheCorrupt, CacheError, CacheMismatch, UsageError
 from probekit.files import remove, write
 from probekit.models.encoder import Encoder
 from probekit.runtime import Progress, no_progress
+from probekit.tasks.files.columns import roles_of
+from probekit.tasks.files.stream import StreamedSplit
 from probekit.tasks.task import Split
 
 __all__ = ["work"]
@@ -86,6 +88,19 @@ def work(
             write(folder / MANIFEST, text, MANIFEST_FILE)
             sync_folder(folder)
     tidy(folder)
+    _check_ids(request, worker.count)
+
+
+def _check_ids(request: Request, count: int) -> None:
+    """Warn of ids that occur twice: a task that is read in parts is not checked as a whole before."""
+    named = isinstance(request.part, StreamedSplit) and "id" in roles_of(request.part.spec)
+    if named and (again := repeated_ids(request.path, count)):
+        log.warning(
+            "%s: %s rows have the id of a row in another shard. Ids must be unique: what pairs examples by their ids "
+            "refuses these, or takes one for another. Name another column as id in the task file, or none.",
+            request.path,
+            f"{again:,}",
+        )
 
 
 def _alone(request: Request, write_cache: Callable[..., None]) -> None:
