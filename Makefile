@@ -53,7 +53,7 @@ docs: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 figures/demo/layers.parquet: | $(VENV)/.demo
-	HF_HUB_OFFLINE=1 $(BIN)/probekit demo
+	$(MAKE) demo
 
 # two processes, each with two notebooks to begin with: 03 and 04 take longest, and CI leaves them out
 NOTEBOOKS ?= 03 09 05 04 02 06 01
