@@ -112,8 +112,8 @@ def test_intervals_are_those_of_scipy():
     x, y = two(20, seed=3)
     found = relation(x, y, permutations=19, resamples=20_000)["pearson"]
     other = stats.bootstrap(
-        (x, y), lambda a, b: stats.pearsonr(a, b).statistic, paired=True, vectorized=False, n_resamples=4000,
-        rng=np.random.default_rng(0),
+        (x, y), lambda a, b, axis: stats.pearsonr(a, b, axis=axis).statistic, paired=True, vectorized=True,
+        n_resamples=4000, rng=np.random.default_rng(0),
     ).confidence_interval  # fmt: skip
     assert (found.low, found.high) == pytest.approx((other.low, other.high), abs=0.03)  # 4,000 resamples
 
