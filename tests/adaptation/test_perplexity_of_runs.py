@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 from math import exp
 
 import numpy as np
@@ -25,23 +26,33 @@ CONFIGS = {
 ONCE = SHORT | {"epochs": 1, "batch_size": 4, "learning_rate": 1e-3}
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
-def place(request, tmp_path_factory):
-    """A language model with its text, and a run that trained it on a task."""
-    folder = tmp_path_factory.mktemp(request.param)
-    draw = np.random.default_rng(0)
-    words = "cat dog bird sees likes hears good bad".split()
-    lines = ["the " + " ".join(draw.choice(words, size=int(draw.integers(3, 8)))) + ".\n" for _ in range(400)]
-    (folder / "text.txt").write_text("".join(lines[:300]))
-    (folder / "other.txt").write_text("".join(lines[300:]))
-    (folder / "short.txt").write_text("".join(lines[:3]))
-    (folder / "config.json").write_text(json.dumps(CONFIGS[request.param]))
-    probekit.pretrain(
-        folder / "text.txt", folder / "model", objective=request.param, config=str(folder / "config.json"),
-        tokenizer="train:300", context=16, epochs=2, learning_rate=3e-3, batch_size=8,
-    )  # fmt: skip
-    train(praise(), folder / "model", folder / "run", **ONCE)
-    return folder, request.param
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """``places("causal-lm")``: a language model with its text, and a run that trained it on a task; made once."""
+
+    @cache
+    def make(kind):
+        folder = tmp_path_factory.mktemp(kind)
+        draw = np.random.default_rng(0)
+        words = "cat dog bird sees likes hears good bad".split()
+        lines = ["the " + " ".join(draw.choice(words, size=int(draw.integers(3, 8)))) + ".\n" for _ in range(400)]
+        (folder / "text.txt").write_text("".join(lines[:300]))
+        (folder / "other.txt").write_text("".join(lines[300:]))
+        (folder / "short.txt").write_text("".join(lines[:3]))
+        (folder / "config.json").write_text(json.dumps(CONFIGS[kind]))
+        probekit.pretrain(
+            folder / "text.txt", folder / "model", objective=kind, config=str(folder / "config.json"),
+            tokenizer="train:300", context=16, epochs=2, learning_rate=3e-3, batch_size=8,
+        )  # fmt: skip
+        train(praise(), folder / "model", folder / "run", **ONCE)
+        return folder, kind
+
+    return make
+
+
+@pytest.fixture(params=CONFIGS)
+def place(request, places):
+    return places(request.param)
 
 
 def measured(run, text, **options):
