@@ -75,17 +75,23 @@ def interrupted(model, out):
     assert partial_path(out).is_file()
 
 
+@pytest.fixture(scope="module")
+def one_of_each(tmp_path_factory, tiny_bert):
+    made = tmp_path_factory.mktemp("each")
+    make(tiny_bert, made / "a.h5")
+    without_recipe(made / "a.h5")
+    interrupted(tiny_bert, made / "b.h5")
+    (made / "c.h5").write_bytes((made / "a.h5").read_bytes()[:5000])
+    journal_path(made / "gone.h5").write_text('{"structure": "0"}\n')
+    write_rows(ROWS, made / "below" / "rows.parquet", {"words": "probekit mi a.h5"})
+    (made / "below" / "notes.txt").write_text("mine")
+    return made
+
+
 @pytest.fixture
-def folder(tmp_path, tiny_bert):
+def folder(tmp_path, one_of_each):
     """One of each."""
-    make(tiny_bert, tmp_path / "a.h5")
-    without_recipe(tmp_path / "a.h5")
-    interrupted(tiny_bert, tmp_path / "b.h5")
-    (tmp_path / "c.h5").write_bytes((tmp_path / "a.h5").read_bytes()[:5000])
-    journal_path(tmp_path / "gone.h5").write_text('{"structure": "0"}\n')
-    write_rows(ROWS, tmp_path / "below" / "rows.parquet", {"words": "probekit mi a.h5"})
-    (tmp_path / "below" / "notes.txt").write_text("mine")
-    return tmp_path
+    return shutil.copytree(one_of_each, tmp_path, dirs_exist_ok=True)
 
 
 def test_everything_is_named(folder, tiny_bert):
