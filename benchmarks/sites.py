@@ -121,6 +121,8 @@ def of_transformer_lens(folder: str, *, every: bool) -> States:
     points = {"resid_post": "hook_resid_post"}
     if every:
         points |= {"attn_out": "hook_attn_out", "mlp_out": "hook_mlp_out", "z": "attn.hook_z"}
+        if bridge.original_model.config.model_type == "bert":
+            points["attn_out"] = "attn.o.hook_out"  # its hook_attn_out of BERT is after the sum and its norm
     wanted = [f"blocks.{k}.{point}" for k in range(bridge.cfg.n_layers) for point in points.values()]
 
     def states(inputs: dict[str, Any]) -> dict[str, Any]:
