@@ -234,8 +234,8 @@ def test_everything_else_stays_as_it_was(words, arguments, tmp_path):
 READ = {
     "probe": {"train", "dev", "more", "pooling", "layers", "metrics", "estimator", "penalties", "choose_by",
               "groups", "task", "data_dir", "span", "scores"},
-    "stream": {"analysis", "data_dir", "dev", "device", "dtype", "layers", "merge", "metrics", "model", "model_name",
-               "pairs", "part", "pooling", "revision", "sites", "split", "task"},
+    "stream": {"analysis", "chat_template", "data_dir", "dev", "device", "dtype", "layers", "merge", "metrics", "model",
+               "model_name", "pairs", "part", "pooling", "positions", "revision", "sites", "split", "task"},
     "edges": {"train", "dev", "more", "metrics", "task", "data_dir", "pooling", "layers", "groups", "span", "probe"},
     "scoreboard": {"sources", "groups", "against", "control"},
     "structural": {"train", "dev", "more", "task", "data_dir", "pooling", "layers", "groups", "span"},
