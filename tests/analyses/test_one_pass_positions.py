@@ -45,23 +45,25 @@ def chats(tmp_path_factory):
     return path
 
 
-def spans_of(*, pairs: bool) -> Task:
-    """Two labelled spans of each sentence, or two pairs of spans; one sentence occurs twice."""
+def spans_of(kind: str) -> Task:
+    """Two labelled targets of each sentence: spans, pairs of spans, or a span in each of two texts; one recurs."""
     rng, splits = np.random.default_rng(1), {}
     for split, n in SIZES.items():
         sentences = [tuple(str(w) for w in rng.choice(WORDS, size=5)) for _ in range(n)]
         sentences[3] = sentences[1]
-        splits[split] = Split(split, tuple(
-            Example(
-                f"{split}{i}", " ".join(words), words=words,
-                targets=tuple(
-                    Target((Span(j, j + 2), *([Span(4, 5)] if pairs else [])), int("good" in words[j : j + 2]))
-                    for j in (0, 2)
-                ),
-            )
-            for i, words in enumerate(sentences)
-        ))  # fmt: skip
-    return Task("pairs" if pairs else "spans", TaskKind.SPAN_LABELLING, splits, ("no", "yes"), ("accuracy",))
+        found = []
+        for i, words in enumerate(sentences):
+            text, ends = " ".join(words), np.cumsum([len(w) + 1 for w in words]) - 1
+            targets = []
+            for j in (0, 2):
+                of = [Span(j, j + 2), *([Span(4, 5)] if kind == "pairs" else [])]
+                if kind == "texts":  # in characters
+                    of = [Span(int(ends[j]) - 1, int(ends[j + 1])), Span(0, 3, second=True)]
+                targets.append(Target(tuple(of), int("good" in words[j : j + 2])))
+            two = {"pair": " ".join(words[::-1])} if kind == "texts" else {"words": words}
+            found.append(Example(f"{split}{i}", text, targets=tuple(targets), **two))
+        splits[split] = Split(split, tuple(found))
+    return Task(kind, TaskKind.SPAN_LABELLING, splits, ("no", "yes"), ("accuracy",))
 
 
 def same(encoder, task, folder, how, span=None):
@@ -92,9 +94,12 @@ def test_a_row_of_a_conversation_is_that_of_a_cache(encoder, chats, tmp_path, po
             assert sorted(row.tobytes() for row in ours) == sorted(row.tobytes() for row in theirs)
 
 
-@pytest.mark.parametrize(("pairs", "span"), [(False, None), (True, "mean")])
-def test_a_row_of_a_span_is_that_of_a_cache(encoder, tmp_path, pairs, span):
-    state, _ = same(encoder, spans_of(pairs=pairs), tmp_path, {}, span)
+@pytest.mark.parametrize(
+    ("kind", "span", "how"),
+    [("spans", None, {}), ("pairs", "mean", {}), ("texts", None, {}), ("texts", "mean", {"pairs": "separate"})],
+)
+def test_a_row_of_a_span_is_that_of_a_cache(encoder, tmp_path, kind, span, how):
+    state, _ = same(encoder, spans_of(kind), tmp_path, how, span)
     assert state.counts["rows"] == 2 * SIZES["train"]
 
 
@@ -138,7 +143,7 @@ def test_what_does_not_fit(encoder, chats):
         (str(chats), {"span": "mean"}, "of conversations, --positions span pools the pieces of a span"),
         (str(chats), {"pooling": "mean,last"}, "a stream has one pooling, not mean,last"),
         (str(chats), {"leave_out": True}, "--leave-out is of texts without a piece at --positions"),
-        (spans_of(pairs=False), {"pooling": "mean"}, "spans labels spans; leave out --pooling"),
+        (spans_of("spans"), {"pooling": "mean"}, "spans labels spans; leave out --pooling"),
         (Task("many", TaskKind.SPAN_LABELLING, labelled, ("a", "b"), ("accuracy",)), {}, "several labels of a span"),
         (
             Task("words", TaskKind.SEQUENCE_LABELLING, {"train": word, "dev": word}, ("a", "b"), ("accuracy",)),
