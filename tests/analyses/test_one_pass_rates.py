@@ -6,7 +6,7 @@ from scipy.stats import binomtest
 
 from probekit.analyses.streaming.layers import cka_rows
 from probekit.analyses.streaming.options import StreamOptions
-from probekit.analyses.streaming.probes import PROBES, Dev, Table, fit_layers
+from probekit.analyses.streaming.probes import PROBES, Dev, Table, bin_labels, fit_layers
 from probekit.analyses.streaming.state import State, layout_of
 from probekit.probes.protocol.rows import probe_rows
 from probekit.similarity import cka
@@ -59,6 +59,17 @@ def judged(seed, *, bins, controls=19, n=400, d=20, of_dev=150):
 
 
 ABOUT = {"task": "noise", "split": "dev", "model": "none", "representation": "mean"}
+
+
+def test_controls_have_the_class_frequencies_of_the_rows():
+    """Bins have unequal numbers of rows; labels of whole bins miss the frequencies by half a bin at most."""
+    codes = (np.random.default_rng(0).random(400) < 0.3).astype(int)
+    state = state_of([np.zeros((400, 1), np.float32)], codes, 0, bins=64)
+    weight = state.sums.arrays["bin_weight"].sum(0)
+    assert weight.min() < weight.max() / 2
+    positive = bin_labels(state, 50) @ weight
+    assert np.abs(positive - codes.sum()).max() <= weight.max() / 2
+    assert len(np.unique(positive)) > 1
 
 
 @pytest.mark.slow

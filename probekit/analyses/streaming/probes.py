@@ -52,17 +52,21 @@ def bin_labels(state: State, draws: int) -> np.ndarray:
     """Random labels of the bins, (draws, bins): codes as frequent as the classes, or numbers spread as in the sample.
 
     The labels know nothing of the texts, because texts are in bins by a hash. The null hypothesis is the one of
-    shuffled labels, but for two details: texts of one bin have the same label, and class frequencies are rounded to the
-    bins.
+    shuffled labels, but for two details: texts of one bin have the same label, and class frequencies are rounded to
+    whole bins. Bins stand in a random order, and where the middle row of a bin stands among all rows tells its label;
+    so classes are as frequent among the rows, of which bins have unequal numbers.
     """
     a, layout, seed = state.sums.arrays, state.sums.layout, state.spec["seed"]
-    middle = (np.arange(layout.bins) + 0.5) / layout.bins
-    if layout.columns > 1:
-        share = np.cumsum(a["y"].sum(0)) / a["weight"][: layout.folds].sum()
-        ordered = np.minimum(np.searchsorted(share, middle), layout.columns - 1).astype(np.float64)
-    else:
-        ordered = np.quantile(state.sample.columns["y"], middle)
-    return np.stack([np.random.default_rng([seed, 5, i]).permutation(ordered) for i in range(draws)])
+    weight, out = a["bin_weight"].sum(0), np.empty((draws, layout.bins))
+    share = np.cumsum(a["y"].sum(0)) / weight.sum()
+    for i in range(draws):
+        order = np.random.default_rng([seed, 5, i]).permutation(layout.bins)
+        middle = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
+        if layout.columns > 1:
+            out[i, order] = np.minimum(np.searchsorted(share, middle), layout.columns - 1)
+        else:
+            out[i, order] = np.quantile(state.sample.columns["y"], middle)
+    return out
 
 
 def crossed(state: State, layer: str, of_bins: np.ndarray) -> Crossed:
