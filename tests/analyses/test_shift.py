@@ -180,6 +180,12 @@ def test_a_reversed_direction_is_found_and_thresholds_are_those_of_train() -> No
     options = ShiftOptions()
     found = {(c.train, c.test): {r["metric"]: r for r in cell_rows(c, options)} for c in cells}
     assert found[0, 0]["auroc"]["ci_low"] > 0.9
+    own = found[0, 0]["recall-at-rate-on-test"]
+    assert own["value"] > 0
+    assert np.isnan(own["ci_low"])
+    assert own["why"] == "1 of the 120 negatives of test lie above the threshold; intervals need 5"
+    wide = cell_rows(cells[0], ShiftOptions(rate=0.05))
+    assert next(r for r in wide if r["metric"] == own["metric"])["ci_low"] > 0
     assert found[0, 1]["auroc"]["ci_high"] < 0.5
     fitted = cells[0].fitted
     odds = fitted.held_out[:, 1] - fitted.held_out[:, 0]
