@@ -29,7 +29,7 @@ LEAK = 0.1
 
 def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     metric = _main(rows)
-    warnings: Sequence[str] = rows["warning"].dropna().unique() if "warning" in rows else ()
+    warnings = rows["warning"].dropna().unique().tolist() if "warning" in rows else []
     rows = rows[rows["metric"] == metric]
     curves = curves_of(rows)
     trained, random = ([one for one in curves if one.random is kind] for kind in (False, True))
