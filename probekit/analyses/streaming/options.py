@@ -97,7 +97,7 @@ class StreamOptions:
     state: Path | None = option(
         None,
         "File for sums, sample and position (.npz). The same command continues from it; a finished one is not run "
-        "again, whichever analyses are asked of it.",
+        "again, whichever analyses are asked of it; only cka must be among those of the first run.",
         metavar="FILE",
     )
     part: str | None = option(
