@@ -234,7 +234,7 @@ class Split:
         Raises
         ------
         UsageError
-            If not even one group fits.
+            If not even the first group that is drawn fits.
         """
         if limit is None or limit >= len(self):
             return self

@@ -247,6 +247,8 @@ def test_what_the_labels_do_not_allow(encoder, tmp_path):
     task = word_task("regression", SIZES)
     with pytest.raises(UsageError, match="mass-mean is for classes, and the labels are numbers; choose ridge"):
         probekit.stream(encoder, task, analysis=("mass-mean",), **QUICK)
+    with pytest.raises(UsageError, match="random numbers of controls are spread as in the sample; give a --sample"):
+        probekit.stream(encoder, task, sample=0, **QUICK | {"controls": 1})
     with pytest.raises(UsageError, match="has no 'test'; name one with --dev"):
         probekit.stream(encoder, task, dev="test", **QUICK)
     (texts := tmp_path / "texts.jsonl").write_text('{"text": "a good cat"}\n' * 30)
@@ -269,6 +271,8 @@ def test_too_few_groups_or_labels(encoder):
         examples = tuple(replace(e, **{k: f(i) for k, f in changes.items()}) for i, e in enumerate(train))
         return replace(task, splits={"train": Split("train", examples), "dev": dev})
 
+    with pytest.raises(UsageError, match="0 rows of the data are labelled; a probe needs labels"):
+        probekit.stream(encoder, with_train(label=lambda i: None), **QUICK | {"controls": 1})
     one_group, rare = with_train(group=lambda i: "all"), with_train(label=lambda i: int(i == 7))
     for name in ("ridge", "mass-mean", "logistic"):
         with pytest.raises(UsageError, match="all 399 labelled rows are in one fold"):

@@ -155,3 +155,17 @@ def test_what_does_not_fit(encoder, chats):
     ):  # fmt: skip
         with pytest.raises(UsageError, match=message):
             probekit.stream(encoder, task, **QUICK, **how)
+
+
+def test_a_state_of_texts_is_not_one_of_their_spans(encoder, tmp_path):
+    """The mean of a span, and the mean of its text, have one name in rows, and the same widths."""
+    examples = tuple(Example(str(i), "a good cat", i % 2, spans=(Span(0, 6),)) for i in range(20))
+    task = Task("marked", TaskKind.CLASSIFICATION, {n: Split(n, examples) for n in SIZES}, ("a", "b"), ("accuracy",))
+    how = {**QUICK, "analysis": ("cka",), "state": tmp_path / "state.npz"}
+    probekit.stream(encoder, task, **how)
+    with pytest.raises(UsageError, match="span is None in the file and 'mean' now"):
+        probekit.stream(encoder, task, span="mean", **how)
+    how["state"] = tmp_path / "spans.npz"
+    probekit.stream(encoder, task, span="mean", **how)
+    with pytest.raises(UsageError, match="span is 'mean' in the file and None now"):
+        probekit.stream(encoder, task, **how)

@@ -91,6 +91,7 @@ def make_job(
         "widths": [features * width for _, width in reading.sites], "columns": max(1, len(loaded.label_names)),
         "folds": options.folds, "bins": options.bins, "sample": options.sample, "chunk": options.chunk,
         "seed": options.seed, "labelled": labelled, "across": across,
+        **({} if span is None else {"span": str(span)}),
         **({} if how.positions is None else {"positions": how.positions, "leave_out": options.leave_out}),
         **({} if template is None else {"chat_template": template.digest()}),
     }  # fmt: skip

@@ -84,8 +84,8 @@ def crossed(state: State, layer: str, of_bins: np.ndarray) -> Crossed:
 
 def fit_layers(state: State, estimators: Sequence[str], options: StreamOptions) -> list[Fit]:
     """The probes of each layer, the layers in parallel."""
+    check(state, estimators, options.controls)
     of_bins = bin_labels(state, options.controls) if options.controls else np.empty((0, state.sums.layout.bins))
-    check(state, estimators)
     work = [(name, layer) for name in estimators for layer in state.sums.layout.names]
     with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(options.threads or cores()) as pool:
         return [
@@ -96,8 +96,8 @@ def fit_layers(state: State, estimators: Sequence[str], options: StreamOptions) 
         ]
 
 
-def check(state: State, estimators: Sequence[str]) -> None:
-    """Raise UsageError if the labels do not allow these probes."""
+def check(state: State, estimators: Sequence[str], controls: int) -> None:
+    """Raise UsageError if the labels do not allow these probes, or controls of them."""
     rows, classes = state.counts["rows"], state.sums.layout.columns > 1
     if estimators and rows < 2:
         raise UsageError(f"{rows} rows of the data are labelled; a probe needs labels.")
@@ -109,6 +109,8 @@ def check(state: State, estimators: Sequence[str]) -> None:
             f"all {rows:,} labelled rows are in one fold, since they are few, or of few groups; give more --folds or "
             "another --seed, or analyse a cache."
         )
+    if controls and not classes and not len(state.sample):
+        raise UsageError("random numbers of controls are spread as in the sample; give a --sample, or --controls 0.")
     for name in estimators:
         if name == Analysis.RIDGE:
             continue

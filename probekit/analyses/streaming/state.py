@@ -121,6 +121,7 @@ def check_same(name: Path | str, state: State, spec: Mapping[str, Any]) -> None:
     """Raise UsageError if a state is of another job."""
     want = json.loads(json.dumps(dict(spec)))
     if dict(state.spec) != want:
+        want = dict.fromkeys(state.spec) | want
         raise UsageError(
             f"{name} is the state of another job: {difference(state.spec, want)}. Give another --state, or the options "
             "that it was made with."

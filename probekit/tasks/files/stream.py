@@ -128,7 +128,7 @@ class StreamedSplit:
         return xxhash.xxh3_128_hexdigest(content.encode())
 
     def sample(self, limit: int | None, seed: int = 0) -> StreamedSplit:
-        """At most ``limit`` examples, as :meth:`Split.sample` draws them; raises UsageError for an unknown length."""
+        """At most ``limit`` examples, each drawn by itself; raises UsageError for an unknown length."""
         if limit is None or limit >= len(self):
             return self
         drawn = np.sort(np.random.default_rng(seed).choice(len(self), limit, replace=False))
