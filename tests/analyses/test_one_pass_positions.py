@@ -1,6 +1,7 @@
 """Positions, conversations and spans in one pass: a row is that of a cache with the same options."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -139,7 +140,7 @@ def test_what_does_not_fit(encoder, chats):
     several = Target((Span(0, 1),), (0, 1))
     many = Split("train", (Example("0", "a cat", words=("a", "cat"), targets=(several,)),))
     word = Split("train", (Example("0", "a cat", (0, 1), words=("a", "cat")),))
-    labelled = {"train": many, "dev": many}
+    labelled, spans, pairs = {"train": many, "dev": many}, spans_of("spans"), spans_of("pairs").split("dev")
     for task, how, message in (
         (str(chats), {"positions": "middle"}, "positions is 'middle'"),
         (str(chats), {"positions": "span"}, "chats has no spans, which --positions span needs"),
@@ -148,6 +149,13 @@ def test_what_does_not_fit(encoder, chats):
         (str(chats), {"leave_out": True}, "--leave-out is of texts without a piece at --positions"),
         (spans_of("spans"), {"pooling": "mean"}, "spans labels spans; leave out --pooling"),
         (Task("many", TaskKind.SPAN_LABELLING, labelled, ("a", "b"), ("accuracy",)), {}, "several labels of a span"),
+        (
+            replace(spans, splits=spans.splits | {"dev": pairs}), {},
+            "a target of example 'dev0' has 2 spans; those of the first texts have one label of 1. All splits need",
+        ),
+        (
+            replace(spans, splits=spans.splits | {"dev": many}), {}, "a target of example '0' has several labels",
+        ),
         (
             Task("words", TaskKind.SEQUENCE_LABELLING, {"train": word, "dev": word}, ("a", "b"), ("accuracy",)),
             {"positions": "last"}, "words labels words, which are read one by one; leave out --pooling and --positions",

@@ -16,9 +16,11 @@ from probekit.activations.targets import TokenRows, span_rows
 from probekit.activations.writing.chosen import check_chosen, check_positions
 from probekit.activations.writing.input import distinct, read_examples, without_pieces
 from probekit.activations.writing.pieces import columns
+from probekit.errors import UsageError
 from probekit.models.chat import ChatTemplate
 from probekit.models.encoder import Encoder, Tokens
 from probekit.sites import Site
+from probekit.tasks.targets import targets_of
 from probekit.tasks.task import Example, Task
 
 __all__ = ["Reading", "Texts", "of_slots", "span_places", "texts_read", "units_read"]
@@ -129,7 +131,20 @@ def span_places(
     """The first and last row of the spans of each target, int64 (m, spans), and whether they were read, bool (m,).
 
     Rows are the chosen pieces of all slots, in order.
+
+    Raises
+    ------
+    UsageError
+        If a target has another number of spans than is read, or several labels.
     """
+    for e in examples:
+        for target in targets_of(e, reading.task.kind):
+            if len(target.spans) != reading.spans or isinstance(target.label, tuple):
+                has = "several labels" if isinstance(target.label, tuple) else f"{len(target.spans)} spans"
+                raise UsageError(
+                    f"{reading.task.name}: a target of example {e.id!r} has {has}; those of the first texts have one "
+                    f"label of {reading.spans}. All splits need the same."
+                )
     tokens, marks, n = texts.tokens, texts.marks, len(examples)
     assert marks is not None
     arrays, rows = columns(tokens, reading.level, marks)
