@@ -229,26 +229,32 @@ class Split:
         """At most ``limit`` examples (None: all), drawn at random with this seed, in their original order.
 
         Examples whose ids are their group and a name ("17:good" and "17:bad" of the group "17", the sentences of a
-        minimal pair) are parts of one thing: if all are, whole groups are drawn.
+        minimal pair) are parts of one thing: if all are, in groups of one size above 1, whole groups are drawn.
 
         Raises
         ------
         UsageError
-            If not even the first group that is drawn fits.
+            If not even one such group fits.
         """
         if limit is None or limit >= len(self):
             return self
         rng = np.random.default_rng(seed)
-        if all(e.group is not None and e.id.startswith(f"{e.group}:") for e in self):
-            _, of, size = np.unique([e.group for e in self], return_inverse=True, return_counts=True)
-            order = rng.permutation(len(size))
-            drawn = np.flatnonzero(np.isin(of, order[np.cumsum(size[order]) <= limit]))
-            if not len(drawn):
-                most = int(size.max())
-                raise UsageError(f"the limit is {limit}, but {most} examples stay together; give {most} or more.")
+        together = self._group_of_each()
+        if together is not None:
+            size = len(self) // len(groups := np.unique(together))
+            if limit < size:
+                raise UsageError(f"the limit is {limit}, but {size} examples stay together; give {size} or more.")
+            drawn = np.flatnonzero(np.isin(together, rng.permutation(groups)[: limit // size]))
         else:
             drawn = rng.choice(len(self), limit, replace=False)
         return Split(self.name, tuple(self.examples[i] for i in np.sort(drawn)))
+
+    def _group_of_each(self) -> np.ndarray | None:
+        """The group of each example, (n,), if all ids begin with theirs and all groups have one size, above 1."""
+        if not all(e.group is not None and e.id.startswith(f"{e.group}:") for e in self):
+            return None
+        _, of, size = np.unique([e.group for e in self], return_inverse=True, return_counts=True)
+        return of if size.min() == size.max() > 1 else None
 
 
 @dataclass(frozen=True)

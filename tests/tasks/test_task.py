@@ -50,6 +50,8 @@ def test_a_sample_keeps_the_sentences_of_a_minimal_pair_together():
     assert drawn != [e.id for e in made(ids=True).sample(21, 4)]
     with pytest.raises(UsageError, match="the limit is 1, but 2 examples stay together; give 2 or more"):
         made(ids=True).sample(1)
+    uneven = Split("test", (*made(ids=True), Example("50:good", "a", group="50")))
+    assert len(uneven.sample(21, 3)) == 21  # documents, say
     single = made(ids=False)
     at = np.sort(np.random.default_rng(3).choice(100, 21, replace=False))  # as in all caches that there are
     assert [e.id for e in single.sample(21, 3)] == [single[int(i)].id for i in at]
