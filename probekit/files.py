@@ -95,7 +95,7 @@ def in_words(size: float) -> str:
     return f"{size:.1f} TB"
 
 
-def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
+def read_lines(path: Path, *, fallback: str | None = None, ends: bool = False) -> list[str]:
     """The lines of a UTF-8 text file, without line ends; the final newline may be missing.
 
     Parameters
@@ -104,6 +104,8 @@ def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
         The file; a byte-order mark is skipped.
     fallback
         Encoding to use if the file is not UTF-8 (old files with single Latin-1 bytes).
+    ends
+        Whether the lines keep their ends.
 
     Raises
     ------
@@ -130,8 +132,12 @@ def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise DataError("contains a NUL character. Is the file UTF-16, or damaged?", file=path, line=line)
     lines = text.split("\n")
+    if ends:
+        lines[:-1] = [f"{line}\n" for line in lines[:-1]]
     if not lines[-1]:
         lines.pop()
+    if ends:
+        return lines
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +17,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from probekit.errors import DataError
 from probekit.tasks import Task, load_task
+from probekit.tasks.files.no_label import names_of_none
 from probekit.tasks.task import TaskKind
 
 SPLITS = '[splits]\ntrain = "train.tsv"\n'
@@ -266,20 +269,73 @@ def test_bad_objects(own: Callable, row: dict, message: str) -> None:
         own('labels = [1]\n[splits]\ntrain = "t.jsonl"\n', {"t.jsonl": "\n".join(map(json.dumps, rows))})
 
 
-def test_what_tables_write_for_no_label_is_no_class(own: Callable) -> None:
-    cells = ["yes", "no", "NaN", "nan", "NULL", "", "yes"]
+def test_what_tables_write_for_no_number_is_no_class_among_numbers(own: Callable) -> None:
+    cells = ["1", "0", "NaN", "nan", "NULL", "", "NA", "1"]
     lines = "text\tlabel\n" + "".join(f"t{i}\t{cell}\n" for i, cell in enumerate(cells))
     task = own(SPLITS, {"train.tsv": lines})
-    assert task.label_names == ("no", "yes")
-    assert task.labels("train").tolist() == [1, 0, -1, -1, -1, -1, 1]
+    assert task.label_names == ("0", "1")
+    assert task.labels("train").tolist() == [1, 0, -1, -1, -1, -1, -1, 1]
     assert task.notes[-1] == (
-        "train: 4 of 7 examples without a label (1 'NaN', 1 'nan', 1 'NULL', 1 empty); they are left out."
+        "train: 5 of 8 examples without a label (1 'NaN', 1 'nan', 1 'NULL', 1 empty, 1 'NA'); they are left out."
     )
-    kept = own('labels = ["yes", "no", "NULL"]\n' + SPLITS, {"train.tsv": lines})  # the task file says it is one
-    assert kept.labels("train").tolist() == [0, 1, -1, -1, 2, -1, 0]
+    kept = own('labels = [1, 0, "NULL"]\n' + SPLITS, {"train.tsv": lines})  # the task file says it is one
+    assert kept.labels("train").tolist() == [0, 1, -1, -1, 2, -1, -1, 0]
     lost = own('type = "regression"\n' + SPLITS, {"train.tsv": "text\tlabel\na\t1.5\nb\tnan\n"})
     assert lost.labels("train").tolist()[0] == 1.5
     assert "1 'nan'" in lost.notes[-1]
+
+
+WORDS = ["null", "nan", "<NA>", "#N/A", "NA", "None", "n/a", "word"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet"])
+def test_classes_named_like_missing_values_keep_their_examples(own: Callable, tmp_path: Path, name: str) -> None:
+    rows = pd.DataFrame({"text": [f"t{i}" for i in range(16)], "label": WORDS * 2})
+    written = {
+        "t.csv": lambda to: rows.to_csv(to, index=False),
+        "t.tsv": lambda to: rows.to_csv(to, sep="\t", index=False),
+        "t.jsonl": lambda to: rows.to_json(to, orient="records", lines=True),
+        "t.parquet": rows.to_parquet,
+    }
+    written[name](tmp_path / name)
+    task = own(f'[splits]\ntrain = "{name}"\n')
+    assert [task.label_names[e.label] for e in task.split("train")] == WORDS * 2
+    told = "'null' (2) is a class like the others. If it means that there is no label, leave such cells empty"
+    assert any(told in note for note in task.notes)
+
+
+@pytest.mark.parametrize(
+    ("splits", "listed", "none"),
+    [
+        (({"0": 9, "1": 8}, {"-1": 5}), None, {"-1"}),  # the hub's test sets
+        (({"pos": 9, "neg": 8}, {"-1": 5}), None, {"-1"}),
+        (({"pos": 9, "neg": 8}, {"nan": 5}), None, {"nan"}),
+        (({"0": 9, "1": 8, "2": 7, "-1": 1},), None, {"-1"}),  # SNLI
+        (({"0": 9, "1": 8, "-1": 7},), None, set()),  # three sentiments
+        (({"0": 9, "1": 8, "-1": 7},), ["0", "1"], {"-1"}),
+        (({"-1": 9, "1": 8},), None, set()),
+        (({"0": 9, "1": 8, "-100": 7},), None, {"-100"}),
+        (({"pos": 9, "null": 8}, {"null": 5}), None, set()),
+        (({"nan": 9},), None, {"nan"}),
+        (({"-1": 9},), None, set()),
+    ],
+)
+def test_labels_that_may_mean_none(splits: tuple[dict[str, int], ...], listed: list[str] | None, none: set) -> None:
+    assert names_of_none(map(Counter, splits), listed, scores=False) == none
+
+
+def test_minus_one_is_a_score_but_not_if_it_is_all_that_a_split_has() -> None:
+    assert names_of_none([Counter({"-1": 3, "0": 2, "1": 1, "2": 1})], None, scores=True) == set()
+    assert names_of_none([Counter({"0.5": 3, "2": 2}), Counter({"-1": 9})], None, scores=True) == {"-1"}
+
+
+def test_tags_that_are_to_be_ignored_are_counted(own: Callable) -> None:
+    rows = [{"words": ["a", "b"], "tags": [0, -100]}, {"words": ["c"], "tags": [1]}]
+    task = own('words = "words"\ntags = "tags"\n[splits]\ntrain = "t.jsonl"\n',
+               {"t.jsonl": "\n".join(map(json.dumps, rows))})  # fmt: skip
+    assert task.label_names == ("0", "1")
+    assert task.labels("train").tolist() == [0, -1, 1]
+    assert "train: 1 of 3 words without a tag (1 -100); they are left out." in task.notes
 
 
 def test_one_number_written_in_two_ways_is_a_question(own: Callable) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from probekit.errors import DataError
 from probekit.files import read_lines
 from probekit.tasks.files.custom import custom_task
+from probekit.tasks.files.guess import read_any
 from probekit.tasks.files.readers import read_conll, read_conllu, read_csv, read_json_lines, read_tsv
 
 
@@ -111,12 +114,47 @@ def test_csv_is_quoted(file: Path) -> None:
     [
         ('a,b\n1,2\n3,"open\n4,5\n', r"line 3: is not valid CSV, probably because of a quotation mark"),
         ("a,b\n1\n", r"line 2: found 1 column, expected 2"),
-        ("a,b\n1,x\ry\n", r"line 2: is not valid CSV"),
+        ("a,b\n1,x\ry\n", r"line 2: has a carriage return outside quotation marks"),
     ],
 )
 def test_csv_that_is_not(file: Path, content: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_csv(write(file, content))
+
+
+def test_line_ends_in_cells_stay_as_they_are(file: Path) -> None:
+    table = read_csv(write(file, 'a,b\r\n"x\r\ny",1\r\n"u\nv",2\r\n'))
+    assert table.column("a") == ["x\r\ny", "u\nv"]
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_NONNUMERIC, csv.QUOTE_ALL])
+@pytest.mark.parametrize("texts", [['say "yes"', '"Never" again', "plain"], ["two\tcolumns", "two\nlines", ""]])
+def test_a_quoted_tsv_is_read_as_it_was_written(tmp_path: Path, texts: list[str], quoting: int) -> None:
+    rows = pd.DataFrame({"text": texts * 7, "label": ["pos", "neg", "pos"] * 7, "score": [1.5, -2, 3e9] * 7})
+    rows.to_csv(tmp_path / "a.tsv", sep="\t", index=False, quoting=quoting)
+    (tmp_path / "t.toml").write_text('domain = "score"\n[splits]\ntrain = "a.tsv"\n')
+    task = custom_task(tmp_path / "t.toml")
+    assert [e.text for e in task.split("train")] == texts * 7
+    assert any("cells are in quotation marks" in note for note in task.notes)
+    assert read_any(tmp_path / "a.tsv").columns["text"] == texts * 7
+
+
+@pytest.mark.parametrize(
+    "body",
+    ['"open\t1\n', 'never" closed\t1\n', '"both"\t1\nplain\t0\n', 'a "word" here\t1\n', '""twice""\t1\n'],
+)
+def test_marks_that_no_program_writes_so_are_ordinary(tmp_path: Path, body: str) -> None:
+    write(tmp_path / "a.tsv", "text\tlabel\n" + body)
+    write(tmp_path / "t.toml", '[splits]\ntrain = "a.tsv"\n')
+    given = [line.split("\t")[0] for line in body.splitlines()]
+    assert [e.text for e in custom_task(tmp_path / "t.toml").split("train")] == given
+
+
+def test_a_tab_in_half_quoted_cells_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "a.tsv", 'text\tlabel\n"a\tb"\t1\n"odd\t0\n')
+    write(tmp_path / "t.toml", '[splits]\ntrain = "a.tsv"\n')
+    with pytest.raises(DataError, match="line 2: found 3 columns.*A quotation mark is an ordinary character here"):
+        custom_task(tmp_path / "t.toml")
 
 
 def test_json_lines(file: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError
-from probekit.files import check_text
+from probekit.files import check_text, read_lines
 from probekit.parquet import open_parquet
 from probekit.tasks.datasets.sources import from_hub, hub_columns
 from probekit.tasks.files.description import SUFFIXES, Column, Format, TaskFile
@@ -16,6 +16,7 @@ from probekit.tasks.files.guess import SAMPLE, has_header
 from probekit.tasks.files.readers import (
     CONLLU_COLUMNS,
     Table,
+    is_quoted,
     read_conll,
     read_conllu,
     read_csv,
@@ -103,7 +104,6 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
 
 
 def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Column]) -> Rows:
-    read = read_tsv if kind is Format.TSV else read_csv
     if {"words", "tags", "targets", "messages"} & set(roles):
         raise DataError(
             "words, tags, targets and messages are lists; store them in JSON lines, Parquet or a CoNLL file.", file=path
@@ -123,7 +123,11 @@ def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles:
                 f"{roles[named_role]!r}."
             )
             raise DataError(message, file=path)
-    table = read(path, header=spec.header)
+    quoted = kind is Format.TSV and is_quoted(read_lines(path, ends=True))
+    if kind is Format.TSV and not quoted:
+        table = read_tsv(path, header=spec.header)
+    else:
+        table = read_csv(path, header=spec.header, delimiter="\t" if quoted else ",")
     columns = {}
     for role, column in roles.items():
         if isinstance(column, int) and not 1 <= column <= len(table.columns):
@@ -133,7 +137,8 @@ def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles:
         if role == "label" and name not in table.columns:
             continue
         columns[role] = table.column(name, "" if name in table.columns else _column_hint(spec_file, table, role))
-    return Rows(path, table.lines, columns, names=roles)
+    note = "cells are in quotation marks where they need them, as spreadsheets write them; the marks are not read."
+    return Rows(path, table.lines, columns, names=roles, notes=(note,) if quoted else ())
 
 
 def _column_hint(spec_file: Path, table: Table, role: str) -> str:

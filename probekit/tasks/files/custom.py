@@ -22,7 +22,8 @@ messages    column with a conversation, a list such as [{"role": "user", "conten
             variables of the model's chat template)
 choices     the columns of the texts to choose from, such as ["choice1", "choice2"], or one column with lists of texts;
             label is then the number of the right one, from 0, or its name in ``labels``
-label       column with the label (default "label"); an empty cell, null or NaN is an unlabelled example, unless
+label       column with the label (default "label"); an empty cell, null or NaN is an unlabelled example, and so is a
+            word such as "nan" or "NA" among numbers, or a -1 that is no class (see :func:`names_of_none`), unless
             ``labels`` lists it; ``label = false`` says that there are no labels
 id, domain  columns with a unique name, and with the origin of the text (genre, site …)
 groups      column with the unit that examples share (premise, template, document): they are shuffled, held out
@@ -65,9 +66,9 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +79,12 @@ from probekit.tasks.datasets.sources import examples, number
 from probekit.tasks.files.chat_rows import read_chats
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import TaskFile, read_task_file
+from probekit.tasks.files.no_label import class_name, missing, without_label
 from probekit.tasks.files.span_rows import span_labels, with_targets
 from probekit.tasks.files.squad import ANSWERS, read_squad
 from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, Label, Span, Split, Task, TaskKind
 
 __all__ = ["custom_task", "default_metrics", "one_split"]
-
-NO_LABEL = ("", "nan", "null", "<na>", "#n/a")
-"""Cells that mean "no label", in upper or lower case."""
 
 
 def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups: str | None = None) -> Task:
@@ -119,8 +118,6 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
     if wrong := unfit(spec.metrics or (), kind):
         raise DataError(wrong, file=path)
     names = () if kind is TaskKind.REGRESSION else _class_names(spec, rows)
-    if kind is TaskKind.MULTIPLE_CHOICE and spec.labels is None:
-        names = tuple(map(str, range(max(_most_choices(part) for part in rows.values()))))
     if kind is TaskKind.CLASSIFICATION:
         _check_alike(path, spec, rows)
     return Task(
@@ -214,7 +211,16 @@ def _rows(path: Path, spec: TaskFile, base: Path) -> dict[str, Rows]:
             "no labels."
         )
         raise DataError(message, file=path)
-    return {split: _without_label(spec, part) for split, part in rows.items()}
+    return without_label(rows, _listed(spec, rows), scores=spec.type == TaskKind.REGRESSION)
+
+
+def _listed(spec: TaskFile, rows: Mapping[str, Rows]) -> Sequence[str] | None:
+    """The names of the classes, if they are known without looking at the labels."""
+    if spec.labels is not None:
+        return [str(label) for label in spec.labels]
+    if spec.choices is not None:
+        return [str(i) for i in range(max(_most_choices(part) for part in rows.values()))]
+    return next((part.class_names for part in rows.values() if part.class_names), None)
 
 
 def _notes(spec: TaskFile, rows: Mapping[str, Rows], names: Sequence[str]) -> tuple[str, ...]:
@@ -227,9 +233,10 @@ def _notes(spec: TaskFile, rows: Mapping[str, Rows], names: Sequence[str]) -> tu
     return (*notes, *(f"{split}: {note}" for split, part in rows.items() for note in part.notes))
 
 
-def one_split(split: str, part: Rows, spec: TaskFile, kind: TaskKind, names: Sequence[str]) -> Split:
+def one_split(split: str, part: Rows, kind: TaskKind, names: Sequence[str]) -> Split:
     """The examples of some rows of a split; raises one DataError that lists all errors."""
-    return _splits({split: _without_label(spec, part)}, kind, names)[split]
+    rows = without_label({split: part}, names or None, scores=kind is TaskKind.REGRESSION)
+    return _splits(rows, kind, names)[split]
 
 
 def _splits(rows: Mapping[str, Rows], kind: TaskKind, names: Sequence[str]) -> dict[str, Split]:
@@ -279,7 +286,7 @@ def _spans(part: Rows, texts: Sequence[str], faults: Faults) -> list[tuple[Span,
                         "Give [first character, the one after its last] in its place.",
                     )
                 span = (Span(text.index(given), text.index(given) + len(given)),)
-            elif not _missing(given):
+            elif not missing(given):
                 if not (isinstance(given, list) and len(given) == 2 and all(type(n) is int for n in given)):
                     expected = "expected a part of the text, or its first character and the one after its last"
                     raise part.error(i, "span", f"{expected}, such as [4, 7]; found {str(given)[:60]!r}.")
@@ -296,7 +303,7 @@ def _choices(part: Rows, labels: Sequence[Label] | None, faults: Faults) -> list
         rows = _lists(part, "choices", faults)
     else:
         columns = [values for role, values in part.columns.items() if role.startswith("choice ")]
-        rows = [[v for v in row if not _missing(v)] for row in zip(*columns, strict=True)]
+        rows = [[v for v in row if not missing(v)] for row in zip(*columns, strict=True)]
     for i, row in enumerate(rows):
         with faults:
             label = labels[i] if labels else None
@@ -315,7 +322,7 @@ def _most_choices(part: Rows) -> int:
 
 def _values(part: Rows, role: str) -> list[str | None]:
     """A column of names, with None for empty cells."""
-    return [None if _missing(value) else str(value) for value in part.columns.get(role, ())]
+    return [None if missing(value) else str(value) for value in part.columns.get(role, ())]
 
 
 def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> TaskKind:
@@ -334,7 +341,7 @@ def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> TaskKind:
         return kind
     if tokens:
         return TaskKind.SEQUENCE_LABELLING
-    labels = [v for part in rows.values() for v in part.columns.get("label", ()) if not _missing(v)]
+    labels = [v for part in rows.values() for v in part.columns.get("label", ()) if not missing(v)]
     numeric = [number(str(v)) for v in labels]
     broken = [v for v, x in zip(labels, numeric, strict=True) if x is not None and x != int(x)]
     if broken and None not in numeric and spec.labels is None:
@@ -343,50 +350,25 @@ def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> TaskKind:
     return TaskKind.CLASSIFICATION
 
 
-def _missing(value: Any) -> bool:
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
-
-
-def _unlabelled(value: Any, spec: TaskFile) -> bool:
-    """Whether a cell has no label: it is empty or one of ``NO_LABEL``, unless the task file lists that as a label."""
-    if isinstance(value, str) and value.strip().lower() in NO_LABEL:
-        return value not in map(str, spec.labels or ())
-    return _missing(value)
-
-
-def _without_label(spec: TaskFile, part: Rows) -> Rows:
-    """The rows with None for cells without a label, and a note that counts them."""
-    if "label" not in part.columns:
-        return part
-    values = part.columns["label"]
-    found = Counter(repr(v) if v else "empty" for v in values if _unlabelled(v, spec))
-    if not found:
-        return part
-    counts = ", ".join(f"{count:,} {name}" for name, count in found.most_common())
-    note = f"{found.total():,} of {len(values):,} examples without a label ({counts}); they are left out."
-    kept = [None if _unlabelled(v, spec) else v for v in values]
-    return replace(part, columns={**part.columns, "label": kept}, notes=(*part.notes, note))
-
-
 def _check_alike(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> None:
     """Refuse infinity, and labels that may be the same (1 and 1.0, Yes and "yes ", two forms of é) unless listed."""
     first: dict[float | str, tuple[str, Rows, int]] = {}
     for part in rows.values() if spec.labels is None and not any(p.class_names for p in rows.values()) else ():
         for i, value in enumerate(part.columns.get("label", ())):
-            if _missing(value) or isinstance(value, bool):
+            if missing(value) or isinstance(value, bool):
                 continue
             if _is_infinite(value):
                 raise part.error(i, "label", f"found {value!r}, which is too large for a number.")
-            amount = number(_name(value))
-            key = unicodedata.normalize("NFKC", _name(value)).strip().casefold() if amount is None else amount
-            name, where, line = first.setdefault(key, (_name(value), part, i))
-            if name != _name(value):
-                alike = unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", _name(value))
+            amount = number(class_name(value))
+            key = unicodedata.normalize("NFKC", class_name(value)).strip().casefold() if amount is None else amount
+            name, where, line = first.setdefault(key, (class_name(value), part, i))
+            if name != class_name(value):
+                alike = unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", class_name(value))
                 shown = ascii if alike else repr  # labels that look the same are shown by their code points
                 raise part.error(
                     i,
                     "label",
-                    f"found the label {shown(_name(value))}, but {shown(name)} in line {where.lines[line]} of "
+                    f"found the label {shown(class_name(value))}, but {shown(name)} in line {where.lines[line]} of "
                     f"{where.file}. If they are the same class, spell them alike; if they are two classes, list all "
                     f"labels in {path} (labels = [...]).",
                 )
@@ -402,23 +384,14 @@ def _is_infinite(value: Any) -> bool:
         return False
 
 
-def _name(value: Any) -> str:
-    """A label as the name of a class."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
 def _class_names(spec: TaskFile, rows: Mapping[str, Rows]) -> tuple[str, ...]:
-    if spec.labels is not None:
-        return tuple(str(label) for label in spec.labels)
-    for part in rows.values():
-        if part.class_names:
-            return part.class_names
-    names = {_name(v) for part in rows.values() for v in part.columns.get("label", ()) if not _missing(v)}
+    if (listed := _listed(spec, rows)) is not None:
+        return tuple(listed)
+    names = {class_name(v) for part in rows.values() for v in part.columns.get("label", ()) if not missing(v)}
     for part in rows.values():
         if "tags" in part.columns:
-            names |= {_name(t) for tags in _lists(part, "tags", Faults(), holes=True) for t in tags if not _missing(t)}
+            of_words = chain.from_iterable(_lists(part, "tags", Faults(), holes=True))
+            names |= {class_name(tag) for tag in of_words if not missing(tag)}
     whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in names)
     return tuple(sorted(names, key=int) if whole else sorted(names))
 
@@ -459,13 +432,13 @@ def _labels(
             with faults:
                 if tags and len(tags) != len(words[i]):
                     raise part.error(i, "tags", f"found {len(tags)} tags for {len(words[i])} words.")
-                out.append(tuple(-1 if _missing(t) else _index(part, i, "tags", t, index) for t in tags) or None)
+                out.append(tuple(-1 if missing(t) else _index(part, i, "tags", t, index) for t in tags) or None)
         return out
     if "label" not in part.columns:
         return None
     for i, value in enumerate(part.columns["label"]):
         with faults:
-            if _missing(value):
+            if missing(value):
                 out.append(None)
             elif kind is TaskKind.REGRESSION:
                 score = None if isinstance(value, bool) else number(str(value))
@@ -480,9 +453,9 @@ def _labels(
 def _index(part: Rows, i: int, role: str, value: Any, index: Mapping[str, int]) -> int:
     if isinstance(value, list | dict):
         raise part.error(i, role, f"expected one label, found {str(value)[:60]!r}.")
-    if _name(value) not in index:
-        raise part.error(i, role, f"{_name(value)!r} is not one of the labels {', '.join(map(repr, index))}.")
-    return index[_name(value)]
+    if class_name(value) not in index:
+        raise part.error(i, role, f"{class_name(value)!r} is not one of the labels {', '.join(map(repr, index))}.")
+    return index[class_name(value)]
 
 
 def _ids(part: Rows, faults: Faults) -> list[str] | None:
@@ -492,7 +465,7 @@ def _ids(part: Rows, faults: Faults) -> list[str] | None:
     first: dict[str, int] = {}
     for i, value in enumerate(part.columns["id"]):
         with faults:
-            if _missing(value):
+            if missing(value):
                 raise part.error(i, "id", "expected an id, found an empty cell.")
             if str(value) in first:
                 before = part.lines[first[str(value)]]

@@ -22,7 +22,7 @@ from probekit.tasks.chat import problem
 from probekit.tasks.datasets.sources import number
 from probekit.tasks.files.description import SUFFIXES, Format
 from probekit.tasks.files.group_column import GROUP_NAMES, GroupGuess, group_column
-from probekit.tasks.files.readers import read_conll, read_conllu, read_json_lines
+from probekit.tasks.files.readers import is_quoted, parse_quoted, read_conll, read_conllu, read_json_lines
 from probekit.tasks.task import TaskKind
 
 __all__ = ["SAMPLE", "Guess", "Raw", "guess", "has_header", "read_any", "split_files"]
@@ -215,8 +215,8 @@ def _json(path: Path) -> Raw:
 
 
 def _delimited(path: Path) -> Raw:
-    lines = read_lines(path)
-    if not any(lines):
+    lines = read_lines(path, ends=True)
+    if not any(line.rstrip("\r\n") for line in lines):
         raise DataError("is empty.", file=path)
     places = {delimiter: _parse(lines, delimiter) for delimiter in DELIMITERS}
     parsed = {delimiter: [row for _, row in rows] for delimiter, rows in places.items()}
@@ -254,11 +254,12 @@ def _delimited(path: Path) -> Raw:
 
 def _parse(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
     """The rows, each with the number of its first line."""
-    plain = ((i, line.split(delimiter)) for i, line in enumerate(lines, 1) if line)
-    if delimiter == "\t":  # has no quoting
-        return list(plain)
+    cells = ((i, line.removesuffix("\n").removesuffix("\r")) for i, line in enumerate(lines, 1))
+    plain = ((i, line.split(delimiter)) for i, line in cells if line)
+    if delimiter == "\t":
+        return parse_quoted(lines, "\t")[0] if is_quoted(lines) else list(plain)
     limit = csv.field_size_limit(2**31 - 1)
-    reader, rows, begin = csv.reader((line + "\n" for line in lines), delimiter=delimiter), [], 1
+    reader, rows, begin = csv.reader(lines, delimiter=delimiter), [], 1
     try:
         for row in reader:
             if row:
@@ -273,15 +274,8 @@ def _parse(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
 
 def _unclosed(lines: Sequence[str], delimiter: str) -> bool:
     """Whether the lines end inside a quoted cell."""
-    limit = csv.field_size_limit(2**31 - 1)
-    try:
-        for _ in csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True):
-            pass
-    except csv.Error as error:
-        return "unexpected end" in str(error)
-    finally:
-        csv.field_size_limit(limit)
-    return False
+    _, error = parse_quoted(lines, delimiter)
+    return "unexpected end" in str(error)
 
 
 def has_header(rows: Sequence[Sequence[str]]) -> bool:

@@ -1,24 +1,37 @@
 """Reading data files: delimited text, JSON lines, CoNLL columns, CoNLL-U.
 
 All files are UTF-8 (a byte-order mark is skipped). Only ``\\n`` ends a line, a final ``\\r`` is dropped, and every
-other character, including control characters and U+2028, belongs to the text. Tab-separated files have no quoting: a
-``"`` is an ordinary character. Comma-separated files are quoted as in RFC 4180. Each error is a
-:class:`~probekit.errors.DataError` that names file, line and column.
+other character, including control characters and U+2028, belongs to the text. Comma-separated files are quoted as in
+RFC 4180. Tab-separated files of published data sets have no quoting: a ``"`` is an ordinary character; those of users
+may have it, see :func:`is_quoted`. Each error is a :class:`~probekit.errors.DataError` that names file, line and
+column.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError, Faults
 from probekit.files import parse_json, read_lines, stream_lines
 
-__all__ = ["Sentence", "Table", "json_record", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_tsv"]
+__all__ = [
+    "Sentence",
+    "Table",
+    "is_quoted",
+    "json_record",
+    "parse_quoted",
+    "read_conll",
+    "read_conllu",
+    "read_csv",
+    "read_json_lines",
+    "read_tsv",
+]
 
 DOCSTART = "-DOCSTART-"
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
@@ -96,38 +109,108 @@ def read_tsv(
 
 
 def read_csv(
-    path: Path, columns: Sequence[str] | None = None, *, header: bool = True, required: Sequence[str] = ()
+    path: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    header: bool = True,
+    required: Sequence[str] = (),
+    delimiter: str = ",",
 ) -> Table:
     """Read a comma-separated file with RFC 4180 quoting; a quoted cell may hold commas, quotes and line ends.
 
-    Arguments as for :func:`read_tsv`.
+    Other arguments as for :func:`read_tsv`.
     """
-    source = read_lines(path)
-    reader = csv.reader((line + "\n" for line in source), strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    limit = csv.field_size_limit(2**31 - 1)  # the default refuses cells of more than 131072 characters
-    try:
-        begin = 1
-        for row in reader:
-            if row:
-                rows.append(row)
-                lines.append(begin)
-            begin = reader.line_num + 1
-    except csv.Error as error:
-        if columns is None and "," not in source[0] and (hint := _separator(path, source[0])):
+    source = read_lines(path, ends=True)
+    parsed, error = parse_quoted(source, delimiter)
+    if error is not None:
+        if columns is None and delimiter not in source[0] and (hint := _separator(path, source[0])):
             raise DataError(f"{hint[0].lower()}{hint[1:]}", file=path, line=1) from error
         message = (
             f"is not valid CSV, probably because of a quotation mark ({error}). Is one left open? A cell that begins "
             'with a quotation mark must end with one; inside the cell, write it twice ("").'
         )
-        raise DataError(message, file=path, line=begin) from error
-    finally:
-        csv.field_size_limit(limit)
+        if "new-line character" in str(error):
+            message = "has a carriage return outside quotation marks; put the cell in quotation marks, or remove it."
+        raise DataError(message, file=path, line=parsed[-1][0] if parsed else 1) from error
+    lines, rows = [line for line, _ in parsed], [row for _, row in parsed]
     if columns is None:
         columns, rows = _header(path, rows, header)
         lines = lines[1:] if header else lines
     return _table(path, columns, rows, lines, required, ragged=False, drop_short=False)
+
+
+def parse_quoted(lines: Iterable[str], delimiter: str) -> tuple[list[tuple[int, list[str]]], csv.Error | None]:
+    """The rows of lines with their ends, each with the number of its first line; after an error those before it.
+
+    The last row is then empty, with the number of the line at which the wrong row begins.
+    """
+    reader, rows, begin = csv.reader(lines, delimiter=delimiter, strict=True), list[tuple[int, list[str]]](), 1
+    limit = csv.field_size_limit(2**31 - 1)  # the default refuses cells of more than 131072 characters
+    try:
+        for row in reader:
+            if row:
+                rows.append((begin, row))
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        return [*rows, (begin, [])], error
+    finally:
+        csv.field_size_limit(limit)
+    return rows, None
+
+
+def is_quoted(lines: Sequence[str]) -> bool:
+    """Whether tab-separated lines, with their ends, have quoted cells, as pandas and spreadsheets write them.
+
+    All quotation marks must then be what such a program writes: around cells that need them, because a tab, a
+    quotation mark (written twice) or a line end is in them, or around every cell that is not a number. Elsewhere, as in
+    many published files, a ``"`` is an ordinary character.
+
+    Examples
+    --------
+    >>> is_quoted(['text\\tlabel\\n', '"He said ""yes"" twice"\\tpos\\n'])
+    True
+    >>> is_quoted(['text\\tlabel\\n', '"Never" again\\tneg\\n', '"Never again"\\tneg\\n'])
+    False
+    """
+    if not any('"' in line for line in lines):
+        return False
+    rows, error = parse_quoted(lines, "\t")
+    if error is not None or len({len(row) for _, row in rows}) > 1:
+        return False
+    begins = [begin - 1 for begin, _ in rows]
+    given = ["".join(lines[a:b]).rstrip("\r\n") for a, b in pairwise([*begins, len(lines)])]
+    return any(
+        all("\t".join(map(write, row)) == text for (_, row), text in zip(rows, given, strict=True))
+        for write in _WRITERS
+    )
+
+
+def _writer(also: Callable[[str], bool]) -> Callable[[str], str]:
+    """How a program writes a cell: in quotation marks if it needs them, or ``also`` holds."""
+
+    def write(cell: str) -> str:
+        quoted = '"' + cell.replace('"', '""') + '"'
+        return quoted if any(c in cell for c in '\t"\r\n') or also(cell) else cell
+
+    return write
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+_WRITERS = (
+    _writer(lambda cell: False),
+    _writer(lambda cell: not cell),
+    _writer(lambda cell: not _is_number(cell)),
+    _writer(lambda cell: not _is_number(cell) and bool(cell)),
+    _writer(lambda cell: True),
+)
+"""What programs quote beside cells that need it: nothing, empty cells, all but numbers, all but these, or all."""
 
 
 def _separator(path: Path, header: str) -> str:
@@ -177,6 +260,11 @@ def _table(
     hint = (_separator(path, columns[0]) if len(columns) == 1 else "") or (
         f"Is the file cut short, or separated by something else? probekit tasks new {path} finds the separator."
     )
+    if any('"' in cell for i in bad for cell in rows[i]):
+        hint = (
+            'A quotation mark is an ordinary character here; a cell with a tab or line end needs marks around it (""), '
+            f"and then all marks of the file must be written as CSV does. {hint}"
+        )
     expected = f"expected {width} ({', '.join(columns)}). {hint}"
     if len(bad) == 1:
         raise DataError(f"found {_columns(len(rows[bad[0]]))}, {expected}", file=path, line=lines[bad[0]])

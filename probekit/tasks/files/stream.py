@@ -113,7 +113,7 @@ class StreamedSplit:
         if self.label_names and "label" in columns and isinstance(self.records, HubRecords):
             names = self.label_names
             columns["label"] = [names[v] if isinstance(v, int) and 0 <= v < len(names) else v for v in columns["label"]]
-        return one_split(self.name, part.with_columns(columns), self.spec, self.kind, self.label_names).examples
+        return one_split(self.name, part.with_columns(columns), self.kind, self.label_names).examples
 
     @property
     def paired(self) -> bool:
