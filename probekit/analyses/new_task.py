@@ -45,8 +45,9 @@ def new_task(
         The task file, whose name is the task's (default: the name of the data with the suffix .toml, in the current
         folder). Existing files are not replaced.
     dev, test : float
-        Shares of train to hold out if the data have no such split; 0 for none. Whole groups are drawn (from the group
-        column, otherwise equal texts, shared sentences and near copies), stratified by class.
+        Shares of train to hold out if the data have no such split, neither as a file nor by a column ``split``; 0 for
+        none. Whole groups are drawn (from the group column, otherwise equal texts, shared sentences and near copies),
+        stratified by class.
     seed : int
         Seed of the random split.
     groups : str, optional

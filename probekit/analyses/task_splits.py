@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from probekit.tasks.check import FEW_GROUPS
 from probekit.tasks.datasets.sources import HUB_SPLITS, from_hub
 from probekit.tasks.files.description import SUFFIXES, Format
 from probekit.tasks.files.group_column import missing
-from probekit.tasks.files.guess import Guess, Raw, read_any, split_files
+from probekit.tasks.files.guess import Guess, Raw, by_split, read_any, split_files
 from probekit.tasks.task import Example, TaskKind
 
 __all__ = ["Part", "draw", "splits_of"]
@@ -55,7 +55,18 @@ def splits_of(data: str) -> tuple[dict[str, Part], dict[str, Any]]:
     keys: dict[str, Any] = {} if raws["train"].header else {"header": False}
     if not raws["train"].named and SUFFIXES[files["train"].suffix.lower()] is Format.TSV:
         keys["format"] = str(Format.CONLL)
+    if list(raws) == ["train"]:
+        column, rows = by_split(raws["train"])
+        if rows:
+            return {split: _of_column(raws["train"], column, some) for split, some in rows.items()}, keys
     return {split: Part(raw, f"{raw.path.name}: {raw.how}", stays) for split, raw in raws.items()}, keys
+
+
+def _of_column(raw: Raw, column: str, rows: Sequence[int]) -> Part:
+    """The rows of a split that a column names, without this column."""
+    columns = {name: [values[i] for i in rows] for name, values in raw.columns.items() if name != column}
+    note = f"{len(rows):,} rows of {raw.path.name}, by its column {column!r}"
+    return Part(replace(raw, columns=columns), note, stays=False)
 
 
 def _of_hub(repository: str, config: str) -> tuple[dict[str, Part], dict[str, Any]]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from probekit.errors import DataError, Faults
 from probekit.tasks.datasets.ud import treebank_files
-from probekit.tasks.files.readers import Sentence, read_conllu
+from probekit.tasks.files.readers import Sentence, in_documents, read_conllu
 
 __all__ = ["Tree", "not_a_tree", "read_trees", "treebank_trees"]
 
@@ -118,7 +118,7 @@ def read_trees(path: str | Path, split: str = "") -> list[Tree]:
     >>> tree.words[tree.root], tree.feature(tree.root, "Tense")  # doctest: +SKIP
     """
     path, faults = Path(path), Faults()
-    sentences = list(read_conllu(path))
+    sentences = in_documents(read_conllu(path), path)
     given = [s.comments.get("sent_id", "") for s in sentences]
     if len(set(given)) < len(given) or "" in given:
         given = [f"{split or path.stem}-{i}" for i in range(len(sentences))]

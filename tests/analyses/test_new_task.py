@@ -303,3 +303,69 @@ def test_data_given_as_a_task_and_other_separators_lead_to_tasks_new():
         match=r"there is no column 'review'.* semicolons, not by commas.*: probekit tasks new a\.csv --out NEW.toml",
     ):
         load_task("a.toml")
+
+
+@pytest.mark.parametrize("names", [("train", "dev"), ("Training", "validation", "TEST"), ("train", "test")])
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_a_column_of_splits_is_used(name, names):
+    rows = [(text, label, names[i % 5 % len(names)]) for i, (text, label, *_) in enumerate(reviews())]
+    table = pd.DataFrame(rows, columns=["review", "liked", "Split"])
+    {"csv": lambda: table.to_csv(name, index=False), "parquet": lambda: table.to_parquet(name),
+     "jsonl": lambda: table.to_json(name, orient="records", lines=True)}[name.split(".")[1]]()  # fmt: skip
+    task = load_task(new_task(name, dev=0))
+    wanted = {
+        {"t": "train", "d": "dev", "v": "dev"}[n[0].lower()] if n != "TEST" and n != "test" else "test": n
+        for n in names
+    }
+    assert {split: [e.text for e in some] for split, some in task.splits.items()} == {
+        split: [text for text, _, of in rows if of == their] for split, their in wanted.items()
+    }
+    assert "by its column 'Split'" in Path("a.toml").read_text()
+
+
+def test_a_column_of_splits_that_names_something_else_is_asked_about():
+    header = ("review", "liked", "split")
+    rows = [(text, label, ("train", "dev", "unused")[i % 3]) for i, (text, label, *_) in enumerate(reviews())]
+    write("a.csv", ",", header, rows)
+    with pytest.raises(DataError, match=r"the column 'split' names the split of each row, but 'unused' \(66 rows\)"):
+        new_task("a.csv")
+    write("a.csv", ",", header, [(text, label, "test") for text, label, _ in rows])
+    with pytest.raises(DataError, match="no row is of train"):
+        new_task("a.csv")
+    write("a.csv", ",", ("review", "liked", "set"), [(*row[:2], "ab"[i % 2]) for i, row in enumerate(rows)])
+    assert sorted(load_task(new_task("a.csv")).splits) == ["dev", "train"]
+
+
+def documents(count, sentences=10, begin=1):
+    """Sentences of documents in the format of CoNLL, the first documents without a mark."""
+    lines = []
+    for document in range(count):
+        lines += ["-DOCSTART- O", ""] if document >= begin else []
+        for i in range(sentences):
+            lines += [f"d{document}s{i} B-X", f"word{i * 7919 % 1009} O", f"other{i * document} O", ""]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+def test_marked_documents_are_drawn_whole(begin):
+    Path("n.conll").write_text(documents(40, begin=begin))
+    task = load_task(new_task("n.conll"))
+    of = [{e.words[0].split("s")[0] for e in task.split(split)} for split in ("train", "dev")]
+    assert [len(found) for found in of] == [36, 4]
+    assert not of[0] & of[1]
+    assert len({e.group for split in task.splits.values() for e in split}) == 40
+    Path("whole.toml").write_text('[splits]\ntrain = "n.conll"\n')
+    assert len({e.group for e in load_task("whole.toml").split("train")}) == 40
+
+
+def test_few_marked_documents_are_not_divided():
+    Path("n.conll").write_text(documents(5, 40))
+    with pytest.raises(UsageError, match=r"200 rows in 5 groups \(whole groups of 'document'\), too few to draw dev"):
+        new_task("n.conll")
+    assert len(load_task(new_task("n.conll", groups="none")).splits) == 2
+
+
+def test_a_mark_of_a_document_within_a_sentence_is_an_error():
+    Path("n.conll").write_text("a O\n-DOCSTART- O\nb O\n")
+    with pytest.raises(DataError, match=r"n\.conll, line 2: -DOCSTART- begins a document; put an empty line before it"):
+        new_task("n.conll")

@@ -9,7 +9,7 @@ from probekit.errors import DataError
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.datasets.sources import HUB_SPLITS, PARQUET, examples, from_hub, hub_columns, locate
 from probekit.tasks.datasets.ud import domain_of, treebank_files
-from probekit.tasks.files.readers import Sentence, read_conll
+from probekit.tasks.files.readers import Sentence, in_documents, read_conll
 from probekit.tasks.task import Example, Task, TaskKind
 
 __all__ = ["LOADERS", "bio", "conll2003", "universal_ner", "wnut17"]
@@ -74,7 +74,7 @@ def conll2003(root: Root = None) -> Task:
     }
     splits, notes = {}, []
     for split, path in locate(root, names, folder="conll2003", what=CONLL2003.title).items():
-        sentences = list(read_conll(path, columns=2, fallback="latin-1"))
+        sentences = in_documents(read_conll(path, columns=2, fallback="latin-1"), path)
         raw = [s.column(-1) for s in sentences]
         tags = [bio(sentence) for sentence in raw]
         changed = sum(a != b for old, new in zip(raw, tags, strict=True) for a, b in zip(old, new, strict=True))
@@ -95,7 +95,7 @@ def wnut17(root: Root = None) -> Task:
     names = {"train": ("wnut17train.conll",), "dev": ("emerging.dev.conll",), "test": ("emerging.test.annotated",)}
     splits = {}
     for split, path in locate(root, names, folder="wnut17", what=WNUT17.title).items():
-        sentences = list(read_conll(path))
+        sentences = in_documents(read_conll(path), path)
         splits[split] = _tagged(split, path, sentences, 0, [s.column(1) for s in sentences], WNUT17)
     return WNUT17.task(splits)
 
@@ -119,7 +119,7 @@ def universal_ner(root: Root = None, treebank: str | None = None) -> Task:
     treebank, files = treebank_files(root, treebank, "iob2", "Universal NER")
     splits = {}
     for split, path in files.items():
-        sentences = list(read_conll(path, columns=3, comments=True))
+        sentences = in_documents(read_conll(path, columns=3, comments=True), path)
         tags = [tuple("O" if t.endswith(("-OTH", "-O")) else t for t in s.column(2)) for s in sentences]
         splits[split] = _tagged(split, path, sentences, 1, tags, UNIVERSAL_NER, treebank)
     return UNIVERSAL_NER.task(splits, name=f"universal-ner:{treebank}")

@@ -10,7 +10,7 @@ from probekit.errors import DataError
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.datasets.sources import examples
 from probekit.tasks.datasets.ud import domain_of, treebank_files
-from probekit.tasks.files.readers import Sentence, read_conllu
+from probekit.tasks.files.readers import Sentence, in_documents, read_conllu
 from probekit.tasks.task import Span, Target, Task, TaskKind
 from probekit.tasks.treebank import not_a_tree
 
@@ -105,7 +105,7 @@ def _sentences(dataset: Dataset, root: str | Path | None, treebank: str | None) 
             "data_dir in Python), from https://universaldependencies.org."
         )
     name, files = treebank_files(root, treebank, "conllu", "a UD treebank")
-    return name, {split: (path, list(read_conllu(path))) for split, path in files.items()}
+    return name, {split: (path, in_documents(read_conllu(path), path)) for split, path in files.items()}
 
 
 def _task(

@@ -8,7 +8,7 @@ from pathlib import Path
 from probekit.errors import DataError
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.datasets.sources import HUB_SPLITS, PARQUET, examples, from_hub, hub_columns, locate
-from probekit.tasks.files.readers import Sentence, read_conllu
+from probekit.tasks.files.readers import Sentence, in_documents, read_conllu
 from probekit.tasks.task import Example, Task, TaskKind
 
 __all__ = ["LOADERS", "domain_of", "treebank_files", "ud"]
@@ -47,7 +47,7 @@ def ud(root: str | Path | None = None, treebank: str | None = None) -> Task:
     treebank, files = treebank_files(root, treebank, "conllu", "a UD treebank")
     splits, notes = {}, []
     for split, path in files.items():
-        sentences = list(read_conllu(path))
+        sentences = in_documents(read_conllu(path), path)
         splits[split] = _tagged(split, path, sentences, treebank)
         multiword, empty = sum(s.multiword for s in sentences), sum(s.empty for s in sentences)
         notes.append(f"{split}: {multiword} multiword tokens and {empty} empty nodes are left out.")

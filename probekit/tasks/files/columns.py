@@ -16,6 +16,7 @@ from probekit.tasks.files.guess import SAMPLE, has_header
 from probekit.tasks.files.readers import (
     CONLLU_COLUMNS,
     Table,
+    in_documents,
     is_quoted,
     read_conll,
     read_conllu,
@@ -206,7 +207,8 @@ def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
     least_columns = max(2, int(word), int(tag))
     if conllu and least_columns > len(CONLLU_COLUMNS):
         raise DataError(f"words or tags names column {least_columns}, but CoNLL-U has 10 columns.", file=path)
-    sentences = list(read_conllu(path) if conllu else read_conll(path, columns=least_columns, comments=spec.comments))
+    read = read_conllu(path) if conllu else read_conll(path, columns=least_columns, comments=spec.comments)
+    sentences = in_documents(read, path)
     columns: dict[str, list[Any]] = {
         "words": [list(s.column(int(word) - 1)) for s in sentences],
         "tags": [[None if conllu and t == "_" else t for t in s.column(int(tag) - 1)] for s in sentences],

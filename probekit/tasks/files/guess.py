@@ -22,10 +22,10 @@ from probekit.tasks.chat import problem
 from probekit.tasks.datasets.sources import number
 from probekit.tasks.files.description import SUFFIXES, Format
 from probekit.tasks.files.group_column import GROUP_NAMES, GroupGuess, group_column
-from probekit.tasks.files.readers import is_quoted, parse_quoted, read_conll, read_conllu, read_json_lines
+from probekit.tasks.files.readers import in_documents, is_quoted, parse_quoted, read_conll, read_conllu, read_json_lines
 from probekit.tasks.task import TaskKind
 
-__all__ = ["SAMPLE", "Guess", "Raw", "guess", "has_header", "read_any", "split_files"]
+__all__ = ["SAMPLE", "Guess", "Raw", "by_split", "guess", "has_header", "read_any", "split_files"]
 
 DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 CLASSES = 20
@@ -70,11 +70,15 @@ WORDS = ("words", "tokens", "forms")
 TAGS = ("tags", "ner_tags", "pos_tags", "upos", "labels", "ner", "pos")
 IDS = ("id", "idx", "index", "guid", "uid", "uuid", "example_id", "pair_id", "sentence_id")
 DOMAINS = ("domain", "genre", "source", "topic", "language", "lang", "register")
+DOCUMENT = "document"
+"""The column of the documents that a file of sentences marks."""
 SPLITS = {
     "train": ("train", "training"),
     "dev": ("dev", "valid", "validation", "val", "development", "trial"),
-    "test": ("test",),
+    "test": ("test", "testing"),
 }
+SPLIT_NAMES = ("split", "set", "subset", "partition", "fold", "part", "data_split", "dataset_split", "phase", "splits")
+"""Headers of a column that may name the split of each row."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +132,8 @@ def split_files(folder: Path) -> dict[str, Path]:
     """
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
-        words = re.split(r"[^a-z]+", path.stem.lower())
-        for split, names in SPLITS.items():
-            if path.is_file() and path.suffix.lower() in SUFFIXES and set(names) & set(words):
+        for split in splits_named(path.stem):
+            if path.is_file() and path.suffix.lower() in SUFFIXES:
                 found.setdefault(split, []).append(path)
     if twice := next((split for split, paths in found.items() if len(paths) > 1), None):
         several = ", ".join(path.name for path in found[twice])
@@ -149,6 +152,47 @@ def split_files(folder: Path) -> dict[str, Path]:
             file=folder,
         )
     return {split: found[split][0] for split in SPLITS if split in found}
+
+
+def splits_named(text: str) -> list[str]:
+    """The splits that a text names, such as that of a file or a cell: "Validation", "my_train_2"."""
+    words = set(re.split(r"[^a-z]+", text.lower()))
+    return [split for split, names in SPLITS.items() if words & set(names)]
+
+
+def by_split(raw: Raw) -> tuple[str, dict[str, list[int]]]:
+    """The column that names the split of each row, and the rows of each; "" and no splits if there is none.
+
+    Raises
+    ------
+    DataError
+        If the column names splits, but not of each row, or no rows of train.
+    """
+    lower = {name.lower(): name for name in raw.columns}
+    for name in (lower[known] for known in SPLIT_NAMES if known in lower):
+        rows: dict[str, list[int]] = {}
+        for i, value in enumerate(raw.columns[name]):
+            rows.setdefault(str(value), []).append(i)
+        of = {value: splits_named(value) for value in rows}
+        if not any(of.values()) or len(raw) < 2:
+            continue
+        if wrong := next((value for value, splits in of.items() if len(splits) != 1), None):
+            raise DataError(
+                f"the column {name!r} names the split of each row, but {wrong!r} ({len(rows[wrong]):,} rows) is none "
+                f"of {', '.join(SPLITS)}; correct it, remove these rows, or rename the column.",
+                file=raw.path,
+            )
+        found: dict[str, list[int]] = {split: [] for split in SPLITS}
+        for value, (split,) in of.items():
+            found[split] += rows[value]
+        if not found["train"]:
+            raise DataError(
+                f"the column {name!r} names the split of each row, and no row is of train; add rows, or remove the "
+                "column to have splits drawn.",
+                file=raw.path,
+            )
+        return name, {split: sorted(some) for split, some in found.items() if some}
+    return "", {}
 
 
 def read_any(path: Path) -> Raw:
@@ -178,13 +222,13 @@ def read_any(path: Path) -> Raw:
 def _words(path: Path, kind: Format) -> Raw:
     """A CoNLL or CoNLL-U file."""
     word, tag = (1, 3) if kind is Format.CONLLU else (0, -1)
-    sentences = list(read_conllu(path) if kind is Format.CONLLU else read_conll(path))
+    sentences = in_documents(read_conllu(path) if kind is Format.CONLLU else read_conll(path), path)
     columns: dict[str, list[Any]] = {
         "words": [list(s.column(word)) for s in sentences],
         "tags": [list(s.column(tag)) for s in sentences],
     }
-    if sentences and all(s.document for s in sentences):
-        columns["document"] = [s.document for s in sentences]
+    if any(s.document for s in sentences):
+        columns[DOCUMENT] = [s.document for s in sentences]
     return Raw(path, columns, f"one word per line ({kind})", named=False)
 
 
@@ -281,7 +325,8 @@ def _unclosed(lines: Sequence[str], delimiter: str) -> bool:
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
     """Whether the first row is a header: known column names, or short distinct strings that no row below repeats."""
     first = [cell.strip().lower() for cell in rows[0]]
-    known = {*LABELS, *TEXTS, *WORDS, *TAGS, *IDS, *DOMAINS, *GROUP_NAMES, *(name for pair in PAIRS for name in pair)}
+    names = (*LABELS, *TEXTS, *WORDS, *TAGS, *IDS, *DOMAINS, *GROUP_NAMES, *SPLIT_NAMES)
+    known = {*names, *(name for pair in PAIRS for name in pair)}
     if set(first) & known:
         return True
     if len(set(first)) < len(first) or any(not cell or number(cell) is not None or len(cell) > 30 for cell in first):
@@ -365,6 +410,8 @@ def guess(raw: Raw, groups: str | None = None) -> Guess:
 
 def _groups(raw: Raw, roles: Mapping[str, str], groups: str | None) -> GroupGuess:
     """The column of groups: the one that is given, or a guess from the columns without a role."""
+    if groups is None and not raw.named and DOCUMENT in raw.columns:
+        return GroupGuess(DOCUMENT, "the documents that the file marks")
     if groups is None:
         return group_column({name: values for name, values in raw.columns.items() if name not in roles.values()})
     if groups == "none":

@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from probekit.files import parse_json, read_lines, stream_lines
 __all__ = [
     "Sentence",
     "Table",
+    "in_documents",
     "is_quoted",
     "json_record",
     "parse_quoted",
@@ -357,6 +358,8 @@ def read_conll(
     for block in _blocks(path, comments=comments, fallback=fallback):
         document = documents.of(block)
         for number, row in block.rows:
+            if row[0] == DOCSTART:
+                raise DataError(f"{DOCSTART} begins a document; put an empty line before it.", file=path, line=number)
             if len(row) < columns or not row[0]:
                 raise DataError(
                     f"found {' '.join(row)[:40]!r}, expected at least {columns} columns, the first of them a word.",
@@ -419,6 +422,13 @@ class _Documents:
             self.count += 1
             self.name = block.comments.get("newdoc id") or f"{self.file} {self.count}"
         return self.name
+
+
+def in_documents(sentences: Iterable[Sentence], path: Path) -> list[Sentence]:
+    """The sentences of a file; those before its first mark of a document are one, too, if there are marks at all."""
+    found = list(sentences)
+    first = next((i for i, sentence in enumerate(found) if sentence.document), 0)
+    return [*(replace(sentence, document=f"{path.name} 0") for sentence in found[:first]), *found[first:]]
 
 
 def _blocks(path: Path, *, comments: bool, fallback: str | None = None) -> Iterator[_Block]:

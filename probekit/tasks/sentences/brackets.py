@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +13,14 @@ from probekit.files import stream_lines
 
 __all__ = ["TRACE", "Node", "read_brackets"]
 
+log = logging.getLogger(__name__)
 TRACE = "-NONE-"
 """The tag of an empty element."""
 ESCAPED = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "\\/": "/", "\\*": "*",
 }  # fmt: skip
+"""What stands for brackets, slashes and asterisks, also inside words: 1\\/2."""
+_ESCAPED = re.compile("|".join(map(re.escape, ESCAPED)))
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 _FUNCTION = re.compile(r"[-=|].*")
 
@@ -63,11 +67,11 @@ def read_brackets(path: Path, *, traces: bool = False) -> Iterator[tuple[str, in
     Raises
     ------
     DataError
-        If brackets are not balanced, a constituent mixes words and constituents or has no label, or there is text
-        outside brackets.
+        If brackets are not balanced, a constituent holds nothing, mixes words and constituents or has no label, or
+        there is text outside brackets.
     """
     document, began, held = "", 0, 0
-    stack: list[list[str | Node]] = []
+    stack: list[list[str | Node | None]] = []
     for number, line in enumerate(stream_lines(path), start=1):
         named = line.partition("(")[0].split("\t") if "\t" in line.partition("(")[0] else []
         if stack and (named or line.startswith("(")):
@@ -88,9 +92,11 @@ def read_brackets(path: Path, *, traces: bool = False) -> Iterator[tuple[str, in
             elif token == ")":
                 node = _node(stack.pop(), path, number, traces)
                 if stack:
-                    stack[-1] += [] if node is None else [node]
+                    stack[-1].append(node)
                 elif node is not None:
                     yield document, began, _clause(node)
+                else:
+                    log.warning("%s, line %s: the tree holds only traces, so it is no sentence.", path, began)
             else:
                 stack[-1].append(token)
     if stack:
@@ -101,14 +107,18 @@ def _unclosed(path: Path, line: int, more: str) -> DataError:
     return DataError(f"the tree that begins here lacks a closing bracket{more}.", file=path, line=line)
 
 
-def _node(parts: list[str | Node], path: Path, line: int, traces: bool) -> Node | None:
-    """The node of what stands between two brackets; None for a trace, or a constituent that is left without words."""
+def _node(parts: list[str | Node | None], path: Path, line: int, traces: bool) -> Node | None:
+    """The node of what stands between two brackets (None: what was left out); None for a trace, or only such inside."""
     words = [part for part in parts if isinstance(part, str)]
     children = tuple(part for part in parts if isinstance(part, Node))
     if len(words) == 2 and len(parts) == 2:
-        return None if words[0] == TRACE and not traces else Node(words[0], word=ESCAPED.get(words[1], words[1]))
-    if len(words) > 1 or (words and parts[0] != words[0]):
-        shown = " ".join(part if isinstance(part, str) else f"({part.label} …)" for part in parts)
+        return (
+            None
+            if words[0] == TRACE and not traces
+            else Node(words[0], word=_ESCAPED.sub(lambda m: ESCAPED[m[0]], words[1]))
+        )
+    if len(words) > 1 or (words and parts[0] != words[0]) or len(parts) == len(words):
+        shown = " ".join(part if isinstance(part, str) else f"({part.label if part else TRACE} …)" for part in parts)
         message = f"found the bracket ({shown[:60]}), expected a tag and a word, or a label and constituents."
         raise DataError(message, file=path, line=line)
     if not children:

@@ -74,6 +74,27 @@ def test_the_published_parts_of_wmt14(tmp_path):
     assert rows(corpus, "test") == [("en & 1", "de & 1"), ("en 2", "de 2")]
 
 
+WMT_PARTS = {
+    "wmt14-en-de": ("de", ["europarl-v7.de-en", "commoncrawl.de-en", "news-commentary-v9.de-en"]),
+    "wmt17-en-ru": ("ru", ["commoncrawl.ru-en", "news-commentary-v12.ru-en", "corpus.en_ru.1m"]),
+}
+
+
+@pytest.mark.parametrize("place", [".", "training", "wmt/training", "each"])
+@pytest.mark.parametrize("name", WMT_PARTS)
+def test_all_parts_of_wmt_are_read_wherever_they_lie(tmp_path, name, place, caplog):
+    other, parts = WMT_PARTS[name]
+    for part in parts:
+        folder = tmp_path / {"each": part, "wmt/training": f"{name}/training"}.get(place, place)
+        write(folder, **{f"{part}.en": numbered(part, 9), f"{part}.{other}": numbered(f"{part} {other}", 9)})
+    assert len(load_corpus(name, tmp_path).files) == 2 * 3
+    assert not caplog.records
+    (folder / f"{part}.en").unlink()
+    (folder / f"{part}.{other}").unlink()
+    assert len(load_corpus(name, tmp_path).files) == 2 * 2
+    assert f"2 of 3 parts are in {tmp_path}; {part}.en is not" in caplog.text
+
+
 def test_wmt_in_the_layout_of_jiant(tmp_path):
     write(tmp_path / "wmt17_en_ru", train__txt=["a\tб", "\tв", "c\tг"], val__txt=["d\tд"], test__txt=["e\tе"])
     corpus = load_corpus("wmt17-en-ru", tmp_path)

@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not DATA.is_dir(), reason=f"the shared data sets are not at {DATA}"),
 ]
 
+ESCAPED_INSIDE = {"\\/": "/", "\\*": "*"}
 ESCAPED = {"(": "-LRB-", ")": "-RRB-", "{": "-LCB-", "}": "-RCB-"}
 
 
@@ -35,6 +36,8 @@ def by_text(folder: str) -> dict[str, Parse]:
 
 def lines(folder: str, name: str) -> list[list[str]]:
     text = (DATA / f"senteval_style_from_{folder}/{name}.txt").read_text(encoding="utf-8")
+    for mark, plain in ESCAPED_INSIDE.items():  # the derived files keep these marks of the Penn Treebank in words
+        text = text.replace(mark, plain)
     return [line.split("\t") for line in text.splitlines()]
 
 

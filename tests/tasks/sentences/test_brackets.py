@@ -61,12 +61,27 @@ def test_several_trees_know_their_lines(tmp_path: Path) -> None:
             r"line 1: found the bracket \(S \(NN …\) and \(NN …\)\), expected a tag and a word",
         ),
         ("(S (NN a b c))\n", r"line 1: found the bracket \(NN a b c\)"),
+        ("(S (NP (NN a)) (NN ))\n", r"line 1: found the bracket \(NN\), expected a tag and a word"),
+        ("(S (NN a))\n( )\n", r"line 2: found the bracket \(\), expected a tag and a word"),
+        ("(S (NP ))\n", r"line 1: found the bracket \(NP\)"),
         ("(S\n  (NP (NN a))\n", "line 1: the tree that begins here lacks a closing bracket"),
     ],
 )
 def test_what_is_no_tree_is_refused_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=rf"a\.mrg, {message}"):
         list(read_brackets(write(tmp_path, text)))
+
+
+def test_escaped_characters_also_inside_words(tmp_path: Path) -> None:
+    text = r"(S (CD 1\/2) (NN and\/or) (NN \*) (NN M\*A\*S\*H) (. :-RRB-))"
+    ((_, _, tree),) = read_brackets(write(tmp_path, text))
+    assert [leaf.word for leaf in tree.leaves] == ["1/2", "and/or", "*", "M*A*S*H", ":)"]
+
+
+def test_a_tree_of_traces_alone_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path, "(S (NN a))\n( (S (NP (-NONE- *T*)) ) )\n(S (NN b))\n")
+    assert [tree.leaves[0].word for _, _, tree in read_brackets(path)] == ["a", "b"]
+    assert "a.mrg, line 2: the tree holds only traces" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from probekit.files import stream_lines
 
 __all__ = ["ENTRIES", "PARALLEL", "Parallel", "parallel"]
 
+log = logging.getLogger(__name__)
 ISO = {"en": "eng", "de": "deu", "fr": "fra", "ru": "rus"}
 SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>")
 TABS = {"train": "train.txt", "dev": "val.txt", "test": "test.txt"}
@@ -40,7 +42,8 @@ class Parallel:
         Part of the name of its folder.
     layouts : Mapping[str, sequence of sequences]
         By split the alternatives; each is one or more names of files that belong together, with the placeholders
-        ``{language}``, ``{iso}`` (three letters), ``{side}`` (src, tgt) and ``{role}`` (src, ref).
+        ``{language}``, ``{iso}`` (three letters), ``{side}`` (src, tgt) and ``{role}`` (src, ref). A name that begins
+        with ``*/`` may also be in any subfolder.
     hub : Hub, optional
         Its copy on the hub.
     tabs : bool, default False
@@ -102,18 +105,27 @@ def _name(corpus: Parallel, pattern: str, side: int) -> str:
 
 
 def _pairs_of_files(corpus: Parallel, folder: Folder, alternatives: Sequence[Sequence[str]]) -> list[tuple[Path, Path]]:
-    """The files of the first alternative of which there is any, as (source, target)."""
+    """The files of the first alternative of which there is any, as (source, target); missing ones are warned of."""
     for names in alternatives:
-        pairs = []
+        pairs, lacking = [], []
         for name in names:
-            expected = [_name(corpus, name, side) for side in (0, 1)]
-            source, target = (folder.file(one, f"{one}.gz") for one in expected)
+            expected = [_name(corpus, name.removeprefix("*/"), side) for side in (0, 1)]
+            places = ("", "*/") if name.startswith("*/") else ("",)
+            source, target = (
+                folder.file(*(f"{place}{one}{packed}" for place in places for packed in ("", ".gz")))
+                for one in expected
+            )
             if source and target:
                 pairs.append((source, target))
             elif source or target:
                 message = f"has no counterpart; expected {expected[source is not None]} of {corpus.title} too."
                 raise DataError(message, file=source or target)
+            else:
+                lacking.append(expected[0])
         if pairs:
+            if lacking:
+                message = "%s: %s of %s parts are in %s; %s is not, so this is not the whole published corpus."
+                log.warning(message, corpus.title, len(pairs), len(names), folder.root, " and ".join(lacking))
             return pairs
     return []
 
@@ -169,16 +181,16 @@ PARALLEL = (
             "train": (
                 ("train.{language}",),
                 (
-                    *("training/europarl-v7.de-en.{language}", "europarl-v7.de-en.{language}"),
-                    "commoncrawl.de-en.{language}",
-                    *("training/news-commentary-v9.de-en.{language}", "news-commentary-v9.de-en.{language}"),
+                    "*/europarl-v7.de-en.{language}",
+                    "*/commoncrawl.de-en.{language}",
+                    "*/news-commentary-v9.de-en.{language}",
                 ),
             ),
-            "dev": (("newstest2013.{language}",), ("valid.{language}",), ("dev/newstest2013.{language}",)),
+            "dev": (("*/newstest2013.{language}",), ("valid.{language}",)),
             "test": (
                 ("newstest2014.{language}",),
                 ("test.{language}",),
-                ("test-full/newstest2014-deen-{role}.{language}.sgm",),
+                ("*/newstest2014-deen-{role}.{language}.sgm",),
             ),
         },
         WMT.format("wmt14"),
@@ -194,20 +206,20 @@ PARALLEL = (
             "train": (
                 ("train.{language}",),
                 (
-                    "commoncrawl.ru-en.{language}",
-                    *("training/news-commentary-v12.ru-en.{language}", "news-commentary-v12.ru-en.{language}"),
-                    *("1mcorpus/corpus.en_ru.1m.{language}", "corpus.en_ru.1m.{language}"),
+                    "*/commoncrawl.ru-en.{language}",
+                    "*/news-commentary-v12.ru-en.{language}",
+                    "*/corpus.en_ru.1m.{language}",
                 ),
             ),
             "dev": (
                 ("newstest2016.{language}",),
                 ("valid.{language}",),
-                ("dev/newstest2016-enru-{role}.{language}.sgm",),
+                ("*/newstest2016-enru-{role}.{language}.sgm",),
             ),
             "test": (
                 ("newstest2017.{language}",),
                 ("test.{language}",),
-                ("test/newstest2017-enru-{role}.{language}.sgm",),
+                ("*/newstest2017-enru-{role}.{language}.sgm",),
             ),
         },
         WMT.format("wmt17"),
