@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import chdir, nullcontext
+from contextlib import chdir, nullcontext, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -113,11 +115,29 @@ def reproduced_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is reproduced is computed in this process: another, which provenance's tests start, imports torch first."""
     from probekit.runtime import torch_threads
 
-    def run(recipe: Any, folder: Path, threads: Any = None) -> None:
-        with chdir(folder), torch_threads(threads) if isinstance(threads, int) else nullcontext():
+    def run(recipe: Any, plan: Any, threads: Any = None) -> None:
+        with chdir(plan.folder), torch_threads(threads) if isinstance(threads, int) else nullcontext():
             recipe.run()
 
     monkeypatch.setattr(import_module("probekit.provenance.reproduce"), "_run", run)
+
+
+@pytest.fixture
+def listener() -> Iterator[SimpleNamespace]:
+    """A server on this machine: its ``address``, and the list of ``connections`` that anything opened to it."""
+    connections: list[Any] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def listen() -> None:
+            with suppress(OSError):  # the test has ended
+                while True:
+                    connection, peer = server.accept()
+                    connections.append(peer)
+                    connection.close()
+
+        threading.Thread(target=listen, daemon=True).start()
+        yield SimpleNamespace(address=f"127.0.0.1:{server.getsockname()[1]}", connections=connections)
+        server.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ ROOT = Path(probekit.__file__).parent
 RANK = {
     **dict.fromkeys(
         (
+            "addresses",
             "display",
             "errors",
             "files",

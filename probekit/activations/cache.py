@@ -38,7 +38,8 @@ from probekit.activations.hdf5 import DAMAGE, decode
 from probekit.activations.pairs import after_gap, second_pieces
 from probekit.activations.pooling import TokenLevel, word_segments
 from probekit.activations.ragged import Ragged
-from probekit.activations.remote import is_url, local
+from probekit.activations.remote import local
+from probekit.addresses import is_address
 from probekit.errors import CacheCorrupt, CacheIncomplete, UsageError
 from probekit.files import parse_json
 from probekit.recipe import Recipe
@@ -107,7 +108,7 @@ class ActivationCache:
                 f"found the {type(path).__name__} {path!r:.60} where the path of one activation cache is expected; "
                 'give each cache as a separate argument, such as ("train.h5", "dev.h5").'
             )
-        self.path = local(path) if is_url(path) else Path(path)
+        self.path = local(path) if is_address(path) else Path(path)
         self._checked: CheckedFile | CheckedFolder = open_checked(self.path)
         try:
             self._check()

@@ -10,7 +10,8 @@ from probekit.activations.cache import ActivationCache
 from probekit.activations.hdf5 import CACHE_FILE
 from probekit.activations.inspection import verify
 from probekit.activations.manifest import MANIFEST, MANIFEST_FILE, Manifest, is_shard_folder
-from probekit.activations.remote import fetch, filesystem, is_url, local, url_of
+from probekit.activations.remote import fetch, local
+from probekit.addresses import address_of, filesystem, is_address
 from probekit.errors import CacheCorrupt, CacheError, UsageError
 from probekit.files import whole
 from probekit.runtime import Progress, no_progress
@@ -51,10 +52,10 @@ def copy_cache(cache: str | Path, out: str | Path, /, *, progress: Progress = no
     >>> probekit.copy_cache("data_cache/cola", "s3://bucket/cola")  # doctest: +SKIP
     's3://bucket/cola'
     """
-    source = local(cache) if is_url(cache) else Path(cache)
+    source = local(cache) if is_address(cache) else Path(cache)
     with ActivationCache(source):
         pass
-    target: _Store = _Url(url_of(out)) if is_url(out) else _Folder(Path(out))
+    target: _Store = _Url(address_of(out)) if is_address(out) else _Folder(Path(out))
     if not is_shard_folder(source):
         _check(source)
         target.put(source, "")

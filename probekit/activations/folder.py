@@ -17,7 +17,7 @@ import xxhash
 
 from probekit.activations.checked import IN_MEMORY, CheckedFile
 from probekit.activations.manifest import MANIFEST, Manifest, is_shard_folder
-from probekit.activations.remote import SOURCE, fetch
+from probekit.activations.remote import fetch, not_followed, source_of
 from probekit.errors import CacheCorrupt, CacheMismatch
 from probekit.files import parse_json
 
@@ -60,8 +60,11 @@ class CheckedFolder:
         shards = self.manifest.shards
         self.starts = np.array([*(s.first for s in shards), shards[-1].last], dtype=np.int64)
         there = {s.file for s in shards if (path / s.file).is_file()}
-        if (missing := [s.file for s in shards if s.file not in there]) and not (path / SOURCE).is_file():
-            raise CacheCorrupt(f"{path}: {len(missing)} of {len(shards)} shards are missing ({missing[0]} …); {AGAIN}.")
+        if (missing := [s.file for s in shards if s.file not in there]) and source_of(path) is None:
+            raise CacheCorrupt(
+                f"{path}: {len(missing)} of {len(shards)} shards are missing ({missing[0]} …); {AGAIN}."
+                f"{not_followed(path)}"
+            )
         for s in (s for s in shards if s.file in there):
             if (size := (path / s.file).stat().st_size) != s.nbytes:
                 raise CacheCorrupt(
@@ -78,9 +81,8 @@ class CheckedFolder:
         try:
             return self._as_told(k)
         except (CacheCorrupt, CacheMismatch) as error:
-            if not (self.path / SOURCE).is_file():
+            if (url := source_of(self.path)) is None:
                 raise
-            url = (self.path / SOURCE).read_text()
             raise type(error)(
                 f"{error} This shard was fetched from {url}: remove it here, and it is fetched again. If it is damaged "
                 "there, too, copy the cache there again."

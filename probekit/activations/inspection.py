@@ -13,8 +13,9 @@ from probekit.activations.checked import STRUCTURE, CheckedFile, first_occurrenc
 from probekit.activations.description import describe
 from probekit.activations.hdf5 import DAMAGE, datasets, digest_structure, extents, xxh3
 from probekit.activations.manifest import is_shard_folder
-from probekit.activations.remote import is_url, local
+from probekit.activations.remote import local
 from probekit.activations.shard_inspection import shard_problems
+from probekit.addresses import is_address
 from probekit.errors import CacheCorrupt
 from probekit.runtime import Progress, no_progress
 
@@ -62,7 +63,7 @@ def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
     CacheError
         If ``path`` cannot be opened as a finished cache.
     """
-    path = local(path) if is_url(path) else Path(path)
+    path = local(path) if is_address(path) else Path(path)
     if is_shard_folder(path):
         return Verdict(*shard_problems(path, verify, progress))
     try:

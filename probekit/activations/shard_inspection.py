@@ -8,7 +8,7 @@ from typing import Any
 
 from probekit.activations.checked import CheckedFile
 from probekit.activations.manifest import Manifest, ShardFile, shards_in
-from probekit.activations.remote import fetch
+from probekit.activations.remote import fetch, not_followed
 from probekit.errors import CacheError
 from probekit.runtime import Progress
 
@@ -35,7 +35,7 @@ def shard_problems(folder: Path, verify: Callable[[Path], Any], progress: Progre
         path = folder / told.file
         fetch(folder, told.file)
         if not path.is_file():
-            problems.append(f"{told.file} (rows {told.first} to {told.last - 1}) is missing")
+            problems.append(f"{told.file} (rows {told.first} to {told.last - 1}) is missing{not_followed(folder)}")
             continue
         try:
             if other := _other_file(path, told):

@@ -31,13 +31,15 @@ def reproduce(
     model: tuple[str, ...] = (),
     data_dir: Path | None = None,
     plan: bool = False,
+    allow_remote: bool = False,
 ) -> int:
     """Recompute rows with the recipe on their evidence card, and compare them. Exit status 1 if they differ.
 
     The command first lists what has changed since: versions, processor, revision, caches, rows edited by hand. The
     verdict is "reproduced to the bit"; "reproduced to rounding" if another processor or library computed the rows and
     no number differs by more than 1e-5; or "different". Only public functions that write rows are run, and they write
-    only below --out, so another person's card cannot overwrite your files. They may read any file.
+    only below --out, so another person's card cannot overwrite your files. They may read any file, but fetch nothing
+    without --allow-remote.
 
     Examples:
 
@@ -67,13 +69,15 @@ def reproduce(
         Folder with one subfolder of files per task, if they are not where the card says.
     plan
         Print the command and the changes, and stop.
+    allow_remote
+        Open addresses (s3://bucket/cache) that the card names, and fetch models and data from the hub.
     """
     from probekit.provenance.remake import Sources
     from probekit.provenance.reproduce import Verdict, plan_reproduction, run_reproduction
 
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory())) if out is None else out
-        planned = plan_reproduction(card, scratch, from_)
+        planned = plan_reproduction(card, scratch, from_, allow_remote=allow_remote)
         say(f"in {planned.folder}: {planned.recipe}")
         for change in planned.changes:
             say(f"- changed since then: {change}.")

@@ -17,7 +17,7 @@ from probekit.recipe import Read, Recipe
 from probekit.rows import card_path
 from probekit.rows.card import old_card_path
 
-__all__ = ["Card", "elsewhere", "read_any_card", "unread"]
+__all__ = ["Card", "elsewhere", "read_any_card", "unread", "writing"]
 
 LARGEST = 1 << 26
 """Bytes; a larger file is not a card."""
@@ -38,8 +38,8 @@ READS: Mapping[str, tuple[str, ...]] = {
 }
 """For each function, the parameters that name files which must exist; caches have records of their own in the card."""
 
-DROPPED = ("report_to", "overwrite")
-"""Parameters that report progress elsewhere or replace files; they do not change the numbers."""
+DROPPED = ("report_to", "overwrite", "backend", "scheduler")
+"""Parameters that report progress elsewhere, replace files or name other machines; they do not change the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +150,16 @@ def elsewhere(recipe: Recipe, scratch: Path, folder: Path) -> tuple[Recipe, Path
     rows = Path(leaves[function.rows])
     if not function.inside and rows.suffix not in (".parquet", ".csv"):
         raise UsageError(f"the card's recipe writes no rows ({function.rows} is {recipe.leaves.get(function.rows)!r}).")
-    arguments = {key: value for key, value in recipe.arguments.items() if key not in DROPPED}
-    defaults = {key: value for key, value in recipe.defaults.items() if key not in DROPPED}
-    safe = replace(recipe, arguments=arguments, defaults=defaults, leaves=leaves)
+    safe = writing(recipe, leaves)
     safe.check()
     return safe, rows / function.inside if function.inside else rows
+
+
+def writing(recipe: Recipe, leaves: Mapping[str, Any]) -> Recipe:
+    """The recipe with other outputs, and without what does not change its numbers but acts elsewhere."""
+    parts = ({key: v for key, v in part.items() if key not in DROPPED} for part in (recipe.arguments, recipe.defaults))
+    arguments, defaults = parts
+    return replace(recipe, arguments=arguments, defaults=defaults, leaves=leaves)
 
 
 def _turned(recipe: Recipe, key: str, scratch: Path, folder: Path) -> str:

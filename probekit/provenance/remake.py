@@ -12,6 +12,7 @@ from probekit.activations import ActivationCache
 from probekit.errors import CacheError, ModelError, ProbekitError, UsageError
 from probekit.models.find import MINILM, minilm_folder
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
+from probekit.provenance.cards import writing
 from probekit.provenance.study_folder import maker_of
 from probekit.recipe import Read, Recipe
 from probekit.tasks import DATASETS, GRAMMARS, SENTENCES, Task, load_task, task_folders
@@ -131,7 +132,7 @@ def recipe_of_read(read: Read, out: Path, folder: Path, sources: Sources) -> Rec
     if what := piped(read):
         raise UsageError(f"the cache {read.path} cannot be made again here: {what}.")
     if recorded is not None and _is_here(recorded, folder):
-        recipe = replace(recorded, leaves={"out": str(out)})
+        recipe = writing(recorded, {"out": str(out)})
     elif isinstance(spec, dict):
         place = Place.of(recorded)
         found = sources.find(spec, places=[place] if place else [], verify=True)

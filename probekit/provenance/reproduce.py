@@ -8,6 +8,7 @@ nothing but this recipe, as JSON on its standard input.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from probekit.addresses import refuse_addresses
 from probekit.errors import DataError, UsageError
 from probekit.provenance.cards import Card, elsewhere, read_any_card, unread
 from probekit.provenance.comparison import Comparison, compare_rows
@@ -29,6 +31,8 @@ __all__ = ["Plan", "Reproduction", "Verdict", "plan_reproduction", "reproduce", 
 
 ROUNDING = 1e-5
 """The tolerance where another processor or library computed a number; relative for numbers above 1."""
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+"""The environment of a recipe that may fetch nothing."""
 
 
 class Verdict(StrEnum):
@@ -60,6 +64,8 @@ class Plan:
         Files that are missing and required.
     lacking : tuple of Read
         The caches among them.
+    allow_remote : bool
+        Whether the recipes may open addresses, and fetch from the hub.
     """
 
     card: Card
@@ -70,6 +76,7 @@ class Plan:
     changes: tuple[str, ...]
     missing: tuple[str, ...]
     lacking: tuple[Read, ...]
+    allow_remote: bool = False
 
     @property
     def refusal(self) -> str:
@@ -126,6 +133,7 @@ def reproduce(
     remake: bool = False,
     model: Iterable[str | Path] = (),
     data_dir: str | Path | None = None,
+    allow_remote: bool = False,
 ) -> Reproduction:
     """Make rows again by the recipe on their evidence card, and compare.
 
@@ -145,6 +153,9 @@ def reproduce(
         Folders of models from which caches were made, if the card does not find them.
     data_dir : path, optional
         Folder with a folder for each task's files, if the card does not find them.
+    allow_remote : bool
+        Open addresses that the card names, and fetch models and data from the hub. Without it, nothing is fetched:
+        whoever wrote the card chose the addresses.
 
     Returns
     -------
@@ -154,7 +165,7 @@ def reproduce(
     Raises
     ------
     DataError
-        For a card that does not exist.
+        For a card that does not exist, or names addresses.
     UsageError
         For a recipe that this version cannot run, and for missing files.
 
@@ -164,17 +175,21 @@ def reproduce(
     <Verdict.EXACT: 'to the bit'>
     """
     with tempfile.TemporaryDirectory() as temporary:
-        plan = plan_reproduction(card, temporary if out is None else out, from_)
+        plan = plan_reproduction(card, temporary if out is None else out, from_, allow_remote=allow_remote)
         return run_reproduction(plan, tolerance, remake=remake, sources=Sources(model, data_dir))
 
 
-def plan_reproduction(card: str | Path, out: str | Path, from_: str | Path = ".") -> Plan:
+def plan_reproduction(
+    card: str | Path, out: str | Path, from_: str | Path = ".", *, allow_remote: bool = False
+) -> Plan:
     """Plan a reproduction and list the changes since; nothing is run or written. See :func:`reproduce`."""
     read, folder, scratch = read_any_card(card), Path(from_).expanduser(), Path(out).resolve()
     if not folder.is_dir():
         raise UsageError(f"--from {from_} is not a folder.")
     if scratch.exists() and (not scratch.is_dir() or any(scratch.iterdir())):
         raise UsageError(f"--out {out} exists already; give a new folder.")
+    recipes = [read.recipe.to_json(), *(one.about.get("recipe") for one in read.reads())]
+    refuse_addresses(recipes, read.path, allowed=allow_remote)
     folder = folder.resolve()
     recipe, made = elsewhere(read.recipe, scratch, folder)
     changes = [*_changes(read), *_environment(read.content)]
@@ -187,7 +202,7 @@ def plan_reproduction(card: str | Path, out: str | Path, from_: str | Path = "."
                 missing.append(f"the cache {one.path} is not in {folder.resolve()}{_how(one, path)}")
         elif one.kind == "cache" and (wrong := wrong_cache(path, one.digest)):
             changes.append(f"{wrong}{_how(one, path)}")
-    return Plan(read, folder, recipe, scratch, made, tuple(changes), tuple(missing), tuple(lacking))
+    return Plan(read, folder, recipe, scratch, made, tuple(changes), tuple(missing), tuple(lacking), allow_remote)
 
 
 def run_reproduction(
@@ -200,7 +215,7 @@ def run_reproduction(
     plan.scratch.mkdir(parents=True, exist_ok=True)
     if remake:
         recipe = _with_caches(plan, sources or Sources())
-    _run(recipe, plan.folder, threads=plan.card.content.get("threads"))
+    _run(recipe, plan, threads=plan.card.content.get("threads"))
     found = compare_rows(read_rows(plan.card.rows), read_rows(plan.made), shared=plan.card.old)
     return Reproduction(_verdict(found, tolerance, plan), found, plan.changes, recipe)
 
@@ -219,7 +234,7 @@ def _with_caches(plan: Plan, sources: Sources) -> Recipe:
     places = {}
     for i, one in enumerate(plan.lacking):
         path = plan.scratch / "remade" / f"{i}.{Path(one.path).name}"
-        _run(recipe_of_read(one, path, plan.folder, sources), plan.folder)
+        _run(recipe_of_read(one, path, plan.folder, sources), plan)
         if wrong := wrong_cache(path, one.digest):
             raise UsageError(f"the cache {one.path} was made again and differs: {wrong}.")
         places[one.path] = str(path)
@@ -234,17 +249,19 @@ def _with_caches(plan: Plan, sources: Sources) -> Recipe:
     return replace(plan.recipe, arguments={key: here(value) for key, value in plan.recipe.arguments.items()})
 
 
-def _run(recipe: Recipe, folder: Path, threads: Any = None) -> None:
-    """Run a recipe in ``folder``, in a process that gets nothing else; UsageError if it fails.
+def _run(recipe: Recipe, plan: Plan, threads: Any = None) -> None:
+    """Run a recipe in the folder of a plan, in a process that gets nothing else; UsageError if it fails.
 
     ``threads`` is the number of torch's threads on the card of a training, where it affects how sums are rounded.
     """
     command = [sys.executable, "-P", "-m", "probekit.provenance.child"]  # -P: nothing in the folder is imported
     given = json.dumps({"recipe": recipe.to_json(), "threads": threads if isinstance(threads, int) else None})
-    done = subprocess.run(command, cwd=folder, input=given, stdout=subprocess.DEVNULL, text=True, check=False)
+    how: Any = {"cwd": plan.folder, "env": {**os.environ, **({} if plan.allow_remote else OFFLINE)}}
+    done = subprocess.run(command, input=given, stdout=subprocess.DEVNULL, text=True, check=False, **how)
     if done.returncode:
         raise UsageError(
             f"{recipe.function} failed with exit status {done.returncode}, so there is nothing to compare."
+            + ("" if plan.allow_remote else " Nothing is fetched from the hub without --allow-remote.")
         )
 
 

@@ -28,6 +28,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from probekit.adaptation.options import Regime, check_names
+from probekit.addresses import refuse_addresses
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.functions import takes_commas
 from probekit.recipe import check_arguments
@@ -35,12 +36,20 @@ from probekit.studies.catalogue import shipped_studies
 from probekit.studies.schema import Section, Study
 from probekit.toml import read_named, what_is_wrong
 
-__all__ = ["arguments_of", "changed", "read_study"]
+__all__ = ["PROSE", "arguments_of", "changed", "read_study"]
 
 log = logging.getLogger(__name__)
+PROSE = ("title", "about")
+"""The keys of a study or a suite that readers see, and nothing opens."""
 
 
-def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, changes: Sequence[str] = ()) -> Study:
+def read_study(
+    where: str | Path,
+    *,
+    models: Mapping[str, str] | None = None,
+    changes: Sequence[str] = (),
+    allow_remote: bool = False,
+) -> Study:
     """Read and check a study from a TOML file, or a shipped study by its name.
 
     Parameters
@@ -49,6 +58,8 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
         Models that replace those of the file with the same names; with a new name, they replace all of them.
     changes : Sequence[str], default ()
         Values to replace, in TOML syntax: "train.0.seeds=[0,1,2]".
+    allow_remote : bool, default False
+        Whether the file may name addresses.
 
     Raises
     ------
@@ -58,6 +69,7 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
         If the file is invalid; the message gives the file and the key.
     """
     raw, path = read_named(where, shipped_studies(), "study")
+    refuse_addresses({key: value for key, value in raw.items() if key not in PROSE}, path, allowed=allow_remote)
     for change in changes:
         changed(raw, change)
     if models:

@@ -35,6 +35,11 @@ class StudyOptions:
         "repeated.",
         metavar="KEY=VALUE",
     )
+    allow_remote: bool = option(
+        False,
+        "Open addresses (s3://bucket/cache) that the file names. Without it they are an error, since whoever wrote the "
+        "file chose them.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def study(
     out : path, optional
         Folder of the study (default: ``studies/NAME``).
     options : StudyOptions
-        ``model``, ``data_dir``, ``set_``; each may be given as a keyword.
+        ``model``, ``data_dir``, ``set_``, ``allow_remote``; each may be given as a keyword.
     workers : WorkerOptions
         ``jobs``, ``backend``, ``scheduler``; each may be given as a keyword.
     progress : callable
@@ -159,7 +159,8 @@ def plan_study(study: str | Path, out: str | Path | None = None, options: StudyO
         For errors in the file, and for invalid arguments of a step.
     """
     options = options or StudyOptions()
-    found = read_study(study, models=dict(map(split_model, options.model)), changes=options.set_)
+    models = dict(map(split_model, options.model))
+    found = read_study(study, models=models, changes=options.set_, allow_remote=options.allow_remote)
     steps = study_steps(found, options.data_dir)
     check_steps(found, steps)
     return PlannedStudy(found, Path(out) if out else Path("studies") / slug(found.name), tuple(steps))

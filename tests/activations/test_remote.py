@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from toys import toy_task
 
 import probekit
 from probekit.activations import ActivationCache, cache_activations, verify
-from probekit.activations.remote import url_of
 from probekit.activations.writing import prepare as prepare_module
+from probekit.addresses import address_of
 from probekit.errors import CacheCorrupt, CacheError, UsageError
 from probekit.models import load_encoder
 
@@ -145,7 +146,60 @@ def test_shards_of_an_unfinished_cache_are_not_replaced(made, store, tmp_path, p
         probekit.copy_cache(many.path, place)
 
 
-def test_urls(tmp_path):
-    assert url_of(Path("s3://bucket/a/b/")) == "s3://bucket/a/b"
-    with pytest.raises(UsageError, match=r"nowhere://a cannot be opened"):
-        ActivationCache("nowhere://a")
+def test_urls(tmp_path, made, store):
+    assert address_of(Path("s3://bucket/a/b/")) == "s3://bucket/a/b"
+    for given in ("file:///a/b", "file:/a/b", Path("file:///a/b")):
+        assert address_of(given) == "file:///a/b"
+    for wrong, why in {
+        "nowhere://a": "probekit opens s3://",
+        "http://a/b": "probekit opens s3://",
+        "dask://a/x::file:///x": "probekit opens s3://",
+        "s3://a::file:///x": "chains several",
+        "s3://a?versionId=1": "what follows “[?]” is not read",
+        "file://a/b": "write file:///a/b",
+    }.items():
+        with pytest.raises(UsageError, match=f"cannot be opened: .*{why}"):
+            ActivationCache(wrong)
+    probekit.copy_cache(made[1].path, f"file://{tmp_path}/there/one.h5")  # not a path relative to the working directory
+    assert [p.name for p in tmp_path.iterdir()] == ["there"]
+
+
+def test_what_a_store_cannot_do_is_a_sentence(made, store, monkeypatch):
+    def refused(self, path, **how):
+        raise EOFError  # as of a server that hangs up; no OSError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "isfile", refused)
+        with pytest.raises(CacheError, match=r"memory://bucket/x cannot be read or written: EOFError"):
+            ActivationCache("memory://bucket/x")
+    with pytest.raises(CacheError, match="does not exist"):
+        ActivationCache("memory://bucket/x")
+
+
+URLS = [
+    "ftp://{}/shards",
+    "http://{}/shards",
+    "dask://{}/x::file:///x",
+    "reference://x::ftp://{}/refs.json",
+    "reference://x::data:application/json;base64,e30=",
+    "https://{}/shards",  # a scheme that is opened, but not because a folder says so
+    "s3://{}/shards",
+    "\udcff",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_the_source_that_a_stranger_wrote_is_not_followed(made, tmp_path, monkeypatch, listener, call, url):
+    """Neither in a folder of his own, nor in one that lies where probekit keeps its own."""
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("theirs"), Path("data_cache/remote/theirs.0123456789abcdef")):
+        shutil.copytree(made[0].path, folder)
+        (folder / "shard-00000.h5").unlink()
+        (folder / ".source").write_bytes(url.format(listener.address).encode("utf-8", "surrogateescape"))
+        with pytest.raises(CacheCorrupt, match=r"\.source in this folder is not followed"):
+            ActivationCache(folder)
+        done = call("verify", folder)
+        assert (done.status, ".source" in done.out + done.err) == (1, True)
+        for command in (["inspect", folder], ["copy-cache", folder, "copy"], ["probe", folder, folder]):
+            assert call(*command).status == 2
+    assert listener.connections == []

@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from probekit.cli import main
 from probekit.errors import DataError, UsageError
 from probekit.functions import FUNCTIONS, hints, parameters
 from probekit.provenance import reproduce as module
-from probekit.provenance.cards import DROPPED, READS, elsewhere, read_any_card, unread
+from probekit.provenance.cards import DROPPED, READS, elsewhere, read_any_card, unread, writing
 from probekit.provenance.comparison import compare_rows
 from probekit.provenance.old_cards import recipe_of_command
 from probekit.recipe import Recipe
@@ -560,6 +561,59 @@ def test_what_lies_in_the_folder_is_not_imported(result, card, tmp_path, capfd):
         (folder / f"{split}.h5").write_bytes((result / f"{split}.h5").read_bytes())
     assert run(capfd, card(), "--from", folder)[0] == 0
     assert not (tmp_path / "ran").exists()
+
+
+ADDRESSES = [
+    "dask://{}/x::file:///x",
+    "reference://x::ftp://{}/refs.json",
+    "https://{}/train",
+    "file:///etc",
+    "s3:/a/b",
+]
+
+
+@pytest.mark.parametrize("url", ADDRESSES)
+@pytest.mark.parametrize("place", ["arguments", "nested", "remade"])
+def test_an_address_on_a_card_is_opened_only_where_it_is_allowed(place, url, result, card, tmp_path, call, listener):
+    """Nothing connects, whether the recipe names the address, one inside it, or that of a cache that is missing."""
+    path = card()
+    told = json.loads(path.read_text())
+    address = url.format(listener.address)
+    if place == "arguments":
+        told["recipe"]["arguments"]["train"] = address
+    elif place == "nested":
+        told["recipe"]["arguments"]["train"] = {"recipe": {"function": "probe", "arguments": {"train": address}}}
+    else:
+        told["reads"][0]["recipe"] = {"function": "cache_activations", "arguments": {"model": address, "task": "cola"}}
+    path.write_text(json.dumps(told))
+    done = call("reproduce", path, "--from", tmp_path, "--remake")
+    assert (done.status, listener.connections) == (2, [])
+    assert f"names the address {address}, which whoever wrote the file chose" in done.err.replace("\n", " ")
+    with pytest.raises(DataError, match="add --allow-remote"):
+        probekit.reproduce(path)
+
+
+def test_a_card_names_no_scheduler():
+    """Whoever answers as a Dask scheduler is sent pickles, and sends some."""
+    far = {"backend": "dask", "scheduler": "tcp://stranger:8786"}
+    made = Recipe.from_json({"function": "cache_activations", "arguments": {"model": ".", "task": "cola", **far}})
+    safe = writing(replace(made, defaults=far), {"out": "x.h5"})
+    assert (safe.arguments, safe.defaults) == ({"model": ".", "task": "cola"}, {})
+
+
+def test_a_recipe_of_a_card_fetches_nothing_from_the_hub(tmp_path, monkeypatch):
+    seen = []
+
+    def noted(command, env, **how):
+        seen.append(env)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(module.subprocess, "run", noted)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    for allowed in (False, True):
+        plan = SimpleNamespace(folder=tmp_path, allow_remote=allowed)
+        module._run(Recipe("probe", {}), plan)
+    assert [env.get("HF_HUB_OFFLINE") for env in seen] == ["1", None]
 
 
 def test_the_scratch_folder_is_new(result, card, tmp_path):

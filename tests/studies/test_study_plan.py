@@ -236,6 +236,26 @@ def read_by(found, name):
     return [Path(one).name.removesuffix(".dev.h5") for one in caches if ".dev." in one]
 
 
+@pytest.mark.parametrize("kind", ["study", "suite"])
+@pytest.mark.parametrize("url", ["dask://{}/x::file:///x", "https://{}/cache", "s3://{}/x", "tcp://{}"])
+def test_an_address_in_a_file_is_opened_only_where_it_is_allowed(written, call, listener, kind, url):
+    """But what readers see may hold addresses, and what the user types is his own."""
+    address = url.format(listener.address)
+    told = 'about = "https://example.org"\n'
+    train = f'[[train]]\ntasks = ["grammar:sentiment"]\noptions = {{ cache = ["{address}"] }}\n'
+    tasks = f'[[tasks]]\ngroup = "x"\ntasks = ["grammar:sentiment", "{address}"]\n'
+    path = written(train if kind == "study" else tasks)
+    path.write_text(told + path.read_text())
+    for plan in ([], ["--plan"]):
+        done = call(kind, "run", path, *plan)
+        assert (done.status, listener.connections) == (2, [])
+        assert f"names the address {address}, which whoever wrote the file chose" in done.err.replace("\n", " ")
+    done = call(kind, "run", path, "--plan", "--allow-remote")
+    assert "names the address" not in done.err
+    path.write_text(path.read_text().replace(address, "grammar:voice"))
+    assert "names the address" not in call(kind, "run", path, "--plan", "--set", f"name={address}").err
+
+
 def test_a_run_of_the_study_is_the_teacher_of_another(written):
     planned = {step.name: step for step in study_steps(read_study(written(WAYS)))}
     step = planned["grammar-sentiment.small.fine-tune.1"]

@@ -46,7 +46,8 @@ def suite(
     out : path, optional
         Folder of the suite (default: ``suites/NAME``), with caches, rows, figures, tables and ``report.html``.
     options : StudyOptions
-        ``model`` (NAME=MODEL, one or several), ``data_dir``, ``set_``; each may be given as a keyword.
+        ``model`` (NAME=MODEL, one or several), ``data_dir``, ``set_``, ``allow_remote``; each may be given as a
+        keyword.
     workers : WorkerOptions
         ``jobs``, ``backend``, ``scheduler``; each may be given as a keyword.
     progress : callable
@@ -87,7 +88,8 @@ def plan_suite(suite: str | Path, out: str | Path | None = None, options: StudyO
         For errors in the file or the leaderboard, without a model, and if no task can be analysed.
     """
     options = options or StudyOptions()
-    found = read_suite(suite, models=dict(map(split_model, options.model)), changes=options.set_)
+    models = dict(map(split_model, options.model))
+    found = read_suite(suite, models=models, changes=options.set_, allow_remote=options.allow_remote)
     check_models(found)
     if found.against is not None:
         leaderboard(found.against)

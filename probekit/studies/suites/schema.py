@@ -22,10 +22,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
+from probekit.addresses import refuse_addresses
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.recipe import check_arguments
 from probekit.studies.catalogue import shipped_suites
-from probekit.studies.file import arguments_of, changed
+from probekit.studies.file import PROSE, arguments_of, changed
 from probekit.studies.schema import Count, Options, Section, Seed, not_set
 from probekit.toml import parse_toml, read_named, what_is_wrong
 
@@ -106,7 +107,13 @@ class Suite(Section):
     tasks: list[Tasks] = Field([])
 
 
-def read_suite(where: str | Path, *, models: Mapping[str, str] | None = None, changes: Sequence[str] = ()) -> Suite:
+def read_suite(
+    where: str | Path,
+    *,
+    models: Mapping[str, str] | None = None,
+    changes: Sequence[str] = (),
+    allow_remote: bool = False,
+) -> Suite:
     """Read and check a suite from a TOML file, or a shipped one by its name.
 
     Parameters
@@ -117,6 +124,8 @@ def read_suite(where: str | Path, *, models: Mapping[str, str] | None = None, ch
         Models in place of those of the file, by their names in tables.
     changes : Sequence[str], default ()
         Values to replace, in TOML syntax: "tasks.0.limit=500".
+    allow_remote : bool, default False
+        Whether the file may name addresses.
 
     Raises
     ------
@@ -126,6 +135,7 @@ def read_suite(where: str | Path, *, models: Mapping[str, str] | None = None, ch
         If the file is invalid; the message gives the file and the key.
     """
     raw, path = read_named(where, shipped_suites(), "suite")
+    refuse_addresses({key: value for key, value in raw.items() if key not in PROSE}, path, allowed=allow_remote)
     for change in changes:
         changed(raw, change, "suite")
     if models:
