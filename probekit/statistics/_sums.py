@@ -308,19 +308,23 @@ def _cells(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _design_effect(hit: np.ndarray, of: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The variance of the proportion of hits relative to independent rows, in eighths, (F,).
+    """The variance of the proportion of hits relative to independent outcomes, in eighths, (F,).
 
-    From 1 to the mean size of a unit; the latter if all rows are equal and it cannot be estimated.
+    From 1 to what it would be if all outcomes of a unit were equal (their mean number, weighted by itself), at most the
+    mean size of a unit; this is also the value where all are hits, or none is, and it cannot be estimated. Outcomes are
+    what the metric counts: of words, span F1 counts gold and predicted spans.
     """
     units, size = rows.shape[1], max(1.0, rows.mean())
     if size == 1:
         return np.ones(len(hit))
     every = of.sum(1)
+    alike = np.divide((of**2).sum(1), every, out=np.ones(len(every)), where=every > 0)
+    most = np.broadcast_to(np.minimum(size, alike), len(hit))
     share = np.divide(hit.sum(1), every, out=np.zeros(len(hit)), where=every > 0)
     alone = share * (1 - share) * every
     spread = ((hit - share[:, None] * of) ** 2).sum(1) * units / max(1, units - 1)
-    ratio = np.divide(spread, alone, out=np.full(len(hit), size), where=alone > 0)
-    return np.ceil(8 * np.clip(ratio, 1, size)) / 8
+    ratio = np.divide(spread, alone, out=most.copy(), where=alone > 0)
+    return np.ceil(8 * np.clip(ratio, 1, most)) / 8
 
 
 def _degrees(hit: np.ndarray, of: np.ndarray, rows: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -308,3 +308,36 @@ def test_few_long_sentences_widen():
         width.append((found.ci[0, 1] - found.ci[0, 0]) / spread)
     assert width[0] == pytest.approx(2 * 2.02, abs=0.25)  # Student's t with 39 degrees of freedom
     assert width[1] > 1.15 * width[0]
+
+
+def spans_found(found, outside=0, sentences=100):
+    """Of each of so many sentences its one span: one word, beside others outside of spans; found by the first ones."""
+    one = ["B-X", *["O"] * outside]
+    gold, said = np.empty(sentences, dtype=object), np.empty(sentences, dtype=object)
+    gold[:] = [one] * sentences
+    said[:] = [one if i < found else ["O"] * len(one) for i in range(sentences)]
+    return gold, said[None]
+
+
+@pytest.mark.parametrize("found", [0, 1, 50, 100])
+def test_words_outside_of_spans_do_not_change_the_interval_of_span_f1(found):
+    """What counts is 100 spans in 100 sentences, however long these are."""
+    few, many = (bounds(*spans_found(found, outside), "span-f1").ci for outside in (1, 30))
+    np.testing.assert_allclose(few, many, atol=1e-12)
+
+
+def test_span_f1_of_0_and_of_1_is_as_sure_as_its_spans_allow():
+    """0 of 100 sentences: recall is at most 1 - .025**(1/100) = .036, so F1 is at most .07; 100 of 100 likewise."""
+    none, every = (bounds(*spans_found(found, 6), "span-f1") for found in (0, 100))
+    assert none.value[0] == none.ci[0, 0] == 0 < none.ci[0, 1] < 0.08
+    assert every.value[0] == every.ci[0, 1] == 1 > every.ci[0, 0] > 0.93
+    assert np.quantile(none.again, 0.975) < 0.08  # from which the band of controls comes
+
+
+def test_spans_of_a_sentence_that_are_alike_count_once():
+    """Ten spans in each of ten sentences, none found: ten independent outcomes, not a hundred."""
+    gold, said = (np.concatenate([y.reshape(-1)] * 10) for y in spans_found(0, 6, sentences=10))
+    apart = bounds(gold, said[None], "span-f1").ci[0, 1]
+    together = bounds(gold, said[None], "span-f1", groups=np.tile(np.arange(10), 10)).ci[0, 1]
+    assert 0.2 < together < 0.5
+    assert apart < 0.08

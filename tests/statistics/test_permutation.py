@@ -172,6 +172,24 @@ def test_rows_hold_the_p_of_compare(name):
     assert probe_rows(e, resamples=0)["p"].isna().all()
 
 
+@pytest.mark.parametrize("found", [0, 1])
+def test_interval_noise_band_and_p_of_spans_say_one_thing(found):
+    """100 sentences of 12 words with a span each; gold finds none, or all, and three probes of shuffled labels none."""
+    start, n = np.arange(100) * 12 + np.random.default_rng(0).integers(12, size=100), 1200
+    gold = np.bincount(start, minlength=n)
+    e = table(gold, np.stack([found * gold, *np.zeros((3, n), dtype=int)]), ("span-f1",), np.arange(n) // 12, TAGS[:2])
+    fits = e.fits.assign(layer=0, target=["gold", *["shuffled"] * 3], draw=[None, 0, 1, 2], converged=True)
+    rows = probe_rows(replace(e, fits=fits), resamples=400)
+    one, noise = (rows[(rows["metric"] == "span-f1") & (rows["target"] == name) & rows["draw"].isna()].iloc[0]
+                  for name in ("gold", "shuffled"))  # fmt: skip
+    gain = rows[rows["metric"] == "above-shuffled(span-f1)"].iloc[0]
+    assert noise["value"] == 0
+    assert noise["ci_high"] < 0.1
+    assert one["ci_low"] <= one["value"] == found <= one["ci_high"]
+    above = one["p"] < 0.05, one["ci_low"] > noise["ci_high"], gain["ci_low"] > 0
+    assert above == (bool(found),) * 3
+
+
 def test_probabilities_are_of_gold_fits_alone():
     e = probed()
     assert e.probabilities.shape == (e.is_gold.sum(), 150, 2)
