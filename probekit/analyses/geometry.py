@@ -135,7 +135,7 @@ def _of_layer(
     found: dict[str, Estimate] = {
         "rank": rank(x, precision=precision),
         "participation-ratio": participation_ratio(x, precision=precision, **how),
-        "intrinsic-dimension": intrinsic_dimension(x, discard=options.discard, **how),
+        "intrinsic-dimension": intrinsic_dimension(x, discard=options.discard, seed=options.seed, **how),
         "mean-cosine": mean_cosine(x, **how),
         "mean-cosine-without-top": mean_cosine(all_but_the_top(x, removed), **how),
     }

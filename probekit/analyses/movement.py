@@ -26,8 +26,7 @@ from probekit.runtime import Progress, no_progress
 from probekit.similarity.movement import FEWEST, FOLDS, Movement
 from probekit.similarity.movement import movement as movement_of
 from probekit.statistics.bootstrap import bounds
-from probekit.statistics.clusters import difference_of_means
-from probekit.statistics.multiplicity import holm
+from probekit.statistics.label_means import differences_of_means
 
 __all__ = ["movement"]
 
@@ -36,6 +35,7 @@ log = logging.getLogger(__name__)
 FORMAT = "probekit-movement/1"
 ALIGNED = "aligned-distance"
 ENOUGH = 2  # examples for each dimension, from which on a rotation leaves less than 1 % of the distance of others
+DRAWS = 1000  # permutations of the labels, without resamples
 FEW_CLASSES = 20
 """With more classes, there are no rows by label."""
 
@@ -87,9 +87,10 @@ def movement(
         Rows of each model and layer: the mean of each distance with its interval, and in the column ``others`` the mean
         distance to the reference vectors of *other* examples, which is what an unrelated vector would have. The column
         ``against`` names the reference. Rows with a ``label`` are means over the examples of that class, and
-        "difference(relative-distance)" is that mean minus the mean of all other classes, with p and with p_adjusted for
-        all layers, models, labels and distances (Holm). Rows with an ``example`` are the examples that moved most, with
-        their ``text`` if the data can be read. The column ``note`` says where a rotation has too few examples.
+        "difference(relative-distance)" is that mean minus the mean of all other classes, with p from permuted labels
+        and p_adjusted for all layers, models, labels and distances (min-p). Rows with an ``example`` are the examples
+        that moved most, with their ``text`` if the data can be read. The column ``note`` says where a rotation has too
+        few examples.
 
     Raises
     ------
@@ -261,25 +262,24 @@ def _by_label(
     classes = np.unique(labels.y[labels.known])
     if not 2 <= len(classes) <= FEW_CLASSES:
         return
-    differences: list[dict[str, Any]] = []
-    for code in classes[:1] if len(classes) == 2 else classes:
-        mine = labels.y[labels.known] == code
-        of = difference_of_means(
-            values[:, labels.known], mine, None if labels.groups is None else labels.groups[labels.known], options.level
-        )
-        for head, value, low, high, p in zip(heads, *of, strict=True):
-            differences.append(
-                dict(head)
-                | {"metric": derive("difference", head["metric"]), "label": _label(names, code), "value": value}
-                | {"ci_low": low, "ci_high": high, "p": p, "n": int(labels.known.sum())}
-            )
+    rest = classes[:1] if len(classes) == 2 else classes
+    known = labels.known
+    of = differences_of_means(
+        values[:, known], labels.y[known], rest, None if labels.groups is None else labels.groups[known],
+        draws=options.resamples or DRAWS, level=options.level, seed=options.seed,
+    )  # fmt: skip
     for code in classes:
         rows = labels.y == code
         groups = None if labels.groups is None else labels.groups[rows]
         for head, row in zip(heads, _means(values[:, rows], groups, options), strict=True):
             yield dict(head) | row | {"label": _label(names, code)}
-    for row, p in zip(differences, holm(np.array([row["p"] for row in differences])), strict=True):
-        yield row | {"p_adjusted": float(p)}
+    for c, code in enumerate(rest):
+        for f, head in enumerate(heads):
+            yield dict(head) | {
+                "metric": derive("difference", head["metric"]), "label": _label(names, code), "n": int(known.sum()),
+                "value": of.value[c, f], "ci_low": of.low[c, f], "ci_high": of.high[c, f], "p": of.p[c, f],
+                "p_adjusted": of.p_adjusted[c, f],
+            }  # fmt: skip
 
 
 def _label(names: Sequence[str], code: Any) -> str:

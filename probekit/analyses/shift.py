@@ -81,8 +81,9 @@ def shift(
         "recall-at-rate" and "false-positive-rate" at the threshold that the scores out of fold on train give, and
         "recall-at-rate-on-test" at the test set's own threshold. Their intervals are over the evaluated groups, for
         these probes. Rows of "difference(METRIC)" are a cell minus the diagonal of its column, with intervals and p
-        that include the choice of training examples, corrected by Holm (``p_adjusted``) over all cells, layers and
-        probes of a model and metric. Rows of the target "shuffled" are probes of shuffled labels. The predictions are
+        that include the choice of training examples, corrected by Holm (``p_adjusted``) over all cells, layers, probes
+        and models of a metric. Areas and recalls need 10 examples (groups) of each class for an interval or p; ``why``
+        says so. Rows of the target "shuffled" are probes of shuffled labels. The predictions are
         those of each probe for each evaluated example.
 
     Raises
@@ -113,13 +114,15 @@ def shift(
         pairs = [of for pair in zip(opened[::2], opened[1::2], strict=True) for of in _data_sets(pair, named)]
         models = _models(pairs)
         found: list[Predictions] = []
+        measured: list[list[Cell]] = []
         for of_model in models:
             sets = [_DataSet.of(*pair, vectors) for pair in of_model]
             cells = list(_cells(sets, options, progress))
+            measured.append(cells)
             for cell in cells:
                 records += cell_rows(cell, options)
-            records += difference_rows(cells, options)
             found += [_predictions(sets[b], [c for c in cells if c.test == b]) for b in range(len(sets))]
+        records += difference_rows(measured, options)
     return Result(make_rows(records), tuple(by_split(found)), reads=reads)
 
 

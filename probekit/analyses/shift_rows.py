@@ -11,7 +11,7 @@ import numpy as np
 from probekit.analyses.options import ShiftOptions
 from probekit.metrics import derive
 from probekit.probes.shift import Trained
-from probekit.statistics.bootstrap import FEWEST, bounds
+from probekit.statistics.bootstrap import bounds
 from probekit.statistics.detection import (
     area,
     area_influence,
@@ -20,6 +20,7 @@ from probekit.statistics.detection import (
     own_recall,
     smallest_rate,
     threshold,
+    too_few_of_class,
 )
 from probekit.statistics.multiplicity import holm
 
@@ -107,9 +108,8 @@ def _area(cell: Cell, scores: np.ndarray, options: ShiftOptions, *, interval: bo
     value = float(area(cell.y, scores[None])[0])
     if not interval:
         return {"value": value}
-    low, high = (float(end[0]) for end in area_interval(cell.y, scores[None], cell.groups, options.level))
-    exact = "an area of 0 or 1 has no standard error" if value in (0, 1) else f"fewer than {FEWEST} groups"
-    return {"value": value, "ci_low": low, "ci_high": high, "why": exact if np.isnan(low) else ""}
+    low, high, why = area_interval(cell.y, scores[None], cell.groups, options.level)
+    return {"value": value, "ci_low": float(low[0]), "ci_high": float(high[0]), "why": why}
 
 
 def _share(
@@ -150,6 +150,7 @@ def _at_rate(cell: Cell, scores: np.ndarray, options: ShiftOptions) -> Iterator[
     if not why and (above := int(rate * negatives + 1e-9)) < FEWEST_ABOVE:
         low = high = np.nan
         why = f"{above} of the {negatives} negatives of test lie above the threshold; intervals need {FEWEST_ABOVE}"
+    why = why or too_few_of_class(cell.y, cell.groups)
     yield {
         "metric": "recall-at-rate-on-test", "rate": rate, "threshold": own, "value": value, "ci_low": low,
         "ci_high": high, "n": int((cell.y == 1).sum()), "why": why,
@@ -168,15 +169,18 @@ def _too_few(negatives: int, rate: float, where: str) -> str:
     return f"the {negatives} negatives of {where} resolve no rate of false positives below {least}"
 
 
-def difference_rows(cells: Sequence[Cell], options: ShiftOptions) -> Iterator[dict[str, Any]]:
-    """Each cell minus the diagonal of its column, for gold labels, with p corrected by Holm for each metric."""
-    place = {(c.columns["layer"], c.columns["estimator"], c.train, c.test): c for c in cells}
+def difference_rows(models: Sequence[Sequence[Cell]], options: ShiftOptions) -> Iterator[dict[str, Any]]:
+    """Each cell of each model minus the diagonal of its column, for gold labels.
+
+    p is corrected by Holm for each metric, over all differences of all models.
+    """
     for name in DIFFERENCES:
         found = []
-        for (layer, estimator, a, b), cell in place.items():
-            if a != b:
-                home = place[layer, estimator, b, b]
-                found.append(_difference(name, cell, home, options))
+        for cells in models:
+            place = {(c.columns["layer"], c.columns["estimator"], c.train, c.test): c for c in cells}
+            for (layer, estimator, a, b), cell in place.items():
+                if a != b:
+                    found.append(_difference(name, cell, place[layer, estimator, b, b], options))
         found = [row for row in found if row]
         adjusted = holm(np.array([row["p"] for row in found], dtype=np.float64))
         tests = int(np.isfinite(adjusted).sum())
@@ -200,6 +204,8 @@ def _difference(name: str, cell: Cell, home: Cell, options: ShiftOptions) -> dic
             int((home.y_train == 0).sum()), options.rate, "train"
         )
         return row | {"value": np.nan, "p": np.nan, "why": why, "rate": options.rate}
+    if name != "accuracy" and (why := too_few_of_class(cell.y, cell.groups)):
+        return row | {"value": parts[0][0] - parts[1][0], "p": np.nan, "why": why}
     without = np.array([
         _measure(name, cell, options.rate, b)[0] - _measure(name, home, options.rate, b)[0] for b in range(blocks)
     ])  # fmt: skip

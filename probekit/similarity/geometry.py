@@ -111,12 +111,22 @@ def participation_ratio(
     length = (centred**2).sum(1)
     if only_rounding(abs(centred).max(0), abs(x).max(0), precision or rounding(x.dtype)):
         return Estimate(np.nan, n=n, note="all vectors are equal")
-    total = length.sum() / (n - 1)
-    pairs = _squared_products(centred) - length**2  # for each vector, the sum over the others
-    square, each = _unbiased_square(pairs, length, n)
+    if groups is None:
+        total = length.sum() / (n - 1)
+        pairs = _squared_products(centred) - length**2  # for each vector, the sum over the others
+        square, each = _unbiased_square(pairs, length, n)
+    else:
+        code = np.unique(groups, return_inverse=True)[1].reshape(-1)
+        if code.max() < 3:
+            return Estimate(np.nan, n=n, note="fewer than 4 groups")
+        total, square, each = _between_groups(centred, length, code)
     if not square > 0:
         return Estimate(np.nan, n=n, note="too few vectors for so many dimensions")
-    value = (total**2 - (length * n / (n - 1)).var(ddof=1) / n) / square
+    spread = length * n / (n - 1)
+    of_total = (
+        spread.var(ddof=1) / n if groups is None else np.nan_to_num(standard_error(spread[None], groups)[0][0]) ** 2
+    )
+    value = (total**2 - of_total) / square
     influence = 2 * length / total - 2 * each / square
     error, _ = standard_error(influence[None], groups)
     half = reach(1 + degrees(influence, groups), level) * float(error[0])
@@ -136,8 +146,47 @@ def _unbiased_square(pairs: np.ndarray, length: np.ndarray, n: int) -> tuple[flo
     return float(square), pairs / (n - 1)
 
 
+def _between_groups(centred: np.ndarray, length: np.ndarray, code: np.ndarray) -> tuple[float, float, np.ndarray]:
+    """Unbiased traces of the covariance and of its square, from pairs of vectors of different groups only.
+
+    The trace of the square is the mean of (x·y)² - 2 (x·y)(x·z) + (x·y)(z·w) over vectors x, y, z, w of four different
+    groups; each mean is over all such pairs, triples and quadruples. Without groups it is :func:`_unbiased_square`.
+
+    Returns
+    -------
+    total, square : float
+    each : np.ndarray
+        (n,), what each vector contributes to ``square``: its mean squared product with the vectors of other groups.
+    """
+    size = np.bincount(code).astype(np.float64)
+    sums = np.zeros((len(size), centred.shape[1]))
+    np.add.at(sums, code, centred)
+    own = np.empty(len(centred))  # squared products with the vectors of the own group
+    order = np.argsort(code, kind="stable")
+    for rows in np.split(order, np.cumsum(size[:-1]).astype(np.int64)):
+        own[rows] = ((centred[rows] @ centred[rows].T) ** 2).sum(1)
+    pairs = _squared_products(centred) - own
+    found = []
+    for x, s in ((centred, sums), (np.ones((len(code), 1)), size[:, None])):  # products, and their numbers
+        across = x @ s.sum(0) - (x * s[code]).sum(1)
+        triples = across**2 - (_squares(x, s) - (x * s[code]).sum(1) ** 2)
+        inner = (s**2).sum(1)
+        squares, rows = _squares(s, s) - inner**2, s @ s.sum(0) - inner
+        found.append((across.sum(), triples.sum(), rows.sum() ** 2 + 2 * squares.sum() - 4 * (rows**2).sum()))
+    (one, two, three), numbers = found
+    others = len(code) - size[code]
+    square = pairs.sum() / numbers[0] - 2 * two / numbers[1] + three / numbers[2]
+    return float(length.mean() - one / numbers[0]), float(square), pairs / others
+
+
+def _squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """For each row of x (n, d), the sum of its squared inner products with all rows of y (m, d), (n,)."""
+    found: np.ndarray = ((x @ (y.T @ y)) * x).sum(1) if x.shape[1] <= len(y) else ((x @ y.T) ** 2).sum(1)
+    return found
+
+
 def intrinsic_dimension(
-    x: np.ndarray, *, groups: np.ndarray | None = None, discard: float = 0.1, level: float = 0.95
+    x: np.ndarray, *, groups: np.ndarray | None = None, discard: float = 0.1, level: float = 0.95, seed: int = 0
 ) -> Estimate:
     """Estimate the intrinsic dimension of vectors (n, d) with TwoNN, from the two nearest neighbours of each.
 
@@ -150,11 +199,14 @@ def intrinsic_dimension(
     x : np.ndarray
         (n, d). Of equal vectors, one is kept.
     groups : np.ndarray, optional
-        (n,), vectors that are not independent: the neighbours of a vector are the nearest ones of two other groups.
+        (n,), vectors that are not independent: the neighbours of a vector are the nearest ones among one vector, drawn
+        at random, of each other group.
     discard : float
         The proportion of the largest ratios that are only counted as large.
     level : float
         Coverage of the interval.
+    seed : int
+        Of the draw of one vector of each group.
 
     Returns
     -------
@@ -178,7 +230,7 @@ def intrinsic_dimension(
     everything, kept = len(x), np.sort(np.unique(np.ascontiguousarray(x), axis=0, return_index=True)[1])
     note = f"{everything - len(kept):,} copies of other vectors left out" if len(kept) < everything else ""
     x, groups = without_mean(x[kept]), None if groups is None else groups[kept]
-    nearest, second, who = _two_nearest(x, groups)
+    nearest, second, who = _two_nearest(x, groups, seed)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(second / nearest)
     there = np.isfinite(ratio)
@@ -196,7 +248,8 @@ def intrinsic_dimension(
     value = (seen.sum() - 1) / log_ratio.sum()
     influence = (seen - value * log_ratio) / (value * log_ratio.mean())
     units = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
-    half = _shared_error(influence, units[np.flatnonzero(there)[:, None]], units[who[there]]) * reach(n, level)
+    half = _shared_error(influence, units[np.flatnonzero(there)[:, None]], units[who[there]])
+    half *= reach(len(np.unique(units[there])), level)
     return Estimate(float(value), float(value * np.exp(-half)), float(value * np.exp(half)), n, note)
 
 
@@ -218,31 +271,32 @@ def _shared_error(influence: np.ndarray, own: np.ndarray, near: np.ndarray) -> f
     return float(np.sqrt(max(centred @ (shares @ centred), (centred**2).sum()) / n**2))
 
 
-def _two_nearest(x: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distances to the nearest vectors of the two nearest other groups, (n,) each, and which vectors, (n, 2).
+def _two_nearest(x: np.ndarray, groups: np.ndarray | None, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distances to the two nearest vectors, (n,) each, and which vectors, (n, 2): of one of each other group.
 
-    Infinite if there are too few. Without groups, each vector is one.
+    Infinite if there are too few. Without groups, each vector is one. Among all vectors of other groups, near copies
+    would be neighbours of each other's neighbours: the ratio would be that of the distances to two copies.
     """
     n, squared = len(x), (x**2).sum(1)
-    code = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+    code, chosen = np.arange(n), np.arange(n)
+    if groups is not None:
+        code = np.unique(groups, return_inverse=True)[1].reshape(-1)
+        mixed = np.random.default_rng(seed).permutation(n)
+        chosen = np.sort(mixed[np.unique(code[mixed], return_index=True)[1]])
     out, who = np.full((2, n), np.inf), np.zeros((n, 2), dtype=np.int64)
-    take = min(n - 1, NEAREST + int(np.bincount(code).max()))
+    take = min(len(chosen) - 1, NEAREST + 1)
     if take < 2:
         return out[0], out[1], who
-    step = max(1, BLOCK // max(n, take * x.shape[1]))
+    step = max(1, BLOCK // max(len(chosen), take * x.shape[1]))
     for start in range(0, n, step):
         rows = np.arange(start, min(n, start + step))
-        far = squared[rows, None] + squared - 2 * x[rows] @ x.T
-        far[code[rows, None] == code] = np.inf
-        near = np.argpartition(far, take - 1, axis=1)[:, :take]
+        far = squared[rows, None] + squared[chosen] - 2 * x[rows] @ x[chosen].T
+        far[code[rows, None] == code[chosen]] = np.inf
+        near = chosen[np.argpartition(far, take - 1, axis=1)[:, :take]]
         again = np.linalg.norm(x[rows, None] - x[near], axis=2)
-        again[~np.isfinite(np.take_along_axis(far, near, axis=1))] = np.inf
-        order = np.argsort(again, axis=1, kind="stable")
-        near, again = (np.take_along_axis(values, order, axis=1) for values in (near, again))
-        second = (code[near] != code[near[:, :1]]).argmax(1)  # 0 if there is none
-        both = np.stack([np.zeros_like(second), second], axis=1)
-        out[:, rows], who[rows] = np.take_along_axis(again, both, axis=1).T, np.take_along_axis(near, both, axis=1)
-        out[1, rows[second == 0]] = np.inf
+        again[code[near] == code[rows, None]] = np.inf
+        order = np.argsort(again, axis=1, kind="stable")[:, :2]
+        out[:, rows], who[rows] = np.take_along_axis(again, order, axis=1).T, np.take_along_axis(near, order, axis=1)
     return out[0], out[1], who
 
 

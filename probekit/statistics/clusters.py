@@ -7,7 +7,7 @@ from scipy import stats
 
 from probekit.statistics.bootstrap import FEWEST
 
-__all__ = ["degrees", "difference_of_means", "mean_of_differences", "reach", "standard_error"]
+__all__ = ["degrees", "mean_of_differences", "reach", "standard_error"]
 
 
 def standard_error(influence: np.ndarray, groups: np.ndarray | None = None) -> tuple[np.ndarray, int]:
@@ -86,44 +86,3 @@ def mean_of_differences(
     freedom = degrees(differences, groups)
     half = reach(freedom + 1, level) * error
     return value, value - half, value + half, float(2 * stats.t.sf(abs(value) / error, freedom))
-
-
-def difference_of_means(
-    values: np.ndarray, mine: np.ndarray, groups: np.ndarray | None = None, level: float = 0.95
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The mean over some examples minus the mean over the others, its interval and two-sided p.
-
-    Parameters
-    ----------
-    values : np.ndarray
-        (F, n); an example with NaN in any row is left out.
-    mine : np.ndarray
-        Bool (n,), the examples of the first mean.
-    groups : np.ndarray, optional
-        (n,), examples that are not independent of each other, also across the two means.
-
-    Returns
-    -------
-    value, low, high, p : np.ndarray
-        (F,) each; NaN with fewer than 2 examples on a side, or fewer than 5 groups.
-
-    Notes
-    -----
-    A t-test that allows other variances on both sides (Welch 1947), with standard errors by group.
-    """
-    there = np.isfinite(values).all(0)
-    values, mine = values[:, there], mine[there]
-    nothing = np.full(len(values), np.nan)
-    sides = mine, ~mine
-    if min(side.sum() for side in sides) < 2:
-        return nothing, nothing, nothing, nothing
-    means = [values[:, side].mean(1) for side in sides]
-    n, influence = len(mine), np.zeros(values.shape)
-    for side, mean, sign in zip(sides, means, (1, -1), strict=True):
-        influence[:, side] = sign * n / side.sum() * (values[:, side] - mean[:, None])
-    error, units = standard_error(influence, None if groups is None else groups[there])
-    value = means[0] - means[1]
-    half = reach(units, level) * error
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = 2 * stats.t.sf(np.abs(value) / error, max(1, units - 1))
-    return value, value - half, value + half, p

@@ -194,7 +194,7 @@ def test_a_reversed_direction_is_found_and_thresholds_are_those_of_train() -> No
     scores = cells[0].scores[0]
     assert found[0, 0]["recall-at-rate"]["value"] == (scores[cells[0].y == 1] > at).mean()
     assert found[0, 0]["false-positive-rate"]["value"] == (scores[cells[0].y == 0] > at).mean()
-    lost = [row for row in difference_rows(cells, options) if row["metric"] == "difference(auroc)"]
+    lost = [row for row in difference_rows([cells], options) if row["metric"] == "difference(auroc)"]
     assert all(row["p_adjusted"] < 1e-6 for row in lost)
     assert all(row["error_of_train"] > 0 for row in lost)
 

@@ -89,6 +89,34 @@ def test_squared_products_in_either_space_and_unbiased_square():
     assert _unbiased_square(_squared_products(centred) - length**2, length, 7)[0] == pytest.approx(np.mean(found))
 
 
+def test_participation_ratio_counts_no_pair_within_a_group():
+    """Means over pairs, triples and quadruples of different groups, one by one; copies of all vectors add nothing."""
+    from probekit.similarity.geometry import _between_groups
+
+    rng = np.random.default_rng(4)
+    x, code = rng.normal(size=(9, 3)), np.array([0, 0, 0, 1, 1, 2, 3, 4, 4])
+    x -= x.mean(0)
+    apart = [[], [], []]
+    for i, j, k, m in np.ndindex(9, 9, 9, 9):
+        for at, (rows, value) in enumerate((
+            ((i, j), (x[i] @ x[j]) ** 2), ((i, j, k), (x[i] @ x[j]) * (x[i] @ x[k])),
+            ((i, j, k, m), (x[i] @ x[j]) * (x[k] @ x[m])),
+        )):  # fmt: skip
+            if len({*code[list(rows)]}) == len(rows):
+                apart[at].append(value)  # as often each, so the mean is that of all such tuples
+    one, two, three = (np.mean(values) for values in apart)
+    total, square, _ = _between_groups(x, (x**2).sum(1), code)
+    assert square == pytest.approx(one - 2 * two + three)
+    cross = [x[i] @ x[j] for i, j in np.ndindex(9, 9) if code[i] != code[j]]
+    assert total == pytest.approx((x**2).sum(1).mean() - np.mean(cross))
+    x = rng.normal(size=(60, 40))
+    alone, each = participation_ratio(x), participation_ratio(x, groups=np.arange(60))
+    copies = participation_ratio(np.repeat(x, 4, axis=0), groups=np.arange(240) // 4)
+    for found in (each, copies):
+        assert (found.value, found.low, found.high) == pytest.approx((alone.value, alone.low, alone.high), rel=0.02)
+    assert participation_ratio(x[:9], groups=np.arange(9) % 3).note == "fewer than 4 groups"
+
+
 @pytest.mark.parametrize("dimension", [1, 2, 5])
 def test_intrinsic_dimension_of_cubes_in_a_larger_space(dimension):
     """Measured means over 100 samples of 1,000: .998, 1.98, 4.65, and 8.5 and 15.1 for 10 and 20."""
@@ -120,6 +148,10 @@ def test_intrinsic_dimension_leaves_copies_out_and_groups_are_no_neighbours():
     near = np.repeat(x, 2, axis=0) + 1e-7 * rng.normal(size=(600, 2))
     assert intrinsic_dimension(near).value < 1  # pairs of near copies look like points
     assert intrinsic_dimension(near, groups=np.arange(600) // 2).value == pytest.approx(2, rel=0.15)
+    near = np.repeat(x, 4, axis=0) + 0.02 * rng.normal(size=(1200, 2))  # as far from each other as from the next group
+    grouped, alone = intrinsic_dimension(near, groups=np.arange(1200) // 4), intrinsic_dimension(near[::4])
+    assert grouped.value == pytest.approx(alone.value, rel=0.1)
+    assert grouped.high - grouped.low > 0.6 * (alone.high - alone.low)  # 4 near copies are hardly more than 1
 
 
 def test_many_equal_distances_are_named():

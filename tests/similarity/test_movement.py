@@ -5,7 +5,8 @@ import pytest
 
 from probekit.errors import UsageError
 from probekit.similarity.movement import movement
-from probekit.statistics.clusters import difference_of_means, standard_error
+from probekit.statistics.clusters import standard_error
+from probekit.statistics.label_means import differences_of_means
 
 
 def rotation(d, seed=0):
@@ -104,15 +105,50 @@ def test_standard_errors_by_group():
     assert np.isnan(standard_error(values, np.arange(100) % 4)[0]).all()
 
 
-def test_difference_of_means_is_welchs_up_to_its_degrees():
+def test_difference_of_means_is_welchs_for_many_examples():
     from scipy import stats
 
     rng = np.random.default_rng(8)
     values, mine = rng.normal(size=(2, 400)), rng.random(400) < 0.3
     values[:, mine] *= 3
-    value, low, high, p = difference_of_means(values, mine)
+    found = differences_of_means(values, mine.astype(int), [1], draws=2000)
     theirs = stats.ttest_ind(values[:, mine], values[:, ~mine], axis=1, equal_var=False)
-    assert value == pytest.approx(values[:, mine].mean(1) - values[:, ~mine].mean(1))
-    assert p == pytest.approx(theirs.pvalue, abs=0.01)  # 120 against 399 degrees of freedom
-    assert ((low < value) & (value < high)).all()
-    assert np.isnan(difference_of_means(values, np.arange(400) < 1)[0]).all()
+    ends = theirs.confidence_interval()
+    assert found.value[0] == pytest.approx(values[:, mine].mean(1) - values[:, ~mine].mean(1))
+    assert found.p[0] == pytest.approx(theirs.pvalue, abs=0.05)  # 2,000 permutations
+    assert found.low[0] == pytest.approx(ends.low, abs=0.07)
+    assert found.high[0] == pytest.approx(ends.high, abs=0.07)
+    assert np.isnan(differences_of_means(values, np.arange(400) < 1, [1]).value).all()
+
+
+def test_difference_of_means_of_a_rare_label_is_an_exact_permutation_test():
+    from itertools import combinations
+
+    values = np.exp(np.random.default_rng(9).normal(size=12))
+    found = differences_of_means(values[None], np.arange(12) < 2, [1], draws=20_000)
+
+    def statistic(mine):
+        one, other = values[mine], np.delete(values, mine)
+        error = sum(((x - x.mean()) ** 2).sum() / len(x) ** 2 for x in (one, other))
+        return (one.mean() - other.mean()) / np.sqrt(error)
+
+    every = np.array([statistic(list(mine)) for mine in combinations(range(12), 2)])
+    p = 2 * min((every >= every[0] - 1e-9).mean(), (every <= every[0] + 1e-9).mean())
+    assert found.p[0, 0] == pytest.approx(p, abs=0.02)  # 4 standard errors of 20,000 draws
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_difference_of_means_and_its_interval_agree_and_copies_add_nothing(copies):
+    rng = np.random.default_rng(10)
+    for shift in (0.0, 0.5, 1.0, 2.0):
+        y = np.arange(30) % 6 == 0
+        values = np.repeat(rng.normal(size=(2, 30)) + shift * y, copies, axis=1)
+        groups = np.repeat(np.arange(30), copies) if copies > 1 else None
+        found = differences_of_means(values, np.repeat(y, copies), [1], groups, draws=400, seed=int(10 * shift))
+        outside = (found.low > 0) | (found.high < 0)
+        assert (outside == (found.p <= 0.05)).all()
+        assert ((found.low < found.value) & (found.value < found.high)).all()
+        if groups is not None:
+            alone = differences_of_means(values[:, ::copies], y, [1], draws=400, seed=int(10 * shift))
+            assert found.p == pytest.approx(alone.p, abs=0.1)  # other permutations
+            assert found.high - found.low == pytest.approx(alone.high - alone.low, rel=0.3)

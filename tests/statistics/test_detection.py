@@ -42,14 +42,31 @@ def test_the_influence_is_what_leaving_out_an_example_changes(scored: tuple[np.n
 
 def test_groups_of_copies_widen_the_interval(scored: tuple[np.ndarray, np.ndarray]) -> None:
     y, scores = scored
-    low, high = area_interval(y, scores)
+    low, high, _ = area_interval(y, scores)
     twice = np.tile(y, 2), np.tile(scores, (1, 2))
     wide = area_interval(*twice, np.tile(np.arange(60), 2))
-    np.testing.assert_allclose(wide, (low, high), rtol=1e-9)
-    narrow = area_interval(*twice)
-    assert (narrow[0] > low).all()
-    perfect = area_interval(y, y[None].astype(float))
-    assert np.isnan(perfect).all()
+    np.testing.assert_allclose(wide[:2], (low, high), rtol=1e-9)
+    assert (area_interval(*twice)[0] > low).all()
+
+
+def test_the_interval_of_an_area_of_1_is_not_empty_and_few_examples_have_none() -> None:
+    y = np.repeat([0, 1], [40, 10])
+    low, high, why = area_interval(y, y[None].astype(float))
+    assert 0.7 < low[0] < 0.95
+    assert high[0] == pytest.approx(1)
+    assert not why
+    low, _, why = area_interval(y[:-1], y[None, :-1].astype(float))
+    assert np.isnan(low).all()
+    assert why == "9 positives; intervals need at least 10"
+    groups = np.repeat(np.arange(25), 2)
+    assert area_interval(y, y[None], groups)[2] == "5 groups with positives; intervals need at least 10"
+    assert np.isnan(own_recall(y[:-1], y[None, :-1] * 1.0, 0.1)[1]).all()
+
+
+def test_the_interval_of_few_positives_covers_the_area() -> None:
+    rng, y = np.random.default_rng(3), np.repeat([0, 1], [190, 10])
+    low, high, _ = area_interval(y, rng.normal(size=(1000, 200)))
+    assert 0.93 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.985  # ± .7 %; 91.5 % of the symmetric one of log-odds
 
 
 @pytest.mark.parametrize(("m", "rate"), [(100, 0.01), (250, 0.01), (199, 0.01), (40, 0.1)])
