@@ -155,6 +155,7 @@ def _between_groups(centred: np.ndarray, length: np.ndarray, code: np.ndarray) -
     Returns
     -------
     total, square : float
+        The traces.
     each : np.ndarray
         (n,), what each vector contributes to ``square``: its mean squared product with the vectors of other groups.
     """

@@ -120,6 +120,22 @@ def _rmse(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
     return np.sqrt(parts[0] / n)
 
 
+def _absolute_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
+    yield abs(gold.astype(np.float64) - predicted)
+
+
+def _r2_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
+    y = _centred(gold)
+    yield from (y, y * y, (gold.astype(np.float64) - predicted) ** 2 / gold.var(1, keepdims=True))
+
+
+def _r2(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
+    """NaN for constant gold values."""
+    y, yy, errors = (part / n for part in parts)
+    spread = yy - y**2
+    return 1 - errors / np.where(spread > 1e-12, spread, np.nan)
+
+
 def _loss_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
     yield predicted.astype(np.float64)
 
@@ -183,6 +199,8 @@ ADDITIVE: dict[str, Additive] = {
     "span-f1": Additive(_f1_planes, _f1),
     "pearson": Additive(_pearson_planes, _pearson),
     "rmse": Additive(_rmse_planes, _rmse),
+    "mean-absolute-error": Additive(_absolute_planes, _mean),
+    "r2": Additive(_r2_planes, _r2),
     "log-loss": Additive(_loss_planes, _mean),
     "chrf": Additive(_chrf_planes, _mean),
     **{

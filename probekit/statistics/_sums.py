@@ -192,6 +192,11 @@ class Sums:
         """The sums of each unit, one array (1 or F, units) per plane; the last, (1, units), is the number of rows."""
         return [self.matrix[a:b].astype(np.float64) for a, b in pairwise(self.cuts)]
 
+    def influence(self) -> np.ndarray:
+        """What each unit adds to the metric, linearised: its derivative by the unit's weight, (F, units)."""
+        total, step = self.matrix.sum(1, dtype=np.float64, keepdims=True), 1e-5
+        return (self._of(total + step * self.matrix) - self._of(total)) / step
+
     def _of(self, totals: np.ndarray, more: Sequence[np.ndarray] | None = None) -> np.ndarray:
         parts = [totals[a:b].astype(np.float64) for a, b in pairwise(self.cuts)]
         if more is not None:

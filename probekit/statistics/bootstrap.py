@@ -10,14 +10,15 @@ scheme depends on the metric:
 - Differences of two such metrics come from a posterior of the joint table of both answers: on some pseudo-examples one
   fit is right and the other wrong.
 - Other metrics are evaluated on examples drawn with replacement (Efron & Tibshirani 1993, chapter 13), and their
-  intervals are studentised: correlations with Fisher's z, means of losses, squared errors and F1 of answers with their
-  standard errors.
+  intervals are studentised: correlations with Fisher's z, R² and mean absolute errors on a logarithmic scale, means of
+  losses, squared errors and F1 of answers with their standard errors. Student's t has the degrees of freedom of the
+  examples or groups that carry most of the spread.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -45,7 +46,9 @@ __all__ = [
     "unbiased",
 ]
 
-METRICS = (*ADDITIVE, "spearman", "micro-f1", "uuas")
+UNTESTED = ("r2", "mean-absolute-error")
+"""Metrics with intervals, but without the tests of those of `METRICS`."""
+METRICS = (*(name for name in ADDITIVE if name not in UNTESTED), "spearman", "micro-f1", "uuas")
 """The metrics with vectorised resampling."""
 BLOCK = 1 << 24  # numbers held at once
 KEPT = 1 << 26  # bytes of draws that are cached for the next call
@@ -174,7 +177,9 @@ def statistics(
         raise UsageError(f"unknown metric {metric!r}; expected one of {', '.join(METRICS)}.")
     units = Units.of_groups(groups, predicted.shape[1])
     names = tuple(label_names) or _tag_names(metric, gold, predicted)
-    known = metric in METRICS and (score is None or _agree(metric, score, gold[0], predicted[0], units, names))
+    known = metric in (*METRICS, *UNTESTED) and (
+        score is None or _agree(metric, score, gold[0], predicted[0], units, names)
+    )
     coded = metric in ("matthews", "macro-f1") and gold.dtype.kind in "iu"
     classes = 1 + int(gold.max()) - int(gold.min()) if coded else 1
     step = max(1, int(BLOCK // (max(units.count, units.rows // 8) * 3 * classes)))
@@ -407,7 +412,10 @@ def _ends(
         flat = np.ptp(np.nan_to_num(again), axis=1) < 1e-12
         why[flat] = "the predictions are all the same"
         why[np.abs(value) > 1 - 1e-9] = "the correlation is exact"
-        return again, _by_fisher(value, again, level, units.count), why
+        return again, _by_spread(metric, value, again, level, _influence(one)), why
+    if isinstance(one, Sums) and metric in UNTESTED:
+        why[~(value < 1) if metric == "r2" else value == 0] = "all errors are 0"
+        return again, _by_spread(metric, value, again, level, one.influence()), why
     if isinstance(one, Sums) and metric in ("rmse", "log-loss"):
         ci, enough = _studentised(one, units, resamples, level, seed, squared=metric == "rmse")
         why[~enough] = "all examples have the same error"
@@ -419,16 +427,52 @@ def _ends(
     return again, intervals(again, level=level, units=units.count), why
 
 
-def _by_fisher(value: np.ndarray, again: np.ndarray, level: float, units: int) -> np.ndarray:
-    """Fisher's z with the replicates' spread, (F, 2) (Fisher 1921; Efron & Tibshirani 1993, section 12.6)."""
-    z, drawn = (np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12)) for r in (value, again))
-    there, degrees = np.isfinite(drawn), max(1, units - 1)
+SCALES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]] = {
+    **dict.fromkeys(("pearson", "spearman"), (lambda r: np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12)), np.tanh)),
+    "r2": (lambda r: -np.log(np.maximum(1 - r, 1e-300)), lambda z: 1 - np.exp(-z)),
+    "mean-absolute-error": (lambda x: np.log(np.maximum(x, 1e-300)), np.exp),
+}
+"""The scales on which intervals of metrics are symmetric, and back; that of correlations is Fisher's (1921) z."""
+
+
+def _by_spread(metric: str, value: np.ndarray, again: np.ndarray, level: float, influence: np.ndarray) -> np.ndarray:
+    """The replicates' spread on the metric's scale, times Student's t, (F, 2).
+
+    (Efron & Tibshirani 1993, section 12.6.) ``influence`` (F, units) : what units add to the metric. If few of them
+    carry most of the spread, as where groups are of very unequal size, it has few degrees of freedom.
+    """
+    units, degrees = influence.shape[1], freedom(influence)
+    to, back = SCALES[metric]
+    z, drawn = to(value), to(again)
+    there = np.isfinite(drawn)
     known = np.maximum(there.sum(1), 1)
     mean = np.where(there, drawn, 0).sum(1) / known
     spread = np.sqrt((np.where(there, drawn - mean[:, None], 0) ** 2).sum(1) / known)
-    half = stats.t.ppf((1 + level) / 2, degrees) * np.sqrt(units / degrees) * spread
+    half = stats.t.ppf((1 + level) / 2, degrees) * np.sqrt(units / max(1, units - 1)) * spread
     half = np.where(2 * known >= again.shape[1], half, np.nan)
-    return np.tanh(np.stack([z - half, z + half], axis=1))
+    return back(np.stack([z - half, z + half], axis=1))
+
+
+def _influence(one: Statistic) -> np.ndarray:
+    """That of each unit on a correlation, (F, units); for Spearman's, on Pearson's of the ranks."""
+    if isinstance(one, Sums):
+        return one.influence()
+    assert isinstance(one, Rows)
+    gold, predicted = (np.asarray(stats.rankdata(x, axis=1)) for x in (one.gold, one.predicted))
+    of_ranks = statistic("pearson", gold, predicted, one.units)
+    assert isinstance(of_ranks, Sums)
+    return of_ranks.influence()
+
+
+def freedom(away: np.ndarray) -> np.ndarray:
+    """Degrees of freedom of a standard error, (F,), from the kurtosis of what units (F, units) add to an estimate.
+
+    (Satterthwaite 1946.)
+    """
+    units = away.shape[1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        kurtosis = units * (away**4).sum(1) / (away**2).sum(1) ** 2
+        return np.clip(np.nan_to_num(units / np.maximum(kurtosis - 1, 1), nan=1), 1, max(1, units - 1))
 
 
 def _studentised(
@@ -456,10 +500,7 @@ def _studentised(
             drawn, its = mean_and_error([plane @ w.astype(np.float64).T for plane in planes])
             parts.append((np.log(drawn / mean) * drawn if squared else drawn - mean) / its)
         t = np.concatenate(parts, axis=1)
-        away = (total - mean * rows) ** 2
-        kurtosis = units.count * (away**2).sum(1) / away.sum(1) ** 2
-        degrees = np.clip(units.count / np.maximum(kurtosis - 1, 1), 1, max(1, units.count - 1))
-        wider = stats.t.ppf((1 + level) / 2, degrees) / stats.norm.ppf((1 + level) / 2)
+        wider = stats.t.ppf((1 + level) / 2, freedom(total - mean * rows)) / stats.norm.ppf((1 + level) / 2)
         ends = wider[:, None] * intervals(np.where(np.isfinite(t), t, np.nan), level=level)[:, ::-1]
         ci = np.sqrt(mean * np.exp(-ends * error / mean)) if squared else mean - ends * error
         if not squared and (total >= 0).all():

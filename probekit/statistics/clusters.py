@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from probekit.statistics.bootstrap import FEWEST
+from probekit.statistics.bootstrap import FEWEST, freedom
 
 __all__ = ["degrees", "mean_of_differences", "reach", "standard_error"]
 
@@ -43,9 +43,7 @@ def degrees(influence: np.ndarray, groups: np.ndarray | None = None) -> float:
 
     influence (n,), groups (n,) : as in :func:`standard_error`
     """
-    of_groups = _by_group(influence[None], groups)[0]
-    kurtosis = len(of_groups) * (of_groups**4).sum() / (of_groups**2).sum() ** 2
-    return float(np.clip(len(of_groups) / max(kurtosis - 1, 1), 1, len(of_groups) - 1))
+    return float(freedom(_by_group(influence[None], groups))[0])
 
 
 def _by_group(influence: np.ndarray, groups: np.ndarray | None) -> np.ndarray:

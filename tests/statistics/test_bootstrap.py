@@ -341,3 +341,39 @@ def test_spans_of_a_sentence_that_are_alike_count_once():
     together = bounds(gold, said[None], "span-f1", groups=np.tile(np.arange(10), 10)).ci[0, 1]
     assert 0.2 < together < 0.5
     assert apart < 0.08
+
+
+@pytest.mark.parametrize("name", ["pearson", "spearman", "r2", "mean-absolute-error"])
+def test_intervals_of_numbers_know_how_few_groups_carry_the_spread(name: str) -> None:
+    """Student's t has few degrees of freedom where 3 of 30 groups are large, and about n with single examples."""
+    rng = np.random.default_rng(0)
+    of = np.repeat(np.arange(30), np.rint(2 + 40 * (np.arange(30) % 10 == 0)).astype(int))  # 3 of 30 are large
+    y, p = rng.normal(size=(2, 30))[:, of] + 0.5 * rng.normal(size=(2, len(of)))
+    p += y
+    more = {"score": metric(name).function, "resamples": 400}
+    reach = []
+    for groups in (None, of):
+        found = bounds(y, p[None], name, groups=groups, **more)
+        assert found.value[0] == pytest.approx(metric(name).function(y, p))
+        to = bootstrap.SCALES[name][0]
+        reach.append(np.ptp(to(found.ci[0])) / 2 / to(found.again[0]).std())
+    assert reach[0] < 2.2  # 2.0 for 180 examples
+    assert reach[1] > 2.4  # 2.08 for 30 groups of equal weight
+    exact = bounds(y, y[None], name, **more)
+    assert exact.why[0]
+    assert np.isnan(exact.ci).all()
+
+
+def test_the_influence_of_a_unit_is_what_its_weight_changes() -> None:
+    from probekit.statistics._sums import Sums, Units, statistic
+
+    rng = np.random.default_rng(1)
+    y, p = rng.normal(size=(2, 1, 30))
+    units = Units.of_groups(np.repeat(np.arange(10), 3), 30)
+    for name in ("pearson", "r2", "mean-absolute-error", "rmse"):
+        one = statistic(name, y, p, units)
+        assert isinstance(one, Sums)
+        more = np.ones((10, 10)) + 1e-4 * np.eye(10)
+        slope = (one.at(more) - one.at(np.ones((1, 10)))) / 1e-4
+        np.testing.assert_allclose(one.influence(), slope, atol=1e-4)
+        np.testing.assert_allclose(one.influence().sum(), 0, atol=1e-3)  # a factor of all weights changes nothing
