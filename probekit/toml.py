@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["line_of", "parse_toml", "read_named", "read_toml", "what_is_wrong"]
 
+BACKSLASH = (
+    "A backslash in double quotation marks begins an escape, such as \\t for a tab. Write a path in single quotation "
+    "marks ('C:\\data\\train.csv'), or with forward slashes (\"C:/data/train.csv\")."
+)
+_ESCAPES = {ord(c): f"\\{letter}" for c, letter in zip("\b\t\n\f\r", "btnfr", strict=True)}
+_ESCAPED_PATH = re.compile(r"(?s)(?=.*[\b\t\n\f\r])([A-Za-z]:[^ {:]+|[^ ]*\.\w{1,10})")
+
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """Values and text of a TOML file; raises DataError naming file, line and column."""
@@ -56,17 +63,34 @@ def read_named(where: str | Path, shipped: Mapping[str, str], what: str) -> tupl
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
     """The values of a TOML text; errors name ``path``."""
     try:
-        return tomllib.loads(text)
+        values = tomllib.loads(text)
     except RecursionError:
         raise DataError("is nested too deeply.", file=path) from None
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
         problem, *place = found.groups() if found else (str(error),)
         line, column = map(int, place) if place else (None, None)
-        message = f"is not valid TOML: {problem}. Strings need quotation marks."
+        wrong = text.split("\n")[line - 1 : line] if line else []
+        cure = BACKSLASH if any("\\" in one and '"' in one for one in wrong) else "Strings need quotation marks."
+        message = f"is not valid TOML: {problem}. {cure}"
         raise DataError(message, file=path, line=line, column=column) from error
     except ValueError as error:  # a number of thousands of digits
         raise DataError(f"is not valid TOML: {error}.", file=path) from error
+    _check_paths(values, text, path)
+    return values
+
+
+def _check_paths(value: Any, text: str, path: Path) -> None:
+    """Raise DataError for a path of Windows whose backslashes TOML has read as escapes: ``"data\\train.csv"``."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_paths(inner, text, path)
+    elif isinstance(value, str) and _ESCAPED_PATH.fullmatch(value):
+        written = value.replace("\\", "\\\\").translate(_ESCAPES)
+        if (at := text.find(written)) < 0:
+            return
+        line = text.count("\n", 0, at) + 1
+        raise DataError(f'"{written}" holds a control character. {BACKSLASH}', file=path, line=line)
 
 
 def line_of(text: str, key: str) -> int | None:

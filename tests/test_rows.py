@@ -13,6 +13,7 @@ from probekit.errors import DataError, UsageError
 from probekit.recipe import Read, Recipe
 from probekit.rows import (
     COLUMNS,
+    as_rows,
     card_path,
     check_out,
     layer_labels,
@@ -158,6 +159,37 @@ def test_a_card_of_other_rows_is_refused(rows, tmp_path):
     card_path(path).unlink()
     with pytest.raises(DataError, match="no evidence card"):
         read_card(path)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_rows_changed_by_hand_are_told_by_every_reader(rows, tmp_path, caplog, name):
+    path = write_rows(rows, tmp_path / name, CARD)
+    readers = (probekit.read, probekit.read_rows, as_rows, lambda p: read_rows(p, p))
+    for reader in readers:
+        reader(path)
+    assert not caplog.records
+    changed = rows.assign(value=0.999)
+    changed.to_csv(path, index=False) if name.endswith("csv") else changed.to_parquet(path)
+    for reader in readers:
+        caplog.clear()
+        reader(path)
+        assert f"{path} has changed since {name}.json was written" in caplog.text
+
+
+def test_numbers_that_another_program_made_text_of_are_numbers_again(rows, tmp_path):
+    more = rows.assign(n_train=[90] * len(rows), converged=[False] * len(rows), n=rows["n"].astype(str))
+    more[["n_train", "converged"]].astype(str).join(more.drop(columns=["n_train", "converged"])).to_parquet(
+        tmp_path / "a.parquet"
+    )
+    read = read_rows(tmp_path / "a.parquet")
+    assert set(read["n_train"]) == {90}
+    assert not read["converged"].any()
+    more.assign(n_train="many").to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b\.parquet: row 1, column 'n_train': 'many' is not a number"):
+        read_rows(tmp_path / "b.parquet")
+    more.assign(converged="perhaps").to_csv(tmp_path / "c.csv")
+    with pytest.raises(DataError, match="column 'converged': 'perhaps' is neither true nor false"):
+        read_rows(tmp_path / "c.csv")
 
 
 def test_a_failed_write_leaves_the_old_file(rows, tmp_path):

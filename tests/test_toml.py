@@ -101,3 +101,35 @@ def test_did_you_mean():
     assert did_you_mean("f", known, most=2) == "did you mean f1?"
     assert did_you_mean("macro-f", iter(known), most=3, show=repr) == "did you mean 'macro-f1'?"
     assert did_you_mean("zzz", known) == "there are accuracy, f1, macro-f1."
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('a = 1\nb = "data\\train.csv"', 2),
+        ('b = ["C:\\new\\rows"]', 1),
+        ('b = "C:\\Users\\x\\train.csv"', 1),
+        ('b = "data\\dev.csv"', 1),
+        ('[c]\nb = {d = "x\\beta\\files.tsv"}', 2),
+    ],
+)
+def test_backslashes_of_windows_are_named_as_the_reason(text, line):
+    with pytest.raises(
+        DataError, match=rf"^x\.toml, line {line}.*A backslash in double.*single quotation.*forward slashes"
+    ):
+        parse_toml(text, "x.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'C:\\new\\a.csv'",
+        '"C:/new/a.csv"',
+        '"C:\\\\new\\\\a.csv"',
+        '"Q: {q}\\nA: yes."',
+        '"a\\tb"',
+        '"""\nline\nb.csv"""',
+    ],
+)
+def test_other_backslashes_are_no_reason(text):
+    assert parse_toml(f"a = {text}", "x.toml")

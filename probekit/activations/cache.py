@@ -396,6 +396,17 @@ class ActivationCache:
         return self._labels("/word_labels")[at]
 
     @property
+    def unread_words(self) -> np.ndarray:
+        """(u,) int64, the labels of the labelled words without a vector: those that :meth:`layer_words` leaves out.
+
+        The tokenizer leaves nothing of them (zero-width and control characters, for some), or the text was truncated.
+        """
+        every = self._labels("/word_labels")
+        unread = every >= 0
+        unread[self._words()[2]] = False
+        return every[unread]
+
+    @property
     def word_rows(self) -> np.ndarray:
         """(w,) int64, the row of /tokens for each word in :meth:`layer_words`."""
         return self._words()[0]

@@ -11,7 +11,10 @@ import numpy as np
 from probekit.errors import CacheMismatch
 from probekit.files import in_words
 
-__all__ = ["check_same", "describe", "to_json"]
+__all__ = ["check_same", "describe", "to_json", "unread"]
+
+MOST = 12
+"""Labels that are named."""
 
 
 def check_same(first: Any, second: Any, names: Iterable[str]) -> None:
@@ -63,6 +66,7 @@ def describe(cache: Any) -> dict[str, str]:
         "stored as": str(s["store"]),
         "state": f"carried over, batches of {s['stateful']} examples" if "stateful" in s else "",
         "labels": _labels(cache),
+        "not read": unread(cache),
         "shards": f"{s['shards']:,}, of up to {s['shard_size']:,} examples" if "shards" in s else "",
         "size": in_words(cache.nbytes),
         "spec_id": cache.spec_id,
@@ -70,6 +74,26 @@ def describe(cache: Any) -> dict[str, str]:
         "certificate": str(s["certificate"]["verdict"]),
     }
     return {name: fact for name, fact in facts.items() if fact}
+
+
+def unread(cache: Any) -> str:
+    """How many labelled words of an open cache have no vector, and of which labels; "" if all have one.
+
+    A label of whose words no vector is left is named as such.
+    """
+    if cache.spec["kind"] != "sequence-labelling" or not cache.spec["tokens"] or not len(lost := cache.unread_words):
+        return ""
+    read, names = cache.word_labels, cache.spec["label_names"]
+    labels, counts = np.unique(lost, return_counts=True)
+    some = [
+        f"{names[i] if i < len(names) else i}: {n:,}{'' if (read == i).any() else ', which are all'}"
+        for i, n in sorted(zip(labels.tolist(), counts.tolist(), strict=True), key=lambda pair: -pair[1])
+    ]
+    cut = ", or the text was truncated" if cache.truncated.any() else ""
+    return (
+        f"{len(lost):,} of {len(lost) + int((read >= 0).sum()):,} labelled words have no vector, since the tokenizer "
+        f"leaves nothing of them{cut} ({'; '.join(some[:MOST])}{'; …' if len(some) > MOST else ''})"
+    )
 
 
 def to_json(cache: Any) -> str:
@@ -105,4 +129,4 @@ def _labels(cache: Any) -> str:
         f"{names[i] if 0 <= i < len(names) else i}: {c:,}"
         for i, c in zip(*np.unique(y[y >= 0], return_counts=True), strict=True)
     ]
-    return ", ".join(counts[:12]) + (", …" if len(counts) > 12 else "") or "none"
+    return ", ".join(counts[:MOST]) + (", …" if len(counts) > MOST else "") or "none"

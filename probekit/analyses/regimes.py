@@ -51,7 +51,7 @@ def regime_study(rows: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     UsageError
-        If there are no rows of training runs.
+        If there are no rows of training runs, or none of a run on its own task.
     """
     import pandas as pd
 
@@ -59,6 +59,12 @@ def regime_study(rows: pd.DataFrame) -> pd.DataFrame:
     if runs.empty:
         raise UsageError("the rows contain no training runs; give those of probekit train or probekit evaluate.")
     home = runs[runs["trained_on"] == runs["task"]]
+    if home.empty:
+        first = runs.iloc[0]
+        raise UsageError(
+            f"no run is evaluated on the task that it was trained on (the first: trained on {first['trained_on']}, "
+            f"evaluated on {first['task']}); if the task was renamed, give both columns one name."
+        )
     return make_rows(pd.DataFrame([*by_seeds(home), *differences(rows, home)]))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from probekit.activations import ActivationCache
+from probekit.activations.description import unread
 from probekit.activations.grouping import groups_of, with_equal_vectors
 from probekit.activations.targets import Targets
 from probekit.activations.tokens import TokenReader
@@ -56,7 +57,8 @@ class LayerVectors:
     labels : Labels
         Labels of the n rows with their groups; for words, with their sentences.
     group_columns : dict[str, Any]
-        The columns of rows that describe the grouping of examples.
+        The columns of rows that describe the grouping of examples, and for words ``unread_words``, the number of
+        labelled words without a vector.
     targets : Targets, optional
         The spans, if a row is a span or a pair of spans.
     label_sets : np.ndarray, optional
@@ -108,9 +110,12 @@ def layer_vectors(
     names = _chosen(cache, options)
     layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in names}
     groups = groups_of(cache, options.groups)
+    if words and (lost := unread(cache)):
+        log.warning("%s %s: %s.", spec["task"], spec["split"], lost)
+    unread_words = {"unread_words": len(cache.unread_words)} if words else {}
     if not words and options.groups != "none":
         groups = with_equal_vectors(cache, groups, [partial(cache.layer, name, how) for name in names])
-    return LayerVectors(how, words, layers, _labels(cache, words, groups.of), groups.columns)
+    return LayerVectors(how, words, layers, _labels(cache, words, groups.of), groups.columns | unread_words)
 
 
 def _of_spans(cache: ActivationCache, options: VectorOptions) -> LayerVectors:

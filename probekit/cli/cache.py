@@ -139,13 +139,19 @@ def _watching(prefix: str) -> Iterator[tuple[Progress, dict[str, float]]]:
 
 def _line(cache: Any, seen: dict[str, float]) -> None:
     """One of several caches."""
+    from probekit.activations.description import unread
+
     counts, seconds = cache.spec["counts"], seen["seconds"]
     cut = f", {counts['truncated']:,} truncated" if counts["truncated"] else ""
     source = f"{seconds:.1f} s" if "model" in seen else "already cached"
     say(f"{cache.path}: {len(cache):,} examples{cut}, {_layers(cache)}; {source}")
+    if lost := unread(cache):
+        say(lost)
 
 
 def _summary(cache: Any, seen: dict[str, float]) -> None:
+    from probekit.activations.description import unread
+
     counts, size = cache.spec["counts"], cache.nbytes
     say(cache.path)
     say(
@@ -160,6 +166,8 @@ def _summary(cache: Any, seen: dict[str, float]) -> None:
     ]
     if any(notes):
         say("; ".join(filter(None, notes)))
+    if lost := unread(cache):
+        say(lost)
     if "model" not in seen:
         say("already cached")
         return

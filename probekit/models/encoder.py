@@ -69,8 +69,8 @@ class Tokens:
         uint8 (t,), the segment of each piece (0 or 1), which the model reads as token type.
     word_index : np.ndarray
         int32 (t,), index of the word that the piece is part of: among the given words, or among those that the
-        tokenizer's pre-tokenizer finds in plain text; -1 for special pieces. In a pair, the numbering continues in the
-        second sentence.
+        tokenizer's pre-tokenizer finds in plain text (without one, as in Gemma and Llama 2: that white space
+        separates); -1 for special pieces. In a pair, the numbering continues in the second sentence.
     char_start, char_end : np.ndarray
         int32 (t,), the characters of the sentence (or of the given word) that the piece covers; 0, 0 for special
         pieces.

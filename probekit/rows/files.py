@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from probekit.errors import DataError, UsageError, reading
 from probekit.files import FileKind, check_folder, digest_of_content, whole
 from probekit.parquet import open_parquet
 from probekit.recipe import Json
-from probekit.rows.card import CARD_FILE, card_path, describes, read_card
+from probekit.rows.card import CARD_FILE, card_path, describes, find_card, read_card
 from probekit.rows.examples import EXAMPLES_FILE, examples_of, examples_path, told_by
 from probekit.rows.schema import NEEDED, TEXT, make_rows
 from probekit.rows.upgrade import is_old, upgrade
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["as_rows", "card_of", "check_out", "read_rows", "saved_examples", "write_rows"]
+
+log = logging.getLogger(__name__)
 
 
 def check_out(path: Path | None, reads: Json = None) -> None:
@@ -132,7 +135,13 @@ def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) ->
 
 
 def read_rows(*paths: str | Path) -> pd.DataFrame:
-    """The rows of all files (Parquet or CSV), concatenated. Raises DataError that names the file."""
+    """The rows of all files (Parquet or CSV), concatenated; a file that no longer fits its evidence card is warned of.
+
+    Raises
+    ------
+    DataError
+        If a file has no valid rows; the message names it.
+    """
     import pandas as pd
 
     if not paths:
@@ -153,6 +162,8 @@ def _read(path: Path) -> pd.DataFrame:
         raise DataError(f"rows must be .parquet or .csv, not {path.suffix!r}.", file=path)
     if not path.is_file():
         raise DataError("does not exist; expected a file of rows.", file=path)
+    if (card := find_card(path)) is not None and not describes(path):
+        log.warning("%s has changed since %s was written: its numbers are not those of the analysis.", path, card.name)
     try:
         if path.suffix == ".parquet":
             with open_parquet(path):

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,7 +23,7 @@ from probekit.files import digest_of_content, read_json
 from probekit.functions import FUNCTIONS
 from probekit.metrics import metric as metric_called
 from probekit.recipe import Read, Recipe
-from probekit.rows.card import card_path, find_card, make_card, read_card
+from probekit.rows.card import card_path, make_card, read_card
 from probekit.rows.examples import EXAMPLES, examples_of, examples_path, told_by
 from probekit.rows.files import card_of, check_out, read_rows, saved_examples, write_rows
 from probekit.rows.schema import called, layer_labels, make_rows
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "joined", "read"]
 
-log = logging.getLogger(__name__)
 PREDICTIONS, BY_SPLIT = "probekit.statistics.predictions:Predictions", "probekit.statistics.predictions:by_split"
 COMPARE, SUMMARY = "probekit.analyses.comparison:compare", "probekit.analyses.comparison:summary"
 VERDICT = "probekit.analyses.verdict:verdict"
@@ -335,9 +333,7 @@ def _card(path: Path) -> dict[str, Any]:
     if card_file.is_file():
         with reading(card_file, "an evidence card"):
             read_json(card_file)
-    if not (card := card_of(path)) and find_card(path):
-        log.warning("%s describes other rows than those now in %s; it is ignored.", find_card(path), path.name)
-    return card
+    return card_of(path)
 
 
 def _check_fits(rows: pd.DataFrame, fits: pd.DataFrame, place: Path) -> None:

@@ -65,6 +65,17 @@ WHOLE = ("step", "layer", "draw", "seed", "n")
 OWN_WHOLE = ("random_weights", "run_seed")
 """Further integer columns: the seed of random weights, and of a training run."""
 REAL = ("value", "ci_low", "ci_high", "p")
+OWN_NUMBERS = (
+    *("n_train", "left_out", "left_out_train", "left_out_dev", "unread_words", "seen_in_train", "held_out", "classes"),
+    *("documents_a", "documents_b", "outside_a", "outside_b", "seeds", "fine_tune_seeds", "feature_extraction_seeds"),
+    *("examples", "runs", "trials", "controls", "draws", "shuffles", "features_kept", "buckets", "bins", "epoch"),
+    *("portion", "sent", "penalty", "decrement", "p_adjusted", "p_equal", "joint_low", "joint_high", "value_unseen"),
+    *("raw", "null_mean", "null_sd", "null_high", "null_share", "share", "share_a", "share_b", "margin", "sd"),
+    *("weight_bits", "label_bits", "uniform_bits", "penalty_bits", "entropy", "fine_tune", "feature_extraction"),
+)
+"""Columns of single analyses that hold numbers; if another program has made text of them, they are read as numbers."""
+OWN_FLAGS = ("converged", "penalty_at_edge", "headline", "kept")
+"""Columns of single analyses that are true or false."""
 NEEDED = ("task", "split", "model", "representation", "estimator", "target", "metric", "value", "n")
 RESIDUAL, FINAL = "resid_post", "final_norm"
 
@@ -151,8 +162,25 @@ def _column(rows: pd.DataFrame, name: str, *, text: bool) -> pd.Series:
         return pd.Series("" if text else None, index=rows.index, dtype=kind)
     column = rows[name]
     if kind is None or (column.dtype == kind and not (text and column.hasnans)):
-        return column
+        return _own(column)
     return column.fillna("").astype("string") if text else _numbers(column, whole=whole)
+
+
+def _own(column: pd.Series) -> pd.Series:
+    """A column of a single analysis, with numbers and truth where another program has made text of them."""
+    import pandas as pd
+
+    if not pd.api.types.is_string_dtype(column.dropna()) or column.isna().all():
+        return column
+    if column.name in OWN_NUMBERS:
+        return _numbers(column, whole=False)
+    if column.name in OWN_FLAGS:
+        flags = column.str.lower().map({"true": True, "false": False, "1": True, "0": False})
+        if (bad := flags.isna() & column.notna()).any():
+            found = column[bad].iloc[0]
+            raise DataError(f"row {_first(bad)}, column {column.name!r}: {found!r} is neither true nor false.")
+        return flags
+    return column
 
 
 def layer_order(rows: pd.DataFrame) -> pd.Series:

@@ -41,13 +41,16 @@ def folds(
     rng = np.random.default_rng(seed)
     unit = None if groups is None else _numbered(groups, len(y), rng)
     free = np.flatnonzero(~_irreplaceable(y, unit)) if stratify else np.arange(len(y))
-    unit_name, units = ("rows", len(free)) if unit is None else ("groups", len(np.unique(unit[free])))
+    name, units = ("row", len(free)) if unit is None else ("group", len(np.unique(unit[free])))
     if k < 2:
         raise UsageError(f"folds is {k}; expected 2 or more.")
     if units < k:
-        raise UsageError(
-            f"{k} folds need {k} {unit_name} that can be held out, but there are {units}. Use fewer folds."
-        )
+        every = len(y) if unit is None else len(np.unique(unit))
+        if every > units == 0:
+            raise UsageError(f"no {name} can be held out: {_each_alone(name)}")
+        alone = f" ({every - units} more hold a class that no other {name} has)" if every > units else ""
+        cure = "Use fewer folds." if units > 1 else f"Add {name}s."
+        raise UsageError(f"{k} folds need {k} {name}s that can be held out, but there are {units}{alone}. {cure}")
     if stratify and (most := np.unique(y[free], return_counts=True)[1].max()) < k:
         raise UsageError(f"{k} folds need a class with at least {k} rows, but the largest has {most}. Use fewer folds.")
     from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
@@ -113,9 +116,16 @@ def held_out(
         rank[order] = np.arange(len(y)) - np.repeat(np.cumsum(count) - count, count)
         held = rank < np.minimum(np.rint(share * count), count - 1)[stratum]
     if not held.any():
-        unit_name = "rows" if unit is None else "groups"
-        raise UsageError(f"cannot hold out {share:.0%} of the {unit_name}: none of the {len(y)} rows can be held out.")
+        name = "row" if unit is None else "group"
+        why = _each_alone(name) if fixed.all() else f"none of the {len(y)} rows can be held out."
+        raise UsageError(f"cannot hold out {share:.0%} of the {name}s: {why}")
     return held
+
+
+def _each_alone(name: str) -> str:
+    """Why no row (group) can be held out if all are irreplaceable."""
+    cure = " Are the groups the classes? Name another column as groups." if name == "group" else ""
+    return f"each holds a class that no other {name} has.{cure}"
 
 
 def _numbered(groups: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:

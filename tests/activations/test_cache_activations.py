@@ -16,14 +16,17 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import tiny
 import torch
+from tokenizers import pre_tokenizers
 from toys import toy_pairs, toy_tags, toy_task
 
-from probekit.activations import ActivationCache, cache_activations, verify
+from probekit.activations import ActivationCache, cache_activations, inspect, verify
 from probekit.activations.writing import job as job_module
 from probekit.activations.writing import journal as journal_module
 from probekit.activations.writing import partial as partial_module
 from probekit.activations.writing import plan as plan_module
+from probekit.analyses.vectors import layer_vectors
 from probekit.errors import (
     CacheBusy,
     CacheCorrupt,
@@ -682,3 +685,56 @@ def test_a_kill_costs_at_most_one_block_a_lane(encoder, tmp_path, small_blocks, 
         cache_activations(encoder, toy_task(120), tokens=True, out=tmp_path / "c.h5")
     assert len(noted) > 6
     assert max(most) <= lanes
+
+
+@pytest.mark.parametrize("level", ["word-first", "word-mean", "word-pieces", "piece"])
+def test_labelled_words_without_a_piece_are_counted(encoder, tmp_path, level):
+    """BERT's tokenizer drops a zero-width space; here all words of the class Z are such."""
+    words, labels = ("the", "\u200b", "cat", "\u200b", "sleeps"), (0, 2, 1, -1, 1)
+    long = ("dog",) * 60  # more than the model reads
+    examples = tuple(Example(str(i), " ".join(words), labels, words=words) for i in range(4))
+    names, splits = ("A", "B", "Z"), {"train": Split("train", (*examples, Example("long", "", (0,) * 60, words=long)))}
+    task = Task("zero-width", TaskKind.SEQUENCE_LABELLING, splits, names, ("token-accuracy",))
+    path = tmp_path / "c.h5"
+    cache_activations(encoder, task, "train", out=path, token_level=level, layers=("1",))
+    with ActivationCache(path) as cache:
+        lost, read = np.bincount(cache.unread_words).tolist(), int(cache.truncated.sum())
+        assert read == 1
+        assert lost == [60 - encoder.max_length + 2, 0, 4]
+        told = inspect(path)["not read"]
+        every = 4 * 4 + 60
+        assert told == (
+            f"{sum(lost):,} of {every} labelled words have no vector, since the tokenizer leaves nothing of them, or "
+            f"the text was truncated (A: {lost[0]}; Z: 4, which are all)"
+        )
+        vectors = layer_vectors(cache)
+        assert len(vectors.labels.y) == len(cache.layer_words("1"))
+        assert vectors.group_columns["unread_words"] == sum(lost)
+
+
+def test_words_of_plain_texts_are_those_between_blanks_where_the_tokenizer_finds_none(tmp_path):
+    folder = tiny.tiny_model("llama", tmp_path / "m")
+    tokenizer = tiny.tiny_tokenizer("llama").backend_tokenizer
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)  # a text is one word
+    saved = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(tokenizer.to_str())
+    assert saved["pre_tokenizer"] != json.loads(tokenizer.to_str())["pre_tokenizer"]
+    texts = ["the cat sees the dog", " the  dog", "sees"]
+    (tmp_path / "t.txt").write_text("\n".join(texts) + "\n")
+    want = {"tokens": True, "layers": ("1",), "device": "cpu"}
+    by_level = {
+        level: cache_activations(folder, tmp_path / "t.txt", out=tmp_path / f"{level}.h5", token_level=level, **want)
+        for level in ("word-mean", "word-first", "piece")
+    }
+    pieces, mean, first = (by_level[level].tokens("1") for level in ("piece", "word-mean", "word-first"))
+    assert by_level["word-mean"].spec["words"] == "white space"
+    assert "words" not in by_level["piece"].spec
+    for i, text in enumerate(texts):
+        assert len(mean[i]) == len(first[i]) == len(text.split())
+    at = by_level["piece"].index("word_index")
+    start, length = (by_level["piece"].index(name)[0] for name in ("start", "length"))
+    rows = start + np.arange(length)
+    for word in range(5):
+        of_word = pieces.values[rows[at[rows] == word]]
+        np.testing.assert_array_equal(first[0][word], of_word[0])
+        np.testing.assert_allclose(mean[0][word], of_word.mean(0), atol=1e-6)

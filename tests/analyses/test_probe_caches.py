@@ -35,6 +35,7 @@ class Memory:
         self.vectors[:, :, 0] += signal
         self.word_labels, self.word_sentence = self.labels, np.arange(n) // 5
         self.origin, self.groups, self.group_names = {}, None, None
+        self.unread_words = np.zeros(0, dtype=np.int64)
         self.truncated = np.zeros(n, dtype=bool)
         self.ids, self.domains = np.array([f"{split}-{i}" for i in range(n)]), None
         self.pieces = (Ragged(rng.integers(1000, size=5 * n), 5 * np.arange(n), np.full(n, 5)),)

@@ -69,11 +69,17 @@ def test_a_share():
         (lambda: folds(labels, 1), "2 or more"),
         (lambda: folds(labels[:3], 5, stratify=False), "5 rows that can be held out, but there are 3"),
         (lambda: folds(labels, 5, groups=labels, stratify=False), "5 groups that can be held out, but there are 3"),
-        (lambda: folds(labels, 5, groups=labels), "5 groups that can be held out, but there are 0"),
+        (
+            lambda: folds(labels, 5, groups=labels),
+            "each holds a class that no other group has. Are the groups the classes",
+        ),
         (lambda: folds(np.arange(12) // 3, 5), "the largest has 3"),
         (lambda: folds(labels, 5, groups=labels[:5]), "for 1000 labels"),
         (lambda: held_out(labels, 1.0), "between 0 and 1"),
-        (lambda: held_out(labels, 0.2, groups=labels), "cannot hold out 20% of the groups"),
+        (
+            lambda: held_out(labels, 0.2, groups=labels),
+            "cannot hold out 20% of the groups: each holds a class that no other",
+        ),
         (lambda: held_out(labels[:4], 0.01), "cannot hold out 1% of the rows"),
     ],
 )

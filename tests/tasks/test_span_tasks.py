@@ -180,6 +180,20 @@ def test_wrong_targets_in_words_say_file_and_line(tmp_path: Path) -> None:
     assert "train.jsonl, line 1" in str(error.value)
 
 
+@pytest.mark.parametrize("unit", ["words", "characters"])
+@pytest.mark.parametrize("text", [None, "", " ", 3])
+def test_spans_of_no_text_say_file_and_line(tmp_path: Path, text: object, unit: str) -> None:
+    rows = [{"text": text, "targets": [{"span1": [0, 1], "label": "x"}]}]
+    rows += [{"text": "the cat", "targets": [{"span1": [0, 1], "label": "x"}]}]
+    toml = write(tmp_path, [], f'unit = "{unit}"')
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if text == " " and unit == "characters":
+        assert len(load_task(str(toml)).split("train")) == 2
+        return
+    with pytest.raises(DataError, match=r"train\.jsonl, line 1"):
+        load_task(str(toml))
+
+
 def test_a_field_that_is_not_set_changes_no_digest() -> None:
     plain = Split("train", (Example("1", "A cat.", 1), Example("2", "Dogs", None, domain="d")))
     assert plain.digest() == "bf26f5b36688c60bbfb5c89d5f4cac54"  # before there were targets

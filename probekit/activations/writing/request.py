@@ -22,6 +22,7 @@ from probekit.recipe import Recipe
 from probekit.runtime import Dtype, processes
 from probekit.tasks.context import Context, in_context
 from probekit.tasks.files.stream import StreamedSplit
+from probekit.tasks.targets import reads_words
 from probekit.tasks.task import Split, Task, TaskKind
 from probekit.tasks.union import Union
 
@@ -117,6 +118,8 @@ def make_request(
     want = of_data | identity
     if (template := template_of(model, part, options)) is not None:
         want["chat_template"] = template.digest()
+    if _by_blanks(model, task, part, want, options):
+        want["words"] = "white space"
     if want.get("stateful") and options.workers > 1:
         raise UsageError(
             "--stateful carries the state from batch to batch in one process; leave out --workers or --stateful."
@@ -124,6 +127,22 @@ def make_request(
     about = {"origin": origin_of(model, options), "recipe": _stored_recipe(recipe)}
     spec_id = digest(want)
     return Request(task, part, loading, want, spec_id, _path(out, want, spec_id), options, about, template)
+
+
+def _by_blanks(
+    model: str | Path | Encoder, task: Task, part: Any, want: Mapping[str, Any], options: CacheOptions
+) -> bool:
+    """Whether rows are words that white space separates, since the tokenizer finds none in plain texts."""
+    if want["tokens"] not in (TokenLevel.WORD_FIRST, TokenLevel.WORD_MEAN) or reads_words(part[0], task.kind):
+        return False
+    if not isinstance(model, (str, Path)):
+        return not getattr(getattr(model, "tokenizer", None), "finds_words", True)
+    if reads_apart(type_of(model, options.revision)):
+        return False
+    from probekit.models.find import resolve_model
+    from probekit.models.transformers.tokens import finds_words, load_tokenizer
+
+    return not finds_words(load_tokenizer(resolve_model(model, options.revision)).backend_tokenizer)
 
 
 def template_of(model: str | Path | Encoder, part: Any, options: CacheOptions) -> ChatTemplate | None:

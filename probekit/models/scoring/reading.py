@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from probekit.models.transformers.tokens import between_blanks, finds_words
+
 __all__ = ["Reading", "read"]
 
 
@@ -57,12 +61,12 @@ def read(
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
     backend.no_truncation()
-    found = []
+    found, divided = [], finds_words(backend)
     bos = tokenizer.bos_token_id if causal and start else None
     encodings = backend.encode_batch(list(texts), add_special_tokens=not causal)
-    for one, first in zip(encodings, since or [-1] * len(texts), strict=True):
+    for text, one, first in zip(texts, encodings, since or [-1] * len(texts), strict=True):
         before = [] if bos is None or one.ids[:1] == [bos] else [bos]
-        ids, words = [*before, *one.ids], [*(None for _ in before), *one.word_ids]
+        ids, words = [*before, *one.ids], [*(None for _ in before), *(one.word_ids if divided else _words(text, one))]
         added = [*(True for _ in before), *(special and not causal for special in one.special_tokens_mask)]
         ends = [*(0 for _ in before), *(end for _, end in one.offsets)]
         wanted = [t for t in range(causal, len(ids)) if not added[t] and ends[t] > first]
@@ -71,3 +75,10 @@ def read(
             problem = f"has {size} pieces, but the model reads {max_length}"
         found.append(Reading(ids, wanted, words, problem))
     return found
+
+
+def _words(text: str, one: Any) -> list[int | None]:
+    """The words of a text's pieces, where white space separates them; None for added pieces."""
+    start, end = np.array(one.offsets, dtype=np.int64).reshape(-1, 2).T
+    words = between_blanks(text, start, end).tolist()
+    return [None if added else word for word, added in zip(words, one.special_tokens_mask, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -15,7 +16,7 @@ from probekit.models.encoder import Rendered, Text, Tokens, Words
 from probekit.models.folder import tokenizer_digest
 from probekit.models.words import NO_LIMIT
 
-__all__ = ["Tokenizer", "load_tokenizer", "truncation"]
+__all__ = ["Tokenizer", "between_blanks", "finds_words", "load_tokenizer", "truncation"]
 
 _CHUNK = 2048
 
@@ -39,6 +40,8 @@ class Tokenizer:
         Number of pieces with embeddings; the tokenizer may have more if tokens were added only to it.
     name : str, default 'the model'
         Name of the model in errors.
+    finds_words : bool
+        Whether the tokenizer divides plain text into words; otherwise white space does.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Tokenizer:
             backend.enable_truncation(max_length, strategy="longest_first", direction=cut)
         try:
             self._blank = _needs_spaces(backend)
+            self.finds_words = finds_words(backend)
             added = backend.get_added_tokens_decoder()
             self._special_ids = [number for number, token in added.items() if token.special]
         except BaseException as error:
@@ -152,6 +156,8 @@ class Tokenizer:
         start = np.cumsum(length) - length
         for i, text in enumerate(texts):
             rows = slice(start[i], start[i] + length[i])
+            if not self.finds_words and (isinstance(text, str) or len(text) == 2):
+                word_index[rows] = np.where(special[rows], -1, _words_between_blanks(text, encodings[i], offsets[rows]))
             if isinstance(text, tuple) and len(text) == 2:
                 _continue_indices(word_index[rows], encodings[i].sequence_ids)
             elif isinstance(text, tuple) and self._blank:
@@ -305,6 +311,52 @@ def _needs_spaces(backend: Any) -> bool:
 
     running = ids("the the")
     return ids(["the", "the"]) != running == ids(["the", " the"])
+
+
+def finds_words(backend: Any) -> bool:
+    """Whether a tokenizer divides plain text into words.
+
+    Those of Gemma and Llama 2 take a text for one word, and those that read characters may take each for a word.
+    """
+    found = backend.encode("the the", add_special_tokens=False)
+    pieces = list(zip(found.word_ids, found.offsets, strict=True))
+    words = [{word for word, (a, b) in pieces if a < last and b > first} for first, last in ((0, 3), (4, 7))]
+    return len(words[0]) == len(words[1]) == 1 and words[0] != words[1]
+
+
+def between_blanks(text: str, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The word that each piece of a text belongs to, int32 (t,), where words are what white space separates.
+
+    A piece that covers several words is the first one's. The space before a word is part of it, as in ``▁the``, and
+    other white space of the word before it; -1 if the text has no words.
+
+    Parameters
+    ----------
+    start, end : np.ndarray
+        Int (t,), the characters of each piece.
+
+    Examples
+    --------
+    >>> between_blanks("a  dog", np.array([0, 1, 2, 4]), np.array([1, 2, 4, 6]))
+    array([0, 0, 1, 1], dtype=int32)
+    """
+    places = np.array([match.span() for match in re.finditer(r"\S+", text)], dtype=np.int64).reshape(-1, 2)
+    if not len(places):
+        return np.full(len(start), -1, dtype=np.int32)
+    word = np.searchsorted(places[:, 1], start, side="right")  # the first that ends after the piece begins
+    begins = np.append(places[:, 0], len(text) + 1)[word]
+    space = [text[a:b] in ("", " ") for a, b in zip(start.tolist(), end.tolist(), strict=True)]
+    own = (begins < end) | ((begins == end) & space)
+    return np.where(own, word, np.maximum(word - 1, 0)).astype(np.int32)
+
+
+def _words_between_blanks(text: str | tuple[Any, ...], encoding: Any, offsets: np.ndarray) -> np.ndarray:
+    """:func:`between_blanks` for a text, or for both of a pair."""
+    if isinstance(text, str):
+        return between_blanks(text, offsets[:, 0], offsets[:, 1])
+    second = np.fromiter((s == 1 for s in encoding.sequence_ids), np.bool_, len(offsets))
+    first, other = (between_blanks(one, offsets[:, 0], offsets[:, 1]) for one in text)
+    return np.where(second, other, first)
 
 
 def _continue_indices(word_index: np.ndarray, sequence: Sequence[int | None]) -> None:

@@ -179,7 +179,7 @@ def _targets(path: Path, spec: TaskFile, base: Path) -> Task:
         ids, texts = _ids(part, faults), _texts(part, "text", faults)
         words = [tuple(w) for w in _lists(part, "words", faults)] if "words" in part.columns else None
         if words is None and spec.unit == "words":
-            words = [tuple(text.split()) for text in texts]
+            words = [_words(part, i, text, faults) for i, text in enumerate(texts)]
         if faults.found:
             continue
         texts = texts or [" ".join(w) for w in words or ()]
@@ -195,6 +195,15 @@ def _targets(path: Path, spec: TaskFile, base: Path) -> Task:
     source = spec.source or spec.hub or path.name
     kind, notes = TaskKind.SPAN_LABELLING, _notes(spec, rows, names)
     return Task(spec.name or path.stem, kind, splits, names, metrics, source, spec.licence, notes)
+
+
+def _words(part: Rows, i: int, text: Any, faults: Faults) -> tuple[str, ...]:
+    """The words of a text that spans count; a text without any is a fault."""
+    words = tuple(text.split()) if isinstance(text, str) else ("",)  # what is no text is a fault already
+    with faults:
+        if not words:
+            raise part.error(i, "text", "expected a text with words, whose spans have labels; found none.")
+    return words
 
 
 def _rows(path: Path, spec: TaskFile, base: Path) -> dict[str, Rows]:
