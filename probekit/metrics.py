@@ -96,14 +96,15 @@ class Metric:
 
 DERIVED: dict[str, str] = {
     "selectivity": "Selectivity\n({})",
-    "above-shuffled": "{}\nabove shuffled labels",
+    "above-permuted": "{}\nabove permuted labels",
+    "above-shuffled": "{}\nabove probes of shuffled labels",
     "difference": "Difference in\n{}",
     "lost": "{}\nlost by training elsewhere",
     "normalised": "{}\nbetween control (0) and ceiling (1)",
 }
-"""Derived metrics ``PREFIX(METRIC)`` and their titles: gold minus control tasks (Hewitt & Liang 2019, section 2) or
-shuffled labels, the difference of two values, the loss from training on another domain, and the place between control
-and ceiling."""
+"""Derived metrics ``PREFIX(METRIC)`` and their titles: gold minus control tasks (Hewitt & Liang 2019, section 2), minus
+what permuted labels reach with the same predictions, or minus probes of shuffled labels; the difference of two values;
+the loss from training on another domain; and the place between control and ceiling."""
 
 
 def derive(prefix: str, name: str) -> str:

@@ -19,6 +19,7 @@ from curves import CURVES, said
 from probekit.analyses.verdict import sentences
 from probekit.probes.protocol.rows import probe_rows
 from probekit.rows import make_rows
+from probekit.rows.families import corrected_for, families
 from probekit.statistics.predictions import Predictions, join
 
 
@@ -61,6 +62,33 @@ def beats_random(rng: np.random.Generator, *, n: int, metric: str, share: float)
     return "no layer is shown" not in text
 
 
+def claims(rng: np.random.Generator, *, n: int, share: float, metric: str, together: bool) -> bool:
+    """Whether any sentence claims something, where layers, random weights and word pieces know nothing.
+
+    Three families of p-values; ``together``: corrected for all of them, as in ``probekit report --family report``.
+    """
+    y, y_dev = classes(rng, n, share), classes(rng, n, share)
+    tables = [
+        probed(rng, *(noise_layers(rng, n, 20, 4) for _ in range(2)), y, y_dev, (metric, "accuracy"), controls=0)
+        for _ in range(2)
+    ]
+    bag = (tables[0].fits["layer"] == 3).fillna(value=False)  # one more input, without a layer
+    fits = tables[0].fits.copy()
+    fits.loc[bag, ["site", "representation"]] = "", "bag-of-pieces"
+    fits.loc[bag, "layer"] = pd.NA
+    tables = [replace(tables[0], fits=fits), tables[1].take(np.flatnonzero(~bag.to_numpy(dtype=bool)))]
+    tables[1] = replace(tables[1], fits=tables[1].fits.assign(checkpoint="random-0", random_weights=0))
+    seed = int(rng.integers(1 << 30))
+    rows = make_rows(pd.concat([rows_of(table, seed) for table in tables], ignore_index=True))
+    count = families(rows)
+    with corrected_for(count if together else 1):
+        texts = sentences(rows, [join(*tables)])
+    found = [text for text in texts if "no layer" not in text]
+    if count < 3 or len(texts) < 4:
+        raise ValueError(f"{count} families and {len(texts)} sentences: {texts}")
+    return bool(found)
+
+
 def verdict_of(rng: np.random.Generator, shape: str, n: int) -> str:
     """The sentence of probes whose predictions follow a curve."""
     e = said(rng, CURVES[shape], n)
@@ -81,6 +109,12 @@ def register() -> None:
     for metric, share in (("accuracy", 0.5), ("matthews", 0.3)):
         run = partial(beats_random, n=300, metric=metric, share=share)
         case(f"verdict/a layer beats random weights, equal models, {metric}, n 300", "false positives", runs=100)(run)
+    for together, name in ((False, "each corrected for itself"), (True, "corrected together")):
+        for metric, share, n in (("accuracy", 0.5, 300), ("matthews", 0.3, 80)):
+            run = partial(claims, n=n, share=share, metric=metric, together=together)
+            nominal = 0.05 if together else 1 - 0.95**3
+            about = f"three families, {name}, {metric}, n {n}"
+            case(f"verdict/some sentence claims something, {about}", "false positives", nominal=nominal, runs=300)(run)
     case("verdict/flat curve, a layer is clearly best, n 300", "false positives")(partial(clearly, n=300))
 
 

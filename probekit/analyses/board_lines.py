@@ -16,6 +16,7 @@ from probekit.analyses.board_of_rows import lines_of_pairs, lines_of_trees
 from probekit.analyses.options import Control, ScoreboardOptions
 from probekit.errors import UsageError
 from probekit.rows import Result
+from probekit.rows.examples import examples_path
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import bounds
 from probekit.statistics.contrasts import fitting_metric
@@ -43,6 +44,8 @@ def board_lines(results: Sequence[Result], options: ScoreboardOptions) -> Iterat
     found: dict[Task, list[Result]] = {}
     for one in results:
         for analysis, task, split in one.rows[["analysis", "task", "split"]].drop_duplicates().itertuples(index=False):
+            if OF.get(analysis) is _of_predictions:
+                _check_predictions(one, analysis, task, split)
             if analysis in OF:
                 found.setdefault((str(analysis), str(task), str(split)), []).append(one)
     tables, seen = _tables(found), set[tuple[str, ...]]()
@@ -56,6 +59,18 @@ def board_lines(results: Sequence[Result], options: ScoreboardOptions) -> Iterat
             seen |= {(*line.of, *model) for model in models}
             name = f"{line.name}, {split}" if several else line.name
             yield replace(line, rows=line.rows.assign(line=name, counted=new))
+
+
+def _check_predictions(one: Result, analysis: str, task: str, split: str) -> None:
+    """Raise UsageError if a result of probes lacks the predictions of a task, which its scores are made from again."""
+    for table in one.predictions:
+        if (table.task, table.split) == (task, split) and (table.fits["analysis"] == analysis).any():
+            return
+    beside = "them" if one.path is None else f"{examples_path(one.path).name} back beside the rows"
+    raise UsageError(
+        f"{one.path or 'a result'} has rows of {analysis} for {task}, {split}, but not its predictions, from which the "
+        f"scoreboard makes its scores and intervals. Bring {beside}, or run probekit {analysis} again."
+    )
 
 
 def _tables(found: Mapping[Task, Sequence[Result]]) -> dict[Task, list[Table]]:

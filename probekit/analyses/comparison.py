@@ -53,7 +53,7 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
         The result of another model on the same examples.
     options : CompareOptions
         ``against``, ``metric``, ``correction``, ``family``, ``tails``, ``resamples``, ``level``, ``seed``; each may be
-        given as a keyword. Each layer is compared with ``against``: "layer-0" (any "layer-NAME"), "best", "shuffled",
+        given as a keyword. Each layer is compared with ``against``: "layer-0" (any "layer-NAME"), "best", "permuted",
         "control-task", "random" or "bag-of-pieces"; by default with the same layer of ``second``, or else with
         layer 0.
 
@@ -87,7 +87,7 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     [[1, 'difference(accuracy)', 0.4, 'layer 0']]
     """
     tables, reads = _predictions(first)
-    if options.against == "shuffled":
+    if options.against == "permuted":
         _check_labels(tables)
     if second is None:
         pairs: list[tuple[Predictions, Predictions | None]] = [(one, None) for one in tables]

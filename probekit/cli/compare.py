@@ -33,14 +33,14 @@ def compare(
 ) -> None:
     """Test paired differences on the same examples, with intervals and p-values corrected over the layers.
 
-    Two fits are compared with a permutation test that exchanges their predictions on each example. Against shuffled
-    labels, the labels are permuted while the predictions stay, and the value is the distance to the mean under shuffled
-    labels. The interval is for the difference in the population that the examples are a sample of. Near the threshold
-    it can disagree with p; go by the adjusted p.
+    Two fits are compared with a permutation test that exchanges their predictions on each example. Against permuted
+    labels, the labels are in another order while the predictions stay, and the value is the distance to the mean for
+    such labels. The interval is for the difference in the population that the examples are a sample of; it excludes 0
+    exactly where p is at most 1 - level (half of that with --tails better).
 
     Examples:
 
-        probekit compare cola.parquet --against shuffled --tails better
+        probekit compare cola.parquet --against permuted --tails better
 
         probekit compare cola.parquet --against best --metric matthews
 

@@ -43,10 +43,10 @@ def demo(*, caches: Path = DATA_CACHE / "demo", figures: Path = FIGURES / "demo"
         task, checkpoint = part["task"].iloc[0], part["checkpoint"].iloc[0]
         part = part[part["metric"] == first[task]]
         gold = part[(part["target"] == "gold") & (part["label"] != "")].set_index("label")["value"]
-        noise = part.loc[(part["target"] == "shuffled") & part["draw"].isna(), "value"].mean()
+        noise = part["null_mean"].mean()
         cells = [f"{value:.2f}" for value in (noise, *gold[names])]
         lines.append([task.partition(":")[2], first[task], "random" if checkpoint else "trained", *cells])
-    show_table(Grid([*keys, *map(Column, ("noise", *names))], lines, "by layer, on dev"))
+    show_table(Grid([*keys, *map(Column, ("permuted", *names))], lines, "by layer, on dev"))
     for name in ("layers.png", "layers.pdf", "layers.parquet"):
         say(str(figures / name))
     say(f"{monotonic() - began:.0f} s; the caches are in {caches}. Inspect one: probekit inspect FILE")

@@ -52,12 +52,14 @@ def figure(described: Callable[[], None]) -> None:
 def layers() -> None:
     """Plot a metric by layer, with its controls: one panel per task, one curve per model.
 
-    Grey bands show the range of shuffled labels and control tasks; horizontal lines are baselines without a model. A
-    hollow marker is a layer not shown to be above noise (p > 0.05, corrected over layers; in rows without p, its
-    interval reaches the noise). A half-filled marker is above noise, but its interval reaches the control task; for
-    span F1 no control task is drawn. Several seeds (of random weights or training) are thin lines in one colour, with
-    one legend entry and without intervals. Each estimator of mutual information has its own panel; a cross marks a
-    layer whose information is undetermined, a dotted line the values that are possible.
+    The grey band of probes shows what permuted labels reach with the same predictions, from their mean to p = 0.05;
+    that of other analyses the range of shuffled labels, as --shuffled does for probes trained on them; hatched bands
+    are control tasks, horizontal lines baselines without a model. A hollow marker is a layer not shown to be above
+    noise (p > 0.05, corrected over layers and curves as in the verdict; in rows without p, its interval reaches the
+    noise). A half-filled marker is above noise, but its interval reaches the control task; for span F1 no control task
+    is drawn. Several seeds (of random weights or training) are thin lines in one colour, with one legend entry and
+    without intervals. Each estimator of mutual information has its own panel; a cross marks a layer whose information
+    is undetermined, a dotted line the values that are possible.
 
     Examples:
 
@@ -107,8 +109,8 @@ def trajectory() -> None:
     """Plot a metric by layer and training step as a heat map, one panel per task and run.
 
     Step 0 is the pretrained model; if the run saved no step 0, rows of the pretrained model without a step are used. A
-    dot marks the best layer of each step. Hatched cells are not above noise (if the rows include shuffled
-    labels or permuted examples). Rows of similarity and movement show how far each layer is from the first cache.
+    dot marks the best layer of each step. Hatched cells are not above noise (permuted labels of probes, shuffled
+    labels, permuted examples). Rows of similarity and movement show how far each layer is from the first cache.
 
     Examples:
 

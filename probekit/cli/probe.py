@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["probe"]
 
+NOISE = {"null_mean": "permuted", "p_adjusted": "p adjusted"}
+"""What permuted labels reach with the same predictions, and the test against them: the columns and their names."""
+
 
 def probe(
     train: str,
@@ -114,12 +117,13 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     head = rows.iloc[-1]
     constant = rows["estimator"].isin(("majority", "mean")) & (rows["metric"] != "v-information")
     names = list(rows.loc[constant, "metric"].unique())
-    controls = _beside(rows, names)
+    controls, tested = _beside(rows, names), rows["p_adjusted"].notna().any()
     columns = [Column("layer", key=True)]
     for name in names:
         columns.append(Column(name))
         if name == names[0]:
             columns.append(Column(f"{100 * level:g} % interval", align="center", dim=True))
+            columns += [Column(NOISE[c], dim=True) for c in NOISE if tested]
         columns += [Column(control, dim=True) for control in controls[name]]
     columns.append(Column("penalty", label=True))
     best = _best(rows, names)
@@ -127,7 +131,7 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     for i, (key, part) in enumerate(rows.groupby([layer_labels(rows), "representation", "estimator"], sort=False)):
         layer, representation, estimator = map(str, key)
         label = layer or (estimator if representation in ("none", "word-type") else representation)
-        lines.append([label, *_cells(part, names, controls)])
+        lines.append([label, *_cells(part, names, controls, tested=tested)])
         bold |= {(i, _at(columns, name)) for name in names if layer and _value(part, name) == best.get(name)}
     title = f"{head['task']} {head['split']}, {shown_label(called(rows[rows['site'] != ''].iloc[0]))}"
     title += f": {head['n']:,} evaluated, {head['n_train']:,} fitted"
@@ -171,14 +175,18 @@ def _value(part: pd.DataFrame, name: str) -> float:
     return float(part.loc[(part["target"] == "gold") & (part["metric"] == name), "value"].iloc[0])
 
 
-def _cells(part: pd.DataFrame, names: Sequence[str], controls: Mapping[str, Sequence[str]]) -> list[str]:
-    """The cells of one layer: each metric with its controls, the interval of the first, and the penalty."""
+def _cells(
+    part: pd.DataFrame, names: Sequence[str], controls: Mapping[str, Sequence[str]], *, tested: bool
+) -> list[str]:
+    """The cells of one layer: each metric with its controls, interval, permuted labels and p of the first, penalty."""
     gold, cells = part[part["target"] == "gold"], []
     for name in names:
         value, low, high = map(float, gold.loc[gold["metric"] == name, ["value", "ci_low", "ci_high"]].iloc[0])
         cells.append(f"{value:.3f}")
         if name == names[0]:
             cells.append(f"{low:.3f} – {high:.3f}" if isfinite(low) else "")
+            numbers = list(gold.loc[gold["metric"] == name, list(NOISE)].iloc[0]) if tested else []
+            cells += ["" if number != number else f"{number:.3f}" for number in numbers]
         for control in controls[name]:
             control_value = part[(part["target"] == control) & (part["metric"] == name)]["value"]
             cells.append("" if control_value.empty else f"{control_value.iloc[0]:.3f}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["panels"]
 
 ANALYSES = {"probe": "Probe", "mi": "Mutual information", "mdl": "Description length"}
-CONTROLS = {"shuffled": "shuffled labels", "control-task": "control task"}
+CONTROLS = {"permuted": "permuted labels", "shuffled": "shuffled labels", "control-task": "control task"}
 KIND = ("method", "representation", "seed")
 """Columns in which curves of one model differ."""
 

@@ -38,8 +38,12 @@ if TYPE_CHECKING:
 __all__ = ["CAPTION_FILE", "caption_path", "details", "listed", "write_caption"]
 
 CAPTION_FILE = FileKind("a caption as probekit wrote it", is_sealed)
+PERMUTED = (
+    "Permuted labels: the band shows what the same predictions reach with permuted labels, from the mean to the value "
+    "with p = 0.05, corrected over the layers of a curve."
+)
 WHY = {
-    NOT_ABOVE: "Hollow markers: not above noise (p > 0.05, corrected over layers).",
+    NOT_ABOVE: "Hollow markers: not above noise (p > 0.05, corrected over layers and curves).",
     HOLLOW: "Hollow markers: the interval reaches the noise (a visual criterion, not a test).",
     TASK: "Half-filled markers: the interval reaches the control tasks.",
 }
@@ -79,7 +83,10 @@ def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     import pandas as pd
 
     rows = as_curves(kept(of_analyses(rows, *LAYERED)))
-    parts = [curve_rows(of_metric(part, options.metric)) for _, part in rows.groupby("task", sort=False)]
+    parts = [
+        curve_rows(of_metric(part, options.metric), shuffled=options.shuffled)
+        for _, part in rows.groupby("task", sort=False)
+    ]
     points = pd.concat(parts)
     curve, control, line = (points[points["role"] == role] for role in ("curve", "control", "line"))
     yield from _measured(curve, look)
@@ -94,6 +101,9 @@ def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         extent = "range" if band["of_draws"].iloc[0] else look.middle
         if one_sided(band):
             extent = "part from the mean to the 97.5 % quantile"
+            if (band["analysis"] == "probe").all():
+                yield PERMUTED
+                continue
         yield f"{_first(_plural(str(label)))}: the band shows the {extent} of their values{_draws(rows, band)}."
     for why in (w for w in WHY if (curve["hollow"] == w).any()):
         yield WHY[why]

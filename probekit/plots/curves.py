@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from probekit.display import shown
 from probekit.errors import UsageError
 from probekit.plots.palette import COLOURS, GREYS, MARKERS
 from probekit.plots.titles import control_title
@@ -17,7 +18,7 @@ from probekit.rows import as_rows, layer_labels, make_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVE", "RANDOM", "CurveStyles", "curves", "of_analyses", "plot_rows"]
+__all__ = ["CURVE", "RANDOM", "CurveStyles", "curves", "of_analyses", "plot_rows", "printable"]
 
 CURVE = ("model", "run", "step", "representation", "method", "target", "split", "seed")
 """The columns of :func:`plot_rows` that distinguish curves of one task."""
@@ -40,7 +41,7 @@ def plot_rows(given: Any) -> pd.DataFrame:
         "fine-tuned 1" for another seed, "random weights", the name of any other checkpoint, "" for a pretrained model),
         ``run_kind``, the same without the seed, and ``method``: the estimator, or regime and head of a trained model.
     """
-    rows = as_rows(given)
+    rows = printable(as_rows(given))
     if "run_kind" in rows:  # already done for a larger table
         return rows
     rows = make_rows(rows)
@@ -64,6 +65,16 @@ def plot_rows(given: Any) -> pd.DataFrame:
     rows["run"], rows["run_kind"] = run.where(~several, names), kind.where(~several, names)
     rows["random"] = random.notna()
     rows["layer_name"] = layer_labels(rows)
+    return rows
+
+
+def printable(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with control characters written out, which no font draws: names may come from other people's files."""
+    for name in rows.columns:
+        if rows[name].dtype.kind not in "iufb":
+            texts = {value for value in rows[name].dropna() if isinstance(value, str)}
+            if written := {value: word for value in texts if (word := shown(value)) != value}:
+                rows = rows.assign(**{name: rows[name].replace(written)})
     return rows
 
 

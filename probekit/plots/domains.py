@@ -12,7 +12,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import of_analyses
-from probekit.plots.legends import SMALL
+from probekit.plots.legends import SMALL, plain_legend
 from probekit.plots.look import Look
 from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, name_cells, write_cells
 from probekit.plots.options import WIDTHS
@@ -207,7 +207,7 @@ def divergence_by_size(rows: Any, *, ax: Axes | None = None) -> Axes:
     ax.set_ylim(bottom=0)
     ax.set_xlabel("Documents", fontsize=9, color=INK)
     ax.set_ylabel(metric_title("js-divergence"), fontsize=9, color=INK)
-    ax.legend(**SMALL)
+    plain_legend(ax.legend(**SMALL))
     bare(ax)
     return ax
 

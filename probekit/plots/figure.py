@@ -8,9 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probekit.display import shown
 from probekit.errors import ProbekitError, UsageError, did_you_mean, naming
 from probekit.plots.adaptation import adaptation_panels
 from probekit.plots.caption import details, write_caption
+from probekit.plots.curves import printable
 from probekit.plots.differences import difference_panels
 from probekit.plots.domains import domain_panels
 from probekit.plots.expected import expected_panels
@@ -113,6 +115,7 @@ def plot(
     files = [out] if isinstance(out, str | Path) else list(out or ())
     check_files(files)
     table = select(as_rows(rows[0] if len(rows) == 1 else list(rows)), options.models, options.variants)
+    table = printable(table)
     if kind == "layers":
         table = pairs_by(table, options.by)
     names = dict(name.split("=", 1) for name in options.names)
@@ -123,7 +126,7 @@ def plot(
         figure = FIGURES[kind](table, options, look)
     look.check()
     if options.title:
-        lines = [wrapped(line, 0.96 * figure.get_figwidth(), 11, "bold") for line in options.title.splitlines()]
+        lines = [wrapped(line, 0.96 * figure.get_figwidth(), 11, "bold") for line in shown(options.title).splitlines()]
         title = "\n".join(lines)
         figure.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold", color=INK, parse_math=False)
         figure.set_figheight(figure.get_figheight() + 0.28 + 0.19 * title.count("\n"))
@@ -157,7 +160,7 @@ def _renamed(rows: pd.DataFrame, look: Look) -> pd.DataFrame:
 
 def _layers(rows: Any, o: PlotOptions, look: Look) -> Figure:
     below = as_rows(list(o.summary)) if o.summary else None
-    return layer_panels(rows, metric=o.metric, summary=below, **_panels(o, 4, look))
+    return layer_panels(rows, metric=o.metric, summary=below, shuffled=o.shuffled, **_panels(o, 4, look))
 
 
 def _relation(rows: Any, o: PlotOptions, look: Look) -> Figure:

@@ -168,7 +168,7 @@ def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series) -> None:
                 markerfacecolor=colour if row["p_adjusted"] <= LEVEL else "white",
             )  # fmt: skip
             if end:
-                style = {"fontsize": 8, "color": colour, "fontweight": "bold"}
+                style = {"fontsize": 8, "color": colour, "fontweight": "bold", "parse_math": False}
                 ax.annotate(name, at, (0, 0), textcoords="offset points", **style)
     ax.margins(0.08)
     ax.grid(color=FAINT, linewidth=0.5)

@@ -34,7 +34,7 @@ def in_words(points: pd.DataFrame) -> list[str]:
     for row in points.to_dict("records"):
         low, high = row["ci_low"], row["ci_high"]
         within = f" ({low:.3f} to {high:.3f})" if np.isfinite(low) and np.isfinite(high) else ""
-        p = row.get("p_adjusted")
+        p = row.get("p_shown")
         tested = f", p {p:.3g} (corrected)" if isinstance(p, float) and np.isfinite(p) else ""
         why = f", {row['hollow']}" if isinstance(row["hollow"], str) and row["hollow"] else ""
         found.append(f"{row['label']}, layer {row['layer_name']}: {row['value']:.3f}{within}{tested}{why}")

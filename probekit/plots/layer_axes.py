@@ -31,6 +31,8 @@ TINT = 0.2
 BANDS: dict[str, dict[str, Any]] = {
     "control-task": {"facecolor": "none", "edgecolor": "#8C8C8C", "hatch": "/////", "linewidth": 0},
 }
+BESIDE: dict[str, Any] = {"facecolor": "none", "edgecolor": "#B0B0B0", "hatch": "....", "linewidth": 0}
+"""Probes of shuffled labels beside permuted labels."""
 LINE: dict[str, Any] = {"linestyle": (0, (3, 1.5)), "linewidth": 1.0}
 LINES: dict[str, dict[str, Any]] = {
     "majority": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
@@ -80,8 +82,10 @@ def draw_layers(
         shift = crowded * min(0.12, 0.5 / len(named)) * (named.index(label) - (len(named) - 1) / 2)
         _draw_curve(ax, curve, scale.at(curve) + shift, scale.sized(styles.style[label]), banded=not crowded)
     _name_intervals(ax, look)
-    for _, band in points[points["role"] == "control"].groupby("series", sort=False):
-        _draw_control(ax, band, scale, look)
+    controls = points[points["role"] == "control"]
+    beside = bool((controls["target"] == "permuted").any())
+    for _, band in controls.groupby("series", sort=False):
+        _draw_control(ax, band, scale, look, beside=beside)
     _draw_undetermined(ax, [(styles.style[curve["label"].iloc[0]], curve) for curve in series], scale)
     for _, row in points[points["role"] == "line"].iterrows():
         ax.axhline(row["value"], color=INK, zorder=1.7, label=row["label"], **LINES.get(row["name"], LINE))
@@ -179,11 +183,13 @@ def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.Data
         ax.text(0.5, 0.5, "undetermined\nat every layer", transform=ax.transAxes, **words)
 
 
-def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look) -> None:
+def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, beside: bool) -> None:
+    """beside : whether the noise is another control, which the band must not hide"""
     from matplotlib.container import Container
     from matplotlib.patches import Patch
 
-    style = BANDS.get(str(band["target"].iloc[0]), BAND)
+    kind = str(band["target"].iloc[0])
+    style = BESIDE if kind == "shuffled" and beside else BANDS.get(kind, BAND)
     band = band.sort_values("layer")
     through = band[band["layer"].notna()]
     x, low, high = scale.at(through), through["ci_low"], through["ci_high"]
@@ -193,7 +199,9 @@ def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look) -> Non
         for end in (low, high):
             ax.plot(x, end, **EDGE)
         marks.append(Patch(facecolor="none", edgecolor=EDGE["color"], linewidth=EDGE["linewidth"], zorder=1.5))
-        outer = "mean to 97.5 %" if one_sided(band) else look.middle
+        one = one_sided(band)
+        ends = "mean to p = 0.05" if (band["analysis"] == "probe").all() else "mean to 97.5 %"
+        outer = ends if one else look.middle
         words = f"{words}: {'range of draws' if band['of_draws'].iloc[0] else outer}"
     if (code := CODES.get(str(band["target"].iloc[0]))) or not known:
         marks += ax.plot(x, through["value"], zorder=1.6, **(code or {"color": "#8C8C8C", "linewidth": 0.8}))

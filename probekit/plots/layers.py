@@ -14,6 +14,7 @@ from probekit.plots.pairs import as_pairs
 from probekit.plots.panels import legend, one_axes, panels
 from probekit.plots.titles import band_title
 from probekit.rows import called
+from probekit.rows.selection import over_curves
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,9 @@ INPUTS = {
 }
 
 
-def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax: Axes | None = None) -> Axes:
+def layer_curve(
+    rows: Any, *, metric: str | None = None, summary: Any = None, shuffled: bool = False, ax: Axes | None = None
+) -> Axes:
     """Draw a metric by layer: one curve per model, with its intervals and controls.
 
     - **Curves.** Rows that differ in checkpoint, representation, estimator … are separate curves, labelled by what
@@ -46,13 +49,17 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
       after the last layer. Curves that differ only in the seed (of a run, of random weights, or of the analysis) are
       thin lines with one style and label, without intervals.
     - **Intervals** of up to two models (and one with random weights) are bands; those of more models are bars.
-    - **Controls** are grey bands that show the noise level over the draws (if the rows contain only single draws,
-      their range). Those of models with random weights are drawn only if there are no others.
+    - **Noise** is a grey band. For probes it is what permuted labels reach with the same predictions, from their mean
+      to the value that a layer must exceed for a corrected p of 0.05; otherwise the noise level over the draws of a
+      control (if the rows contain only single draws, their range). Bands of models with random weights are drawn only
+      if there are no others.
     - **Horizontal lines** are baselines without a layer and constant predictions.
     - **Hollow markers** are layers not above noise: p_adjusted is above 0.05. For probes it is that of
-      :func:`probekit.compare` against shuffled labels. If rows have no p_adjusted, or too few shuffles to reach 0.05,
-      a marker is hollow if the interval (or the value without one) reaches the noise of the same model. This
-      is a visual criterion, not a test.
+      :func:`probekit.compare` against permuted labels, corrected over all layers of all curves drawn of a task, as in
+      the verdict: a filled marker is always outside the grey band of permuted labels, and with one curve a marker
+      outside it is always filled. If rows have no p_adjusted, or too few shuffles to reach 0.05, a marker is hollow if
+      the interval (or the value without one) reaches the noise of the same model. This is a visual criterion, not a
+      test.
     - **Half-filled markers** are layers whose interval reaches the control task. Control tasks are not drawn for span
       metrics, with which they cannot be compared: see "token-accuracy" and its selectivity.
     - **Crosses** on the bottom line are undetermined layers. A dotted line shows the possible values; it may extend
@@ -70,6 +77,9 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
         By default the first in the rows that is not a difference; "selectivity(accuracy)" has a line at zero.
     summary : DataFrame, Result or path, optional
         Rows of :func:`probekit.summary`, drawn in a strip below the curve: best layer, centre of gravity …
+    shuffled : bool
+        Also draw what probes *trained* on shuffled labels reach, a hatched band: their difference from a curve is
+        "above-shuffled(…)", which is not what p tests.
     ax : Axes, optional
         Axes to draw into; by default those of a new figure. Nothing is shown or saved.
 
@@ -91,7 +101,8 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
     ax = one_axes(rows, ax, 2.8 if summary is None else 3.5, ("layer_curve", "layer_panels"))
     rows = of_metric(rows, metric)
     styles = CurveStyles.of(gold_of(rows), alike=True)
-    draw_layers(ax, curve_rows(rows, styles=styles), styles, summary=_summary(summary))
+    points = curve_rows(rows, styles=styles, shuffled=shuffled)
+    draw_layers(ax, points, styles, summary=_summary(summary))
     legend(ax, below=new_figure)
     return ax
 
@@ -101,6 +112,7 @@ def layer_panels(
     *,
     metric: str | None = None,
     summary: Any = None,
+    shuffled: bool = False,
     columns: int = 4,
     width: float | None = None,
     look: Look | None = None,
@@ -118,6 +130,8 @@ def layer_panels(
         By default the first of each task that is not a difference.
     summary : DataFrame, Result or path, optional
         Rows of :func:`probekit.summary` for any of the tasks.
+    shuffled : bool
+        As in :func:`layer_curve`.
     columns : int
         Largest number of panels side by side.
     width : float, optional
@@ -140,7 +154,8 @@ def layer_panels(
     styles, below = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True), _summary(summary)
     scales: dict[str, list[tuple[Axes, bool]]] = {}
     for ax, part in drawn:
-        draw_layers(ax, curve_rows(part, styles=styles), styles, summary=below, look=look)
+        points = curve_rows(part, styles=styles, shuffled=shuffled)
+        draw_layers(ax, points, styles, summary=below, look=look)
         scales.setdefault(part["task"].iloc[0], []).append((ax, bool(gold_of(part)["value"].notna().any())))
     for axes in (panels_of_task for panels_of_task in scales.values() if len(panels_of_task) > 1):
         some = any(known for _, known in axes)  # panels without any value do not set the scale
@@ -154,7 +169,9 @@ def _summary(rows: Any) -> pd.DataFrame | None:
     return None if rows is None else plot_rows(rows)
 
 
-def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | None = None) -> pd.DataFrame:
+def curve_rows(
+    rows: Any, metric: str | None = None, *, styles: CurveStyles | None = None, shuffled: bool = False
+) -> pd.DataFrame:
     """Return the values that :func:`layer_curve` draws, one row per point, in drawing order.
 
     Parameters
@@ -165,6 +182,8 @@ def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | No
         By default the first in the rows that is not a difference.
     styles : CurveStyles, optional
         Styles of the whole figure; by default those of these rows.
+    shuffled : bool
+        As in :func:`layer_curve`.
 
     Returns
     -------
@@ -186,7 +205,8 @@ def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | No
     if name == "mix-weight":
         raise UsageError("mix-weight rows are layer weights, not metrics; use mix_panels, or probekit plot mix.")
     styles = styles or CurveStyles.of(gold_of(rows), alike=True)
-    controls, gold = controls_by_layer(rows), sorted(curves(gold_of(rows)), key=lambda pair: styles.rank(pair[0]))
+    controls = controls_by_layer(rows, shuffled=shuffled)
+    gold = sorted(curves(gold_of(rows)), key=lambda pair: styles.rank(pair[0]))
     same = [c for c in CURVE if c != "target"]
     theirs = {tuple(key.values()): part for key, part in curves(controls, same)}
     parts = []
@@ -338,4 +358,5 @@ def of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
         )
     if metric_called(metric).derived == "difference":
         raise UsageError("these rows are differences; use layer_differences, or probekit plot differences.")
-    return rows[rows["metric"] == metric]
+    rows = rows[rows["metric"] == metric]
+    return rows if "p_shown" in rows else rows.assign(p_shown=over_curves(rows))

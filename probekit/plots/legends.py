@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from probekit.plots.look import Look
 from probekit.plots.palette import INK
 from probekit.plots.text import inches, wrapped
 
-__all__ = ["BESIDE", "SMALL", "add_legend", "common", "narrower"]
+if TYPE_CHECKING:
+    from matplotlib.legend import Legend
+
+__all__ = ["BESIDE", "SMALL", "add_legend", "common", "narrower", "plain_legend"]
 
 SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": INK, "handlelength": 2.0}
 TIGHT: dict[str, Any] = {"labelspacing": 0.25, "borderpad": 0.2, "borderaxespad": 0.2, "handletextpad": 0.6}
@@ -78,9 +81,14 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look) -> None:
     place = "outside right upper" if right else "outside lower center"
     style = {**SMALL, **TIGHT, "fontsize": size, "title_fontsize": size, "columnspacing": 1.0, "alignment": "left"}
     drawn = figure.legend([named[x] for x in order], words, loc=place, ncols=columns, title=title or None, **style)
+    plain_legend(drawn)
+    drawn.get_title().set(color=INK, fontweight="bold")
+
+
+def plain_legend(drawn: Legend) -> None:
+    """Take the texts of a legend as they are: a name may hold "$"."""
     for text in (*drawn.get_texts(), drawn.get_title()):
         text.set_parse_math(False)
-    drawn.get_title().set(color=INK, fontweight="bold")
 
 
 def common(curves: Sequence[str]) -> str:

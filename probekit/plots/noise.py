@@ -19,22 +19,37 @@ TASK = "interval reaches control task"
 LEVEL = 0.05
 
 
-def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
+def controls_by_layer(rows: pd.DataFrame, *, shuffled: bool = False) -> pd.DataFrame:
     """The controls by layer: their summary rows; without these, mean and range of the draws (``of_draws``).
 
-    Control tasks are left out of span metrics, because their spans differ from the gold spans in difficulty.
+    Rows that are tested against permuted labels have these as their noise, and not probes of shuffled labels, which
+    answer another question (unless ``shuffled``: beside them). Control tasks are left out of span metrics, because
+    their spans differ from the gold spans in difficulty.
     """
     import pandas as pd
 
-    rows = rows[(rows["layer_name"] != "") & (rows["target"] != "gold")]
+    rows = rows[rows["layer_name"] != ""]
+    rows = pd.concat([_permuted(rows), rows[rows["target"] != "gold"]])
     of_spans = [name for name in rows["metric"].unique() if metric_called(name).spans]
     rows = rows[~(rows["metric"].isin(of_spans) & (rows["target"] == "control-task"))]
-    by = ["task", *CURVE, "random", "layer", "layer_name"]
+    by = ["analysis", "task", *CURVE, "random", "layer", "layer_name"]
+    known = pd.MultiIndex.from_frame(rows.loc[rows["target"] == "permuted", [c for c in by if c != "target"]])
+    other = pd.MultiIndex.from_frame(rows[[c for c in by if c != "target"]]).isin(known)
+    rows = rows[~(other & (rows["target"] == "shuffled").to_numpy()) | shuffled]
     values = rows[rows["draw"].notna()].groupby(by, sort=False, dropna=False)["value"]
     ranges = values.agg(value="mean", ci_low="min", ci_high="max").reset_index()
     summed = rows.loc[rows["draw"].isna(), ranges.columns]
     both = pd.concat([summed.assign(of_draws=False), ranges.assign(of_draws=True)], ignore_index=True)
     return both.drop_duplicates(by)
+
+
+def _permuted(rows: pd.DataFrame) -> pd.DataFrame:
+    """What permuted labels reach at each layer, as rows: from their mean to the edge that the test draws."""
+    if "null_edge" not in rows:
+        return rows.iloc[:0]
+    tested = rows[(rows["target"] == "gold") & rows["null_edge"].notna() & (rows["analysis"] == "probe")]
+    ends = tested[["null_mean", "null_edge"]]
+    return tested.assign(target="permuted", value=ends["null_mean"], ci_low=ends.min(axis=1), ci_high=ends.max(axis=1))
 
 
 def one_sided(band: pd.DataFrame) -> bool:
@@ -49,15 +64,16 @@ def one_sided(band: pd.DataFrame) -> bool:
 def not_above_noise(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
     """Which rows are not above noise, bool (rows,), by the first criterion that applies.
 
-    The criterion is p if the rows have it (for probes that of :func:`probekit.compare` against shuffled labels),
-    otherwise a visual comparison of the interval with the noise. p is ignored if there are too few shuffles to reach
-    the level. A value that control tasks reach may be memorised; this criterion is also visual.
+    The criterion is p if the rows have it (``p_shown``, corrected as in sentences; for probes that of
+    :func:`probekit.compare` against permuted labels), otherwise a visual comparison of the interval with the noise. p
+    is ignored if there are too few shuffles to reach the level. A value that control tasks reach may be memorised; this
+    criterion is also visual.
     """
     tested: np.ndarray = np.zeros(len(curve), dtype=bool)
     of_task = controls["target"] == "control-task"
     above, reaches = tested, _reaches(curve, controls[~of_task], metric)
-    if "p_adjusted" in curve:
-        p = curve["p_adjusted"].astype("float64").to_numpy()
+    if "p_shown" in curve:
+        p = curve["p_shown"].astype("float64").to_numpy()
         shuffles = curve["shuffles"].astype("float64").to_numpy() if "shuffles" in curve else np.inf
         least = np.isfinite(p).sum() / (1 + shuffles)
         tested = np.isfinite(p) & ~(least > LEVEL)

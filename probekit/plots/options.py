@@ -36,7 +36,7 @@ Kind = Literal[
     "shift",
 ]
 KINDS: dict[str, tuple[str, ...]] = {
-    "layers": ("metric", "by", "summary", "columns"),
+    "layers": ("metric", "by", "summary", "shuffled", "columns"),
     "differences": ("level", "columns"),
     "trajectory": ("metric", "columns"),
     "mix": ("columns",),
@@ -86,6 +86,9 @@ class PlotOptions:
     )
     summary: tuple[str, ...] = option(
         (), "Rows that probekit summary wrote, drawn under the curves; may be repeated.", metavar="ROWS"
+    )
+    shuffled: bool = option(
+        False, "Also draw what probes trained on shuffled labels reach; p and markers are about permuted labels."
     )
     layer: str | None = option(
         None, "Layer to draw; by default that with the highest mean diagonal of AUROC, for each model."

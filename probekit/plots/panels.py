@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.legends import SMALL, add_legend, narrower
+from probekit.plots.legends import SMALL, add_legend, narrower, plain_legend
 from probekit.plots.look import Look
 from probekit.plots.palette import FAINT, INK
 from probekit.plots.text import inches, wrapped
@@ -146,7 +146,7 @@ def legend(ax: Axes, *, below: bool) -> None:
         add_legend(ax.figure, dict(zip(labels, handles, strict=True)), Look())
     elif len(set(labels)) > 1:
         named = dict(zip(labels, handles, strict=True))
-        ax.legend(list(named.values()), list(named), **SMALL)
+        plain_legend(ax.legend(list(named.values()), list(named), **SMALL))
 
 
 def width_of(ax: Axes) -> float:

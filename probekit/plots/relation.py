@@ -168,7 +168,9 @@ def _print_correlations(ax: Axes, correlations: Sequence[Any]) -> None:
     lines = [_correlation(r, NAMES) for r in correlations]
     if any(inches(line, 7) > width_of(ax) - 0.6 for line in lines):
         lines = [_correlation(r, SHORT) for r in correlations]
-    ax.text(0, 1.02, "\n".join(lines), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
+    ax.text(
+        0, 1.02, "\n".join(lines), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom", parse_math=False
+    )
 
 
 def _title_panel(ax: Axes, about: Mapping[str, str], titled: Sequence[str], lines: int, look: Look) -> None:

@@ -338,5 +338,6 @@ def similarity_trees(
     figure = new_figure((width or 4.2, sum(heights)), "constrained")
     for ax, part in zip(figure.subplots(len(tasks), 1, squeeze=False)[:, 0], tasks, strict=True):
         similarity_tree(part, metric=metric, ax=ax)
-        ax.set_title(look.task(str(part["task"].iloc[0])), loc="left", fontsize=10, fontweight="bold", color=INK)
+        title = look.task(str(part["task"].iloc[0]))
+        ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
     return figure

@@ -15,7 +15,8 @@ def inches(words: str, size: float, weight: str = "normal") -> float:
     from matplotlib.textpath import TextPath
 
     font = FontProperties(weight=weight)
-    widths = (TextPath((0, 0), line, size, font).get_extents().width for line in words.splitlines())
+    plain = (line.replace("$", r"\$") for line in words.splitlines())  # a name is no mathematics
+    widths = (TextPath((0, 0), line, size, font).get_extents().width for line in plain)
     return 1.1 * max(widths, default=0.0) / 72
 
 

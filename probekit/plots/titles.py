@@ -14,7 +14,7 @@ __all__ = ["band_title", "control_title", "first_line", "metric_title", "referen
 
 CONTROLS = {
     "shuffled": "shuffled labels",
-    "permuted": "permuted examples",
+    "permuted": "permuted labels",
     "control-task": "control task",
     "random": "random weights",
     "bag-of-pieces": "bag of word pieces",
@@ -23,7 +23,11 @@ CONTROLS = {
 }
 
 
-OF_ANALYSIS = {("structural", "shuffled"): "shuffled trees", ("pairs", "shuffled"): "exchanged pairs"}
+OF_ANALYSIS = {
+    ("structural", "shuffled"): "shuffled trees",
+    ("pairs", "shuffled"): "exchanged pairs",
+    ("similarity", "permuted"): "permuted examples",
+}
 """By analysis and control, where labels are not what is shuffled."""
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -32,7 +33,9 @@ from probekit.report.studies import Made, Part, Source, find, read
 from probekit.report.tables import LARGEST, Table, table
 from probekit.rows import Result, joined, make_rows
 from probekit.rows import read as read_result
+from probekit.rows.families import ALPHA, corrected_for, families
 from probekit.rows.schema import KEYS
+from probekit.rows.selection import TOGETHER
 from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
@@ -40,8 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-LAYER_CURVES = ("probe", "mi", "mdl")
-"""Analyses whose p-values the verdict corrects for all layers of all curves of a task."""
 REPORT_FILE = FileKind("a report as probekit wrote it", is_sealed)
 
 
@@ -141,6 +142,9 @@ def _part(part: Part, options: ReportOptions, prefix: str) -> dict[str, Any]:
     """The contents of the page for one study, or for files without a study; prefix : of ids"""
     sources = [read(path) for path in part.rows]
     rows = _together(sources)
+    count = families(rows) if len(rows) else 0
+    with corrected_for(max(1, count) if options.family == "report" else 1):
+        said = list(dict.fromkeys(_verdicts(sources, again=options.family == "report")))
     sections = by_section(rows)
     layers = {section: by_layer(found) for section, found in sections.items() if section in LAYERED}
     many = f"{part.outdated:,} file{'s' * (part.outdated != 1)}"
@@ -153,7 +157,8 @@ def _part(part: Part, options: ReportOptions, prefix: str) -> dict[str, Any]:
         "about": part.about,
         "lede": _lede(rows, sources) if sources else [],
         "undone": undone if part.undone else [],
-        "verdicts": list(dict.fromkeys(_verdicts(sources))),
+        "verdicts": said,
+        "families": _families(count, options.family) if said and count else "",
         "texts": [(made.path.name, markdown(text(made.path)), shlex.join(made.words)) for made in part.texts],
         "drawings": list(figures.given(sections, part.figures, prefix)),
         "summaries": list(summary.summaries(sections, layers)),
@@ -165,36 +170,57 @@ def _part(part: Part, options: ReportOptions, prefix: str) -> dict[str, Any]:
     }
 
 
-def _verdicts(sources: Sequence[Source]) -> Iterator[str]:
+def _verdicts(sources: Sequence[Source], *, again: bool) -> Iterator[str]:
     """The findings: comparisons first, then layer curves, then others; a summary only repeats the probes of its tasks.
 
     They are those of the cards, but layer curves of several files are judged together, because p is corrected for all.
+    ``again``: all are made from the rows.
     """
     analyses = {source.path: set(source.rows["analysis"]) for source in sources}
     probed = {task for source in sources for task in source.rows.loc[source.rows["analysis"] == "probe", "task"]}
-    layered = [source for source in sources if analyses[source.path] and analyses[source.path] <= set(LAYER_CURVES)]
-    layered.sort(key=lambda source: min(map(LAYER_CURVES.index, analyses[source.path])))
+    layered = [source for source in sources if analyses[source.path] and analyses[source.path] <= set(TOGETHER)]
+    layered.sort(key=lambda source: min(map(TOGETHER.index, analyses[source.path])))
     for source in sources:
         if analyses[source.path] == {"compare"}:
-            yield from _told(source)
-    yield from _judged(layered)
+            yield from _told(source, again=again)
+    yield from _judged(layered, again=again)
     for source in sources:
         repeated = analyses[source.path] == {"summary"} and set(source.rows["task"]) <= probed
         if source not in layered and analyses[source.path] != {"compare"} and not repeated:
-            yield from _told(source)
+            yield from _told(source, again=again)
 
 
-def _told(source: Source) -> Iterator[str]:
+def _families(count: int, family: str) -> str:
+    """How far the p-values of the sentences of a page are corrected, and what this leaves to chance."""
+    many = f"{count:,} families of questions" if count > 1 else "one family of questions"
+    if family == "report" or count == 1:
+        over = f" over all {many}, besides" if count > 1 else ", over"
+        return (
+            f"The p-values of these sentences are corrected{over} the layers and curves of each: where nothing is to "
+            "be found, some sentence claims something on at most 5 % of such pages."
+        )
+    return (
+        f"These sentences answer {many}, each corrected for itself at 5 %: where nothing is to be found, some "
+        f"sentence claims something on about {100 * (1 - (1 - ALPHA) ** count):.0f} % of such pages. "
+        "probekit report --family report corrects them together."
+    )
+
+
+def _told(source: Source, *, again: bool = False) -> Iterator[str]:
+    if again:
+        with suppress(ProbekitError):
+            yield from read_result(source.path).verdict
+            return
     verdict = source.card.get("verdict")
     yield from (str(sentence) for sentence in (verdict if isinstance(verdict, list) else []))
 
 
-def _judged(sources: Sequence[Source]) -> Sequence[str]:
+def _judged(sources: Sequence[Source], *, again: bool = False) -> Sequence[str]:
     """The findings from the layer curves of all files, as ``probekit run`` prints them.
 
     Those of the cards if a curve is in several files, or if predictions are damaged or for different examples.
     """
-    of_cards = [sentence for source in sources for sentence in _told(source)]
+    of_cards = [sentence for source in sources for sentence in _told(source, again=again)]
     if not of_cards or len(sources) < 2:
         return of_cards
     rows = _together(sources)
@@ -266,7 +292,7 @@ def _section(
     tables: list[Table] = []
     if layers is not None and len(layers):
         by_layer_ = layers.drop(columns=["random", "noise_mean", "penalty_at_edge", *JOINT], errors="ignore")
-        caption = "The main metric by layer, with its interval and the range of shuffled labels."
+        caption = "The main metric by layer, with its interval, and its noise: permuted labels, or shuffled ones."
         tables.append(table(model_once(by_layer_), caption))
     if section is Section.TRAINING:
         tables.append(table(summary.trained_rows(rows), "Results of the kept weights, by task, metric and regime."))

@@ -80,7 +80,8 @@ def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, p
             yield Caveat(f"{name}: only the first {MOST_CURVES} curves are included.", [])
         for verdict, part in ((str(v), p) for v, p in real.groupby("verdict", sort=False)):
             if verdict == "no control":
-                yield from _caveat(f"{name}: there is no control (shuffled labels) to compare with.", _of(part))
+                what = "there is no control (permuted or shuffled labels) to compare with."
+                yield from _caveat(f"{name}: {what}", _of(part))
             elif verdict == "no value":
                 yield from _caveat(f"{name}: the value is missing (NaN).", _of(part))
             elif verdict == "undetermined":
@@ -88,7 +89,7 @@ def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, p
             elif verdict == TASK:
                 yield from _caveat(f"{name}, not above the control task (possibly memorised): {TASK}.", _of(part))
             elif verdict != "above noise":
-                yield from _caveat(f"{name}, not above shuffled labels: {verdict}.", _of(part))
+                yield from _caveat(f"{name}, {verdict}.", _of(part))
         without_interval = real[real["value"].notna() & real["ci_low"].isna()]
         yield from _caveat(f"{name}: values have no interval.", _of(without_interval, reason="why"))
         if "penalty_at_edge" in real:

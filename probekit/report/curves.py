@@ -47,8 +47,9 @@ def by_layer(rows: pd.DataFrame) -> pd.DataFrame:
     """One row per curve and layer of the main metric; empty if the rows have no layers.
 
     Columns: task, curve (its label in figures), random (whether weights are random), split, metric, layer, value,
-    ci_low, ci_high, noise_mean, noise_low, noise_high (shuffled labels), control_task, verdict ("above noise", the
-    reason why not, "undetermined", "no value", "no control"), and those of :data:`OWN` that the rows have.
+    ci_low, ci_high, noise_mean, noise_low, noise_high (permuted labels, else shuffled ones), control_task, verdict
+    ("above noise", the reason why not, "undetermined", "no value", "no control"), and those of :data:`OWN` that the
+    rows have.
 
     Parameters
     ----------
@@ -75,7 +76,8 @@ def by_layer(rows: pd.DataFrame) -> pd.DataFrame:
 def _of_curve(curve: pd.DataFrame, controls: pd.DataFrame, label: str, *, random: bool) -> pd.DataFrame:
     curve = curve.sort_values("layer", na_position="last", kind="stable")
     controls = controls.drop_duplicates(["target", "layer_name"])
-    noise = controls[controls["target"] == "shuffled"].set_index("layer_name").reindex(curve["layer_name"])
+    tested = controls["target"] == ("permuted" if (controls["target"] == "permuted").any() else "shuffled")
+    noise = controls[tested].set_index("layer_name").reindex(curve["layer_name"])
     task = controls[controls["target"] == "control-task"].set_index("layer_name")["value"].reindex(curve["layer_name"])
     verdict = np.full(len(curve), "above noise", dtype=object)
     reaching = not_above_noise(curve, controls, str(curve["metric"].iloc[0]))

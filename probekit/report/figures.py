@@ -313,7 +313,7 @@ def _ends(rows: pd.DataFrame) -> pd.DataFrame:
 def _in_words(best: Iterator[dict[str, Any]]) -> Iterator[str]:
     for row in list(best)[:MOST_PANELS]:
         value, noise = float(row["value"]), float(row["noise_mean"])
-        beside = f", shuffled labels {number(noise)}" if noise == noise else ""
+        beside = f", noise {number(noise)}" if noise == noise else ""
         yield f"{row['task']}, {row['curve']}: best at layer {row['layer']} with {number(value)}{beside}."
 
 

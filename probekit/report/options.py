@@ -1,7 +1,9 @@
 """Options of a report."""
 
 from dataclasses import dataclass
+from typing import Literal
 
+from probekit.errors import UsageError
 from probekit.recipe import check_least, option
 
 __all__ = ["ReportOptions"]
@@ -17,6 +19,11 @@ class ReportOptions:
     )
     explore: tuple[str, ...] = option((), "A page of probekit explore to link; may be repeated.")
     text: tuple[str, ...] = option((), "A Markdown file shown at the top of the page; may be repeated.")
+    family: Literal["sentence", "report"] = option(
+        "sentence",
+        "What p-values of the sentences are corrected over: sentence (each over the layers and curves that it is "
+        "about), or report (over all sentences of the page as well, which are made again from the rows).",
+    )
     responses: int = option(
         5, "Response generation: prompts of each split that are shown with reference and response, drawn at random."
     )
@@ -24,3 +31,5 @@ class ReportOptions:
 
     def __post_init__(self) -> None:
         check_least(self, responses=0, seed=0)
+        if self.family not in ("sentence", "report"):
+            raise UsageError(f"family is sentence or report, not {self.family!r}.")

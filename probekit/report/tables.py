@@ -18,7 +18,7 @@ LARGEST = 500
 """Rows of one table on a page, at most."""
 INTERVALS = {
     "interval": ("ci_low", "ci_high"),
-    "shuffled labels": ("noise_low", "noise_high"),
+    "noise": ("noise_low", "noise_high"),
     "interval of feature extraction": ("feature_low", "feature_high"),
     "interval of fine-tuning": ("fine_low", "fine_high"),
 }

@@ -3,7 +3,7 @@
 ::
 
     result = probekit.probe("cola.train.h5", "cola.dev.h5")
-    result.compare("shuffled")
+    result.compare("permuted")
     result.plot()
     result.save("cola.parquet")
 """
@@ -177,7 +177,7 @@ class Result:
         Parameters
         ----------
         against : str or Result, optional
-            "shuffled", "best", "layer-0" …, or another result for the same examples.
+            "permuted", "best", "layer-0" …, or another result for the same examples.
         **options
             Options of :func:`probekit.compare`.
         """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from probekit.display import shown_model
 from probekit.errors import UsageError, did_you_mean
 from probekit.rows.schema import FINAL, RESIDUAL
@@ -12,8 +14,15 @@ from probekit.rows.schema import FINAL, RESIDUAL
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MODELS", "VARIANTS", "layer_stream", "select"]
+__all__ = ["CURVE", "MODELS", "TOGETHER", "VARIANTS", "curve_keys", "layer_stream", "over_curves", "select"]
 
+CURVE = (
+    *("trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position", "representation"),
+    *("estimator", "seed", "random_weights"),
+)
+"""The columns in which curves of one task, split and metric differ."""
+TOGETHER = ("probe", "mi", "mdl")
+"""Analyses whose p-values are corrected for all layers of all curves of a task where several are shown."""
 OUTPUT = "output"
 """The site of a BiLSTM's output."""
 
@@ -76,3 +85,23 @@ def _check(column: str, requested: Collection[str], known: Collection[str]) -> N
 def layer_stream(rows: pd.DataFrame) -> pd.Series:
     """The site of the layers that form a curve: ``final_norm`` and a BiLSTM's ``output`` end that of the layers."""
     return rows["site"].replace({FINAL: RESIDUAL, OUTPUT: RESIDUAL})
+
+
+def curve_keys(rows: pd.DataFrame) -> list[pd.Series]:
+    """What rows of one curve share, to group rows of one task, split and metric by."""
+    return [*(rows[c].astype("string").fillna("") for c in CURVE if c in rows), layer_stream(rows)]
+
+
+def over_curves(rows: pd.DataFrame) -> np.ndarray:
+    """``p_adjusted`` of each row, corrected for the number of curves of its task, split and metric (Bonferroni), (R,).
+
+    In rows of :data:`TOGETHER`, on gold labels and of layers; of others as it is. NaN without p.
+    """
+    p = rows["p_adjusted"].to_numpy(dtype=float, copy=True) if "p_adjusted" in rows else np.full(len(rows), np.nan)
+    of_layer = (rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")
+    at = np.flatnonzero((of_layer & rows["analysis"].isin(TOGETHER)).to_numpy(dtype=bool))
+    gold = rows.iloc[at].reset_index(drop=True)
+    number = gold.groupby(curve_keys(gold), sort=False).ngroup()
+    families = [gold[c].astype("string").fillna("") for c in ("analysis", "task", "split", "metric")]
+    p[at] = np.minimum(1, p[at] * number.groupby(families).transform("nunique").to_numpy(dtype=float))
+    return p

@@ -22,7 +22,7 @@ from probekit.rows import make_rows
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import FEWEST, estimates, intervals, paired_replicates
 from probekit.statistics.contrasts import Contrast, contrasts, family, fitting_metric, nothing_to_compare
-from probekit.statistics.multiplicity import adjust, holm, joint_level, tails
+from probekit.statistics.multiplicity import adjust, critical, holm, joint_level, tails
 from probekit.statistics.options import CompareOptions, Correction, Tails
 from probekit.statistics.permutation import BLOCK, Chance, exchanged, of_controls
 from probekit.statistics.predictions import Predictions, join
@@ -31,10 +31,12 @@ from probekit.statistics.relabelling import above_chance, relabelled
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Family", "Null", "above_noise", "compare_predictions", "compare_tables", "in_deviations", "paired"]
+__all__ = ["Family", "Noise", "Null", "above_noise", "compare_predictions", "compare_tables", "in_deviations", "paired"]
 
 FINE = 10_000
 """Exchanges, if memory allows: with many pairs the smallest p is in the far tail, which needs many draws."""
+NEXT_TO_0 = 1e-12
+"""The end of an interval that touches 0 from outside."""
 RANKED = 19
 """Minimum number of draws of a control for a test by rank: p is at least 1 / (1 + draws)."""
 
@@ -90,6 +92,26 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
+class Noise:
+    """Fits of gold labels beside what permuted labels reach with the same predictions.
+
+    Attributes
+    ----------
+    above : Family
+        The metric minus its mean for permuted labels, and the test that it is better (one-sided).
+    mean : np.ndarray
+        (K,), that mean.
+    edge : np.ndarray
+        (K,), the value that a fit must exceed (if lower is better: stay below) for a corrected p of at most
+        1 - ``level``; the metric's best possible value if there are too few draws for that.
+    """
+
+    above: Family
+    mean: np.ndarray
+    edge: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class Drawn:
     """K differences, their null distribution, and their replicates.
 
@@ -132,7 +154,7 @@ def compare_predictions(
         the mean of the others. With "random", the table with the random model.
     options : CompareOptions
         ``against``: "layer-0" (any "layer-NAME"), the layer with this name in the same curve; "best", its best layer;
-        "shuffled", labels that are independent of the predictions; "control-task", the mean over the draws of control
+        "permuted", the labels of the same examples in another order; "control-task", the mean over the draws of control
         tasks on the same layer (with "token-accuracy" if the main metric counts spans, unless you name a metric);
         "random", the same layer of the model with random weights; "bag-of-pieces", the probe on the word pieces that
         occur. Default without ``other``: "layer-0".
@@ -157,7 +179,7 @@ def compare_predictions(
     (:func:`probekit.statistics.permutation.exchanged`). For accuracy and log-loss this flips the signs of the examples'
     differences; for ratios such as F1 or Matthews' coefficient it does not.
 
-    Against "shuffled" the null is that labels are independent of the predictions: labels are permuted (those of a group
+    Against "permuted" the null is that labels are independent of the predictions: labels are permuted (those of a group
     together), in the same way for all layers, and the metric is computed with the unchanged predictions
     (:func:`probekit.statistics.relabelling.relabelled`). Value and interval answer the same question: the metric minus
     its mean for independent labels and predictions with the same frequencies
@@ -173,8 +195,9 @@ def compare_predictions(
 
     ``p_adjusted`` is corrected over the layers of a curve, or over ``family``: step-down min-p (Westfall & Young 1993,
     algorithm 2.8) or Holm (1979). Against "best" all pairs of layers form one family, since the best layer was selected
-    from the data. Intervals do not use the null: in borderline cases they may disagree with p, which decides. For
-    metrics of counts they come from a posterior of the joint table of both fits' answers
+    from the data. The test decides whether an interval holds 0: the single one excludes 0 exactly where p is at most
+    1 - ``level`` (half of that for a one-sided p), the joint one where p_adjusted is; the rest of the interval is from
+    resamples. For metrics of counts they come from a posterior of the joint table of both fits' answers
     (:func:`probekit.statistics.bootstrap.paired_replicates`): two fits with the same predictions for n examples may
     differ by about 3 / n. Losses and errors of fits with the same predictions have no interval, and neither have ranks.
     """
@@ -235,22 +258,29 @@ def paired(
 
 
 def above_noise(
-    evaluated: Predictions, fits: Sequence[int], metric: str, *, draws: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """p-values for the null that fits of gold labels are not better than noise, (K,), single and corrected.
+    evaluated: Predictions, fits: Sequence[int], metric: str, *, draws: int, seed: int, level: float = 0.95
+) -> Noise:
+    """Fits of gold labels beside permuted labels: what they reach, and whether each fit is better.
 
-    The p-values of :func:`compare_predictions` against "shuffled" with ``tails`` "better".
+    The numbers of :func:`compare_predictions` against "permuted" with ``tails`` "better". Value, interval, p and the
+    edge of the noise are made from the same permutations, so that they agree: a fit is beyond the edge exactly where
+    its corrected p is at most 1 - ``level``.
     """
-    observed, null = relabelled(evaluated, fits, metric, draws=draws, seed=seed)
-    p, by_chance = tails(*in_deviations(observed, null, metric_called(metric).sign))
-    return p, adjust(p, by_chance)
+    options = CompareOptions(tails=Tails.BETTER, resamples=draws, seed=seed, level=level)
+    one = _drawn(evaluated, [(int(f), []) for f in fits], metric, Null.INDEPENDENT, options)
+    above = _judged([one], options)[0]
+    p, by_chance = tails(*in_deviations(*one.chance, one.sign, one.centre))
+    null = np.sort(one.sign * np.nan_to_num(one.chance[1], nan=one.sign * np.inf), axis=1)
+    rank = np.ceil(critical(p, by_chance, 1 - level) * (1 + draws) - 1 - 1e-6).astype(int)  # so many, less one, may be
+    edge = one.sign * np.where(rank > 0, null[np.arange(len(p)), -np.maximum(rank, 1)], np.inf)  # as good
+    return Noise(above, one.chance[0] - above.value, np.clip(edge, *metric_called(metric).range))
 
 
 def _null_of(e: Predictions, contrast: Contrast, against: str, metric: str) -> Null:
     """The null hypothesis of a contrast."""
     if against == "random" and {len(others) for _, others in contrast.pairs} not in ({0}, {1}):
         return Null.INITIALISATIONS
-    if against != "shuffled":
+    if against != "permuted":
         return Null.CONTROL if against == "control-task" else Null.EXCHANGEABLE
     if metric != "log-loss" or e.probabilities is not None:
         return Null.INDEPENDENT
@@ -336,9 +366,11 @@ def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
     wide = joint_level(np.concatenate([one.again for one in drawn]), options.level) if step_down else np.nan
     families, start = [], 0
     for one in drawn:
-        ci = _around(one, options.level)
-        joint = _around(one, wide) if step_down else np.full_like(ci, np.nan)
         own = slice(start, start := start + len(one.value))
+        ci = _agreeing(_around(one, options.level), one, p[own], 1 - options.level)
+        joint = np.full_like(ci, np.nan)
+        if step_down:
+            joint = _agreeing(_around(one, wide), one, p_adjusted[own], 1 - options.level)
         families.append(Family(one.value, ci, joint, p[own], p_adjusted[own]))
     return families
 
@@ -352,6 +384,23 @@ def _around(one: Drawn, level: float) -> np.ndarray:
     known = (high - low > 1e-9 * np.abs(one.chance[0])) & (one.units >= FEWEST)
     ends = np.fmin(low, one.value), np.fmax(high, one.value)
     return np.stack([np.where(known, end, np.nan) for end in ends], axis=1)
+
+
+def _agreeing(ends: np.ndarray, one: Drawn, p: np.ndarray, alpha: float) -> np.ndarray:
+    """Intervals, (K, 2), in which the test decides about 0: they exclude it exactly where p is at most ``alpha``.
+
+    A one-sided p is held against ``alpha`` / 2, what a two-sided interval leaves on its side. An end moves to 0 and no
+    further, so an interval misses a true difference of 0 only where the test errs, and any other no more often than
+    before (as the bounds of Strassburger & Bretz 2008, section 2, for corrected tests).
+    """
+    low, high = ends.T.copy()
+    shown = p <= (alpha if one.sign == 0 else alpha / 2) + 1e-12
+    for side, end in ((1, low), (-1, high)):
+        beyond = shown & (side * one.value > 0) & (one.sign in (0, side))
+        end[beyond] = side * np.maximum(side * end[beyond], NEXT_TO_0)
+        if one.sign in (0, side):
+            end[~beyond] = side * np.minimum(side * end[~beyond], 0)
+    return np.stack([low, high], axis=1)
 
 
 def in_deviations(observed: np.ndarray, null: np.ndarray, sign: int, centre: np.ndarray | None = None) -> Chance:

@@ -29,6 +29,8 @@ CURVE = (
     *("representation", "estimator", "seed", "source"),
 )
 BAG = "bag-of-pieces"
+OF_DRAWS = {"permuted": "shuffled"}
+"""By reference, the control whose draws are ranked if predictions cannot be held against permuted labels."""
 SAME = ("task", "split", "representation", "estimator", "target")
 """The columns in which two models agree if their layers are compared."""
 
@@ -142,7 +144,7 @@ def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
                 models = e.fits["model"].to_numpy()
                 theirs = [c for c in theirs if models[c[0]] == models[curve[0]]] or theirs
             others = {int(f): [int(g) for c in theirs for g in c if names[g] == names[f]] for f in curve}
-            pairs = [(f, held) for f, held in others.items() if held or against == "shuffled"]
+            pairs = [(f, held) for f, held in others.items() if held or against == "permuted"]
             poolings = e.fits["representation"].iloc[[c[0] for c in (curve, *theirs)]]
             name = _called(e.fits, curve, theirs, against, pooled=against == "other" and poolings.nunique() > 1)
         if pairs:
@@ -188,7 +190,7 @@ def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, agai
         random = [row.get("random_weights", "") != "" for row in (one, two)]
         return random == [False, True] and all(one[name] == two[name] for name in SAME)
     of_one_curve = all(one[name] == two[name] for name in CURVE if name in fits)
-    return of_one_curve and two["target"] == against and two["draw"] != ""
+    return of_one_curve and two["target"] == OF_DRAWS.get(against, against) and two["draw"] != ""
 
 
 def _one_model(fits: pd.DataFrame, curve: np.ndarray, theirs: list[np.ndarray]) -> list[np.ndarray]:
@@ -253,7 +255,7 @@ def nothing_to_compare(against: str, e: Predictions) -> str:
     ]
     remedy = {
         "control-task": " Control tasks are fitted where words are labelled; probe those with --controls 3.",
-        "shuffled": " Probe again with --controls 1 or more.",
+        "permuted": " Probe again with --controls 1 or more.",
         BAG: " Bags of word pieces are fitted where texts are labelled; probe those with --controls 1 or more.",
         "other": " Give rows from the same task, split and layers twice.",
     }.get(against, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-__all__ = ["adjust", "holm", "joint_level", "tails", "widened"]
+__all__ = ["adjust", "critical", "holm", "joint_level", "tails", "widened"]
 
 
 def tails(observed: np.ndarray, null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -37,6 +37,25 @@ def adjust(p: np.ndarray, null: np.ndarray) -> np.ndarray:
     out = np.empty_like(p)
     out[order] = np.maximum.accumulate(share)
     return np.where(np.isnan(p), np.nan, out)
+
+
+def critical(p: np.ndarray, null: np.ndarray, alpha: float) -> np.ndarray:
+    """The p below which each hypothesis is rejected by :func:`adjust` at ``alpha``, (K,).
+
+    ``adjust(p, null) <= alpha`` exactly where ``p`` is below it by more than 1e-9. Hypotheses are rejected in the order
+    of their p until the first that is not; its limit holds for all after it. 0 for NaN, and if there are too few draws
+    to reject any.
+    """
+    out = np.zeros(len(p))
+    order = np.argsort(np.where(np.isnan(p), np.inf, p), kind="stable")[: np.isfinite(p).sum()]
+    allowed = int(np.floor(alpha * (1 + null.shape[1]) + 1e-9)) - 1
+    if allowed < 0 or not len(order):
+        return out
+    least = np.fmin.accumulate(null[order][::-1], axis=0)[::-1]
+    limits = np.sort(least, axis=1)[:, allowed]
+    kept = np.flatnonzero(p[order] + 1e-9 >= limits)
+    out[order] = limits[np.minimum(np.arange(len(order)), kept[0] if len(kept) else len(order))]
+    return out
 
 
 def holm(p: np.ndarray) -> np.ndarray:

@@ -11,8 +11,10 @@ from probekit.recipe import option
 __all__ = ["CompareOptions", "Correction", "Over", "SummaryOptions", "Tails"]
 
 
-AGAINST = ("best", "shuffled", "control-task", "random", "bag-of-pieces")
+AGAINST = ("best", "permuted", "control-task", "random", "bag-of-pieces")
 """What layers are compared with, beside one of them (layer-NAME)."""
+FORMERLY = {"shuffled": "permuted"}
+"""Earlier names, which mean the same: probes *trained* on shuffled labels are a control of ``probe``, not compared."""
 LEAST = 100
 """Minimum number of resamples."""
 
@@ -53,8 +55,8 @@ class CompareOptions:
 
     against: str | None = option(
         None,
-        "layer-0 (or another layer-NAME), best, shuffled, control-task, random or bag-of-pieces. Default: the same "
-        "layer of the second file, or layer-0 if there is one file.",
+        "layer-0 (or another layer-NAME), best, permuted (labels), control-task, random or bag-of-pieces. Default: the "
+        "same layer of the second file, or layer-0 if there is one file.",
     )
     metric: str | None = option(None, "A metric of the table, or log-loss; default: the table's first metric.")
     correction: Correction = option(Correction.MIN_P, "Correction over layers: min-p, max-t or holm.")
@@ -75,6 +77,7 @@ class CompareOptions:
                 raise UsageError(f"{name} is {', '.join(list(kind)[:-1])} or {list(kind)[-1]}, not {word!r}.")
             object.__setattr__(self, name, kind(word))
         check_resamples(self.resamples, self.level, self.seed)
+        object.__setattr__(self, "against", FORMERLY.get(str(self.against), self.against))
         if self.against is not None and self.against not in AGAINST and not self.against.startswith("layer-"):
             layer = self.against.isdecimal() and f"did you mean layer-{self.against}?"
             raise UsageError(

@@ -70,6 +70,9 @@ def test_of_one_run_with_itself_nothing_changes(runs, tmp_path):
     assert made.metrics == pytest.approx(one.metrics)
     swa = average(one.path / "step-5", one.path / "step-10", out=tmp_path / "swa", device="cpu")
     assert "averaged" in read_card(swa.path)["identity"]
+    early, late, mean = (tensors(path) for path in (one.path / "step-5", one.path / "step-10", swa.path))
+    assert all(np.allclose(mean[name], (early[name] + late[name]) / 2, atol=1e-7) for name in mean)
+    assert any((early[name] != late[name]).any() for name in mean)
 
 
 def test_a_greedy_soup_is_never_worse_on_dev_than_its_best_run(runs, tmp_path):

@@ -16,7 +16,7 @@ from probekit.adaptation.optimisation.order import ORDERS, plan
 from probekit.adaptation.options import Hyperparameters, Schedule, Unfreezing
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.groups import layer_groups, param_groups
-from probekit.adaptation.training.schedules import SlantedTriangular, build, slanted_triangular, triangle
+from probekit.adaptation.training.schedules import SlantedTriangular, build, plateau, slanted_triangular, triangle
 from probekit.adaptation.training.unfreezing import trained_groups
 from probekit.errors import UsageError
 from probekit.models.transformers.stock import load_model
@@ -79,6 +79,17 @@ def test_plateaus_of_jiant(case):
         scheduler.step(value)
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates == case["lr_after_each_validation"]
+
+
+def test_a_plateau_counts_improvements_on_the_scale_of_the_metric():
+    """Steps of 5e-5 near 0.01 are large for their size, and too small to count; those of 2e-4 count."""
+    for step, rates in ((5e-5, [1.0, 1.0, 0.5]), (2e-4, [1.0, 1.0, 1.0])):
+        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+        scheduler, seen = plateau(optimizer, 1), []
+        for i in range(3):
+            scheduler.step(0.01 + i * step)
+            seen.append(optimizer.param_groups[0]["lr"])
+        assert seen == rates
 
 
 def test_a_plateau_that_would_end_at_once():

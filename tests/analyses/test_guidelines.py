@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from probekit.activations.writing.request import data_digest
-from probekit.analyses.guidelines import difference, guidelines, overview, paired
+from probekit.analyses.guidelines import Difference, _judge, difference, guidelines, overview, paired
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.statistics.comparisons import paired as layers
 from probekit.statistics.options import CompareOptions
@@ -386,3 +386,15 @@ def test_other_refusals(run):
         paired([one], [run(FX, right(50, 0.8), task="sst2")])
     with pytest.raises(UsageError, match="one or more runs on each side"):
         paired([one], [])
+
+
+def test_equality_is_corrected_for_the_number_of_comparisons():
+    """p of a difference of the margin or more is .012, and .06 if there are five such comparisons: Holm's factor."""
+    size = np.where(np.arange(999) < 5, 0.06, 0.0)
+    one = Difference("accuracy", "dev", 0.8, 0.8, (-0.01, 0.01), (3, 3), 5000, size, 5000)
+    assert one.p_equal(0.05) == pytest.approx(0.012)
+    for count, prefer in ((1, "either"), (4, "either"), (5, "cannot tell")):
+        records = [{"margin": 0.05, "kind": "sentence pairs"} for _ in range(count)]
+        _judge(records, [one] * count, [["linear", "linear"]] * count)
+        assert [record["prefer"] for record in records] == [prefer] * count
+        assert [record["p_adjusted"] for record in records] == pytest.approx([0.012 * count] * count)

@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 
 import probekit
+from probekit.analyses.scoreboard import board_rows
 from probekit.errors import DataError, UsageError
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.statistics.predictions import Predictions
+from probekit.tables.scoreboard import board_table
 
 ABOUT = {"analysis": "probe", "split": "dev", "representation": "mean", "estimator": "logistic", "target": "gold"}
 
@@ -251,6 +253,26 @@ def test_tasks_without_examples_are_said_to_take_the_interval_of_means(caplog):
     mean = of(board, "mean-normalised", group="").iloc[0]
     assert np.isnan(mean["ci_low"])
     assert "means over tasks with ud, structural have no interval" in caplog.text
+
+
+def test_cells_that_are_not_above_the_control_are_marked():
+    board = probekit.scoreboard(task("a", {"m": [0.9], "k": [0.5]}), task("b", {"m": [0.5], "k": [0.8]}, seed=1))
+    table = board_table(board_rows(board.rows))[0]
+    marked = {line[1]: [cell.endswith("∘") for cell in line[4:]] for line in table.rows}
+    assert marked == {"a": [False, True], "b": [True, False]}
+    assert "∘: not shown to be above the control" in board_table(board_rows(board.rows))[1]
+
+
+@pytest.mark.parametrize("among", [False, True])
+def test_rows_without_their_predictions_are_refused(tmp_path, among):
+    """The file beside them did not come along: said, also where another source has the same task."""
+    saved = task("a", {"m": [0.9]}).save(tmp_path / "rows.parquet")
+    alone = tmp_path / "alone.parquet"
+    alone.write_bytes(saved.path.read_bytes())
+    sources = (task("a", {"k": [0.8]}), alone) if among else (alone,)
+    with pytest.raises(UsageError, match=r"alone\.parquet has rows of probe for a, dev, but not its predictions.*Bring "
+                       r"alone\.examples\.parquet back"):  # fmt: skip
+        probekit.scoreboard(*sources)
 
 
 @pytest.mark.slow

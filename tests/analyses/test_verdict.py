@@ -77,7 +77,7 @@ def but_layer_0(texts):
 def test_a_planted_layer_is_named():
     [text] = said([0, 0, 2.5, 0])
     assert re.fullmatch(
-        rf"toy: layer 2 beats shuffled labels \(p adjusted {P}\); "
+        rf"toy: layer 2 beats permuted labels \(p adjusted {P}\); "
         rf"layer 2 is best \(accuracy {NUMBER}, majority {NUMBER}\), clearly above all others\.",
         text,
     )
@@ -96,7 +96,7 @@ def test_classes_without_an_example_are_named():
 def test_noise_names_no_layer():
     [text] = said([0, 0, 0, 0], seed=3)
     assert re.fullmatch(
-        rf"toy: no layer beats shuffled labels \(best accuracy {NUMBER} at layer \d, majority {NUMBER}, "
+        rf"toy: no layer beats permuted labels \(best accuracy {NUMBER} at layer \d, majority {NUMBER}, "
         rf"p adjusted over 4 layers ≥ {NUMBER}\)\.",
         text,
     )
@@ -106,7 +106,7 @@ def test_a_handful_of_groups_is_called_too_few_and_not_a_null():
     rows, found = probed([0, 0, 0])
     few = replace(found, groups=np.arange(len(found.ids)) % 3)
     assert sentences(rows, [few])[0].startswith(
-        "toy: the evaluated examples are in 3 groups, too few to test whether a layer beats shuffled labels; evaluate "
+        "toy: the evaluated examples are in 3 groups, too few to test whether a layer beats permuted labels; evaluate "
         "on at least 5 (best accuracy "
     )
 
@@ -171,7 +171,7 @@ def test_trained_layers_are_compared_with_random_weights():
         texts[2],
     )
     texts = trained_and_random([2.5, 2.5], [2.5, 2.5])
-    assert "every layer beats shuffled labels" in texts[0]
+    assert "every layer beats permuted labels" in texts[0]
     assert texts[2].startswith("toy: no layer is shown to beat the same layer with random weights (one initialisation;")
 
 
@@ -214,11 +214,11 @@ def test_a_selection_of_layers_is_not_every_layer():
 
 def test_near_ties_are_not_called_apart():
     [text] = said([0, 1.5, 1.5, 1.5, 0])
-    assert "layers 1–3 beat shuffled labels" in text
+    assert "layers 1–3 beat permuted labels" in text
     best, near = re.search(r"layer (\d) is best .*, not clearly above (.*)\.", text).groups()
     assert {best, *near.split(" and ")} == {"1", "2", "3"}
     [text] = said([1.5, 1.5, 1.5])
-    assert "every layer beats shuffled labels" in text
+    assert "every layer beats permuted labels" in text
     assert "no layer is clearly the best" in text
 
 
@@ -232,7 +232,7 @@ def test_without_predictions_layers_are_not_compared():
 
 def test_what_was_not_tested_is_called_so():
     [text] = said([0, 2.5], resamples=0)
-    assert "not tested against shuffled labels" in text
+    assert "not tested against permuted labels" in text
     assert "beat" not in text.replace("best", "")
 
 
@@ -246,9 +246,9 @@ def test_undetermined_values_and_layers():
     assert sentences(nothing)[0] == "toy: accuracy is undetermined at every layer."
 
 
-def test_what_no_shuffled_labels_were_fitted_for_beats_chance():
+def test_what_no_shuffled_labels_were_fitted_for_beats_permuted_ones():
     [text] = said([0, 2.5], controls=0)
-    assert text.startswith("toy: layer 1 beats chance (p adjusted over 2 layers ")
+    assert text.startswith("toy: layer 1 beats permuted labels (p adjusted over 2 layers ")
 
 
 @pytest.mark.parametrize("seen", [300, 200, 20])
@@ -277,16 +277,16 @@ def test_random_weights_are_the_control_and_are_corrected_for():
     random["random_weights"] = 0
     both = make_rows(pd.concat([rows, random], ignore_index=True))
     first, second = but_layer_0(sentences(both, [found]))
-    assert "layer 1 beats shuffled labels" in first
-    assert second == "toy: with random weights no layer is shown to beat shuffled labels."
+    assert "layer 1 beats permuted labels" in first
+    assert second == "toy: with random weights no layer is shown to beat permuted labels."
     known = both.assign(p_adjusted=0.03)
     assert "p adjusted over 4 layers ≥ .060)" in sentences(known)[0]  # .03 for each of two curves is .06
     alone = known[known["random_weights"].isna()]
-    assert "every layer beats shuffled labels (p adjusted over 2 layers ≤ .030)" in sentences(alone)[0]
+    assert "every layer beats permuted labels (p adjusted over 2 layers ≤ .030)" in sentences(alone)[0]
     knows, _ = probed([2.5, 2.5], seed=1, about=ABOUT | {"checkpoint": "random-0"})
     knows["random_weights"] = 0
     both = make_rows(pd.concat([rows, knows], ignore_index=True))
-    assert sentences(both, [found])[1] == "toy: with random weights layers 0 and 1 beat shuffled labels too."
+    assert sentences(both, [found])[1] == "toy: with random weights layers 0 and 1 beat permuted labels too."
 
 
 def test_curves_are_named_and_many_are_counted():
@@ -295,7 +295,7 @@ def test_curves_are_named_and_many_are_counted():
     assert [text.split(": ")[1] for text in few] == ["step 0", "step 10"]
     [text] = sentences(pd.concat(parts, ignore_index=True))
     assert text == (
-        "toy: in 2 of 6 curves some layer beats shuffled labels (p adjusted over 12 layers): step 0, step 10."
+        "toy: in 2 of 6 curves some layer beats permuted labels (p adjusted over 12 layers): step 0, step 10."
     )
 
 
@@ -347,7 +347,7 @@ def test_words_of_a_summary():
     assert re.fullmatch(rf"toy: layer 2 is best \(accuracy {NUMBER}\), clearly above all others\.", text)
     [text] = sentences(curve_summary(probed([0, 1.5, 1.5])[1], SummaryOptions(resamples=200)))
     assert re.search(
-        r"layer [12] has the best value .*, not clearly above [12]; whether it beats shuffled labels", text
+        r"layer [12] has the best value .*, not clearly above [12]; whether it beats permuted labels", text
     )
 
 

@@ -147,7 +147,7 @@ def test_what_a_terminal_would_obey_is_written_out(call):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("compare", "a.parquet", "--against", "shufled"), "--against is 'shufled'; did you mean shuffled?"),
+        (("compare", "a.parquet", "--against", "permutd"), "--against is 'permutd'; did you mean permuted?"),
         (("compare", "a.parquet", "--against", "3"), "--against is '3'; did you mean layer-3?"),
         (("compare", "a.parquet", "--resamples", 10), "--resamples is 10; it must be 100 or more"),
         (("probe", "a.h5", "b.h5", "--penalties", "-1,0.1"), "--penalties must be positive numbers, not -1,0.1."),

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.plots import layer_curve, layer_panels, save
+from probekit.plots.figure import plot
 from probekit.plots.layers import curve_rows
 from probekit.rows import make_rows
 
@@ -262,7 +264,7 @@ def test_differences_have_a_line_at_zero_and_are_drawn_when_asked_for(ax):
     assert any(list(x.get_ydata()) == [0, 0] for x in ax.lines)
     assert hollow(ax) == [0]  # from -.1, .1, .3, .5 up
     below = layer_curve(make_rows(controlled(metric="above-shuffled(log-loss)")[:4]), ax=Figure().subplots())
-    assert below.get_ylabel() == "Log loss (nats)\nabove shuffled labels\n(lower is better)"
+    assert below.get_ylabel() == "Log loss (nats)\nabove probes of shuffled labels\n(lower is better)"
     assert hollow(below) == [0, 1, 2, 3]
 
 
@@ -566,3 +568,18 @@ def test_bands_of_several_controls_are_one_tint():
     assert len(bands) == 2
     assert {tuple(c.get_facecolor()[0]) for c in bands} == {(0.92, 0.92, 0.92, 1.0)}
     assert line(ax, "majority class").get_zorder() > 1.5
+
+
+@pytest.mark.parametrize("name", ["costs $5_a$ or $6^b$", r"$\frac{1$ x", "a\x1b[31mb"])
+@pytest.mark.parametrize("column", ["model", "task"])
+def test_names_are_drawn_as_they_are(tmp_path, column, name):
+    """Neither as mathematics nor with control characters, for which matplotlib would warn that no font has them."""
+    rows = [record | {column: name} for record in records()]
+    rows += [record | {"model": f"other {name}"} for record in rows]
+    figure = plot("layers", make_rows(rows), title=name, out=tmp_path / "a.svg")
+    own = layer_curve(make_rows(rows), ax=Figure().subplots())
+    for drawn in (*figure.findobj(Text), *own.figure.findobj(Text)):
+        assert not (drawn.get_parse_math() and "$" in drawn.get_text())
+        assert "\x1b" not in drawn.get_text()
+    svg = (tmp_path / "a.svg").read_text()
+    assert "x1b[31mb" in svg if "\x1b" in name else "$" in svg

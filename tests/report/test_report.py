@@ -22,16 +22,16 @@ from probekit.report.sections import Section, by_section
 from probekit.report.summary import regimes, trained_rows
 from probekit.report.svg import embed
 from probekit.report.tables import LARGEST, number, table
-from probekit.rows import card_path, make_rows, read_rows
+from probekit.rows import Result, card_path, make_rows, read_rows
 
 
 def test_best_layers_and_their_noise(tmp_path):
     html = page([*curve([0.5, 0.7, 0.6]), *curve([0.52, 0.51, 0.5], random_weights=0)], tmp_path)
     best, random = cells(html, "Best layer of each curve")
     assert (best["best layer"], best["value"], best["interval"]) == ("1", "0.700", "0.650 – 0.750")
-    assert (best["shuffled labels"], best["verdict"]) == ("0.450 – 0.550", "above noise")
+    assert (best["noise"], best["verdict"]) == ("0.450 – 0.550", "above noise")
     assert (random["curve"], random["verdict"]) == ("tiny, random weights", "not above noise (interval)")
-    assert "not above shuffled labels" in html
+    assert "Diagnostic classifiers, not above noise (interval)." in html
     assert "<li>CoLA, tiny, layers 0, 2</li>" in html  # and not the random weights, which are a control themselves
 
 
@@ -46,6 +46,26 @@ def test_what_came_out_stands_first(tmp_path):
     first = html.index("<li>CoLA: layer 2 &lt;is&gt; best.</li><li>CoLA: layer 1 is not above noise.</li>")
     assert html.count("layer 2 &lt;is&gt; best") == 1
     assert html.index('id="summary"') < first < html.index("Best layer of each curve") < html.index("<figure>")
+
+
+def test_a_page_says_how_many_families_it_has_and_corrects_them_together(tmp_path):
+    """Two tasks, each with p .03 at one layer: named, or not if both count; a bag of word pieces is a third family."""
+    bag = record(None, 0.5, representation="bag-of-pieces", estimator="logistic")
+    paths = []
+    for task, more in (("cola", []), ("rte", [bag])):
+        rows = [record(0, 0.9, task=task, p=0.03, p_adjusted=0.03), *(one | {"task": task} for one in more)]
+        paths.append(Result(make_rows(rows)).save(tmp_path / f"{task}.parquet").path)
+    pages = {}
+    for family in ("sentence", "report"):
+        pages[family] = report(*paths, out=tmp_path / "p.html", family=family).read_text()
+    assert pages["sentence"].count("beats permuted labels") == 2
+    assert "answer 3 families of questions, each corrected for itself at 5 %" in pages["sentence"]
+    assert "about 14 % of such pages" in pages["sentence"]
+    assert pages["report"].count("layer 0 beats permuted labels") == 0
+    assert pages["report"].count("no layer beats permuted labels") == 2
+    assert "corrected over all 3 families of questions" in pages["report"]
+    with pytest.raises(UsageError, match="family is sentence or report, not 'page'"):
+        report(*paths, out=tmp_path / "p.html", family="page")
 
 
 def test_curves_of_several_files_are_judged_together(tmp_path):
@@ -124,7 +144,7 @@ def test_verdicts_and_cautions():
     layers = {section: by_layer(part) for section, part in sections.items()}
     assert list(layers[Section.PROBES]["verdict"]) == ["no control", "no value", "above noise"]
     said = {caution.what: caution.where for caution in of_rows(sections, layers)}
-    no_control = "Diagnostic classifiers: there is no control (shuffled labels) to compare with."
+    no_control = "Diagnostic classifiers: there is no control (permuted or shuffled labels) to compare with."
     assert said[no_control] == ["CoLA, tiny, layer 0"]
     assert said["Diagnostic classifiers: values have no interval."] == ["CoLA, tiny, layer 0: the reason"]
     assert said["Diagnostic classifiers: fewer than 100 examples."] == ["few dev: n = 20"]
@@ -364,7 +384,7 @@ def test_a_study_comes_with_its_own_figures_which_are_not_drawn_again(tmp_path):
     files = " ".join(str(here / "rows" / f"probe-{task}.parquet") for task in ("cola", "mrpc"))
     assert f"probekit plot layers {files} --out {here}/figures/layers.svg" in html
     assert html.count("<figcaption>Accuracy by layer.") == 1
-    assert "CoLA, tiny: best at layer 1 with 0.600, shuffled labels 0.500." in html  # in words, for who cannot see it
+    assert "CoLA, tiny: best at layer 1 with 0.600, noise 0.500." in html  # in words, for who cannot see it
     assert f"probekit table regimes {here}/runs/a/rows.parquet" in html
     assert [row["value"] for row in cells(html, "Results of the final weights")] == ["0.800"]
     assert "This study is incomplete" not in html

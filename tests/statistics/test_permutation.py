@@ -99,7 +99,8 @@ def test_two_right_calls_of_a_minority_class_are_not_much():
     none, two = np.ones(1043, int), np.where(np.arange(1043) < 2, 0, 1)
     e, how = table(gold, np.stack([two, none])), CompareOptions(resamples=4000)
     assert paired(e, [(0, [1])], "matthews", options=how).p[0] == pytest.approx(0.5, abs=0.03)  # four standard errors
-    p, adjusted = above_noise(e, [0, 1], "matthews", draws=4000, seed=0)
+    above = above_noise(e, [0, 1], "matthews", draws=4000, seed=0).above
+    p, adjusted = above.p, above.p_adjusted
     assert p[0] == pytest.approx(comb(322, 2) / comb(1043, 2), abs=0.02)
     assert p[1] == adjusted[1] == 1  # the constant answer: nothing that chance could change
     assert adjusted[0] == pytest.approx(p[0])  # so it costs the other nothing
@@ -157,12 +158,12 @@ def test_from_features_to_the_p_of_log_loss(tmp_path):
 
 @pytest.mark.parametrize("name", ["matthews", "log-loss"])
 def test_rows_hold_the_p_of_compare(name):
-    """What makes a marker hollow is the test of compare, on each layer's row and on its distance to shuffled labels."""
+    """What makes a marker hollow is the test of compare, on each layer's row and on its distance to permuted labels."""
     e = probed(know=1.5)
     rows = probe_rows(e, resamples=300)
     how = CompareOptions("shuffled", name, tails="better", resamples=300)
     tested = compare_predictions(e, options=how).set_index("layer")
-    for metric_name in (name, f"above-shuffled({name})"):
+    for metric_name in (name, f"above-permuted({name})"):
         own = rows[(rows["metric"] == metric_name) & (rows["target"] == "gold") & rows["layer"].notna()]
         own = own.set_index("layer")
         for column in ("p", "p_adjusted"):

@@ -126,7 +126,7 @@ def test_the_sentence_of_a_comparison_comes_first_in_the_report(written, tmp_pat
     assert main(["study", "run", str(path), "--out", str(tmp_path / "out")]) == 0
     card = read_card(tmp_path / "out/rows/compare-grammar-sentiment.tiny.pretrained-random.mean.parquet")
     page = (tmp_path / "out/report.html").read_text()
-    probed = "sentiment: no layer beats shuffled labels"  # with p corrected over the layers of both weights
+    probed = "sentiment: no layer beats permuted labels"  # with p corrected over the layers of both weights
     assert 0 < page.index(escape(card["verdict"][0])) < page.index(probed)
 
 

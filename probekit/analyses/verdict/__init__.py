@@ -1,6 +1,6 @@
 """Conclusions from the rows of an analysis, as far as the tests support them: one or a few sentences per task.
 
-A sentence says that a layer beats shuffled labels, holds information or saves bits only if its p-value is at most 0.05
+A sentence says that a layer beats permuted labels, holds information or saves bits only if its p-value is at most 0.05
 after correction for all layers of all curves (models, checkpoints, seeds of random weights) of the task; comparisons
 use their chosen correction, and transferability scores are corrected over the layers of each cache, as in its rows. The
 best layer is reported together with all layers that are not shown to be worse: the set contains the true best layer
@@ -19,6 +19,7 @@ from probekit.analyses.verdict.representations import geometry, movement, simila
 from probekit.analyses.verdict.shifts import choices, places, shift
 from probekit.analyses.verdict.suites import edges, pairs, scoreboard, structural
 from probekit.analyses.verdict.words import short
+from probekit.rows.families import OVER, over_families
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def verdict(result: Result) -> tuple[str, ...]:
     --------
     >>> result = probekit.probe("rte.train.h5", "rte.dev.h5")  # doctest: +SKIP
     >>> probekit.analyses.verdict.verdict(result)  # doctest: +SKIP
-    ('rte: no layer beats shuffled labels (best accuracy .567 at layer 1, majority .527, p adjusted ≥ .12).',)
+    ('rte: no layer beats permuted labels (best accuracy .567 at layer 1, majority .527, p adjusted ≥ .12).',)
     """
     return (*sentences(result.rows, result.predictions), *_quick(result.recipe))
 
@@ -68,6 +69,8 @@ def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tu
         Whole sentences.
     """
     found: list[str] = []
+    if "p_adjusted" in rows and OVER.get() > 1:
+        rows = rows.assign(p_adjusted=over_families(rows["p_adjusted"].to_numpy(dtype=float)))
     for analysis, of_analysis in rows.groupby("analysis", sort=False):
         if (judge := JUDGES.get(str(analysis))) is None:
             continue

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["compare", "domains", "guidelines", "summary"]
 
 REFERENCES = {
-    "shuffled": "shuffled labels", "control-task": "the control task", "bag-of-pieces": "a bag of word pieces"
+    "permuted": "permuted labels", "shuffled": "permuted labels", "control-task": "the control task",
+    "bag-of-pieces": "a bag of word pieces",
 }  # fmt: skip
 """The references that are neither layers nor models, by their names in ``against``, as in a sentence."""
 
@@ -88,7 +89,7 @@ def summary(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         elif near:
             labels = row.get("of_analysis") not in OF_ONE_LABEL
             yield f"{name}layer {layer} has the best value ({value}), not clearly above {listed(near)}" + labels * (
-                "; whether it beats shuffled labels is not tested here (use compare --against shuffled)"
+                "; whether it beats permuted labels is not tested here (use compare --against permuted)"
             )
         else:
             yield f"{name}layer {layer} is best ({value}), clearly above all others"

@@ -11,7 +11,7 @@ import numpy as np
 from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers
 from probekit.display import shown_model
 from probekit.rows import layer_labels, layer_order
-from probekit.rows.selection import layer_stream
+from probekit.rows.selection import CURVE, curve_keys, over_curves
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,10 +21,6 @@ __all__ = ["CURVE", "Curve", "curves_of", "each", "largest", "model_in", "named"
 FEW = 4
 """Up to this many curves of a task get a sentence each; more are only counted."""
 LISTED = 6
-CURVE = (
-    *("trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position", "representation"),
-    *("estimator", "seed", "random_weights"),
-)
 SHOWN = ("model", "checkpoint", "step", "regime", "head", "variant", "position", "representation", "estimator", "seed")
 
 
@@ -85,14 +81,10 @@ class Curve:
 def curves_of(rows: pd.DataFrame, *, together: bool = True) -> list[Curve]:
     """The curves of the layers of one metric; their p-values are corrected for all of these curves, or each for one."""
     gold = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")]
-    by = [gold[c].astype("string").fillna("") for c in CURVE if c in gold]
-    found = []
-    parts = [part for _, part in gold.groupby([*by, layer_stream(gold)], sort=False)]
-    times = len(parts) if together else 1
-    for part in parts:
+    found, gold = [], gold.assign(_p=over_curves(gold) if together else gold.get("p_adjusted", np.nan))
+    for _, part in gold.groupby(curve_keys(gold), sort=False):
         curve = part.assign(_order=layer_order(part)).sort_values("_order", kind="stable")
-        p = curve["p_adjusted"].to_numpy(dtype=float) if "p_adjusted" in curve else np.full(len(curve), np.nan)
-        value = curve["value"].to_numpy(dtype=float)
+        value, p = (curve[c].to_numpy(dtype=float) for c in ("value", "_p"))
         head = curve.iloc[0].to_dict()
         found.append(
             Curve(
@@ -100,7 +92,7 @@ def curves_of(rows: pd.DataFrame, *, together: bool = True) -> list[Curve]:
                 curve,
                 layer_labels(curve).tolist(),
                 value,
-                np.minimum(1, p * times),
+                p,
                 len(gold if together else part),
             )
         )

@@ -14,8 +14,10 @@ from probekit.analyses.verdict.words import ALPHA, layers, listed, number
 from probekit.metrics import METRICS
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
+from probekit.rows.families import level
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.curves import not_worse
+from probekit.statistics.options import SummaryOptions
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["mdl", "mi", "probe", "transferability"]
 
+NOISE = "permuted labels"
+"""What a layer is tested against: the labels of the evaluated examples in another order, with the same predictions."""
 LEAK = 0.1
 """The share of evaluated examples that are in train too, from which the verdict says so."""
 
@@ -36,10 +40,9 @@ def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     if one_class := _one_class(tables):
         yield one_class
         return
-    noise = "shuffled labels" if (rows["target"] == "shuffled").any() else "chance"
     beside, sign = _beside(rows, metric), metric_called(metric).sign
-    text = partial(_noise_text, metric=metric, sign=sign, beside=beside, noise=noise, tables=tables)
-    yield from each(trained, random, text, f"beats {noise}", f"beat {noise}")
+    text = partial(_noise_text, metric=metric, sign=sign, beside=beside, tables=tables)
+    yield from each(trained, random, text, f"beats {NOISE}", f"beat {NOISE}")
     yield from beyond(trained, metric, tables)
     yield from _leak(trained, metric, sign)
     yield from filter(None, warnings)
@@ -59,7 +62,6 @@ def _noise_text(
     metric: str,
     sign: int,
     beside: str,
-    noise: str,
     tables: Sequence[Predictions],
 ) -> str:
     """Whether layers of a probe curve beat noise, and which layer is best."""
@@ -69,14 +71,14 @@ def _noise_text(
     where = f"{metric} {number(curve.value[at])} at layer {curve.layers[at]}{beside}"
     lost = f"; undetermined at {layers(curve.unknown)}" if curve.unknown else ""
     if np.isnan(curve.p).all():
-        return f"best {where}, not tested against {noise}{lost}"
+        return f"best {where}, not tested against {NOISE}{lost}"
     beating = curve.beating()
     if not beating and (groups := groups_of(curve, tables)) < FEWEST:
-        few = f"too few to test whether a layer beats {noise}; evaluate on at least {FEWEST}"
+        few = f"too few to test whether a layer beats {NOISE}; evaluate on at least {FEWEST}"
         return f"the evaluated examples are in {groups} groups, {few} (best {where}){lost}"
     if not beating:
-        return f"no layer beats {noise} (best {where}, {smallest(curve)}){lost}"
-    finding = f"{curve.subject(beating, 'beats', 'beat')} {noise} ({largest(curve)})"
+        return f"no layer beats {NOISE} (best {where}, {smallest(curve)}){lost}"
+    finding = f"{curve.subject(beating, 'beats', 'beat')} {NOISE} ({largest(curve)})"
     return f"{finding}; {_best(curve, at, where, metric, tables)}{lost}"
 
 
@@ -101,7 +103,7 @@ def _best(curve: Curve, at: int, where: str, metric: str, tables: Sequence[Predi
 def _among_best(curve: Curve, metric: str, tables: Sequence[Predictions]) -> np.ndarray | None:
     """Which layers are not shown to be worse than the best one, bool (L,); None if they cannot be compared."""
     table, at = predictions_of(curve, tables)
-    return None if table is None else not_worse(table.take(at), metric)
+    return None if table is None else not_worse(table.take(at), metric, SummaryOptions(level=level()))
 
 
 def _one_class(tables: Sequence[Predictions]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from probekit.analyses.verdict.curves import CURVE, Curve, each, largest, smallest
 from probekit.rows import layer_labels
+from probekit.rows.families import over_families
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.comparisons import compare_predictions
 from probekit.statistics.contrasts import BAG, Contrast, contrasts
@@ -42,7 +43,7 @@ def beyond(trained: Sequence[Curve], metric: str, tables: Sequence[Predictions])
         compared = (_compared(curve, against, metric, table, at, known[id(table)]) for curve, table, at in chosen)
         found = [one for one in compared if one is not None]
         tests = sum(len(one.layers) for one in found)
-        found = [replace(one, p=np.minimum(1, one.p * len(found)), tests=tests) for one in found]
+        found = [replace(one, p=over_families(np.minimum(1, one.p * len(found))), tests=tests) for one in found]
         if found:
 
             def text(curve: Curve, *_: Any, does: str = does, do: str = do) -> str:

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ALPHA", "adjusted", "at_least", "at_most", "layers", "listed", "number", "p_value", "short"]
+from probekit.rows.families import ALPHA
 
-ALPHA = 0.05
-"""Significance level for corrected p-values."""
+__all__ = ["ALPHA", "adjusted", "at_least", "at_most", "layers", "listed", "number", "p_value", "short"]
 
 
 def short(task: Any) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["probe_rows"]
 
+TESTED = ("p", "p_adjusted", "null_mean", "null_edge")
 KEYS = ["site", "layer", "representation", "estimator"]
 
 
@@ -38,14 +39,16 @@ def probe_rows(
     (Xu et al. 2020). Balanced probes have none, because their probabilities do not follow the class frequencies.
 
     Rows of "shuffled" and "control-task" without ``draw`` summarise the draws: value is their mean, and the interval
-    is the central ``level`` of single draws on resampled examples, the noise level. Metrics "above-shuffled(…)" and
-    "selectivity(…)" are gold minus the mean of shuffled labels and control tasks (Hewitt & Liang 2019, section 2).
+    is the central ``level`` of single draws on resampled examples. Metrics "above-shuffled(…)" and "selectivity(…)" are
+    gold minus the mean of shuffled labels and control tasks (Hewitt & Liang 2019, section 2), without a test.
     Selectivity is defined by the accuracy on words: span metrics have none, because a control task has other spans than
     gold, and "token-accuracy" is measured in addition.
 
-    ``p`` and ``p_adjusted`` (over the layers) are for the null hypothesis that a layer is no better than noise: the
-    test of :func:`probekit.compare` against "shuffled", ``tails`` "better". Where several labels can hold at once,
-    the label sets of a sentence move together; log loss has none there.
+    ``p`` and ``p_adjusted`` (over the layers) are for the null hypothesis that a layer is no better than permuted
+    labels: the test of :func:`probekit.compare` against "permuted", ``tails`` "better". ``null_mean`` is what permuted
+    labels reach on average with the same predictions, and ``null_edge`` the value beyond which ``p_adjusted`` is at
+    most 1 - ``level``; the metric "above-permuted(…)" is the value minus ``null_mean``, with its interval. Where
+    several labels can hold at once, the label sets of a sentence move together; log loss has none there.
 
     Additional columns: the intervals from ``joint_low`` to ``joint_high`` cover all layers of the curve simultaneously
     with probability ``level``; ``why`` gives the reason for a missing interval, ``warning`` the classes that macro-F1
@@ -76,8 +79,8 @@ def probe_rows(
         table["value_unseen"] = interval.value
         if seen is not None and seen.any():
             table["value_unseen"] = np.nan if seen.all() else estimates(**_some(sample, ~seen))
-        table[["p", "p_adjusted"]] = _beyond_noise(found, name, resamples, seed)
-        parts += [table, *_controls(table, interval.again, level)]
+        table, above = _beside_noise(found, table, resamples, level, seed)
+        parts += [table, *above, *_controls(table, interval.again, level)]
     for name in measured:
         parts.append(
             found.fits.drop(columns=measured).assign(metric=name, value=found.fits[name]).dropna(subset="value")
@@ -109,13 +112,22 @@ def _lacking(found: Predictions, name: str) -> str:
     )
 
 
-def _beyond_noise(found: Predictions, name: str, draws: int, seed: int) -> np.ndarray:
-    """For the gold fit of each layer, p of being no better than noise, plain and corrected over its curve; (F, 2)."""
-    out = np.full((len(found), 2), np.nan)
-    if draws and name in METRICS and (name != "log-loss" or found.probabilities is not None):
-        for curve in curves(found):
-            out[curve] = np.transpose(above_noise(found, curve.tolist(), name, draws=draws, seed=seed))
-    return out
+def _beside_noise(
+    found: Predictions, rows: pd.DataFrame, draws: int, level: float, seed: int
+) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
+    """The rows of one metric with what permuted labels reach and p, and rows of the distance from permuted labels."""
+    rows, name = rows.assign(**dict.fromkeys(TESTED, np.nan)), str(rows["metric"].iloc[0])
+    above: list[pd.DataFrame] = []
+    if not draws or name not in METRICS or (name == "log-loss" and found.probabilities is None):
+        return rows, above
+    for curve in curves(found):
+        noise = above_noise(found, curve.tolist(), name, draws=draws, seed=seed, level=level)
+        its = noise.above
+        rows.loc[curve, list(TESTED)] = np.stack([its.p, its.p_adjusted, noise.mean, noise.edge], axis=1)
+        derived = rows.loc[curve].assign(metric=derive("above-permuted", name), value=its.value, value_unseen=np.nan)
+        derived[["ci_low", "ci_high"]], derived[["joint_low", "joint_high"]] = its.ci, its.joint
+        above.append(derived.assign(null_mean=np.nan, null_edge=np.nan))
+    return rows, above
 
 
 def _joint(rows: pd.DataFrame, its: Bounds, level: float) -> np.ndarray:
@@ -150,8 +162,8 @@ def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> Iterator[p
             yield _summed_up(draws, noise, level)
             if len(gold) == 1 and not (control == "control-task" and metric(gold["metric"].iloc[0]).spans):
                 ends = selectivity_interval(again[gold.index], noise[:, None], level=level) if noise.size else None
-                tested = gold if control == "shuffled" else gold.assign(p=np.nan, p_adjusted=np.nan)
-                yield tested.assign(
+                yield gold.assign(
+                    **dict.fromkeys(TESTED, np.nan),
                     metric=derive(word, gold["metric"].iloc[0]),
                     value=gold["value"] - draws["value"].mean(),
                     value_unseen=gold["value_unseen"] - draws["value_unseen"].mean(),
