@@ -72,6 +72,7 @@ class Job:
     rows: int
     batch_size: int
     way: str = "full"
+    device: str = "cpu"
 
     def task(self) -> Task:
         return load_task("grammar:paraphrase" if self.data is None else "mrpc", data_dir=self.data)
@@ -95,7 +96,7 @@ def ours(job: Job, told: Told, *, group: bool = False) -> int:
     """Train as `probekit train` does; returns how many word pieces were read, padding left out."""
     task = job.task()
     train, dev = first(task, "train", job.rows), first(task, "dev", job.batch_size)
-    options = TrainOptions(epochs=1, batch_size=job.batch_size, group=group, device="cpu", **WAYS[job.way])
+    options = TrainOptions(epochs=1, batch_size=job.batch_size, group=group, device=job.device, **WAYS[job.way])
     with own_randomness(0), tempfile.TemporaryDirectory(dir=job.work) as out:
         training = prepare_fine_tuning(job.model, task, train, dev, options)
         told()
@@ -137,8 +138,9 @@ def bare(job: Job, told: Told, *, sampling: str = "random") -> int:
         args = TrainingArguments(
             output_dir=out, num_train_epochs=1, per_device_train_batch_size=job.batch_size, optim="adamw_torch_fused",
             learning_rate=defaults.learning_rate, weight_decay=defaults.weight_decay, warmup_steps=0.1,
-            lr_scheduler_type="linear", max_grad_norm=1.0, train_sampling_strategy=sampling, use_cpu=True, seed=0,
-            save_strategy="no", eval_strategy="no", logging_steps=max(1, len(data) // job.batch_size // 10),
+            lr_scheduler_type="linear", max_grad_norm=1.0, train_sampling_strategy=sampling, seed=0,
+            use_cpu=job.device == "cpu", save_strategy="no", eval_strategy="no",
+            logging_steps=max(1, len(data) // job.batch_size // 10),
             disable_tqdm=True, report_to="none", dataloader_pin_memory=False,
             gradient_checkpointing=job.way == "gradient checkpointing",
         )  # fmt: skip

@@ -251,3 +251,34 @@ def test_shards_benchmark_runs() -> None:
     assert told["kills"] == 3
     assert told["wrong"] == told["left behind"] == told["failed"] == 0
     assert run("memory", "300", "--shard-size", "100")["300"]["pieces"] == 2700
+
+
+def test_gpu_benchmark_survives_a_part_that_fails() -> None:
+    gpu = _gpu()
+    found = gpu.apart("no such part", 100, dry=True)
+    assert "KeyError: 'no such part'" in found["error"]
+    assert "failed: KeyError" in gpu.table({"machine": {"card": "none"}, "parts": {"layers": found}})
+
+
+@pytest.mark.slow  # a minute
+def test_gpu_benchmark_runs_dry(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, CACHE.with_name("gpu.py"), "--dry-run", "--json", tmp_path / "out.json"],
+        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path / "out.json").read_text())["parts"]
+    assert [*out] == [*_gpu().PARTS]
+    assert not [part["error"] for part in out.values() if "error" in part]
+    differences = [of["largest difference"] for of in out["layers"].values() if isinstance(of, dict)]
+    assert len(differences) == 4
+    assert max(differences) < 2e-2
+    assert out["device-map"]["largest difference"] < 2e-2
+    assert all(out["training"][f"{way}, {side}"]["steps"] == 2
+               for way in ("full", "lora", "adapter") for side in ("bare Trainer", "probekit"))  # fmt: skip
+    assert all(out["cache-8b"][what]["pieces/s"] > 0 for what in ("pooled", "tokens", "stock forward"))
+
+
+def _gpu() -> Any:
+    sys.path.insert(0, str(CACHE.parent))
+    return import_module("gpu")

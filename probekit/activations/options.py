@@ -115,6 +115,7 @@ class CacheOptions:
     allow_nonfinite: bool = option(False, "Store NaN and infinity instead of stopping.")
     compress: bool = option(False, "Compress the vectors with zstd (slower to read).")
     compile: bool = option(False, "Use torch.compile.")
+    onednn: bool = option(True, "On a CPU, prepack the weights of linear layers for oneDNN if it is available.")
 
     def __post_init__(self) -> None:
         given = self.pooling.split(",") if isinstance(self.pooling, str) else self.pooling

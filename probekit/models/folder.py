@@ -13,6 +13,7 @@ from probekit.models.adapted.record import adapted
 
 __all__ = [
     "check_config",
+    "check_text",
     "config_digest",
     "model_type",
     "save_tensors",
@@ -59,6 +60,7 @@ def check_config(folder: Path) -> None:
         raise ModelError(
             f"{path} holds a {type(config).__name__}; expected the configuration of a model, a JSON object."
         )
+    check_text(config, folder)
     if "quantization_config" in config:
         raise ModelError(
             f"{folder} holds quantised weights; probekit reads full precision. Give the original model; "
@@ -73,6 +75,15 @@ def check_config(folder: Path) -> None:
             most = LAYERS if _COUNTS.search(key) else LABELS if key == "num_labels" else (1 << 31) - 1
             if isinstance(value, int) and abs(value) > most:
                 raise ModelError(f"{path}: {key} is {value}; expected at most {most:,}.")
+
+
+def check_text(config: Mapping[str, Any], folder: Path) -> None:
+    """Raise ModelError for a model whose text tower is one of several: of texts and images, or sounds."""
+    if isinstance(config.get("text_config"), dict):
+        raise ModelError(
+            f"{folder} is of type {config.get('model_type')!r}, which reads images or sounds beside texts; probekit "
+            "reads models of texts only. Give one whose config.json has no text_config."
+        )
 
 
 LAYERS, LABELS = 10_000, 1_000_000

@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 import tiny
 import torch
+import transformers
 from transformers import AutoModel, AutoTokenizer
 
+from probekit.errors import ModelError
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
+from probekit.models.sites.proof import prove
+from probekit.models.transformers import encoder as huggingface
 from probekit.models.transformers.encoder import all_layers
+from probekit.sites import Site
 
 TEXTS = ["the cat sleeps.", "a small old dog sees the bird in the garden!", "it was not good.", "dog", "the dog runs."]
 TOLERANCE = 5e-6  # largest seen over all families: 1.4e-6
@@ -48,6 +53,38 @@ def test_layers_are_the_models_own(family, tiny_model):
         for layer in range(depth):
             torch.testing.assert_close(ours[layer], own.hidden_states[layer][0], rtol=TOLERANCE, atol=TOLERANCE)
         torch.testing.assert_close(ours[-1], own.last_hidden_state[0], rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def xlm(folder, kind="XLM", **more):
+    """A tiny model that keeps attentions, norms and feed-forward parts in lists of their own."""
+    tokenizer = tiny.tiny_tokenizer("bert")
+    tokenizer.save_pretrained(folder)
+    sizes = {"emb_dim": 32, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 40, "embed_init_std": 0.2}
+    config = getattr(transformers, f"{kind}Config")(**sizes, vocab_size=len(tokenizer), pad_index=0, **more)
+    torch.manual_seed(0)
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder)
+    return folder
+
+
+def test_blocks_in_several_lists(tmp_path):
+    """Their last attention's output is not the last layer."""
+    encoder, model = load_encoder(xlm(tmp_path)), stock(tmp_path)
+    assert [*map(str, encoder.sites)] == ["0", "1", "2", "3"]
+    for batch in batches(encoder.tokenize(TEXTS)):
+        with torch.inference_mode():
+            own = model(input_ids=torch.tensor(batch.token_ids[None].astype(np.int64)), output_hidden_states=True)
+        torch.testing.assert_close(all_layers(encoder, batch), torch.cat(own.hidden_states), rtol=1e-5, atol=1e-5)
+    proofs = prove(encoder).proofs
+    assert not proofs[Site("resid_post", 3)].refusal
+    assert "own hidden state" in proofs[Site("resid_post", 3)].identity
+
+
+def test_layers_that_are_not_the_models_hidden_states_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface, "find_blocks", lambda model: [layer.attention for layer in model.encoder.layer])
+    monkeypatch.setattr(transformers.models.bert.modeling_bert.BertLayer, "forward", lambda self, x, *a, **k:
+                        self.output(self.intermediate(y := self.attention(2 * x)[0]), y))  # fmt: skip
+    with pytest.raises(ModelError, match="not the hidden states that BertModel itself returns"):
+        load_encoder(tiny.tiny_model("bert", tmp_path))
 
 
 @pytest.mark.parametrize("family", sorted(tiny.FINAL_NORM))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+import transformers
 from transformers import AttentionInterface
 
 from probekit.errors import ModelError, UsageError
@@ -68,6 +69,30 @@ def test_a_sliding_window_is_read_in_groups(tmp_path):
     assert encoder.spec["path"].startswith("grouped")
     with pytest.raises(ModelError, match="sliding_window"):
         load_encoder(folder, packing="packed")
+
+
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8}
+LONGROPE |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
+def test_positions_that_depend_on_the_longest_text_are_read_in_groups(family, tmp_path, monkeypatch):
+    folder = tiny.tiny_model(family, tmp_path, rope_parameters=LONGROPE)
+    encoder = load_encoder(folder)
+    assert encoder.spec["path"].startswith("grouped")
+    with pytest.raises(ModelError, match="longest sequence of a batch changes"):
+        load_encoder(folder, packing="packed")
+    monkeypatch.setattr(huggingface, "switches", lambda config: False)  # then the check of the packed path finds it
+    with pytest.raises(ModelError, match="from the model.s own forward pass"):
+        load_encoder(folder, packing="packed")
+    stock = transformers.AutoModel.from_pretrained(folder).double().eval()
+    for count in (30, 5, 9, 5):  # a long text before a short one changes nothing
+        ids = np.random.default_rng(count).integers(50, size=count)
+        with torch.no_grad():
+            own = stock(input_ids=torch.tensor(ids)[None], output_hidden_states=True).hidden_states
+        ours = huggingface.all_layers(encoder, Batch(ids, np.zeros(count, np.uint8), np.array([count])))
+        for layer in range(3):
+            torch.testing.assert_close(ours[layer].double(), own[layer][0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])

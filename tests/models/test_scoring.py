@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from probekit.errors import ModelError, TruncationError, UsageError
 from probekit.models.scoring import Score, load_scorer
@@ -51,6 +51,33 @@ def slow_masked(folder: Path, text: str, *, words: bool, first: int = 0) -> floa
             given = [tokenizer.mask_token_id if u in hidden else piece for u, piece in enumerate(ids)]
             total += float(model(torch.tensor([given])).logits[0, t].log_softmax(-1)[ids[t]])
     return total
+
+
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 10}
+LONGROPE |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+ODD = {
+    "longrope": ("llama", SMALL | {"rope_parameters": LONGROPE, "max_position_embeddings": 40}),  # by the longest text
+    "mamba": ("mamba", {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 8, "time_step_rank": 4}),
+    "llama4_text": (
+        "llama4_text",
+        SMALL | {"head_dim": 8, "num_key_value_heads": 2, "num_local_experts": 2, "attention_chunk_size": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_causal_models_of_other_kinds(kind: str, tmp_path: Path) -> None:
+    name, sizes = ODD[kind]
+    tokenizer = tiny.tiny_tokenizer("gpt2")
+    tokenizer.save_pretrained(tmp_path)
+    ids = {f"{name}_token_id": 0 for name in ("bos", "eos", "pad")}
+    config = AutoConfig.for_model(name, **sizes, **ids, vocab_size=len(tokenizer), initializer_range=0.2)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    found = load_scorer(tmp_path).score(["cat", "the old cat sees it"])
+    for i, text in enumerate(["cat", "the old cat sees it"]):
+        assert abs(found["log-probability"][i, 0] - slow_causal(tmp_path, text, start=True)[0]) < 1e-4
 
 
 @pytest.mark.parametrize("start", [True, False])

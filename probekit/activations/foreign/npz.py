@@ -69,6 +69,8 @@ class _Npz(Named):
     def read(self, name: str, *at: Any) -> torch.Tensor:
         import torch
 
+        if (kind := self.members[name].dtype).kind not in "biuf":
+            raise DataError(f"{name} is {kind}; wanted an array of numbers.", file=self.path)
         part = self._part(name, *at)
         return torch.from_numpy(part.astype(part.dtype.newbyteorder("="), copy=False))
 

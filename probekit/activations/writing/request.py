@@ -47,6 +47,7 @@ NOT_ALWAYS = (
     "checkpoint",
     "step",
     "compile",
+    "onednn",
     "sites",
     "blocks",
     "part",
@@ -299,12 +300,13 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
     how = LoadOptions(
         dtype=options.dtype, device=where, random_weights=seed, revision=options.revision, max_length=cut,
         compile=options.compile, stateful=options.carried, decoder=options.decoder, sites=options.sites,
-        blocks=None if options.sites is None else options.layers, device_map=options.device_map,
+        onednn=options.onednn, blocks=None if options.sites is None else options.layers, device_map=options.device_map,
         tp_plan=options.tp_plan,
     )  # fmt: skip
     want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
     want |= {"dtype": options.dtype, "device": where.partition(":")[0], "cut_at": cut}
     want |= {"compile": True} if options.compile else {}
+    want |= {"onednn": False} if not options.onednn else {}
     want |= {} if options.device_map is None else {"device_map": options.device_map}
     want |= {} if options.tp_plan is None else {"tp_plan": options.tp_plan, "tp_size": processes()[1]}
     want |= {"part": "decoder"} if options.decoder else {}

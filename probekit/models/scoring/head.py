@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from probekit.errors import ModelError
+from probekit.models.transformers.packed import switches
+from probekit.models.transformers.stock import body, find_final_norm
 
 __all__ = ["Head"]
 
@@ -30,8 +32,13 @@ class Head:
     ----------
     model : PreTrainedModel
         With its head, in inference mode.
+    base : PreTrainedModel
+        The part of it without the head.
     depth : int
         L, the number of blocks.
+    by_length : bool
+        Whether pieces after a text change what is predicted in it (rotary positions that depend on the longest text of
+        a batch), so that only texts of one length are read together.
 
     Raises
     ------
@@ -41,9 +48,10 @@ class Head:
     """
 
     def __init__(self, model: Any, *, causal: bool) -> None:
-        self.model, self.depth = model, int(model.config.num_hidden_layers)
+        self.model, self.base, self.depth = model, body(model), int(model.config.num_hidden_layers)
         self._result = self._replaceable()
         self.norm = self._final_norm()
+        self.by_length = switches(model.config)
         ids = torch.arange(6, device=model.device)[None] % model.config.vocab_size
         with torch.inference_mode():
             own = model(input_ids=ids).logits.float()
@@ -78,7 +86,7 @@ class Head:
 
         hook = None if self.norm is None else self.norm.register_forward_pre_hook(keep)
         try:
-            out = self.model.base_model(input_ids=ids, output_hidden_states=not last_only)
+            out = self.base(input_ids=ids, output_hidden_states=not last_only)
         finally:
             if hook is not None:
                 hook.remove()
@@ -99,11 +107,7 @@ class Head:
 
     def _logits(self, states: Tensor) -> Tensor:
         """(b, t, vocabulary), at least float32: the model, its layers' result replaced by normed states (b, t, d)."""
-        from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
-
-        given = BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states)
-        given.router_logits = None  # heads of mixtures of experts pass them on
-        self._result.given = given
+        self._result.given = self._kind(last_hidden_state=states)
         try:
             ids = torch.zeros(states.shape[:2], dtype=torch.long, device=states.device)
             logits: Tensor = self.model(input_ids=ids).logits
@@ -113,34 +117,21 @@ class Head:
 
     def _replaceable(self) -> threading.local:
         """Let the layers return ``given`` of what is returned here instead of running, in a thread that sets it."""
-        result, base = threading.local(), self.model.base_model
+        result, base = threading.local(), self.base
         forward = base.forward
 
         def replaced(*args: Any, **kwargs: Any) -> Any:
-            given = getattr(result, "given", None)
-            return forward(*args, **kwargs) if given is None else given
+            if (given := getattr(result, "given", None)) is not None:
+                return given
+            output = forward(*args, **kwargs)
+            self._kind = type(output)
+            return output
 
         base.forward = replaced
         return result
 
     def _final_norm(self) -> nn.Module | None:
         """The module that turns the stream after the last block into the last hidden states; None if there is none."""
-        seen: list[tuple[nn.Module, Tensor]] = []
-
-        def keep(module: nn.Module, _: Any, out: Any) -> None:
-            if isinstance(out, Tensor):
-                seen.append((module, out))
-
-        base = self.model.base_model
-        within = [child for child in base.modules() if isinstance(child, nn.ModuleList)]
-        blocks = {id(module) for blocks in within for module in blocks.modules()}
-        outside = [m for m in base.modules() if id(m) not in blocks and not any(m.children())]
-        hooks = [module.register_forward_hook(keep) for module in outside]
-        try:
-            with torch.inference_mode():
-                last = base(input_ids=torch.zeros((1, 2), dtype=torch.long, device=base.device)).last_hidden_state
-        finally:
-            for hook in hooks:
-                hook.remove()
-        found = [module for module, out in seen if out.shape == last.shape and torch.equal(out, last)]
-        return found[-1] if found else None
+        ids = torch.arange(2, device=self.model.device)[None] % self.model.config.vocab_size
+        found = find_final_norm(self.base, lambda: self.base(input_ids=ids).last_hidden_state)
+        return None if found is None else found[0]

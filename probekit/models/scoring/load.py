@@ -10,7 +10,7 @@ import torch
 from probekit.errors import ModelError, UsageError, first_line
 from probekit.files import read_json
 from probekit.models.find import resolve_model
-from probekit.models.folder import check_config, weight_files
+from probekit.models.folder import check_config, check_text, weight_files
 from probekit.models.identity import identify
 from probekit.models.scoring.head import Head
 from probekit.models.scoring.scorer import Scorer
@@ -36,8 +36,11 @@ def is_causal(model: str | Path, purpose: str, revision: str | None = None) -> b
     ------
     UsageError
         If config.json names no class with a head of a language model; the message ends with ``purpose``.
+    ModelError
+        If the model reads images or sounds, too.
     """
-    config = read_json(resolve_model(model, revision) / "config.json")
+    config = read_json((folder := resolve_model(model, revision)) / "config.json")
+    check_text(config, folder)
     names = [str(name) for name in config.get("architectures") or ()]
     if any(name.endswith(CAUSAL) for name in names):
         return True

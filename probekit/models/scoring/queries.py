@@ -35,11 +35,11 @@ class Query:
     counts: np.ndarray
 
 
-def causal_queries(readings: Sequence[Reading], most: int) -> Iterator[Query]:
+def causal_queries(readings: Sequence[Reading], most: int, *, alike: bool) -> Iterator[Query]:
     """Each text once, without its last piece; equal sequences, such as questions with several answers, are read once.
 
     Texts of similar length share a batch. Shorter ones are filled up at their end, which a causal model reads last, so
-    it changes no prediction.
+    it changes no prediction, unless it looks at the length of the whole.
 
     Parameters
     ----------
@@ -47,8 +47,10 @@ def causal_queries(readings: Sequence[Reading], most: int) -> Iterator[Query]:
         The texts.
     most : int
         Pieces in a batch.
+    alike : bool
+        Whether only texts of one length share a batch.
     """
-    for some in _batches([len(one.ids) - 1 for one in readings], most, alike=False):
+    for some in _batches([len(one.ids) - 1 for one in readings], most, alike=alike):
         chosen = [readings[i] for i in some]
         filled = np.zeros((len(some), len(chosen[-1].ids) - 1), dtype=np.int64)
         for row, one in zip(filled, chosen, strict=True):

@@ -181,7 +181,7 @@ class Scorer:
         """The summed log-probabilities, float64 (scores or 1 if causal, texts, layers)."""
         most, queries = self.batch_tokens, list[Query]()
         if self.causal:
-            queries += causal_queries(readings, most)
+            queries += causal_queries(readings, most, alike=self.head.by_length)
         else:
             whole = [score is Score.PLL_WORD for score in scores]
             queries += masked_queries(readings, int(self.tokenizer.mask_token_id), most, whole)

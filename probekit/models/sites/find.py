@@ -49,7 +49,8 @@ class Layout:
         The attention's output projection, the MLP's down projection, the router of a mixture of experts.
     changed_after : bool
         Whether the model changes the stream between this block and the next (DeBERTa-v2's convolution): the next
-        block's input is then not this block's output.
+        block's input is then not this block's output. True of the last block, too, whose output itself is read: that it
+        equals itself would prove nothing.
     crossed : bool
         Whether the block also attends to an encoder's output.
     """
@@ -101,10 +102,10 @@ def find_sites(model: Any, recording: Recording) -> Found:
     """
     found = Found(recording.modules)
     for b, calls in enumerate(recording.blocks):
-        probabilities = None if recording.attentions is None else recording.attentions[b]
-        found.layouts.append(_Block(found, b, calls).find(model, probabilities))
+        found.layouts.append(_Block(found, b, calls).find(model, recording.attentions[b]))
         if b:
             found.layouts[b - 1].changed_after = not same(recording.blocks[b - 1][-1].returned, calls[-1].given)
+    found.layouts[-1].changed_after = True
     table = model.get_input_embeddings()
     path = next((name for name, module in model.named_modules() if module is table), None)
     if path is not None:
@@ -227,7 +228,10 @@ class _Block:
         """The router: declared by transformers, or a matrix with one row for each expert."""
         classes, config = declared(model, "router_logits"), model.config
         experts = {getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")}
+        attention = self.declared_attention(model)
         for call in self.calls if classes or experts - {None} else ():
+            if call in attention:  # a gate of heads, of which there may be as many as experts
+                continue
             weight = getattr(call.module, "weight", None)
             shaped = weight is not None and weight.ndim == 2 and len(weight) in experts
             if call.returned is not None and (isinstance(call.module, classes) if classes else shaped):

@@ -166,15 +166,19 @@ def model_identities(
     """
     identities = []
     last = Site(RESIDUAL, encoder.depth)
-    for layer, hidden in zip(range(encoder.depth + (not encoder.final_norm)), own or (), strict=False):
+    own_layers = range(encoder.own_begins, encoder.depth + (encoder.own_begins or not encoder.final_norm))
+    for layer, hidden in zip(own_layers, own or (), strict=False):
         for site in (Site(RESIDUAL, layer), Site(RESID_PRE, layer)):
             if site in values:
                 text = f"{site.name} = the model's own hidden state"
                 identities.append(Identity(site, text, vector_error(values[site], hidden)))
     if found.final_norm is not None and {last, FINAL_NORM} <= values.keys():
-        norm = encoder.model.get_submodule(found.final_norm)
-        error = vector_error(norm(values[last]), values[FINAL_NORM])
+        normed = encoder.model.get_submodule(found.final_norm)(values[last])
+        error = vector_error(normed, values[FINAL_NORM])
         identities.append(Identity(FINAL_NORM, "norm(resid_post) = final_norm", error, (last,)))
+        if own:
+            text = "norm(resid_post) = the model's own last hidden state"
+            identities.append(Identity(last, text, vector_error(normed, own[-1])))
     if token_ids is not None and EMBEDDINGS in values:
         token_ids = token_ids.to(encoder.device)
         if encoder.spec.get("part") == "decoder":

@@ -13,7 +13,7 @@ from probekit.models.encoder import Batch
 from probekit.models.sites.errors import vector_error
 from probekit.models.sites.find import Found
 from probekit.models.sites.identities import Identity, block_identities, model_identities
-from probekit.models.sites.recording import eager
+from probekit.models.sites.recording import eager, probabilities_of
 from probekit.models.sites.taps import Tap
 from probekit.models.transformers.ranks import SAME
 from probekit.sites import RESID_PRE, Site, residual_stream
@@ -141,10 +141,10 @@ def _identities(encoder: Any, found: Found, run: Pass, batch: Batch | None) -> l
             with eager(encoder):
                 inputs = encoder.inputs(batch)
                 states = encoder.model(**inputs, output_hidden_states=True).hidden_states
-                attentions = encoder.model(**inputs, output_attentions=True).attentions  # may run otherwise (Falcon)
+                attended = encoder.model(**inputs, output_attentions=True)  # may run otherwise (Falcon)
             own = [hidden.reshape(-1, encoder.width) for hidden in states]
-            if attentions is not None and len(attentions) == encoder.depth:
-                probabilities = [None if part is None else whole_heads(encoder, part[0]) for part in attentions]
+            attentions = probabilities_of(attended, encoder.depth, len(ids))
+            probabilities = [None if part is None else whole_heads(encoder, part) for part in attentions]
         blocks = [
             x
             for b, layout in enumerate(found.layouts)

@@ -16,7 +16,7 @@ from torch import nn
 from probekit.models.encoder import Batch
 from probekit.models.transformers.stock import find_blocks
 
-__all__ = ["Call", "Recording", "eager", "first_tensor", "record"]
+__all__ = ["Call", "Recording", "eager", "first_tensor", "probabilities_of", "record"]
 
 
 @dataclass(slots=True)
@@ -52,8 +52,8 @@ class Recording:
         The calls in each block; modules that a block calls more than once are left out.
     after : list of Call
         The calls after the last block.
-    attentions : list of torch.Tensor or None
-        The model's own attention probabilities, (heads, t, t) for each block; None if it returns none.
+    attentions : list of (torch.Tensor or None)
+        The model's own attention probabilities, (heads, t, t) for each block; None for one that returns none.
     last : torch.Tensor
         The last hidden state, (t, width).
     """
@@ -61,7 +61,7 @@ class Recording:
     modules: list[nn.Module] = field(default_factory=list)
     blocks: list[list[Call]] = field(default_factory=list)
     after: list[Call] = field(default_factory=list)
-    attentions: list[torch.Tensor] | None = None
+    attentions: list[torch.Tensor | None] = field(default_factory=list)
     last: torch.Tensor = field(default_factory=lambda: torch.empty(0, 0))
 
 
@@ -84,6 +84,17 @@ def eager(encoder: Any) -> Iterator[None]:
     finally:
         encoder.model.set_attn_implementation(stock)
         encoder.mixed_lengths = mixed
+
+
+def probabilities_of(output: Any, depth: int, t: int) -> list[torch.Tensor | None]:
+    """The attention probabilities (heads, t, t) of each block in a model's output for one sequence.
+
+    None for blocks that return none, or others: MiniMax's linear attention, LongT5's of neighbourhoods.
+    """
+    own = getattr(output, "attentions", None) or ()
+    if len(own) != depth:
+        return [None] * depth
+    return [None if x is None or x.ndim != 4 or x.shape[-2:] != (t, t) else x[0] for x in own]
 
 
 def record(encoder: Any, batch: Batch) -> Recording:
@@ -132,8 +143,7 @@ def record(encoder: Any, batch: Batch) -> Recording:
     finally:
         for hook in hooks:
             hook.remove()
-    if (own := getattr(output, "attentions", None)) is not None and len(own) == encoder.depth and own[0] is not None:
-        found.attentions = [probabilities[0].clone() for probabilities in own]
+    found.attentions = [None if own is None else own.clone() for own in probabilities_of(output, encoder.depth, t)]
     found.last = output.last_hidden_state.reshape(t, -1)
     for k, calls in enumerate(found.blocks):
         seen = [call.path for call in calls]

@@ -130,8 +130,8 @@ def read_alone(encoder: Any, batch: Batch, proofs: Proofs | None = None) -> dict
     with encoder.reading(sites, proofs.found.taps, proofs.found.blocks), eager(encoder):
         encoder.encode(batch, sink)
         with torch.inference_mode():
-            attentions = encoder.model(**encoder.inputs(batch), output_attentions=True).attentions
+            output = encoder.model(**encoder.inputs(batch), output_attentions=True)
     for site in sites:
         if site.name == "attn_probs":
-            read[site] = attentions[site.layer][0].to("cpu", copy=True)
+            read[site] = output.attentions[site.layer][0].to("cpu", copy=True)
     return {site: read[site] for site in sites}

@@ -200,15 +200,14 @@ def train_with_onednn(model: nn.Module) -> int:
 _TRAINED: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: TrainedLinear, Conv1D: TrainedConv1D}
 
 
-class OneByOne(nn.Module):
-    """A convolution of one sequence at a time: for several at once, oneDNN uses another algorithm."""
+class OneByOne(nn.Conv1d):
+    """A convolution of one sequence at a time: for several at once, oneDNN uses another algorithm.
 
-    def __init__(self, convolution: nn.Conv1d) -> None:
-        super().__init__()
-        self.convolution = convolution
+    Its weights keep their names, since some models read them (Mamba).
+    """
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.convolution(sequence) for sequence in x.split(1)])
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return torch.cat([super(OneByOne, self).forward(sequence) for sequence in input.split(1)])
 
 
 @cache
@@ -249,7 +248,7 @@ def prepack(model: nn.Module) -> str:
     while found:  # popped, so that each old weight is freed before the next is prepacked
         parent, name, child = found.pop()
         if isinstance(child, nn.Conv1d):
-            setattr(parent, name, OneByOne(child))
+            child.__class__ = OneByOne
             continue
         if hasattr(child, "full_weight"):
             child.prepacked = True

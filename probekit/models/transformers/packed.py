@@ -19,7 +19,7 @@ from transformers import AttentionInterface
 
 from probekit.errors import ModelError
 
-__all__ = ["PACKED", "PACKED_TYPES", "Groups", "groups_of", "positions_of", "uncompiled"]
+__all__ = ["PACKED", "PACKED_TYPES", "Groups", "groups_of", "positions_of", "switches", "uncompiled"]
 
 PACKED = "probekit_packed"
 """Name of the attention function in transformers' attention interface."""
@@ -32,6 +32,14 @@ PACKED_TYPES = frozenset(
 
 OFFSET_TYPES = frozenset({"camembert", "roberta", "xlm-roberta"})
 """Model types that number positions from padding id + 1, and skip padding pieces."""
+
+SWITCHING = ("longrope", "dynamic")
+"""Rotary embeddings whose frequencies transformers chooses, in each pass, by the longest text of the batch."""
+
+
+def switches(config: Any) -> bool:
+    """Whether the longest text of a batch changes the positions of the others."""
+    return any(kind in str(getattr(config, "rope_parameters", "")) for kind in SWITCHING)
 
 
 @dataclass(frozen=True, slots=True)

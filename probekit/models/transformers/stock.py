@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,7 +26,16 @@ from probekit.public import keywords
 from probekit.recipe import option
 from probekit.runtime import Dtype, resolve_device
 
-__all__ = ["StockOptions", "find_blocks", "load_described", "load_model", "quiet_transformers"]
+__all__ = [
+    "StockOptions",
+    "body",
+    "find_blocks",
+    "find_final_norm",
+    "load_described",
+    "load_model",
+    "quiet_transformers",
+    "same",
+]
 
 logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)  # it warns of a kernel that is not used here
 
@@ -54,6 +63,7 @@ def load_described(model: str | Path, options: LoadOptions, *, processes: int = 
         "dtype": str(dtype),
         "device": where.type,
         "cut_at": options.max_length,
+        **({} if options.onednn else {"onednn": False}),
         **({} if on is None else {"device_map": on if isinstance(on, str) else "given"}),
         **({"tp_plan": "auto", "tp_size": processes} if processes > 1 else {}),
     }
@@ -164,7 +174,11 @@ def _whole(folder: Path, options: StockOptions) -> Any:
         model = TextDecoder(model)
     elif model.config.is_encoder_decoder:
         model = model.get_encoder()
+        if not hasattr(model, "config"):
+            raise ModelError(f"{folder} is of type {kind!r}, whose encoder does not stand alone in transformers.")
         missing = {key.removeprefix("encoder.") for key in missing if not key.startswith("decoder.")}
+    if getattr(model.config, "num_hidden_layers", None) is None:
+        raise ModelError(f"{folder} cannot be read: config.json says no number of layers of type {kind!r}.")
     needed = {name for name in model.state_dict() if "pooler" not in name}
     if lacking := sorted(missing & needed):
         raise ModelError(
@@ -296,6 +310,56 @@ def find_blocks(model: Any) -> list[nn.Module]:
         f"{type(model).__name__} has no list of {' or '.join(map(str, depths)) or 'num_hidden_layers'} equal blocks; "
         "this architecture is not supported."
     )
+
+
+def body(model: Any) -> Any:
+    """A model without its head; transformers' ``base_model`` misses Llama 4's, whose name it does not know."""
+    parts = (part for part in model.children() if hasattr(part, "get_input_embeddings"))
+    return model.base_model if model.base_model is not model else next(parts, model)
+
+
+def find_final_norm(model: Any, run: Callable[[], torch.Tensor]) -> tuple[nn.Module, torch.Tensor] | None:
+    """The module that turns the stream after the last block into the last hidden state, and what it reads.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model without a head.
+    run : callable
+        Runs it once, and returns the last hidden state.
+
+    Returns
+    -------
+    tuple or None
+        None if no module outside the lists of blocks returns that state and reads another one of its shape.
+    """
+    seen: list[tuple[nn.Module, torch.Tensor, torch.Tensor]] = []
+
+    def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        given = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)), None)
+        if given is not None and isinstance(output, torch.Tensor) and given.shape == output.shape:
+            seen.append((module, given.clone(), output.clone()))
+
+    inside = {id(m) for part in model.modules() if isinstance(part, nn.ModuleList) for m in part.modules()}
+    outside = [m for m in model.modules() if id(m) not in inside and not any(m.children())]
+    hooks = [module.register_forward_hook(keep, with_kwargs=True) for module in outside]
+    try:
+        with torch.inference_mode():
+            last = run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    text = slice(-last.shape[1], None)  # trained vectors may be read before it
+    pairs = [(module, given[:, text], output[:, text]) for module, given, output in seen if output.ndim == last.ndim]
+    found = [(module, given) for module, given, output in pairs if same(output, last) and not same(given, last)]
+    return found[-1] if found else None
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors, perhaps on two devices, have the same numbers; NaN is like NaN."""
+    if one.shape != other.shape:
+        return False
+    return torch.allclose(one.to(other.device), other, rtol=0, atol=0, equal_nan=True)
 
 
 def _read(folder: Path, config: Any, dtype: Dtype, options: dict[str, Any]) -> tuple[Any, set[str]]:

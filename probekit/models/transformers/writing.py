@@ -21,6 +21,7 @@ from probekit.models.scoring.head import Head
 from probekit.models.scoring.load import is_causal, load_language_model
 from probekit.models.transformers.encoder import TOLERANCE, relative_error
 from probekit.models.transformers.onednn import PrepackedLinear
+from probekit.models.transformers.packed import switches
 from probekit.runtime import Dtype, torch_threads
 
 __all__ = ["Draw", "Writer", "load_writer"]
@@ -29,9 +30,6 @@ log = logging.getLogger(__name__)
 
 Draw = Callable[[np.ndarray, torch.Tensor], np.ndarray]
 """Chooses pieces: the numbers of the texts (b,) and float32 (b, vocabulary) logits to int64 (b,)."""
-
-SWITCHING = ("longrope", "dynamic")
-"""Rotary embeddings that depend on the longest text of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +189,9 @@ def load_writer(model: str | Path, folder: Path, encoder: Any) -> Writer:
     net = load_language_model(folder, causal=True, random_weights=None)
     net = net.to(device=encoder.device, dtype=getattr(torch, encoder.spec["dtype"]))
     head = Head(net, causal=True)
-    base = f"{net.base_model_prefix}."
+    base = next(f"{name}." for name, part in net.named_modules() if part is head.base)
     kept = {id(p) for name, p in net.named_parameters(remove_duplicate=False) if not name.startswith(base)}
-    for parameter in net.base_model.parameters():
+    for parameter in head.base.parameters():
         if id(parameter) not in kept:
             parameter.data = parameter.data.new_empty(0)  # the encoder has them
     if "onednn" in encoder.spec["path"]:
@@ -212,7 +210,7 @@ def _pads(writer: Writer) -> bool:
     """Whether padding on the left leaves the states of two random prompts, and of a step after them, as they are."""
     encoder = writer.encoder
     name, config = encoder.name, encoder.model.config
-    if any(kind in str(getattr(config, "rope_parameters", "")) for kind in SWITCHING):
+    if switches(config):
         log.info("%s writes prompts of one length at a time: its position embeddings depend on the batch", name)
         return False
     rng, sizes = np.random.default_rng(0), [min(k, encoder.max_length - 1) for k in (4, 9)]

@@ -271,6 +271,7 @@ def test_command(gpt2, encoder, tmp_path, call):
         (["--against", "bad.npz"], "cannot be read as npz"),
         (["--against", "bad.safetensors"], "cannot be read as safetensors"),
         (["--against", "objects.npz"], "holds Python objects, which are pickled"),
+        (["--against", "dates.npz"], "attention_mask is datetime64[s]; wanted an array of numbers"),
         (["--against", "nothing.npz"], "none of its arrays (q) is understood, such as resid_post.3"),
         (["--against", "alone.npz"], "has neither pieces (token_ids, input_ids, tokens) nor texts"),
         (["--against", "flat.npz"], "wanted (texts, positions, width) for 3 texts"),
@@ -285,6 +286,8 @@ def test_bad_input(words, message, gpt2, encoder, tmp_path, monkeypatch, call):
         (tmp_path / name).write_bytes(b"nonsense")
     x = np.zeros((3, 9, 32), np.float32)
     np.savez("objects.npz", token_ids=np.stack(gpt2.ids), layer_1=np.array([{}, x, 1], dtype=object))
+    dates = np.ones((3, 9), int).astype("M8[s]")
+    np.savez("dates.npz", token_ids=np.stack(gpt2.ids), attention_mask=dates, layer_1=x)
     np.savez("nothing.npz", token_ids=np.stack(gpt2.ids), q=x)
     np.savez("alone.npz", layer_1=x)
     np.savez("flat.npz", token_ids=np.stack(gpt2.ids), layer_1=x[:, 0])

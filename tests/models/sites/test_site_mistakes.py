@@ -68,6 +68,19 @@ def test_a_block_too_far(name, family, tmp_path):
     assert f"{name}.2" not in refused(proofs)
 
 
+def test_another_tensor_for_the_last_layer_before_the_norm(tmp_path):
+    """That it equals what the last block was seen to return holds of any tensor that is taken for this output."""
+    encoder = loaded("gpt2", tmp_path)
+    found, own_encode = prove(encoder).found, encoder.encode
+    last = Site("resid_post", 3), Site("block_out", 2)
+
+    def wrong(batch, sink, edit=None):
+        own_encode(batch, lambda i, rows: sink(i, rows.roll(1, 1) if encoder.sites[i] in last else rows), edit)
+
+    encoder.encode = wrong
+    assert "resid_post.2" in refused(prove(encoder, found).proofs)
+
+
 def test_a_stream_of_the_block_before(tmp_path):
     """Layer l for layer l + 1: the hidden states that the model itself returns tell."""
     encoder = loaded("llama", tmp_path)
