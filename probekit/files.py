@@ -194,12 +194,28 @@ def check_text(path: Path, raw: bytes | None = None) -> None:
             raise DataError(what.replace("FILE", path.name), file=path)
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text; raises ValueError if it is not valid or nested too deeply."""
+def parse_json(text: str | bytes, *, unique: bool = False) -> Any:
+    """The value of a JSON text; raises ValueError if it is not valid or nested too deeply.
+
+    Parameters
+    ----------
+    text
+        The text.
+    unique
+        Whether a key that an object has twice is an error; otherwise the last value counts.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique if unique else None)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in [k for k, _ in pairs[:i]])
+        raise ValueError(f"the key {twice!r} occurs twice in an object")
+    return found
 
 
 def read_json(path: str | Path) -> Any:

@@ -369,3 +369,8 @@ def test_a_mark_of_a_document_within_a_sentence_is_an_error():
     Path("n.conll").write_text("a O\n-DOCSTART- O\nb O\n")
     with pytest.raises(DataError, match=r"n\.conll, line 2: -DOCSTART- begins a document; put an empty line before it"):
         new_task("n.conll")
+
+
+def test_a_header_with_blanks_is_not_kept_as_it_is():
+    write("a.csv", ",", (" review", " liked ", "author", "idx"))
+    assert load_task(new_task("a.csv", dev=0)).label_names == LABELS

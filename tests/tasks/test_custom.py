@@ -329,6 +329,20 @@ def test_minus_one_is_a_score_but_not_if_it_is_all_that_a_split_has() -> None:
     assert names_of_none([Counter({"0.5": 3, "2": 2}), Counter({"-1": 9})], None, scores=True) == {"-1"}
 
 
+def test_a_key_that_occurs_twice_and_labels_of_bytes_are_refused(own: Callable, tmp_path: Path) -> None:
+    toml = '[splits]\ntrain = "t.jsonl"\n'
+    with pytest.raises(DataError, match="t.jsonl, line 1: cannot be read as JSON: the key 'label' occurs twice"):
+        own(toml, {"t.jsonl": '{"text": "a", "label": "x", "label": "y"}\n'})
+    pq.write_table(pa.table({"text": ["a", "b"], "label": [b"x", b"y"]}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="2 rows cannot be read.\n  line 1, column 'label': expected one label"):
+        own('labels = ["x", "y"]\n[splits]\ntrain = "t.parquet"\n')
+
+
+def test_tags_that_differ_by_case_are_told(own: Callable) -> None:
+    task = own('[splits]\ntrain = "t.conll"\n', {"t.conll": "Ann B-PER\n\nBob B-Per\n\nsings O\n"})
+    assert "The tags 'B-PER', 'B-Per' are different classes; if they are one, spell them alike." in task.notes
+
+
 def test_tags_that_are_to_be_ignored_are_counted(own: Callable) -> None:
     rows = [{"words": ["a", "b"], "tags": [0, -100]}, {"words": ["c"], "tags": [1]}]
     task = own('words = "words"\ntags = "tags"\n[splits]\ntrain = "t.jsonl"\n',

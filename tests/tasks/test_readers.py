@@ -12,7 +12,7 @@ from probekit.errors import DataError
 from probekit.files import read_lines
 from probekit.tasks.files.custom import custom_task
 from probekit.tasks.files.guess import read_any
-from probekit.tasks.files.readers import read_conll, read_conllu, read_csv, read_json_lines, read_tsv
+from probekit.tasks.files.readers import is_quoted, read_conll, read_conllu, read_csv, read_json_lines, read_tsv
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -114,12 +114,23 @@ def test_csv_is_quoted(file: Path) -> None:
     [
         ('a,b\n1,2\n3,"open\n4,5\n', r"line 3: is not valid CSV, probably because of a quotation mark"),
         ("a,b\n1\n", r"line 2: found 1 column, expected 2"),
-        ("a,b\n1,x\ry\n", r"line 2: has a carriage return outside quotation marks"),
+        ("a,b\r1,x\r2,y\r", r"data\.tsv: lines end with carriage returns"),
     ],
 )
 def test_csv_that_is_not(file: Path, content: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_csv(write(file, content))
+
+
+def test_a_carriage_return_within_a_line_is_a_character(file: Path) -> None:
+    assert read_csv(write(file, 'a,b\n1,x\ry\n2,"u\rv"\n')).column("b") == ["x\ry", "u\rv"]
+    lines = ["text\tlabel\n", "lone\rcr\ta\n", '"say ""x"""\tb\n']
+    assert is_quoted(lines)
+
+
+def test_single_marks_that_look_like_a_pair_are_ordinary() -> None:
+    assert not is_quoted(["text\tlabel\r\n", '"\t1\r\n', "x\t0\r\n", '"\t1\r\n'])
+    assert is_quoted(["text\tlabel\n", '"two\n', 'lines"\t1\n'])
 
 
 def test_line_ends_in_cells_stay_as_they_are(file: Path) -> None:

@@ -237,6 +237,12 @@ def _notes(spec: TaskFile, rows: Mapping[str, Rows], names: Sequence[str]) -> tu
     notes = [f"{s} has no labels." for s, part in rows.items() if not {"label", "tags"} & set(part.columns)]
     if spec.labels is None and names:
         notes.append(f"Labels found: {', '.join(names)}.")
+    if "tags" in next(iter(rows.values())).columns and spec.labels is None:
+        alike: dict[str, list[str]] = {}
+        for name in names:
+            alike.setdefault(unicodedata.normalize("NFKC", name).strip().casefold(), []).append(name)
+        same = [", ".join(map(ascii, some)) for some in alike.values() if len(some) > 1]
+        notes += [f"The tags {some} are different classes; if they are one, spell them alike." for some in same]
     if any(name.startswith("I-") for name in names) and not any(name.startswith("B-") for name in names):
         notes.append("The tags are IO (I- without B-): adjacent words of one type form one span.")
     return (*notes, *(f"{split}: {note}" for split, part in rows.items() for note in part.notes))
@@ -460,7 +466,7 @@ def _labels(
 
 
 def _index(part: Rows, i: int, role: str, value: Any, index: Mapping[str, int]) -> int:
-    if isinstance(value, list | dict):
+    if isinstance(value, list | dict | bytes):
         raise part.error(i, role, f"expected one label, found {str(value)[:60]!r}.")
     if class_name(value) not in index:
         raise part.error(i, role, f"{class_name(value)!r} is not one of the labels {', '.join(map(repr, index))}.")

@@ -5,7 +5,6 @@ Every guess comes with its reason, which ``probekit tasks new`` writes next to i
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections import Counter
@@ -291,7 +290,7 @@ def _delimited(path: Path) -> Raw:
     if len(set(names)) < len(names):
         raise DataError(f"the header repeats a column name: {', '.join(names)}.", file=path, line=1)
     suffix = SUFFIXES.get(path.suffix.lower())
-    plain = (delimiter, suffix) in (("\t", Format.TSV), (",", Format.CSV))
+    plain = (delimiter, suffix) in (("\t", Format.TSV), (",", Format.CSV)) and (not header or names == rows[0])
     how = f"{DELIMITERS[delimiter]}-separated, {'with' if header else 'without'} a header"
     return Raw(path, {n: [row[i] for row in body] for i, n in enumerate(names)}, how, plain, header)
 
@@ -302,18 +301,8 @@ def _parse(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
     plain = ((i, line.split(delimiter)) for i, line in cells if line)
     if delimiter == "\t":
         return parse_quoted(lines, "\t")[0] if is_quoted(lines) else list(plain)
-    limit = csv.field_size_limit(2**31 - 1)
-    reader, rows, begin = csv.reader(lines, delimiter=delimiter), [], 1
-    try:
-        for row in reader:
-            if row:
-                rows.append((begin, row))
-            begin = reader.line_num + 1
-        return rows
-    except csv.Error:
-        return list(plain)
-    finally:
-        csv.field_size_limit(limit)
+    rows, error = parse_quoted(lines, delimiter, strict=False)
+    return rows if error is None else list(plain)
 
 
 def _unclosed(lines: Sequence[str], delimiter: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 DOCSTART = "-DOCSTART-"
+_RETURN = re.compile(r"\r(?!\n|\Z)")
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
@@ -130,8 +132,6 @@ def read_csv(
             f"is not valid CSV, probably because of a quotation mark ({error}). Is one left open? A cell that begins "
             'with a quotation mark must end with one; inside the cell, write it twice ("").'
         )
-        if "new-line character" in str(error):
-            message = "has a carriage return outside quotation marks; put the cell in quotation marks, or remove it."
         raise DataError(message, file=path, line=parsed[-1][0] if parsed else 1) from error
     lines, rows = [line for line, _ in parsed], [row for _, row in parsed]
     if columns is None:
@@ -140,17 +140,21 @@ def read_csv(
     return _table(path, columns, rows, lines, required, ragged=False, drop_short=False)
 
 
-def parse_quoted(lines: Iterable[str], delimiter: str) -> tuple[list[tuple[int, list[str]]], csv.Error | None]:
+def parse_quoted(
+    lines: Iterable[str], delimiter: str, *, strict: bool = True
+) -> tuple[list[tuple[int, list[str]]], csv.Error | None]:
     """The rows of lines with their ends, each with the number of its first line; after an error those before it.
 
-    The last row is then empty, with the number of the line at which the wrong row begins.
+    The last row is then empty, with the number of the line at which the wrong row begins. A carriage return within a
+    line is a character like others: Python's csv writes it so.
     """
-    reader, rows, begin = csv.reader(lines, delimiter=delimiter, strict=True), list[tuple[int, list[str]]](), 1
+    reader = csv.reader((_RETURN.sub("\0", line) for line in lines), delimiter=delimiter, strict=strict)
+    rows, begin = list[tuple[int, list[str]]](), 1
     limit = csv.field_size_limit(2**31 - 1)  # the default refuses cells of more than 131072 characters
     try:
         for row in reader:
             if row:
-                rows.append((begin, row))
+                rows.append((begin, [cell.replace("\0", "\r") for cell in row]))
             begin = reader.line_num + 1
     except csv.Error as error:
         return [*rows, (begin, [])], error
@@ -178,6 +182,8 @@ def is_quoted(lines: Sequence[str]) -> bool:
     rows, error = parse_quoted(lines, "\t")
     if error is not None or len({len(row) for _, row in rows}) > 1:
         return False
+    if len({line.count("\t") for line in lines}) == 1 and len(rows) < len(lines):
+        return False  # a cell of several lines that are rows, too: marks that only look like a pair
     begins = [begin - 1 for begin, _ in rows]
     given = ["".join(lines[a:b]).rstrip("\r\n") for a, b in pairwise([*begins, len(lines)])]
     return any(
@@ -186,12 +192,12 @@ def is_quoted(lines: Sequence[str]) -> bool:
     )
 
 
-def _writer(also: Callable[[str], bool]) -> Callable[[str], str]:
-    """How a program writes a cell: in quotation marks if it needs them, or ``also`` holds."""
+def _writer(needs: str, also: Callable[[str], bool]) -> Callable[[str], str]:
+    """How a program writes a cell: in quotation marks if it has one of the characters ``needs``, or ``also`` holds."""
 
     def write(cell: str) -> str:
         quoted = '"' + cell.replace('"', '""') + '"'
-        return quoted if any(c in cell for c in '\t"\r\n') or also(cell) else cell
+        return quoted if any(c in cell for c in needs) or also(cell) else cell
 
     return write
 
@@ -204,14 +210,14 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-_WRITERS = (
-    _writer(lambda cell: False),
-    _writer(lambda cell: not cell),
-    _writer(lambda cell: not _is_number(cell)),
-    _writer(lambda cell: not _is_number(cell) and bool(cell)),
-    _writer(lambda cell: True),
+_ALSO: tuple[Callable[[str], bool], ...] = (
+    lambda cell: False,
+    lambda cell: not _is_number(cell),
+    lambda cell: not _is_number(cell) and bool(cell),
+    lambda cell: True,
 )
-"""What programs quote beside cells that need it: nothing, empty cells, all but numbers, all but these, or all."""
+"""What programs quote beside cells that need it: nothing, all but numbers (with or without empty cells), or all."""
+_WRITERS = [_writer(needs, also) for needs in ('\t"\r\n', '\t"\n') for also in _ALSO]
 
 
 def _separator(path: Path, header: str) -> str:
@@ -228,6 +234,10 @@ def _header(path: Path, rows: list[list[str]], header: bool) -> tuple[list[str],
     """The column names, and the rows below them."""
     if not rows:
         raise DataError(f"is empty; expected {'a header line' if header else 'rows'}.", file=path)
+    if header and any("\r" in name for name in rows[0]):
+        raise DataError(
+            "lines end with carriage returns; save the file with the line ends of Unix or Windows.", file=path
+        )
     return (rows[0], rows[1:]) if header else ([str(i + 1) for i in range(len(rows[0]))], rows)
 
 
@@ -292,7 +302,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def json_record(line: str, path: Path, number: int) -> dict[str, Any]:
     """The object of a line of JSON; raises DataError with file and line."""
     try:
-        record = parse_json(line)
+        record = parse_json(line, unique=True)
         if "\\u" in line:  # an escaped lone surrogate is valid JSON, but not text
             json.dumps(record, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
