@@ -301,21 +301,69 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise UsageError(f"{path} exists; choose another folder.")
     remove_unfinished(path.parent, lambda name: name == path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with beside(path) as new:
-        new.mkdir()
+    with draft(path) as new:
         yield new
         new.replace(path)
 
 
+DRAFT = ".draft"
+"""What the final name behind the note of a draft ends in."""
+
+
+@contextmanager
+def draft(path: Path) -> Iterator[Path]:
+    """A new hidden folder in the folder of ``path``, to fill; whatever is there at the end is removed.
+
+    A note beside it, written before, proves that the folder is probekit's if the process is killed: see
+    :func:`remove_unfinished`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with beside(path.with_name(f"{path.name}{DRAFT}")) as note, beside(path) as new:
+        note.write_bytes(_note(new.name))
+        new.mkdir()
+        yield new
+
+
+def _note(name: str) -> bytes:
+    """What the note of a draft of this name says."""
+    return seal(json.dumps({"draft": name, "probekit": MARK}, ensure_ascii=False).encode("utf-8", "surrogateescape"))
+
+
+def draft_of(note: Path) -> Path | None:
+    """The draft that a note is of; None for a file that is no such note."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if stat.S_ISREG(note.lstat().st_mode) and note.stat().st_size < 1 << 12:
+            text = note.read_bytes()
+            name = str(json.loads(text.decode("utf-8", "surrogateescape"))["draft"])
+            if text == _note(name) and writer_of(name) and Path(name).name == name:
+                return note.with_name(name)
+    return None
+
+
+def is_draft(folder: Path) -> bool:
+    """Whether a folder is a draft, as the note beside it says."""
+    name, process, thread = folder.name[1:].rpartition(".")[0], *folder.name.rpartition(".")[2].partition("-")[::2]
+    return draft_of(folder.with_name(f".{name}{DRAFT}.{process}-{thread}")) == folder
+
+
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A hidden path in the folder of ``path``, unique to this thread; whatever is there at the end is removed."""
-    new = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    remove(new)  # left behind by a killed process with the same id
+    """A hidden path in the folder of ``path``, where nothing is yet; whatever is there at the end is removed."""
+    name = f".{path.name}.{os.getpid()}-{threading.get_ident()}"
+    names = itertools.chain([name], (f"{name}{k:03d}" for k in itertools.count()))
+    new = next(one for one in map(path.with_name, names) if not os.path.lexists(one))
     try:
         yield new
+    except OSError as error:  # of the final name, which the user knows; and a full disk names no file
+        if type(error) is OSError and not error.filename and error.errno in FULL:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         remove(new)
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Why nothing more can be written: the disk, the quota or the file is full."""
 
 
 def writer_of(name: str) -> tuple[str, int] | None:
@@ -328,7 +376,7 @@ def writer_of(name: str) -> tuple[str, int] | None:
 
 
 def remove_unfinished(folder: Path, ours: Callable[[str], bool], *, held: bool = False) -> None:
-    """Remove unfinished files of killed processes in a folder.
+    """Remove unfinished files of killed processes in a folder, and drafts: folders whose note is beside them.
 
     Parameters
     ----------
@@ -341,7 +389,13 @@ def remove_unfinished(folder: Path, ours: Callable[[str], bool], *, held: bool =
     """
     for left in folder.iterdir() if folder.is_dir() else ():
         writer = writer_of(left.name)
-        if writer and ours(writer[0]) and (held or not is_running(writer[1])) and not left.is_symlink():
+        if not writer or not ours(writer[0].removesuffix(DRAFT)) or (is_running(writer[1]) and not held):
+            continue
+        if (unfinished := draft_of(left)) is not None:
+            if not unfinished.is_symlink():
+                remove(unfinished)
+            remove(left)
+        elif stat.S_ISREG(left.lstat().st_mode) and not writer[0].endswith(DRAFT):
             remove(left)
 
 

@@ -167,7 +167,8 @@ class Recipe:
         for part, inside in zip(parts, (False, False, True), strict=True):
             for key in part:
                 if key not in known or (key in writes) != inside or key in SILENT:
-                    raise UsageError(f"{name} has no parameter {key!r}; it has {', '.join(k for k in known)}.")
+                    named = ", ".join(k for k in known if k not in SILENT)
+                    raise UsageError(f"{name} has no parameter {key!r}; it has {named}.")
         return cls(name, *parts)
 
     def call(self) -> Callable[..., Any]:
@@ -298,7 +299,8 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
     known, values = parameters(name), {}
     for key, value in arguments.items():
         if key not in known or key in SILENT:
-            raise UsageError(f"{name} has no parameter {key!r}; {did_you_mean(key, known, most=2)}")
+            named = [k for k in known if k not in SILENT]
+            raise UsageError(f"{name} has no parameter {key!r}; {did_you_mean(key, named, most=2)}")
         inner = list(nested(value))
         for recipe in inner:
             _inner(recipe).check()

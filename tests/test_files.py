@@ -151,9 +151,15 @@ def test_people_names_are_not_taken_for_ours(tmp_path):
     ended.wait()
     theirs = [".model.backup", ".model.2019", ".model.2024-card", f".model2.{ended.pid}-{THREAD}", ".model"]
     at_work = f".model.{os.getpid()}-{THREAD}"
-    for name in (*theirs, at_work, f".model.{ended.pid}-{THREAD}"):
+    looks_like_ours = f".model.{ended.pid}-{THREAD}1"  # but for the note beside it
+    for name in (*theirs, at_work, looks_like_ours, f".model.{ended.pid}-{THREAD}"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").write_text("")
+    notes = {f".model.draft.{ended.pid}-{THREAD}": f".model.{ended.pid}-{THREAD}"}
+    notes |= {f".model.draft.{os.getpid()}-{THREAD}": at_work, f".model.draft.{ended.pid}-{THREAD}2": "../other"}
+    for note, name in notes.items():
+        (tmp_path / note).write_bytes(files._note(name))
+    theirs += [looks_like_ours, *[*notes][1:]]
     with new_folder(tmp_path / "model") as new:
         (new / "config.json").write_text("{}")
         assert not (tmp_path / "model").exists()

@@ -39,6 +39,7 @@ from probekit.activations.pairs import after_gap, second_pieces
 from probekit.activations.pooling import TokenLevel, word_segments
 from probekit.activations.ragged import Ragged
 from probekit.activations.remote import local
+from probekit.activations.spec import check_spec
 from probekit.addresses import is_address
 from probekit.errors import CacheCorrupt, CacheIncomplete, UsageError
 from probekit.files import parse_json
@@ -129,8 +130,7 @@ class ActivationCache:
             )
         self.spec: dict[str, Any] = parse_json(attrs["spec"])
         self.spec_id = str(attrs["spec_id"])
-        if lacking := {"task", "split", "model", "kind", "n", "tokens", "pairs", "store", "counts"} - self.spec.keys():
-            raise KeyError(f"no {', '.join(sorted(lacking))} in spec")
+        check_spec(self.spec)
         self._checked.links, self._checked.sentences = self.spec.get("links", {}), int(self.spec["sentences"])
         self.spec["label_names"] = self._texts("/label_names").tolist()
         self.layers: tuple[str, ...] = tuple(self.spec["layers"])
@@ -194,11 +194,30 @@ class ActivationCache:
             raise CacheCorrupt(
                 f"{self.path}: {name} does not hold strings of fixed length; create the cache again with --overwrite."
             )
-        return np.array([text.decode() for text in array.tolist()], dtype=object)
+        try:
+            return np.array([text.decode() for text in array.tolist()], dtype=object)
+        except UnicodeDecodeError as error:
+            raise CacheCorrupt(f"{self.path}: {name} is not UTF-8; create the cache again with --overwrite.") from error
+
+    def _numbers(self, name: str, kinds: str = "iu") -> np.ndarray:
+        """A dataset of numbers of these kinds, as NumPy calls them."""
+        array = self._checked.values(name)
+        if array.dtype.kind not in kinds:
+            raise CacheCorrupt(f"{self.path}: {name} holds no numbers; create the cache again with --overwrite.")
+        return array
+
+    def _described(self, name: str) -> dict[str, Any]:
+        """An attribute of the file that is a JSON object; {} if it is missing."""
+        try:
+            return dict(parse_json(self._checked.attrs.get(name, "{}")))
+        except (ValueError, TypeError) as error:
+            raise CacheCorrupt(
+                f"{self.path}: its {name} cannot be read ({error}); create the cache again with --overwrite."
+            ) from error
 
     def _indices(self, name: str, stop: int, things: str, *, lowest: int = 0) -> np.ndarray:
         """A dataset of whole numbers, each from ``lowest`` to below ``stop``."""
-        array = self._checked.values(name)
+        array = self._numbers(name)
         wrong = (array < lowest) | (array >= stop)
         if wrong.any():
             raise CacheCorrupt(
@@ -299,12 +318,12 @@ class ActivationCache:
     @property
     def labels(self) -> np.ndarray:
         """(n,) int64, -1 if unlabelled, or float64, NaN if unlabelled."""
-        labels = self._checked.values("/labels")
+        labels = self._numbers("/labels", "iuf")
         return labels if labels.dtype.kind == "f" else self._labels("/labels")
 
     def _labels(self, name: str) -> np.ndarray:
         names = len(self.spec["label_names"])
-        return self._indices(name, names, "classes", lowest=-1) if names else self._checked.values(name)
+        return self._indices(name, names, "classes", lowest=-1) if names else self._numbers(name)
 
     @property
     def ids(self) -> np.ndarray:
@@ -319,7 +338,7 @@ class ActivationCache:
     @property
     def groups(self) -> np.ndarray | None:
         """(n,) int32, the same number for examples that belong together; None if no groups are stored."""
-        return self._checked.values("/groups") if self._has("/groups") else None
+        return self._numbers("/groups") if self._has("/groups") else None
 
     @property
     def group_names(self) -> np.ndarray | None:
@@ -331,18 +350,18 @@ class ActivationCache:
     @property
     def grouping(self) -> dict[str, Any]:
         """Origin of the groups: "made" (declared, found), and numbers of equal, shared and near copies."""
-        return dict(parse_json(self._checked.attrs.get("groups", "{}")))
+        return self._described("groups")
 
     @property
     def truncated(self) -> np.ndarray:
         """(n,) bool, whether the text was truncated."""
-        return self._checked.values("/truncated").astype(bool)
+        return self._numbers("/truncated", "biu").astype(bool)
 
     def index(self, name: str) -> np.ndarray:
         """One of the datasets of /index: start, length, token_ids, word_index, char_start, char_end, row_to_unique."""
         if not self._has(f"/index/{name}"):
             raise UsageError(f"{self.path} has no index {name!r}; it has {', '.join(self._checked.names('/index'))}.")
-        return self._checked.values(f"/index/{name}")
+        return self._numbers(f"/index/{name}")
 
     def rows(self, name: str) -> Rows | JoinedRows:
         """A dataset with random access to its rows, as stored (bfloat16: uint16)."""
@@ -567,7 +586,7 @@ class ActivationCache:
         return word_segments(self._pieces("length"), word)[0]
 
     def _pieces(self, name: str) -> np.ndarray:
-        return self._checked.values(f"/pieces/{name}")
+        return self._numbers(f"/pieces/{name}", "biuS")
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -585,7 +604,7 @@ class ActivationCache:
 
         {} for a model that probekit did not train, and for caches older than version 0.2, which do not store it.
         """
-        return dict(parse_json(self._checked.attrs.get("origin", "{}")))
+        return self._described("origin")
 
     @property
     def recipe(self) -> Recipe | None:

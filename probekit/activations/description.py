@@ -70,7 +70,7 @@ def describe(cache: Any) -> dict[str, str]:
         "shards": f"{s['shards']:,}, of up to {s['shard_size']:,} examples" if "shards" in s else "",
         "size": in_words(cache.nbytes),
         "spec_id": cache.spec_id,
-        "created": f"{cache.attributes['created']} by probekit {cache.attributes['probekit']}",
+        "created": "{} by probekit {}".format(*(cache.attributes.get(name, "?") for name in ("created", "probekit"))),
         "certificate": str(s["certificate"]["verdict"]),
     }
     return {name: fact for name, fact in facts.items() if fact}
@@ -98,7 +98,7 @@ def unread(cache: Any) -> str:
 
 def to_json(cache: Any) -> str:
     """The complete spec of an open cache, as JSON."""
-    content = cache.spec | {"created": cache.attributes["created"]}
+    content = cache.spec | {"created": cache.attributes.get("created", "?")}
     content |= {"origin": cache.origin} if cache.origin else {}
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True)
 

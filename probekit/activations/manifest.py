@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from probekit.activations.spec import check_dataset, check_spec, is_count
 from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch
 from probekit.files import MARK, FileKind, is_sealed, parse_json, read_json, seal
 
@@ -134,7 +135,10 @@ class Manifest:
                 content["datasets"],
                 tuple(ShardFile(**shard) for shard in content["shards"]),
             )
+            check_spec(manifest.spec)
             _check_shards(manifest.shards)
+            for name, about in manifest.datasets.items():
+                check_dataset(name, about)
             intact = is_sealed(path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CacheCorrupt(f"{path} cannot be read ({error!r}); {AGAIN}.") from error
@@ -147,6 +151,8 @@ def _check_shards(shards: Sequence[ShardFile]) -> None:
     """Raise ValueError unless shards have their own names, and their rows follow one another."""
     first = 0
     for k, shard in enumerate(shards):
+        if not all(map(is_count, (shard.first, shard.last, shard.tokens, shard.nbytes))):
+            raise ValueError(f"{shard.file!r} has numbers that no shard has")
         if (shard.file, shard.first) != (shard_name(k), first) or shard.last <= first:
             raise ValueError(f"{shard.file!r} is not the next shard")
         first = shard.last

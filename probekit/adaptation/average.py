@@ -24,7 +24,7 @@ from probekit.adaptation.runs.run import Run, open_run
 from probekit.adaptation.runs.seeds import members
 from probekit.adaptation.training.multi_task import card_for, further_tasks, predictions_name
 from probekit.errors import UsageError
-from probekit.files import beside
+from probekit.files import draft, remove_unfinished
 from probekit.metrics import metric
 from probekit.models.identity import CARD
 from probekit.public import public
@@ -138,25 +138,26 @@ def _average(
     kept: list[int] = []
     total: State = {}
     best = -np.inf
-    with beside(out) as draft:
+    remove_unfinished(out.parent, out.name.__eq__, held=True)
+    with draft(out) as new:
         for done, i in enumerate(order):
             progress("runs", done, len(order))
             candidate = _sum(total, _state(folders[i]))
             if options.greedy:
-                save_averaged(draft, _mean(candidate, len(kept) + 1), card, folders[0])
-                value = sign * evaluated(task, dev, draft).metrics[name]
+                save_averaged(new, _mean(candidate, len(kept) + 1), card, folders[0])
+                value = sign * evaluated(task, dev, new).metrics[name]
                 if value < best:
                     continue
                 best = value
             total, kept = candidate, [*kept, i]
         mean = _mean(total, len(kept))
-        save_averaged(draft, mean, card, folders[0])
-        results = {(of.name, split): evaluated(of, split, draft) for of in (task, *further) for split in of.splits}
+        save_averaged(new, mean, card, folders[0])
+        results = {(of.name, split): evaluated(of, split, new) for of in (task, *further) for split in of.splits}
         card |= {"kept": [str(folders[i]) for i in kept], "step": max(cards[i]["step"] for i in kept)}
         card |= {"metrics": results[task.name, dev].metrics}
         card |= {"test": results[task.name, others[0]].metrics if others else None}
-        _write(mean, card, results, cards, folders, draft)
-        for file in sorted(draft.iterdir(), key=lambda f: f.name == CARD):
+        _write(mean, card, results, cards, folders, new)
+        for file in sorted(new.iterdir(), key=lambda f: f.name == CARD):
             file.replace(out / file.name)
     return open_run(out)
 

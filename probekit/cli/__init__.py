@@ -17,10 +17,12 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from probekit.display import shown
 from probekit.errors import ProbekitError, close_names, first_line
+from probekit.files import DRAFT, writer_of
 
 if TYPE_CHECKING:
     from cyclopts import CycloptsError
@@ -28,11 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 FAULT, INTERRUPTED, UNREAD = 3, 130, 141
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; ``arguments`` default to those of the process."""
+    for name in ("COLUMNS", "LINES"):  # rich reads them, and takes ² for a number, and 10**9 for a width
+        if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get(name, "80")):
+            del os.environ[name]
     try:
         status = _status(arguments)
         sys.stdout.flush()
@@ -79,7 +83,7 @@ def _status(arguments: Sequence[str] | None) -> int:
     except (ProbekitError, OSError) as error:
         if debug or (isinstance(error, BrokenPipeError) and (_is_unread(sys.stdout) or _is_unread(sys.stderr))):
             raise
-        return _fail(_as_typed(str(error), words) + (_NO_ROOM if getattr(error, "errno", None) in NO_ROOM else ""))
+        return _fail(_of_system(error) if isinstance(error, OSError) else _as_typed(str(error), words))
     except MemoryError as error:
         if debug:
             raise
@@ -92,7 +96,37 @@ def _status(arguments: Sequence[str] | None) -> int:
         return FAULT
 
 
-_NO_ROOM = ". Free some space there, or write elsewhere; existing files are unchanged."
+_WHY = {
+    errno.ENOSPC: "the disk is full. Free some space there, or write elsewhere; existing files are unchanged",
+    errno.EDQUOT: "your disk quota is used up. Free some space there, or write elsewhere; existing files are unchanged",
+    errno.EFBIG: "files of this size are not allowed there (ulimit -f). Raise the limit, or write elsewhere; existing "
+    "files are unchanged",
+    errno.EROFS: "the disk is read-only. Choose another place",
+    errno.EACCES: "you have no permission. Choose another place",
+    errno.EPERM: "the system does not permit it. Choose another place",
+    errno.EEXIST: "it exists. Choose another name",
+    errno.ENOTEMPTY: "it is a folder that is not empty. Choose another name",
+    errno.ENOTDIR: "a part of its path is no folder. Check the path",
+    errno.EISDIR: "it is a folder. Give a file",
+    errno.ENAMETOOLONG: "its name is too long. Choose a shorter one",
+    errno.ENOENT: "it does not exist. Check the path",
+}
+"""What the errors of the system mean, and what to do."""
+
+
+def _of_system(error: OSError) -> str:
+    """An error of the system: which file, by the name that the user knows, and why."""
+    why = _WHY.get(error.errno or 0)
+    if why is None or not str(error).startswith("[Errno"):
+        return str(error)
+    path = error.filename2 or error.filename
+    if path is None:
+        return f"{why.replace(' there', f' in the working directory, --out and {tempfile.gettempdir()}', 1)}."
+    path = Path(os.fsdecode(path))
+    while hidden := writer_of(path.name):
+        path = path.with_name(hidden[0].removesuffix(DRAFT))
+    parts = [(writer_of(part) or (part,))[0] for part in path.parts]
+    return f"{Path(*parts)} cannot be opened or written: {why}."
 
 
 def _written(error: BaseException) -> str:
@@ -136,7 +170,8 @@ def _misread(error: CycloptsError, words: Sequence[str]) -> str:
         option = str(token.keyword or token.value)
         near = re.search(r"Did you mean \W*(--[\w-]+)", str(error))
         close = near and close_names(option.lstrip("-"), [near[1].lstrip("-")])
-        return f"there is no option {option}{f'; did you mean {near[1]}?' if near and close else '.'}"
+        other = near[1] if near and close and near[1].lstrip("-") != option.lstrip("-") else ""
+        return f"there is no option {option}{f'; did you mean {other}?' if other else '.'}"
     if isinstance(error, CoercionError) and token is not None and token.keyword:
         kind = {"float": "a number", "int": "a whole number"}.get(getattr(error.target_type, "__name__", ""), "")
         if kind:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,14 +108,22 @@ def cache_activations(
     for i, name in enumerate(models, 1):
         with _watching(f"{i}/{len(models)} " if several else "") as (watch, seen):
             cache = probekit.cache_activations(
-                name, task, split, options=options, out=out, overwrite=overwrite, wait=_waiting, progress=watch
+                name,
+                task,
+                split,
+                options=options,
+                out=out,
+                overwrite=overwrite,
+                wait=partial(_waiting, seen),
+                progress=watch,
             )
         with cache:
             if not processes()[0]:  # only the first of torchrun's processes prints
                 (_line if several else _summary)(cache, seen)
 
 
-def _waiting() -> None:
+def _waiting(seen: dict[str, float]) -> None:
+    seen["others"] = 1
     if not processes()[0]:
         warn("probekit: another process is writing this cache; waiting for it.")
 
@@ -131,6 +140,8 @@ def _watching(prefix: str) -> Iterator[tuple[Progress, dict[str, float]]]:
             if stage == "model":
                 seen.setdefault("began", monotonic())
                 seen.update(rates, model=max(monotonic() - seen["began"], 1e-9))
+            elif stage == "examples" and done > seen.setdefault("first", done):  # shards that appear meanwhile
+                seen["others"] = 1
             progress(prefix + stage, done, total, **rates)
 
         yield watch, seen
@@ -143,7 +154,7 @@ def _line(cache: Any, seen: dict[str, float]) -> None:
 
     counts, seconds = cache.spec["counts"], seen["seconds"]
     cut = f", {counts['truncated']:,} truncated" if counts["truncated"] else ""
-    source = f"{seconds:.1f} s" if "model" in seen else "already cached"
+    source = f"{seconds:.1f} s" if seen.keys() & {"model", "others"} else "already cached"
     say(f"{cache.path}: {len(cache):,} examples{cut}, {_layers(cache)}; {source}")
     if lost := unread(cache):
         say(lost)
@@ -169,7 +180,7 @@ def _summary(cache: Any, seen: dict[str, float]) -> None:
     if lost := unread(cache):
         say(lost)
     if "model" not in seen:
-        say("already cached")
+        say(f"{seen['seconds']:.1f} s; other processes made it" if "others" in seen else "already cached")
         return
     model, texts, pieces = seen["model"], seen["examples"], seen["tokens"]
     say(

@@ -62,13 +62,16 @@ def results(
     from probekit.files import in_words
     from probekit.provenance.inventory import results as find_results
 
+    def _place(path: Path, folder: Path) -> str:
+        return "." if path == folder else path.parent.relative_to(folder).as_posix()
+
     found = find_results(folder, model=_expanded(model), data_dir=data_dir)
     if json:
         say(js.dumps([item.to_json() for item in found], indent=2, ensure_ascii=False))
         return
     by_folder: dict[str, list[Item]] = {}
     for item in found:
-        by_folder.setdefault(item.path.parent.relative_to(folder).as_posix(), []).append(item)
+        by_folder.setdefault(_place(item.path, folder), []).append(item)
     for name, items in by_folder.items():
         show_table(_listing(items, str(folder) if name == "." else f"{folder / name}"))
     say(f"{len(found):,} results, {in_words(sum(item.size for item in found))}, in {folder}")

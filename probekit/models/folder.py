@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from probekit.errors import ModelError
+from probekit.errors import ModelError, first_line
 from probekit.files import digest, read_json
 from probekit.models.adapted.record import adapted
 
@@ -15,12 +18,14 @@ __all__ = [
     "check_config",
     "check_text",
     "config_digest",
+    "configuration",
     "model_type",
     "save_tensors",
     "tokenizer_digest",
     "tokenizer_files",
     "weight_files",
     "weights_digest",
+    "writing_tensors",
 ]
 
 _TOKENIZER_FILES = (
@@ -90,6 +95,40 @@ LAYERS, LABELS = 10_000, 1_000_000
 _COUNTS = re.compile(r"layers?$|n_layer|num_blocks|_groups$|n_highway|depth|num_experts")
 
 
+@contextmanager
+def writing_tensors(path: Path) -> Iterator[None]:
+    """Turn what safetensors and torch raise where ``path`` cannot be written into the OSError that they hide."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (SafetensorError, RuntimeError) as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None and "PytorchStreamWriter" not in str(error) and "unexpected pos" not in str(error):
+            if isinstance(error, SafetensorError):
+                raise OSError(f"{path} cannot be written: {error}") from error
+            raise
+        code = int(number[1]) if number else errno.ENOSPC
+        raise OSError(code, os.strerror(code), str(path)) from error
+
+
+def configuration(folder: Path) -> Any:
+    """The configuration of transformers in a folder; no code of the folder runs, and nothing is fetched.
+
+    Raises
+    ------
+    ModelError
+        If config.json cannot be read, or is not that of a model.
+    """
+    from transformers import AutoConfig
+
+    check_config(folder)
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # transformers raises OSError, ValueError, KeyError, TypeError, its own …
+        raise ModelError(f"{folder / 'config.json'} cannot be read: {first_line(error)}") from error
+
+
 def save_tensors(tensors: Mapping[str, Any], path: Path, **about: str) -> None:
     """Write arrays or tensors as safetensors that other users may read (``save_file`` makes them private).
 
@@ -104,16 +143,13 @@ def save_tensors(tensors: Mapping[str, Any], path: Path, **about: str) -> None:
         If the file cannot be written, for instance because the disk is full.
     """
     import numpy as np
-    from safetensors import SafetensorError
 
     if all(isinstance(x, np.ndarray) for x in tensors.values()):
         from safetensors.numpy import save_file
     else:
         from safetensors.torch import save_file  # type: ignore[assignment]
-    try:
+    with writing_tensors(path):
         save_file(dict(tensors), path, metadata=about or None)
-    except SafetensorError as error:
-        raise OSError(f"{path} cannot be written: {error}") from error
     path.chmod(path.parent.stat().st_mode & 0o666)
 
 

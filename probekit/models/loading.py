@@ -72,9 +72,9 @@ def parts_pairs(folder: Path) -> bool:
     """Whether a model reads the sentences of a pair in one sequence with a separator between them, like BERT."""
     if reads_apart(model_type(folder)):
         return False
-    from transformers import AutoConfig
+    from probekit.models.folder import configuration
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    config = configuration(folder)
     special = text_reader(folder, config)([("a", "a")]).special
     text_pieces = np.flatnonzero(special == 0)
     return bool(len(text_pieces)) and bool(special[text_pieces[0] : text_pieces[-1]].any())

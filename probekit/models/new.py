@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import ModelError, UsageError, did_you_mean, first_line
-from probekit.files import beside, new_folder, read_json
+from probekit.files import draft, new_folder, read_json
 from probekit.models.conversion import BILSTM, ELMO
 from probekit.models.find import resolve_model
 from probekit.models.folder import check_config, model_type, save_tensors, tokenizer_files
@@ -84,8 +84,7 @@ def new_encoder(
     source = {"tokenizer": tokenizer, "elmo": elmo, "vocabulary": vocabulary}
     place = Path(out)
     there = (place / "config.json").is_file()
-    with beside(place) if there else new_folder(place) as folder:
-        folder.mkdir(exist_ok=True)
+    with draft(place) if there else new_folder(place) as folder:
         if values.get("model_type") == BILSTM:
             _bilstm(values, folder, source, Splitting(words), lower_case=lower_case)
         else:
@@ -196,16 +195,15 @@ def _copy_tokenizer(tokenizer: Any, values: dict[str, Any], folder: Path) -> Non
 def _write_weights(folder: Path, name: str, seed: int, elmo: Path | None) -> None:
     """Initialise the model of config.json, and write it with its complete configuration."""
     from safetensors.torch import load_file
-    from transformers import AutoConfig
 
-    from probekit.models.folder import weight_files
+    from probekit.models.folder import configuration, weight_files
     from probekit.models.transformers.stock import load_model
 
     try:
         model = load_model(folder, random_weights=seed)
     except ModelError as error:
         raise ModelError(f"{name}: {first_line(error).replace(str(folder), 'the model')}") from error
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    config = configuration(folder)
     if config.is_encoder_decoder:
         raise ModelError(f"{name} describes an encoder with a decoder; expected a model with one stack of layers.")
     if elmo is not None:

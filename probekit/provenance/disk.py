@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from probekit.files import read_json, writer_of
+from probekit.files import draft_of, is_draft, read_json, writer_of
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.rows import COLUMNS
 from probekit.rows.card import is_card
@@ -88,7 +88,9 @@ def _is_run_card(path: Path) -> bool:
 
 
 def _is_model(path: Path) -> bool:
-    """A folder with the files of a model and nothing else."""
+    """A folder with the files of a model and nothing else; a draft that has its note; or that note."""
+    if draft_of(path) is not None or is_draft(path):
+        return True
     files = list(path.iterdir()) if path.is_dir() else []
     names = [f.name for f in files if f.is_file() and not f.is_symlink() and any(map(f.match, MODEL_FILES))]
     return len(names) == len(files) and any(name == "config.json" or name.endswith(".safetensors") for name in names)

@@ -12,7 +12,10 @@ from typing import Any
 
 from probekit.activations import ActivationCache
 from probekit.activations.hdf5 import DAMAGE, open_cache_file
+from probekit.activations.manifest import MANIFEST, is_shard_folder, shards_in
 from probekit.activations.writing.journal import journal_path, partial_path
+from probekit.activations.writing.leases import is_of_worker, of_workers
+from probekit.analyses.streaming.state import is_state
 from probekit.errors import CacheError, UsageError
 from probekit.files import DATA_CACHE, held, in_words, is_running, parse_json, read_json
 from probekit.models.identity import CARD, RUN_FORMAT
@@ -45,8 +48,8 @@ class Item:
     Attributes
     ----------
     kind : str
-        "cache", "unfinished cache", "run", "unfinished run", "rows", "examples", "counts", "model", "study", "report",
-        "figure", "caption", "table", "search", "task file", "data", "leftover", "link" or "unknown"
+        "cache", "unfinished cache", "run", "unfinished run", "rows", "examples", "counts", "state", "model", "study",
+        "report", "figure", "caption", "table", "search", "task file", "data", "leftover", "link" or "unknown"
     about : str, default ''
         Description of its content, or of its fault.
     task, model : str, default ''
@@ -157,7 +160,7 @@ def _with_sources(
     verify: bool,
 ) -> Item:
     """A cache with the recipe that makes it again, and whether its model and data are here."""
-    out = item.path.with_name(cache_of(item.path.name))
+    out = item.path.with_name(cache_of(item.path.name) or item.path.name)
     recipes = [_study(out, studies, 2).maker_of(f"{out.absolute().parent.name}/{out.name}"), item.recipe]
     run = trained.get((item.spec.get("checkpoint"), item.spec.get("step")))
     models = [run, *(one.arguments.get("model") for one in recipes if one)]
@@ -211,6 +214,9 @@ def _changed(path: Path) -> float:
 
 def _walk(folder: Path) -> Iterator[Item]:
     """The items of a folder: its files, folders that are one result, and the items of other folders."""
+    if is_shard_folder(folder) or any(of_workers(p.name) for p in folder.iterdir()):
+        yield from _shards(folder)
+        return
     names = {p.name: p for p in sorted(folder.iterdir())}
     for path in [p for p in names.values() if p.is_symlink()]:
         del names[path.name]
@@ -234,7 +240,42 @@ def _walk(folder: Path) -> Iterator[Item]:
             yield item
     for path in files.values():
         pid = written_by(path)
-        yield _item(path, "unknown", why="not of probekit") if pid is None else _left(path, pid)
+        if pid is None and path.suffix == ".npz" and is_state(path):
+            yield _item(path, "state", "of probekit stream", why="results are left alone")
+        else:
+            yield _item(path, "unknown", why="not of probekit") if pid is None else _left(path, pid)
+
+
+def _shards(folder: Path) -> Iterator[Item]:
+    """A cache in shards, and what killed workers left beside it; other files are not of probekit."""
+    names = {p.name: p for p in sorted(folder.iterdir())}
+    workers = [p for p in names.values() if of_workers(p.name) and is_of_worker(p)]
+    shards = [*(p for p in (folder / MANIFEST,) if p.is_file()), *shards_in(folder).values()]
+    why = ""
+    for lease in workers:
+        with held(lease) as alive:
+            if alive or time.time() - _changed(lease) < HOUR:
+                why = "another process is writing it" if alive else "it was written less than an hour ago"
+    if shards:
+        item = _finished(folder)
+        about, paths = f"{item.about}; {len(shards_in(folder))} shards", shards
+        if not (folder / MANIFEST).is_file():
+            about = f"{len(shards)} shards, and no manifest yet"
+            item = replace(item, kind="unfinished cache", why="", what=What.UNFINISHED)
+            paths = [*shards, *workers]
+        sizes: dict[str, Any] = {
+            "size": sum(map(size_of, paths)),
+            "paths": tuple(paths),
+            "states": tuple(map(state, paths)),
+        }
+        item = replace(item, about=about, **sizes)
+        yield replace(item, why=why, what=None) if why else item
+    if workers and (not shards or (folder / MANIFEST).is_file()):
+        what = None if why else What.LEFTOVERS
+        yield _item(workers[0], "leftover", f"of {len(workers)} files of workers", paths=workers, why=why, what=what)
+    for path in names.values():
+        if path not in shards and path not in workers:
+            yield _item(path, "unknown", why="not of probekit")
 
 
 def _cache(out: Path) -> Iterator[Item]:
@@ -330,7 +371,7 @@ def _run(path: Path) -> Item:
     steps = sorted(p for p in path.glob("step-*") if _is_checkpoint(p))
     with held(path / ".lock") as busy:
         if busy:
-            return _item(path, "unfinished run", about, why="another process is training in it", **more)
+            return _item(path, "unfinished run", about, why="another process is writing to it", **more)
     if not complete:
         left = [p for p in (path / ".resume", *steps, path / CARD) if p.exists() and not p.is_symlink()]
         return _item(path, "unfinished run", about, paths=left, what=What.UNFINISHED, **more)

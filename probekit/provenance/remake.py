@@ -17,6 +17,7 @@ from probekit.provenance.study_folder import maker_of
 from probekit.recipe import Read, Recipe
 from probekit.tasks import DATASETS, GRAMMARS, SENTENCES, Task, load_task, task_folders
 from probekit.tasks.context import in_context
+from probekit.tasks.files.stream import StreamedSplit, is_stream, stream_task
 
 __all__ = ["Found", "Place", "Sources", "how_made", "piped", "recipe_of_read", "recipe_of_spec", "wrong_cache"]
 
@@ -45,7 +46,7 @@ class Place:
         if recipe is None or place is None:
             return
         yield place
-        if place.task.endswith(".toml"):
+        if Path(place.task).suffix:  # a file
             yield from (replace(place, task=str(folder / place.task)) for folder in out.absolute().parents[:3])
 
 
@@ -101,6 +102,7 @@ def recipe_of_spec(
         "revision": spec.get("revision"),
         "model_name": None if model is None or "step" in spec else spec["model"],
         "max_length": spec.get("cut_at"),
+        "shard_size": spec.get("shard_size"),
         "stateful": bool(stateful) or None,
         "batch_size": stateful or None,
         "allow_nonfinite": bool(spec.get("allow_nonfinite")) or None,
@@ -252,7 +254,8 @@ class Sources:
             if not here or (verify and self._digests(here, random=random) != digests):
                 return Found("its model is not found (give its folder with --model)")
         part = str(spec["split"]), int(spec["n"]), int(spec.get("data_seed", 0)), str(spec.get("context", "none"))
-        now = {place: self._data_digest(place, *part) for place in dict.fromkeys(candidates)}
+        sharded = "shard_size" in spec
+        now = {place: self._data_digest(place, *part, sharded=sharded) for place in dict.fromkeys(candidates)}
         for place, digest in now.items():
             if digest and digest == spec.get("data_digest"):
                 return Found("", model, place)
@@ -285,24 +288,34 @@ class Sources:
         found: tuple[str, str] | None = self._once(("model", folder, random), read)
         return found
 
-    def _data_digest(self, place: Place, split: str, n: int, seed: int, context: str) -> str | None:
-        """Digest of ``n`` examples of a split, drawn with a seed, as in a spec; None if they are not found."""
+    def _data_digest(
+        self, place: Place, split: str, n: int, seed: int, context: str, *, sharded: bool = False
+    ) -> str | None:
+        """Digest of ``n`` examples of a split, drawn with a seed, as in a spec; None if they are not found.
+
+        Shards are made of a file of texts in parts, which has a digest of its own.
+        """
         from probekit.activations.writing.request import data_digest
 
         def read() -> str | None:
-            task: Task | None = self._once(("task", place), lambda: _load(place))
+            task: Task | None = self._once(("task", place, split), lambda: _load(place, split))
             if task is None or split not in task.splits:
                 return None
-            part = in_context(task, context).split(split).sample(n, seed)
+            whole = in_context(task, context).split(split)
+            if isinstance(whole, StreamedSplit):
+                whole = whole if sharded else whole.whole()
+            part = whole if isinstance(whole, StreamedSplit) and n == len(whole) else whole.sample(n, seed)
             return data_digest(part.digest(), task.label_names)
 
-        found: str | None = self._once(("data", place, split, n, seed, context), read)
+        found: str | None = self._once(("data", place, split, n, seed, context, sharded), read)
         return found
 
 
-def _load(place: Place) -> Task | None:
+def _load(place: Place, split: str) -> Task | None:
     try:
         with nullcontext() if place.task.startswith("grammar:") else _no_network():
+            if is_stream(place.task):
+                return stream_task(place.task, split=split)
             return load_task(place.task, place.data_dir)
     except (ProbekitError, OSError):
         return None

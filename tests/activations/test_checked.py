@@ -58,6 +58,7 @@ def no_hang():
 def everything(path) -> list[np.ndarray]:
     """All that a reader can ask for."""
     with ActivationCache(path) as cache:
+        assert isinstance(cache.origin, dict)
         found = [cache.labels, cache.ids, cache.truncated, cache.index("row_to_unique")]
         found += [cache.layer(layer, pooling) for layer in cache.layers for pooling in cache.poolings]
         found += [np.array([json.dumps(cache.spec, sort_keys=True), str(cache.recipe)])]
@@ -174,7 +175,7 @@ def forge(path, change) -> None:
         table = f["/blocks"][...]
         for row in table:
             name = row["dataset"].decode()
-            if name.startswith(("/labels", "/index")) and name in f:
+            if name.startswith(("/labels", "/index", "/ids")) and name in f:
                 row["xxh3"] = xxh3(f[name][...])
         f["/blocks"][...] = table
     seal(path)
@@ -183,6 +184,21 @@ def forge(path, change) -> None:
 def spec(key, value):
     def change(f):
         f.attrs["spec"] = json.dumps(json.loads(f.attrs["spec"]) | {key: value})
+
+    return change
+
+
+def attribute(name, value):
+    def change(f):
+        f.attrs[name] = value
+
+    return change
+
+
+def replaced(name, values):
+    def change(f):
+        del f[name]
+        f[name] = values
 
     return change
 
@@ -220,11 +236,25 @@ def cycle(f):
         (index, r"/index points beyond the \d+ rows of /tokens"),
         (spec("n", 10**9), r"/labels has the shape \(60,\), but the description says \(1000000000,\)"),
         (spec("width", 31), r"/pooled/mean/0 has the shape"),
+        (spec("n", 1e308), r"n is 1e\+308; expected a whole number"),
+        (spec("n", 10**30), r"n is 10+; expected a whole number"),
+        (spec("store", "evil"), "store is 'evil'; expected one of float32, float16, bfloat16"),
+        (spec("metrics", None), "metrics is None; expected a list of texts"),
+        (spec("certificate", "x"), "certificate is 'x'; expected a verdict"),
+        (spec("layers", "1"), "layers is '1'; expected a list of texts"),
+        (attribute("origin", "[" * 10**4), "its origin cannot be read .it is nested too deeply"),
+        (replaced("/labels", np.array([b"x"] * 60)), "/labels holds no numbers"),
+        (replaced("/ids", np.array([b"\xff"] * 60)), "/ids is not UTF-8"),
         (swapped, r"/pooled/mean/1, rows .*: the bytes were changed after they were written"),
         (linked(h5py.SoftLink("/elsewhere")), "is a link, which probekit does not follow"),
         (linked(h5py.ExternalLink("other.h5", "/x")), "is a link, which probekit does not follow"),
     ],
-    ids=["label", "index", "n", "width", "swapped", "soft link", "external link"],
+    ids=[
+        *("label", "index", "n", "width", "float n", "huge n", "store", "metrics", "certificate", "layers", "origin"),
+        *("labels of text", "ids", "swapped"),
+        "soft link",
+        "external link",
+    ],
 )
 def test_what_has_digests_and_cannot_be(change, told, copy):
     bad = copy()

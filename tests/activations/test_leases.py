@@ -37,7 +37,7 @@ def foreign(folder: Path, beat: int = 0, machine: str = "elsewhere") -> Path:
     """The lease of a worker that this process knows nothing else of, and what it had begun."""
     lease = folder / ".lease-00000"
     lease.write_text(json.dumps({"lease": "f" * 16, "shard": 0, "machine": machine, "beat": f"{beat:012d}"}) + "\n")
-    (folder / f".shard-00000.h5.{'f' * 16}.partial").write_bytes(b"begun")
+    (folder / f".shard-00000.h5.{'f' * 16}.partial").write_bytes(b"\x89HDF\r\n\x1a\nbegun")
     return lease
 
 
@@ -260,6 +260,31 @@ def test_only_files_of_workers_are_tidied_up(encoder, ready, tmp_path, finished)
     assert all(other.read_text() == "mine" for other in others)
     assert not (out / ".lease-00000").exists()
     assert not list(out.glob(".shard-*"))
+
+
+@pytest.mark.parametrize("kind", ["dangling link", "link", "folder", "notes"])
+def test_what_only_has_the_name_of_a_lease(tmp_path, kind):
+    """It is an error, not a wait without end, and not removed: a name is not proof."""
+    lease = tmp_path / ".lease-00000"
+    if kind == "folder":
+        lease.mkdir()
+    elif kind == "notes":
+        lease.write_text("mine")
+    else:
+        lease.symlink_to(tmp_path / ("nowhere" if kind == "dangling link" else "other"))
+        (tmp_path / "other").write_text('{"lease": "f"}')
+    begun = tmp_path / f".shard-00000.h5.{'f' * 16}.partial"
+    begun.write_text("mine")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    for patience in (1e-9, 60):
+        with (
+            pytest.raises(CacheError, match="lease-00000 is not a lease of probekit"),
+            Leases(tmp_path, patience).claim(0),
+        ):
+            pass
+    leases_module.tidy(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+    assert leases_module.unfinished(tmp_path, 0, "f" * 16) == []
 
 
 def test_who_comes_when_another_worker_tidies_up(tmp_path, monkeypatch):

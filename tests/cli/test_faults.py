@@ -1,5 +1,6 @@
 """One sentence, always: what goes wrong is told without a traceback, and a fault of our own says where that is."""
 
+import errno
 import json
 import os
 import re
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import tiny
+
+from probekit.files import FileKind, write
 
 
 def sentence(answer, status=2):
@@ -43,6 +46,60 @@ def cache(call, tmp_path):
                     "--limit", 8, "--out", out, "--device", "cpu", *words)  # fmt: skip
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "the disk is full. Free some space in the working directory",
+        ),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/x/.rows.parquet.4711-140012345678912"),
+            "/x/rows.parquet cannot be opened or written: the disk is read-only. Choose another place.",
+        ),
+        (
+            OSError(errno.ENOTEMPTY, "Directory not empty", "/x/.out.4711-140012345678912", None, "/x/out"),
+            "/x/out cannot be opened or written: it is a folder that is not empty. Choose another name.",
+        ),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/x/.out.draft.4711-140012345678912"),
+            "/x/out cannot be opened or written: the disk is read-only.",
+        ),
+        (OSError("a store's own words"), "a store's own words"),
+    ],
+)
+def test_errors_of_the_system_name_a_place(error, said, monkeypatch, call):
+    """By the name that the user knows, in words, and what to do."""
+
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr("probekit.activations.ActivationCache", broken)
+    done = call("inspect", "x.h5")
+    assert done.status == 2
+    assert said in done.err.replace("\n", " ")
+    assert "Errno" not in done.err
+
+
+def test_a_full_disk_is_told_with_the_final_name(tmp_path, monkeypatch):
+    def full(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device: .*/x.json'") as caught:
+        write(tmp_path / "x.json", "{}", FileKind("a file", lambda path: True))
+    assert caught.value.filename == str(tmp_path / "x.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("columns", ["²", "1000000000", "0", "-1", ""])
+def test_a_width_that_is_none(columns, monkeypatch, call):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", columns)
+    assert call("tasks", "--help").status == 0
+    assert "COLUMNS" not in os.environ
 
 
 def test_a_fault_of_ours_names_the_file_of_its_traceback(call, monkeypatch, tmp_path):
@@ -136,7 +193,7 @@ def test_a_limit_of_file_sizes(bert, cache, call, limited, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["bert"]
     answer = call("train", "--task", "grammar:sentiment", "--model", bert, "--regime", "fine-tune", "--limit", 8,
                   "--out", tmp_path / "run", "--epochs", 1, "--device", "cpu")  # fmt: skip
-    assert "File too large" in sentence(answer)
+    assert "files of this size are not allowed there (ulimit -f)" in sentence(answer)
 
 
 def test_what_a_terminal_would_obey_is_written_out(call):

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.find import resolve_model
-from probekit.models.folder import tokenizer_digest, weights_digest
+from probekit.models.folder import configuration, tokenizer_digest, weights_digest, writing_tensors
 
 
 @pytest.fixture
@@ -168,3 +169,27 @@ def test_wrong_choices(tiny_bert):
         load_encoder(tiny_bert, dtype="float8")
     with pytest.raises(UsageError, match="packed, grouped"):
         load_encoder(tiny_bert, packing="padded")
+
+
+@pytest.mark.parametrize(
+    "text", ['{"model_typf": "bert"}', "{", "[]", '{"model_type": ["bert"]}', '{"model_type": "x/y"}']
+)
+def test_a_configuration_that_cannot_be_read(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ModelError, match=r"config\.json"):
+        configuration(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("told", "number"),
+    [
+        (SafetensorError("Error while serializing: I/O error: File too large (os error 27)"), 27),
+        (RuntimeError("[enforce fail] PytorchStreamWriter failed writing file"), 28),
+    ],
+)
+def test_what_safetensors_and_torch_say_of_a_full_disk(told, number):
+    with pytest.raises(OSError, match="x.safetensors") as caught, writing_tensors(Path("x.safetensors")):
+        raise told
+    assert (caught.value.errno, caught.value.filename) == (number, "x.safetensors")
+    with pytest.raises(RuntimeError, match="another"), writing_tensors(Path("x.safetensors")):
+        raise RuntimeError("another error")

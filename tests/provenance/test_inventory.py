@@ -94,6 +94,35 @@ def folder(tmp_path, one_of_each):
     return shutil.copytree(one_of_each, tmp_path, dirs_exist_ok=True)
 
 
+def test_shards_are_one_cache_and_workers_leave_leftovers(tmp_path, tiny_bert):
+    """Also where the folder itself is looked at; what another process may still write is left."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the cat sat\nthe dog sat\na cat sees\n")
+    made = tmp_path / "caches" / "many"
+    cache_activations(tiny_bert, str(texts), shard_size=1, out=made).close()
+    cache_activations(tiny_bert, str(texts), out=made.parent / "texts.h5").close()
+    assert kinds(made.parent, tiny_bert) == dict.fromkeys(("many", "texts.h5"), ("cache", "caches"))
+    (item,) = results(made)
+    assert (item.kind, item.about.endswith("; 3 shards")) == ("cache", True)
+    assert item.size == sum(p.stat().st_size for p in made.iterdir())
+    lease, mine = made / ".lease-00001", made / f".own-00000.{'0' * 16}"
+    lease.write_text('{"lease": "ffffffffffffffff"}')
+    mine.write_text("mine")
+    assert {i.path.name: i.why for i in results(made)} == {
+        "many": "it was written less than an hour ago",
+        ".lease-00001": "it was written less than an hour ago",
+        mine.name: "not of probekit",
+    }
+    os.utime(lease, (1, 1))
+    assert clean(made, yes=True).deleted == (lease,)
+    (made / "manifest.json").unlink()
+    os.utime(made / "shard-00000.h5", (1, 1))
+    (item, other) = results(made)
+    assert (item.kind, item.what, other.path) == ("unfinished cache", What.UNFINISHED, mine)
+    assert clean(made, what="unfinished", yes=True).deleted == (made,)
+    assert [p.name for p in made.iterdir()] == [mine.name]
+
+
 def test_everything_is_named(folder, tiny_bert):
     found = {
         "a.h5": ("cache", None),

@@ -61,7 +61,7 @@ def export(
 
     The cache is read once, about 64 MiB at a time, and compared with its digests meanwhile; the folder appears when all
     is written. bfloat16 stays bfloat16 in safetensors; the other formats have no such numbers, and hold the same values
-    as float32.
+    as float32. An export cannot be imported again, since it lacks the pieces of the texts: keep the cache.
 
     Parameters
     ----------

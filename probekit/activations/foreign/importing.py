@@ -148,13 +148,12 @@ def _distinct(given: Source, sites: Sequence[Site]) -> list[tuple[Array, Site]]:
 
 def _pieces(given: Source, folder: Path) -> tuple[list[np.ndarray], np.ndarray]:
     """The pieces of each text, as the model reads them, and whether it was truncated, bool (n,)."""
-    from transformers import AutoConfig
-
+    from probekit.models.folder import configuration
     from probekit.models.loading import text_reader
 
     if not given.texts:
         return [given.pieces(i) for i in range(len(given))], np.zeros(len(given), dtype=bool)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    config = configuration(folder)
     tokens = text_reader(folder, config)(given.texts)
     return np.split(tokens.token_ids.astype(np.int64), np.cumsum(tokens.length)[:-1]), tokens.truncated
 

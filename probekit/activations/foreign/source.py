@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +13,7 @@ import numpy as np
 
 from probekit.activations.hdf5 import is_cache_file
 from probekit.errors import DataError
+from probekit.files import read_json
 from probekit.sites import Site
 
 if TYPE_CHECKING:
@@ -148,6 +150,12 @@ def open_source(path: str | Path, layers: Sequence[Site] | None = None) -> Sourc
 def _opened(path: Path, layers: Sequence[Site] | None) -> Source:
     if not path.exists():
         raise DataError("does not exist.", file=path)
+    if is_export(path):
+        raise DataError(
+            "is an export of probekit, which cannot be imported again: it lacks the pieces of the texts. Use the cache "
+            "that it was made of, or cache the texts again.",
+            file=path,
+        )
     inside = [p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")] if path.is_dir() else [path]
     files = sorted(inside, key=_natural)
     of = {suffix: [p for p in files if p.suffix == suffix] for suffix in (".safetensors", ".npz")}
@@ -167,6 +175,14 @@ def _opened(path: Path, layers: Sequence[Site] | None) -> Source:
 
         return open_arrays(path, of[".safetensors"] or of[".npz"], layers)
     raise DataError(f"{WANTED}; {_came(path, files)}", file=path)
+
+
+def is_export(path: Path) -> bool:
+    """Whether a folder is what ``probekit export`` wrote."""
+    with suppress(OSError, ValueError, AttributeError):
+        file = path / "spec.json"
+        return file.stat().st_size < 1 << 26 and str(read_json(file).get("format", "")).startswith("probekit-export/")
+    return False
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf, nan
 
@@ -80,7 +80,7 @@ def decide(array: Array, evidence: Evidence, texts: int, tolerance: float, depth
     """
     said = None if array.site is None else streamed(array.site)
     whole = {h: d for h, d in evidence.items() if len(d.relative) == texts and _one_factor(d)}
-    errors = {h: max(float(rows.max()) for rows in d.relative) for h, d in whole.items()}
+    errors = {h: _largest(d) for h, d in whole.items()}
     errors = {h: error for h, error in errors.items() if error <= tolerance}
     tails = {h: shares for h, d in whole.items() if (shares := _tails(d, tolerance)) is not None} if not errors else {}
     if not errors and not tails:
@@ -100,6 +100,12 @@ def decide(array: Array, evidence: Evidence, texts: int, tolerance: float, depth
         first = max(pieces - kept for pieces, kept in zip(whole[chosen].pieces, tails[chosen], strict=True))
         words.append(f"a prefix is missing: the first {first} of {t} positions hold something else")
     d, kept = whole[chosen], tails.get(chosen)
+    if broken := [(i, int(row)) for i, rows in enumerate(d.absolute) for row in np.flatnonzero(np.isinf(rows))]:
+        kinds.append("not finite")
+        rows = f"{len(broken):,} row{'s hold' if broken[1:] else ' holds'}"
+        words.append(
+            f"{rows} NaN or an infinite number, the first that of position {broken[0][1]} of text {broken[0][0]}"
+        )
     absolute, relative = (
         max(float(rows[len(rows) - (kept[i] if kept else len(rows)) :].max()) for i, rows in enumerate(values))
         for values in (d.absolute, d.relative)
@@ -128,6 +134,13 @@ def _one_factor(distance: Distance) -> bool:
     """Whether the factors of all texts agree within a hundredth."""
     factors = distance.factors
     return not factors or bool(max(factors) - min(factors) <= 0.01 * abs(np.mean(factors)))
+
+
+def _largest(distance: Distance) -> float:
+    """The largest relative error of the rows that are finite; infinite if these are fewer than half."""
+    relative, absolute = (np.concatenate(rows) for rows in (distance.relative, distance.absolute))
+    finite = relative[np.isfinite(absolute)]
+    return float(finite.max()) if 2 * len(finite) >= len(relative) > 0 else inf
 
 
 def _tails(distance: Distance, tolerance: float) -> tuple[int, ...] | None:
@@ -232,21 +245,37 @@ def together(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, each in the light of the others.
 
     If several arrays that should differ hold the same later state, or if some layers are right and others hold a later
-    one, then these were overwritten; a wrong count of layers shifts all of them alike.
+    one, then these were overwritten; a wrong count of layers shifts all of them alike. Layers that hold each other are
+    swapped.
     """
     streams = [f for f in findings if f.said.startswith("layer ") and f.site.isdecimal()]
     by = {f.array: int(f.site) - int(f.said.removeprefix("layer ")) for f in streams}
     equal = {f.site for f in streams if len({g.said for g in streams if g.site == f.site}) > 1}
     mixed = len(set(by.values())) > 1 and 0 in by.values()
+    holds = {f.said.removeprefix("layer "): f.site for f in streams}
     unsaid = [f.site for f in findings if not f.said and f.site]
     seen = []
     for f in findings:
-        if "shifted" in f.kinds and by.get(f.array, 0) > 0 and (f.site in equal or mixed):
+        if "shifted" in f.kinds and _is_swapped(f.said.removeprefix("layer "), holds):
+            kinds = tuple("swapped layers" if kind == "shifted" else kind for kind in f.kinds)
+            words = [part for part in f.verdict.split("; ") if not part.startswith("shifted")]
+            f = replace(f, kinds=kinds, verdict="; ".join([*words, f"swapped layers: it is layer {f.site}"]))
+        elif "shifted" in f.kinds and by.get(f.array, 0) > 0 and (f.site in equal or mixed):
             f = _overwritten(f, f"it is layer {f.site}")
         elif not f.said and f.site and unsaid.count(f.site) > 1:
             f = _overwritten(f, f"{unsaid.count(f.site)} arrays are {name_of(Site.parse(f.site))}")
         seen.append(f)
     return seen
+
+
+def _is_swapped(layer: str, holds: Mapping[str, str]) -> bool:
+    """Whether the layer that a layer holds, and the one that this holds …, lead back to it."""
+    at: str | None = holds.get(layer)
+    for _ in holds:
+        if at is None or at == layer:
+            break
+        at = holds.get(at)
+    return at == layer
 
 
 def _overwritten(f: Finding, what: str) -> Finding:

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ from probekit.activations.manifest import shard_name
 from probekit.errors import CacheError
 from probekit.files import held, lock, machine, open_to_write, parse_json, remove
 
-__all__ = ["Leases", "linked", "of_workers", "private_name", "tidy", "unfinished"]
+__all__ = ["Leases", "is_of_worker", "linked", "of_workers", "private_name", "tidy", "unfinished"]
 
 BEATS = 6
 """Times that a holder counts within the patience of the others."""
@@ -59,8 +60,18 @@ class Leases:
 
     @contextmanager
     def claim(self, number: int) -> Iterator[bool]:
-        """Whether the shard is this worker's during the block; a stale lease is taken away first."""
+        """Whether the shard is this worker's during the block; a stale lease is taken away first.
+
+        Raises
+        ------
+        CacheError
+            If something else than a lease is in its place.
+        """
         lease = self.path(number)
+        if os.path.lexists(lease) and not is_of_worker(lease) and os.path.lexists(lease):
+            raise CacheError(
+                f"{lease} is not a lease of probekit, and is not replaced; remove it, or choose another --out."
+            )
         if lease.exists() and not (self._stale(lease) and self._take_away(number, self._seen[lease][0])):
             yield False
             return
@@ -137,21 +148,37 @@ class Leases:
 def unfinished(folder: Path, number: int, token: str) -> list[Path]:
     """What a worker has begun of a shard."""
     names = re.escape(private_name(number, token)) + _BEGUN
-    return [path for path in sorted(folder.iterdir()) if re.fullmatch(names, path.name) and not path.is_symlink()]
+    return [path for path in sorted(folder.iterdir()) if re.fullmatch(names, path.name) and is_of_worker(path)]
 
 
 def tidy(folder: Path) -> None:
     """Remove the leases in a folder, then what workers have begun: all that they leave when they are killed."""
     found = sorted(path for path in folder.iterdir() if of_workers(path.name))
     for path in found:
-        if path.is_file() and not path.is_symlink():
-            remove(path)
+        if is_of_worker(path):
+            path.unlink(missing_ok=True)
 
 
 def of_workers(name: str) -> bool:
     """Whether a file with this name is a lease, or a shard that a worker has begun."""
     leases = r"lease-\d{5,}|own-\d{5,}\.[0-9a-f]{16}|taken\.lease-\d{5,}\.[0-9a-f]{16}"
     return re.fullmatch(rf"\.({leases}|shard-\d{{5,}}\.h5\.[0-9a-f]{{16}}{_BEGUN})", name) is not None
+
+
+_BEGINNINGS = (_FIRST, b'{"structure": "', b"\x89HDF\r\n\x1a\n", bytes(8))
+"""Of what workers write: a lease, a journal, HDF5, and HDF5 whose beginning is not written yet."""
+
+
+def is_of_worker(path: Path) -> bool:
+    """Whether a file begins as those do that workers write; a name is not proof."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        with path.open("rb") as file:
+            start = file.read(16)
+    except OSError:  # gone meanwhile, or not for us to see
+        return False
+    return any(start.startswith(one) or one.startswith(start) for one in _BEGINNINGS)
 
 
 def private_name(number: int, token: str) -> str:

@@ -265,14 +265,14 @@ class _Meter:
     """The progress of the whole cache, in examples, and what this worker has read."""
 
     def __init__(self, total: int | None, progress: Progress) -> None:
-        self.total, self.progress, self.done = total, progress, 0
+        self.total, self.progress, self.done, self.looked = total, progress, 0, False
         self.examples = self.tokens = 0.0
 
     def others(self, done: int) -> None:
         """So many rows are finished, by whomever."""
-        if done != self.done:
+        if done != self.done or not self.looked:
             self.progress("examples", done, self.total or done)
-        self.done = done
+        self.done, self.looked = done, True
 
     def of(self, rows: int) -> Progress:
         """The progress of one shard of so many rows."""

@@ -26,9 +26,9 @@ from probekit.adaptation.runs.digests import digests_of
 from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, write_card
 from probekit.adaptation.runs.run import Run, open_run
 from probekit.errors import DataError, NonFiniteError, UsageError
-from probekit.files import beside
+from probekit.files import draft
 from probekit.models.find import resolve_model
-from probekit.models.folder import tokenizer_digest
+from probekit.models.folder import tokenizer_digest, writing_tensors
 from probekit.models.identity import identify
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
@@ -240,8 +240,9 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pa
     """Write a model folder with its head, tokenizer and card, atomically."""
     if folder.exists():
         return
-    with beside(folder) as new:
-        model.save_pretrained(new, max_shard_size="1TB")  # one file
+    with draft(folder) as new:
+        with writing_tensors(new / "model.safetensors"):
+            model.save_pretrained(new, max_shard_size="1TB")  # one file
         (new / "generation_config.json").unlink(missing_ok=True)  # repeats config.json
         tokenizer.save_pretrained(new)
         for file in new.iterdir():

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from probekit.adaptation.runs.digests import seal, whole_checkpoints
 from probekit.adaptation.runs.folder import RESUME
 from probekit.files import remove
+from probekit.models.folder import writing_tensors
 
 __all__ = ["resume", "write_checkpoint"]
 
@@ -25,13 +26,15 @@ def write_checkpoint(
     folder = out / RESUME / f"checkpoint-{step}"
     remove(folder)
     folder.mkdir(parents=True)
-    save_model(model, str(folder / "model.safetensors"))
+    with writing_tensors(folder / "model.safetensors"):
+        save_model(model, str(folder / "model.safetensors"))
     state = {
         f"{name}.{what}": value.contiguous()
         for name, parameter in _parameters(optimizer)
         for what, value in optimizer.state.get(parameter, {}).items()
     }
-    save_file(state, str(folder / "optimizer.safetensors"))
+    with writing_tensors(folder / "optimizer.safetensors"):
+        save_file(state, str(folder / "optimizer.safetensors"))
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}), encoding="utf-8")
     seal(folder)
     known = sorted((out / RESUME).glob("checkpoint-*"), key=lambda f: int(f.name[11:]))

@@ -32,7 +32,7 @@ from probekit.adaptation.heads.library import BARE, Layout
 from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.runs.digests import check_weights, digests_of
 from probekit.errors import CacheBusy, ModelError, UsageError
-from probekit.files import FileKind, beside, lock, read_json, remove, remove_unfinished, write, writer_of
+from probekit.files import FileKind, draft, lock, read_json, remove, remove_unfinished, write, writer_of
 from probekit.models.adapted.library import name_in_model
 from probekit.models.adapted.record import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CHANGED_WEIGHTS, LIBRARY, adapted
 from probekit.models.folder import save_tensors
@@ -123,8 +123,7 @@ def save_folder(
     """
     if processes()[0]:
         return
-    with beside(folder) as new:
-        new.mkdir(parents=True)
+    with draft(folder) as new:
         model, beside_it = layout.weights(state)
         if source is not None:
             for file in {f for pattern in _COPIED for f in source.glob(pattern)}:
@@ -214,7 +213,7 @@ def publish(out: Path, card: Mapping[str, Any]) -> None:
             if file.name != CARD:
                 file.replace(out / file.name)
         write_card(out, card)
-        remove_unfinished(out, _is_of_run, held=True)
+        remove_unfinished(out, lambda name: _is_of_run(name) or _is_step(name), held=True)
         shutil.rmtree(out / RESUME)
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
@@ -242,7 +241,7 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
         If the folder holds another run, or other files.
     """
     if not processes()[0]:
-        remove_unfinished(out, CARD.__eq__, held=True)
+        remove_unfinished(out, lambda name: name == CARD or _is_step(name), held=True)
     if (out / CARD).is_file() and not overwrite:
         card = read_card(out)
         earlier = _defaults() | card.get("identity", {})
@@ -313,9 +312,17 @@ def _clear(out: Path) -> None:
 
 
 def _steps(out: Path, *, hidden: bool = False) -> list[Path]:
-    """The folders of checkpoints; hidden ones are those that a killed process was writing."""
+    """The folders of checkpoints; hidden ones are those that a killed process was writing.
+
+    A name is not proof: they hold nothing but files of a run.
+    """
     name = r"\.step-\d+\.\d+(-\d+)?" if hidden else r"step-\d+"
-    return [f for f in out.iterdir() if re.fullmatch(name, f.name) and f.is_dir() and not f.is_symlink()]
+    found = (f for f in out.iterdir() if re.fullmatch(name, f.name) and f.is_dir() and not f.is_symlink())
+    return [f for f in found if all(_is_of_run(g.name) and g.is_file() and not g.is_symlink() for g in f.iterdir())]
+
+
+def _is_step(name: str) -> bool:
+    return re.fullmatch(r"step-\d+", name) is not None
 
 
 FILES = (
@@ -356,7 +363,7 @@ def remove_run(out: Path, keep: Sequence[str] = ()) -> None:
     """Delete the files of a run, its card last, and the folder if it is then empty."""
     if not out.is_dir() or out.is_symlink():
         return
-    remove_unfinished(out, _is_of_run, held=True)
+    remove_unfinished(out, lambda name: _is_of_run(name) or _is_step(name), held=True)
     left = [f for f in out.iterdir() if f.name not in keep and not f.is_symlink()]
     steps = [*_steps(out), *_steps(out, hidden=True)]
     ours = [f for f in left if f in steps or f.name in (RESUME, "runs") or (f.is_file() and _is_of_run(f.name))]
@@ -373,7 +380,7 @@ def locked_run(out: Path) -> Iterator[None]:
     if processes()[0]:
         yield
         return
-    busy = CacheBusy(f"another process is training in {out}; wait for it, or give another --out.")
+    busy = CacheBusy(f"another process is writing to {out}; wait for it, or give another --out.")
     with lock(out / ".lock", busy):
         try:
             yield

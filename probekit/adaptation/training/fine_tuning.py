@@ -267,7 +267,7 @@ def _causal(encoder: Any) -> bool:
 
 
 def _encoder_of_two(folder: Path) -> bool:
-    from transformers import AutoConfig
+    from probekit.models.folder import configuration
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    config = configuration(folder)
     return bool(getattr(config, "is_encoder_decoder", False))

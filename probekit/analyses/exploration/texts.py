@@ -89,13 +89,12 @@ def model_of(cache: ActivationCache) -> str:
 
 def tokenizer_of(cache: ActivationCache) -> Any:
     """The tokenizer of the cache's model: its backend, with ``decode`` and ``id_to_token``."""
-    from transformers import AutoConfig
-
     from probekit.models.find import resolve_model
+    from probekit.models.folder import configuration
     from probekit.models.transformers.encoder import text_reader
 
     folder = resolve_model(model_of(cache), cache.spec.get("revision"))
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    config = configuration(folder)
     return text_reader(folder, config).backend
 
 

@@ -84,15 +84,16 @@ def _header(file: Any) -> dict[str, Any]:
     return found
 
 
-def _is_state(path: Path) -> bool:
+def is_state(path: Path) -> bool:
+    """Whether a file is a state of ``probekit stream``."""
     try:
         with np.load(path) as file:
             return bool(_header(file))
-    except (zipfile.BadZipFile, KeyError):
+    except Exception:  # of zip, of zlib, of NumPy's headers
         return False
 
 
-STATE_FILE = FileKind("the state of a stream", _is_state, "give the state another name")
+STATE_FILE = FileKind("the state of a stream", is_state, "give the state another name")
 
 
 def read_state(path: str | Path) -> State:

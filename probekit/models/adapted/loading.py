@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
-from transformers import AutoConfig
 
 from probekit.errors import ModelError, ProbekitError, UsageError, reading
 from probekit.files import digest_of_content, read_json
@@ -17,7 +16,7 @@ from probekit.models.adapted.library import add_tuner, name_in_model
 from probekit.models.adapted.record import LIBRARY, Adapted
 from probekit.models.card import CARD
 from probekit.models.find import resolve_model
-from probekit.models.folder import config_digest, weights_digest
+from probekit.models.folder import config_digest, configuration, weights_digest
 from probekit.models.transformers.stock import load_model
 
 __all__ = ["base_folder", "load_adapted"]
@@ -72,7 +71,7 @@ def load_adapted(
     net = load_model(
         folder, random_weights=run.random_weights, attention=attention, dropout=dropout, quantise=run.quantise
     )  # fmt: skip
-    own = AutoConfig.from_pretrained(run.folder, trust_remote_code=False, local_files_only=True)
+    own = configuration(run.folder)
     if own.num_hidden_layers != net.config.num_hidden_layers:
         drop_blocks(net, own.num_hidden_layers)
     if (causal := getattr(own, "is_causal", None)) not in (None, getattr(net.config, "is_causal", None)):

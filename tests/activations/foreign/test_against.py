@@ -170,6 +170,24 @@ def test_a_prefix_that_holds_something_else(tiny_model, encoder, tmp_path):
     assert found.findings[0].verdict == "a prefix is missing: the first 16 of 24 positions hold something else"
 
 
+@pytest.mark.parametrize("row", [0, 3, -1])
+def test_one_row_that_is_not_finite_is_no_missing_prefix(gpt2, encoder, tmp_path, row):
+    layers = {k: [x.clone() for x in gpt2[k]] for k in "123"}
+    layers["2"][1][row] = torch.nan
+    path, _ = write("npz", tmp_path, gpt2.ids, layers)
+    right, wrong, last = compare(encoder, path)
+    assert (right.kinds, wrong.kinds, last.kinds) == (("same",), ("not finite",), ("same",))
+    position = row % len(gpt2["2"][1])
+    assert wrong.verdict == f"1 row holds NaN or an infinite number, the first that of position {position} of text 1"
+
+
+def test_layers_that_hold_each_other_are_swapped(gpt2, encoder, tmp_path):
+    path, _ = write("npz", tmp_path, gpt2.ids, {"1": gpt2["1"], "2": gpt2["3"], "3": gpt2["2"]})
+    found = compare(encoder, path)
+    assert [f.kinds for f in found] == [("same",), ("swapped layers",), ("swapped layers",)]
+    assert found.findings[1].verdict == "swapped layers: it is layer 3"
+
+
 def test_a_slice_of_a_shifted_layer_is_both(gpt2, encoder, tmp_path):
     path = write_npz(tmp_path / "a.npz", gpt2.ids, {"layer_1": [x[:, 16:] for x in gpt2["2"]]})
     (finding,) = compare(encoder, path)
