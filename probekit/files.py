@@ -385,7 +385,8 @@ def remove_unfinished(folder: Path, ours: Callable[[str], bool], *, held: bool =
     ours
         Whether a file with this final name is probekit's.
     held
-        Whether the caller holds the lock, so that a running process with the same id is an unrelated one.
+        Whether the caller holds the lock of the folder, which is probekit's: only then are files removed by name,
+        and a running process with the same id is an unrelated one.
     """
     for left in folder.iterdir() if folder.is_dir() else ():
         writer = writer_of(left.name)
@@ -395,7 +396,7 @@ def remove_unfinished(folder: Path, ours: Callable[[str], bool], *, held: bool =
             if not unfinished.is_symlink():
                 remove(unfinished)
             remove(left)
-        elif stat.S_ISREG(left.lstat().st_mode) and not writer[0].endswith(DRAFT):
+        elif held and stat.S_ISREG(left.lstat().st_mode) and not writer[0].endswith(DRAFT):
             remove(left)
 
 

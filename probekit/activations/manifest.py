@@ -136,6 +136,8 @@ class Manifest:
                 tuple(ShardFile(**shard) for shard in content["shards"]),
             )
             check_spec(manifest.spec)
+            if not isinstance(manifest.attributes, dict):
+                raise ValueError("its attributes are not an object")
             _check_shards(manifest.shards)
             for name, about in manifest.datasets.items():
                 check_dataset(name, about)
