@@ -16,6 +16,7 @@ from calibration import case
 from comparisons import probed
 from scipy import stats
 
+from probekit.probes.edges.depth import expected_layer_of
 from probekit.statistics.bootstrap import band, bounds
 from probekit.statistics.curves import (
     centre_of_gravity,
@@ -152,3 +153,38 @@ for shape in ("plateau from layer 2", "peak at layer 6", "flat"):
         case(f"curves/best-layer, {shape}, n {n}, groups of 4", "coverage", runs=100, nightly=500)(
             partial(best_of_groups, shape=shape, n=n)
         )
+
+
+RECALL = np.array([[0.5, 0.7, 0.8, 0.85], [0.3, 0.5, 0.7, 0.75], [0.05, 0.2, 0.5, 0.6]])
+"""Of three classes, by probes of four mixes of layers."""
+
+
+def mixes(rng: np.random.Generator, n: int, share: float) -> Predictions:
+    """Predictions of four mixes, which mostly agree; the third class has ``share`` of the examples."""
+    gold, alike, predicted = rng.choice(3, size=n, p=[0.7 - share, 0.3, share]), rng.random(n), []
+    for recall in RECALL.T:
+        hard, wrong = np.where(rng.random(n) < 0.7, alike, rng.random(n)), (gold + rng.integers(1, 3, size=n)) % 3
+        wrong = np.where((wrong == 2) & (rng.random(n) < 0.9), gold == 0, wrong)  # the rare class is rarely said
+        predicted.append(np.where(hard < recall[gold], gold, wrong))
+    fits = pd.DataFrame({"task": "toy", "layer": range(4), "representation": "mix", "target": "gold"})
+    return Predictions(fits, np.arange(n).astype(str), gold, np.array(predicted), ("accuracy", "macro-f1"))
+
+
+@cache
+def of_all_mixes(share: float, metric: str) -> float:
+    return expected_layer_of(
+        mixes(np.random.default_rng(0), 1_000_000, share), metric, resamples=0, level=0.95, seed=0
+    )[0]
+
+
+def mixed(rng: np.random.Generator, *, n: int, share: float, metric: str) -> bool | None:
+    """Whether the interval of `edges`' expected layer holds that of all examples."""
+    found = mixes(rng, n, share)
+    _, low, high = expected_layer_of(found, metric, resamples=500, level=0.95, seed=int(rng.integers(1 << 30)))
+    return None if np.isnan(low) else bool(low <= of_all_mixes(share, metric) <= high)
+
+
+for n, share in ((300, 0.02), (300, 0.05), (1000, 0.01), (1000, 0.02)):
+    for metric in ("accuracy", "macro-f1"):
+        name = f"edges/expected layer of {metric}, a label of {share:.0%}, n {n}"
+        case(name, "coverage", runs=300)(partial(mixed, n=n, share=share, metric=metric))

@@ -14,6 +14,7 @@ import numpy as np
 from calibration import case
 from comparisons import classes, probed
 
+from probekit.metrics import metric
 from probekit.statistics.bootstrap import bounds, estimates
 
 PROBES = {"nearly constant": (0.03, 0.003), "ordinary": (0.6, 0.1), "nearly perfect": (0.99, 0.005)}
@@ -123,6 +124,43 @@ def numbers(rng: np.random.Generator, *, name: str, draw: Pairs, truth: float, n
     return holds(gold, predicted, name, truth)
 
 
+SIZES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "of 5": lambda rng, n: np.full(n, 5),
+    "of lognormal size": lambda rng, n: np.maximum(1, np.rint(4 * np.exp(1.2 * rng.normal(size=n)))).astype(int),
+}
+
+
+def grouped_numbers(
+    rng: np.random.Generator, groups: int, sizes: str, skewed: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Gold values and predictions of deviation 1, half of whose variance is the group's; lognormal if ``skewed``."""
+    of = np.repeat(np.arange(groups), SIZES[sizes](rng, groups) if sizes else 1)
+
+    def draw(n: int) -> np.ndarray:
+        x = rng.normal(size=n)
+        return (np.exp(x) - np.exp(0.5)) / np.sqrt((np.e - 1) * np.e) if skewed else x
+
+    def one() -> np.ndarray:
+        return np.sqrt(0.5) * draw(groups)[of] + np.sqrt(0.5) * draw(len(of)) if sizes else draw(groups)
+
+    gold, other = one(), one()
+    return gold, 0.8 * (0.8 * gold + 0.6 * other), of if sizes else None
+
+
+@cache
+def truth_of_numbers(name: str, sizes: str, skewed: bool) -> float:
+    """The metric of a million examples."""
+    gold, predicted, _ = grouped_numbers(np.random.default_rng(0), 200_000 if sizes else 1_000_000, sizes, skewed)
+    return float(metric(name).function(gold, predicted))  # type: ignore[misc]
+
+
+def of_groups(rng: np.random.Generator, *, name: str, groups: int, sizes: str, skewed: bool) -> bool | None:
+    """Numbers of groups, by the interval that ``probe`` prints."""
+    gold, predicted, of = grouped_numbers(rng, groups, sizes, skewed)
+    truth = truth_of_numbers(name, sizes, skewed)
+    return holds(gold, predicted, name, truth, groups=of, score=metric(name).function)
+
+
 def losses(rng: np.random.Generator, *, mean: float, spread: float, n: int) -> bool | None:
     """Log losses of log odds that are normal."""
     odds = np.linspace(mean - 9 * spread, mean + 9 * spread, 40_001)
@@ -185,6 +223,14 @@ def register() -> None:
         for called, (mean, spread) in {"ordinary": (1, 1.5), "confident": (4, 3), "nearly perfect": (6, 3)}.items():
             run = partial(losses, mean=mean, spread=spread, n=n)
             case(f"intervals/log-loss, {called}, n {n}", "coverage")(run)
+    for name in ("pearson", "spearman", "r2", "mean-absolute-error", "rmse"):
+        for groups, sizes, skewed in (
+            (30, "of 5", False), (30, "of lognormal size", False), (100, "of lognormal size", False),
+            (100, "of 5", True), (60, "", True), (200, "", True),
+        ):  # fmt: skip
+            about = f"{groups} groups {sizes}" if sizes else f"n {groups}"
+            run = partial(of_groups, name=name, groups=groups, sizes=sizes, skewed=skewed)
+            case(f"intervals/{name}, {about}{', lognormal' * skewed}", "coverage", runs=300)(run)
 
 
 register()

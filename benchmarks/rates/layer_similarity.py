@@ -92,6 +92,8 @@ POPULATIONS = {  # examples, columns, clusters
     "n 2,000, 20 columns": (2000, 20, False),
     "n 100, 200 columns": (100, 200, False),
     "n 400, clusters of 1 to 5": (400, 20, True),
+    "n 60, clusters of 1 to 5": (60, 20, True),
+    "n 100, clusters of 1 to 5": (100, 20, True),
 }
 WHOLE = 60_000  # examples that stand for the population
 

@@ -17,7 +17,7 @@ from probekit.analyses.probe import check_layers, check_match, check_splits, lab
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import UsageError
 from probekit.metrics import metric, unfit
-from probekit.probes.edges.depth import centre_of_gravity, expected_layer_of, over_seeds
+from probekit.probes.edges.depth import centre_of_gravity, expected_layer_of, over_seeds, rare_class
 from probekit.probes.edges.evaluate import MIX, Mixes, evaluate_edges
 from probekit.probes.edges.options import EdgeOptions
 from probekit.probes.edges.spans import SpanLayers
@@ -198,4 +198,5 @@ def _of_mixes(found: Predictions, mixes: Mixes, options: EdgeOptions) -> Iterato
     for name in found.metrics:
         ends = expected_layer_of(of_mix, name, resamples=options.resamples, level=options.level, seed=options.seed)
         numbers = dict(zip(("value", "ci_low", "ci_high"), ends, strict=True))
-        yield about | {"layer": None, "metric": "expected-layer", "of_metric": name, **numbers}
+        why = {"why": why} if (why := rare_class(of_mix, name)) else {}
+        yield about | {"layer": None, "metric": "expected-layer", "of_metric": name, **numbers, **why}

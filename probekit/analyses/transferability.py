@@ -63,11 +63,11 @@ def transferability(
         - "transrate", the nats that a code of the vectors saves if the classes are known.
 
         ``p`` is one-sided: the proportion of permutations of the labels, including the actual order, with at least
-        this score. ``p_adjusted`` is corrected over the layers of a cache (largest standardised score). ``null_mean``,
-        ``null_sd``, ``null_low`` and ``null_high`` are the mean, standard deviation and 2.5 % and 97.5 % quantiles of
-        the permutations, and ``draws`` is their number; rows with target "shuffled" repeat them for figures. Groups of
-        examples are permuted as a whole. ``calibrated`` (of "h-score") is 0 at that mean and 1 at the largest possible
-        score. ``left_out`` counts unlabelled examples, and ``note`` says what is undefined.
+        this score. ``p_adjusted`` is corrected over the layers of all caches with these labels (largest standardised
+        score). ``null_mean``, ``null_sd``, ``null_low`` and ``null_high`` are the mean, standard deviation and 2.5 %
+        and 97.5 % quantiles of the permutations, and ``draws`` is their number; rows with target "shuffled" repeat them
+        for figures. Groups of examples are permuted as a whole. ``calibrated`` (of "h-score") is 0 at that mean and 1
+        at the largest possible score. ``left_out`` counts unlabelled examples, and ``note`` says what is undefined.
 
     Raises
     ------
@@ -91,15 +91,20 @@ def transferability(
         sets = [_label_sets(cache, one, options) for cache, one in zip(found, chosen, strict=True)]
         total, records = sum(len(one.layers) for one in chosen), list[dict[str, Any]]()
         done = 0
+        scored: list[list[dict[str, np.ndarray]]] = []
         for cache, one, labels in zip(found, chosen, sets, strict=True):
-            head = {"analysis": "transferability", **columns_of(cache, one.representation), **one.group_columns}
-            head |= {"estimator": "", "seed": options.seed, "n": len(labels.rows), "left_out": labels.left_out}
-            scores = []
+            scored.append([])
             for name in one.layers:
                 progress("layers", done, total)
-                scores.append(_of_layer(cache, name, one, labels, options))
+                scored[-1].append(_of_layer(cache, name, one, labels, options))
                 done += 1
-            records += [head | row for row in _rows(list(one.layers), scores, labels, options)]
+        for i, (cache, one, labels) in enumerate(zip(found, chosen, sets, strict=True)):
+            head = {"analysis": "transferability", **columns_of(cache, one.representation), **one.group_columns}
+            head |= {"estimator": "", "seed": options.seed, "n": len(labels.rows), "left_out": labels.left_out}
+            others = [k for k in range(len(sets)) if np.array_equal(sets[k].y, labels.y)]
+            family = [layer for k in others for layer in scored[k]]
+            first = sum(len(scored[k]) for k in others if k < i)
+            records += [head | row for row in _rows(list(one.layers), first, family, labels, options)]
         progress("layers", done, total)
         return Result(make_rows(records), reads=tuple(map(read_of, found)))
 
@@ -163,9 +168,14 @@ def _of_layer(
 
 
 def _rows(
-    layers: list[str], scores: list[dict[str, np.ndarray]], labels: _LabelSets, options: TransferabilityOptions
-) -> Iterator[dict[str, Any]]:
-    """The rows of one cache, by score and layer."""
+    layers: list[str], first: int, scores: list[dict[str, np.ndarray]], labels: _LabelSets,
+    options: TransferabilityOptions,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """The rows of one cache, by score and layer.
+
+    scores : of all layers of the caches that have these labels, over which p is corrected; those from ``first`` on are
+        this cache's
+    """
     for metric in options.measures:
         if metric not in scores[0]:
             for layer in layers:
@@ -174,7 +184,7 @@ def _rows(
         null = np.stack([one[metric] for one in scores], axis=1)
         draws = len(null) - 1
         chance = judged(null[..., None], best=max(1, labels.classes - 1)) if draws else None
-        for i, layer in enumerate(layers):
+        for i, layer in enumerate(layers, first):
             row: dict[str, Any] = {"metric": metric, "layer_name": layer, "draws": draws}
             gold = row | {"target": "gold", "value": null[0, i], "note": _note(metric, null[0, i], labels)}
             if chance is not None:

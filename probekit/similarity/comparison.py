@@ -93,14 +93,10 @@ class Comparison:
     def same(self) -> bool:
         return self.b is self.a
 
-    def interval(
-        self, value: np.ndarray, influence: np.ndarray, *, fisher: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Bootstrap interval from the influences (n, layers a, layers b)."""
+    def interval(self, value: np.ndarray, influence: np.ndarray, **how: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Bootstrap interval from the influences (n, layers a, layers b); ``how`` as in `bootstrapped`."""
         o = self.options
-        return bootstrapped(
-            value, influence, self.units, resamples=o.resamples, level=o.level, seed=o.seed, fisher=fisher
-        )
+        return bootstrapped(value, influence, self.units, resamples=o.resamples, level=o.level, seed=o.seed, **how)
 
     @cached_property
     def null(self) -> Null | None:

@@ -155,7 +155,7 @@ def _interval(
         with np.errstate(invalid="ignore", divide="ignore"):
             both = without_mean(influence(name, pair)) / np.sqrt(own[0][i] * own[1])
         out[:, i] = both - 0.5 * value[i] * (ours[:, i, None] + theirs)
-    low, high = c.interval(value, out)
+    low, high = c.interval(value, out, heavy=name.startswith("rsa"))
     few = [_effective(influences, c.units) < DOMINATED for influences in (ours, theirs)]
     if not name.startswith("rsa") or not (dominated := np.logical_or.outer(*few)).any():
         return (low, high), ()

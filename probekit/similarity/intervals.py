@@ -8,8 +8,9 @@ distances and neighbours of a resample are more alike than those of the sample. 
 from __future__ import annotations
 
 import numpy as np
+from scipy import stats
 
-from probekit.statistics.bootstrap import FEWEST, draws, intervals
+from probekit.statistics.bootstrap import FEWEST, draws, freedom, intervals
 
 __all__ = ["bootstrapped"]
 
@@ -26,6 +27,7 @@ def bootstrapped(
     level: float,
     seed: int,
     fisher: bool = True,
+    heavy: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Studentised bootstrap intervals (Efron & Tibshirani 1993, section 12.5) of all pairs of layers.
 
@@ -41,6 +43,9 @@ def bootstrapped(
         As in the options. All pairs have the same draws.
     fisher : bool
         Intervals on the scale of Fisher's z, for values in [-1, 1].
+    heavy : bool
+        Whether influences have heavy tails, as those of squared distances do: the standard error then has the degrees
+        of freedom of the examples (clusters) that carry most of it, by which intervals are wider.
 
     Returns
     -------
@@ -58,12 +63,12 @@ def bootstrapped(
         part = flat[:, columns] - flat[:, columns].mean(0)
         if units is not None:
             part = np.stack([np.bincount(units, column, count) for column in part.T], axis=1)
-        ends[:, columns] = _ends(value.ravel()[columns], part, resamples, level, seed, fisher=fisher)
+        ends[:, columns] = _ends(value.ravel()[columns], part, resamples, level, seed, fisher, heavy)
     return ends[0].reshape(value.shape), ends[1].reshape(value.shape)
 
 
 def _ends(
-    value: np.ndarray, part: np.ndarray, resamples: int, level: float, seed: int, *, fisher: bool
+    value: np.ndarray, part: np.ndarray, resamples: int, level: float, seed: int, fisher: bool, heavy: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     count = len(part)
     error = np.sqrt((part**2).sum(0) * count / (count - 1))
@@ -73,7 +78,9 @@ def _ends(
         away = w @ part
         ratios.append(away / np.sqrt(np.maximum(w @ part**2 - away**2 / count, 1e-300)))
     t = intervals(np.concatenate(ratios).T, level=level)
-    wider = np.sqrt(count / (count - 1))
+    wider = np.full(part.shape[1], np.sqrt(count / (count - 1)))
+    if heavy:
+        wider = stats.t.ppf((1 + level) / 2, freedom(part.T)) / stats.norm.ppf((1 + level) / 2)
     known = error > 1e-12
     with np.errstate(invalid="ignore", divide="ignore"):
         z, slope = (np.arctanh(value), 1 / (1 - value**2)) if fisher else (value, np.ones_like(value))

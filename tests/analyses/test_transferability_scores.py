@@ -52,8 +52,14 @@ def test_rows_are_scores_of_layers(caches):
         probekit.transferability(caches["plain"], caches["random"], groups="none", permutations=19).rows
     )
     assert len(result.verdict) == 2
-    layers = gold["layer"].nunique()
+    layers = 2 * gold["layer"].nunique()  # of both caches, which have the same labels
     assert all(f"p adjusted over {layers} layers" in text for text in result.verdict[:1])
+    alone = probekit.transferability(caches["plain"], groups="none", permutations=19).rows
+    alone = alone[alone["target"] == "gold"]
+    plain = gold[gold["checkpoint"] == ""] if gold["checkpoint"].nunique() > 1 else gold.iloc[: len(alone)]
+    assert plain["p"].tolist() == alone["p"].tolist()
+    assert (plain["p_adjusted"].to_numpy() >= alone["p_adjusted"].to_numpy()).all()
+    assert (plain["p_adjusted"].to_numpy() > alone["p_adjusted"].to_numpy()).any()
     assert "permuted labels" in result.verdict[0]
 
 

@@ -11,7 +11,7 @@ import torch
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.edges import train as training
-from probekit.probes.edges.depth import centre_of_gravity, expected_layer, expected_layer_of, over_seeds
+from probekit.probes.edges.depth import centre_of_gravity, expected_layer, expected_layer_of, over_seeds, rare_class
 from probekit.probes.edges.evaluate import MIX, evaluate_edges
 from probekit.probes.edges.model import Probes, first_weights, gates, logits, mix_weights
 from probekit.probes.edges.options import EdgeOptions
@@ -243,6 +243,19 @@ def test_a_mix_that_is_not_better_than_the_first_layer_has_no_expected_layer() -
     value, low, high = expected_layer_of(rising, "accuracy", resamples=500, level=0.95, seed=0)
     assert low < value < high
     assert value == pytest.approx(1.5, abs=0.15)
+
+
+def test_a_rare_class_leaves_macro_f1_without_an_interval_and_accuracy_with_one() -> None:
+    rising = fits_of(np.random.default_rng(0).random((3, 400)) < np.array([0.3, 0.6, 0.9])[:, None])
+    for rare, said in ((9, "9 examples of b; intervals need at least 10"), (10, "")):
+        gold = (np.arange(400) < rare).astype(int)
+        predicted = np.where(rising.predicted == 0, gold, 1 - gold)
+        of = Predictions(rising.fits, rising.ids, gold, predicted, ("macro-f1",), label_names=("a", "b"))
+        assert rare_class(of, "macro-f1") == said
+        assert rare_class(of, "accuracy") == ""
+        value, low, _ = expected_layer_of(of, "macro-f1", resamples=200, level=0.95, seed=0)
+        assert np.isfinite(value)
+        assert np.isnan(low) == bool(said)
 
 
 def test_bad_vectors_and_labels_are_refused() -> None:

@@ -2,9 +2,10 @@
 
 A sentence says that a layer beats permuted labels, holds information or saves bits only if its p-value is at most 0.05
 after correction for all layers of all curves (models, checkpoints, seeds of random weights) of the task; comparisons
-use their chosen correction, and transferability scores are corrected over the layers of each cache, as in its rows. The
-best layer is reported together with all layers that are not shown to be worse: the set contains the true best layer
-with a probability of 95 %. Values without a p-value are called not tested, missing values undetermined.
+use their chosen correction, and other analyses that of their rows: transferability over all layers of all caches with
+the same labels, shift over all differences of a metric. The best layer is reported together with all layers that are
+not shown to be worse: the set contains the true best layer with a probability of 95 %. Values without a p-value are
+called not tested, missing values undetermined.
 """
 
 from __future__ import annotations

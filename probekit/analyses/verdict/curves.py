@@ -78,10 +78,10 @@ class Curve:
         return int(np.nanargmax(sign * self.value))
 
 
-def curves_of(rows: pd.DataFrame, *, together: bool = True) -> list[Curve]:
-    """The curves of the layers of one metric; their p-values are corrected for all of these curves, or each for one."""
+def curves_of(rows: pd.DataFrame, *, corrected: bool = False) -> list[Curve]:
+    """The curves of the layers of one metric, with p-values corrected for all of them: here, or already in the rows."""
     gold = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")]
-    found, gold = [], gold.assign(_p=over_curves(gold) if together else gold.get("p_adjusted", np.nan))
+    found, gold = [], gold.assign(_p=gold.get("p_adjusted", np.nan) if corrected else over_curves(gold))
     for _, part in gold.groupby(curve_keys(gold), sort=False):
         curve = part.assign(_order=layer_order(part)).sort_values("_order", kind="stable")
         value, p = (curve[c].to_numpy(dtype=float) for c in ("value", "_p"))
@@ -93,7 +93,7 @@ def curves_of(rows: pd.DataFrame, *, together: bool = True) -> list[Curve]:
                 layer_labels(curve).tolist(),
                 value,
                 p,
-                len(gold if together else part),
+                len(gold),
             )
         )
     return found

@@ -212,9 +212,9 @@ def mdl(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
 
 
 def transferability(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
-    """The first score: which layers exceed permuted labels (corrected in each cache), and where it is highest."""
+    """The first score: which layers exceed permuted labels (corrected over all caches), and where it is highest."""
     metric = str(rows["metric"].iloc[0])
-    curves = curves_of(rows[rows["metric"] == metric], together=False)
+    curves = curves_of(rows[rows["metric"] == metric], corrected=True)
     trained, random = ([one for one in curves if one.random is kind] for kind in (False, True))
     text = partial(_score_text, title=metric_called(metric).title)
     yield from each(trained, random, text, "exceeds permuted labels", "exceed permuted labels")
