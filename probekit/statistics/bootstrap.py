@@ -472,7 +472,8 @@ def freedom(away: np.ndarray) -> np.ndarray:
     units = away.shape[1]
     with np.errstate(invalid="ignore", divide="ignore"):
         kurtosis = units * (away**4).sum(1) / (away**2).sum(1) ** 2
-        return np.clip(np.nan_to_num(units / np.maximum(kurtosis - 1, 1), nan=1), 1, max(1, units - 1))
+        found = np.nan_to_num(units / np.maximum(kurtosis - 1, 1), nan=1)
+    return np.asarray(np.clip(found, 1, max(1, units - 1)))
 
 
 def _studentised(
