@@ -14,6 +14,9 @@ from probekit.statistics.predictions import Predictions
 
 __all__ = ["centre_of_gravity", "expected_layer", "expected_layer_of", "over_seeds", "rare_class"]
 
+OF_CLASSES = ("f1", "macro-f1")
+"""Scores that a class of few examples makes uncertain."""
+
 
 def centre_of_gravity(layers: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Σ l s(l) of the weights of a mix, which sum to 1 (equation 2).
@@ -77,7 +80,8 @@ def expected_layer_of(
     Returns
     -------
     tuple of float
-        Value, lower and upper end: Fieller's interval of a ratio, with the covariance of the resamples. The value is
+        Value, lower and upper end: Fieller's interval of a ratio, with the covariance of the resamples and Student's t
+        with as many degrees of freedom as there are groups, or groups of the rarest class of F1, minus 1. The value is
         missing where the mix of all layers is not better than the first layer; the interval, where it is not shown to
         differ from it, and where :func:`rare_class`.
     """
@@ -86,31 +90,35 @@ def expected_layer_of(
     sample: dict[str, Any] = {**mixes.sample(), "metric": name, "score": metric_called(metric).function}
     scores, tail = sign * estimates(**sample), (1 + level) / 2
     value, gain = float(expected_layer(layers, scores[:, None])[0]), float(scores[-1] - scores[0])
-    groups = len(mixes.ids) if mixes.groups is None else len(np.unique(mixes.groups))
-    if np.isnan(value) or not resamples or groups < 5 or rare_class(mixes, metric):
+    fewest = _rarest(mixes, metric)[0]
+    if np.isnan(value) or not resamples or fewest < 5 or rare_class(mixes, metric):
         return value, np.nan, np.nan
     steps = np.diff(sign * replicates(**sample, resamples=resamples, seed=seed), axis=0)
-    return value, *_fieller(value, np.cov(layers[1:] @ steps, steps.sum(0)), gain, stats.t.ppf(tail, groups - 1))
+    return value, *_fieller(value, np.cov(layers[1:] @ steps, steps.sum(0)), gain, stats.t.ppf(tail, fewest - 1))
 
 
 def rare_class(mixes: Predictions, metric: str) -> str:
     """Why the layers' scores have no interval: a class that is too rare for its F1; "" if there is none.
 
-    With fewer than 10 examples of a class of three, intervals of the expected layer cover 87 to 91 %, with 10 or more
-    94 % (docs/calibration.md); an accuracy has no such classes.
+    With fewer than 10 examples of a class of three, intervals of the expected layer cover 76 to 91 %
+    (docs/calibration.md); an accuracy has no such classes.
     """
-    if metric not in ("f1", "macro-f1"):
-        return ""
-    units = np.arange(len(mixes.ids)) if mixes.groups is None else mixes.groups
-    gold = np.atleast_2d(mixes.gold)[0]
-    classes = [1] if metric == "f1" else np.union1d(gold, mixes.predicted)
-    count = {int(c): len(np.unique(units[gold == c])) for c in classes}
-    rarest = min(count, key=lambda c: count[c])
-    if count[rarest] >= FEWEST_OF_CLASS:
+    count, rarest = _rarest(mixes, metric)
+    if count >= FEWEST_OF_CLASS or metric not in OF_CLASSES:
         return ""
     name = mixes.label_names[rarest] if rarest < len(mixes.label_names) else rarest
     what = "examples" if mixes.groups is None else "groups with examples"
-    return f"{count[rarest]} {what} of {name}; intervals need at least {FEWEST_OF_CLASS}"
+    return f"{count} {what} of {name}; intervals need at least {FEWEST_OF_CLASS}"
+
+
+def _rarest(mixes: Predictions, metric: str) -> tuple[int, int]:
+    """The number of examples (groups) of the class that has fewest, of those whose F1 counts; all without such."""
+    units = np.arange(len(mixes.ids)) if mixes.groups is None else mixes.groups
+    gold = np.atleast_2d(mixes.gold)[0]
+    if metric not in OF_CLASSES:
+        return len(np.unique(units)), 0
+    classes = [1] if metric == "f1" else np.union1d(gold, mixes.predicted)
+    return min((len(np.unique(units[gold == c])), int(c)) for c in classes)
 
 
 def _fieller(ratio: float, cov: np.ndarray, below: float, t: float) -> tuple[float, float]:
