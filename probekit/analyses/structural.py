@@ -19,6 +19,7 @@ from probekit.analyses.tree_scores import Gold, Intervals, Scores, Sums
 from probekit.analyses.trees import Treebank, treebank
 from probekit.analyses.vectors import columns_of, read_of
 from probekit.errors import UsageError
+from probekit.metrics import derive
 from probekit.probes.trees.arcs import fit_arcs, parse
 from probekit.probes.trees.fit import Trees, fit, predict
 from probekit.probes.trees.gold import chain, distances, sentences
@@ -26,6 +27,8 @@ from probekit.probes.trees.options import StructuralOptions
 from probekit.public import public
 from probekit.rows import Result, make_fits, make_rows
 from probekit.runtime import Progress, no_progress
+from probekit.statistics.comparisons import Null, paired
+from probekit.statistics.options import CompareOptions, Over
 from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
@@ -34,6 +37,8 @@ __all__ = ["structural"]
 
 log = logging.getLogger(__name__)
 
+CHAIN = "linear-chain"
+"""The estimator of the tree in which each word hangs on the one before."""
 SAME = ("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest", "cut_at", "tokens")
 
 
@@ -78,10 +83,12 @@ def structural(
         "depth-spearman", Spearman's coefficient over the words of sentences of 5 to 50 words, averaged by length;
         "root-accuracy". With ``arcs`` the estimator "biaffine": "uuas" of its trees; "uas", the share of words with
         the right head; "las", that of words with the right head and relation; "relation-accuracy", that of right
-        relations for gold heads. Each has an interval over groups of sentences. Rows of the target "shuffled" are
-        probes of trees of other sentences of the same length; the estimator "linear-chain" is the tree in which each
-        word hangs on the one before. Examples of the predictions are the edges of gold trees, found (1) or not (0) by
-        each probe, so that :func:`probekit.compare` and :func:`probekit.summary` take the result.
+        relations for gold heads. Each has an interval over groups of sentences, or the reason for none in ``why``.
+        "difference(uuas)" is uuas minus that of the linear chain on the same sentences, with an interval and with p by
+        exchange of the two (as in :func:`probekit.compare`), corrected over all probes and models. Rows of the target
+        "shuffled" are probes of trees of other sentences of the same length; the estimator "linear-chain" is the tree
+        in which each word hangs on the one before. Examples of the predictions are the edges of gold trees, found (1)
+        or not (0) by each probe, so that :func:`probekit.compare` and :func:`probekit.summary` take the result.
 
     Raises
     ------
@@ -115,8 +122,30 @@ def structural(
                 a, b = (c.for_task(of_task, c.spec["split"]) for c in (a, b))
             check_same(a, b, SAME)
             tables.append(_of_pair(a, b, vectors, options, progress))
-    rows = make_rows(row for table in tables for row in table.rows)
-    return Result(rows, tuple(by_split(table.predictions() for table in tables)), reads=tuple(reads))
+    found = by_split(table.predictions() for table in tables)
+    beside = [row for one in found for row in _beside_the_chain(one, options)]
+    rows = make_rows([*(row for table in tables for row in table.rows), *beside])
+    return Result(rows, tuple(found), reads=tuple(reads))
+
+
+def _beside_the_chain(e: Predictions, options: StructuralOptions) -> Iterator[dict[str, Any]]:
+    """The edges that each probe finds minus those of the linear chain of the same sentences, all as one family."""
+    source = e.fits["source"].to_numpy() if "source" in e.fits else np.zeros(len(e), dtype=int)
+    is_chain = (e.fits["estimator"] == CHAIN).to_numpy(dtype=bool)
+    chain = {source[f]: [int(f)] for f in np.flatnonzero(is_chain)}
+    fits = np.flatnonzero(~is_chain)
+    if not options.resamples or not len(fits):
+        return
+    how = CompareOptions(resamples=options.resamples, level=options.level, seed=options.seed, family=Over.TASK)
+    told = paired(e, [(int(f), chain[source[f]]) for f in fits], "uuas", options=how)
+    for k, f in enumerate(fits):
+        yield {
+            **e.fits.iloc[f].drop(labels="source", errors="ignore").to_dict(),
+            **{"metric": derive("difference", "uuas"), "value": told.value[k], "against": "linear chain"},
+            **{"ci_low": told.ci[k, 0], "ci_high": told.ci[k, 1], "p": told.p[k], "p_adjusted": told.p_adjusted[k]},
+            **{"joint_low": told.joint[k, 0], "joint_high": told.joint[k, 1], "null": str(Null.EXCHANGEABLE)},
+            **{"correction": str(how.correction), "family": str(how.family)},
+        }
 
 
 def _of_pair(
@@ -133,9 +162,7 @@ def _of_pair(
     sets = [_Set.of(banks, [np.arange(len(bank.heads)) for bank in banks], of, options)]
     sets += _controls(banks, of, options, str(dev.path))
     table = _Table(about, banks[1].length, sets[0].score.edges, dev.ids[example], of)
-    table.add(
-        {"layer": None, "representation": "none", "estimator": "linear-chain"}, *_chain(sets[0], options), sets[0]
-    )
+    table.add({"layer": None, "representation": "none", "estimator": CHAIN}, *_chain(sets[0], options), sets[0])
     done, work = 0, len(banks[0].layers) * len(sets)
     progress("structural", done, work)
     for name in banks[0].layers:

@@ -12,7 +12,8 @@ from probekit.analyses.trees import Treebank
 from probekit.probes.trees.arcs import Parse
 from probekit.probes.trees.gold import depths, distances, sentences
 from probekit.probes.trees.options import StructuralOptions
-from probekit.probes.trees.scores import mean_over_lengths, root_hits, spearman, tree_edges
+from probekit.probes.trees.scores import LENGTHS, mean_over_lengths, root_hits, spearman, tree_edges
+from probekit.statistics.bootstrap import FEWEST, bounds, by_spread
 
 __all__ = ["Gold", "Intervals", "Scores", "Sums"]
 
@@ -20,7 +21,6 @@ Sums = Mapping[str, np.ndarray]
 """By metric: float64 (s, 2), of each sentence what is right, and of how many."""
 BY_LENGTH = ("distance-spearman", "depth-spearman")
 """Metrics that are averaged by the length of sentences."""
-FEWEST = 5  # with fewer groups, no interval has its nominal coverage
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _counts(found: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class Intervals:
-    """Rows of scores, with intervals from resampled groups of sentences; the draws are the same for all scores.
+    """Rows of scores, with intervals over groups of sentences; the draws are the same for all scores.
 
     Parameters
     ----------
@@ -127,25 +127,55 @@ class Intervals:
 
     def __init__(self, length: np.ndarray, groups: np.ndarray, options: StructuralOptions) -> None:
         self.length, self.options = length, options
-        group = np.unique(groups, return_inverse=True)[1].reshape(-1)
-        units = int(group.max()) + 1
-        rng, some = np.random.default_rng(options.seed), options.resamples if units >= FEWEST else 0
-        self.weights = rng.multinomial(units, np.full(units, 1 / units), size=some).astype(float)[:, group]
+        self.group = np.unique(groups, return_inverse=True)[1].reshape(-1)
+        self.units = int(self.group.max()) + 1
+        rng, some = np.random.default_rng(options.seed), options.resamples if self.units >= FEWEST else 0
+        drawn = rng.multinomial(self.units, np.full(self.units, 1 / self.units), size=some)
+        self.weights = drawn.astype(float)[:, self.group]
 
     def rows(self, scores: Sums) -> Iterator[dict[str, Any]]:
-        """A row for each metric: its value, and percentiles of that of resampled groups."""
-        tail = (1 - self.options.level) / 2
-        for name, sums in scores.items():
-            value = self._values(name, sums, np.ones((1, len(sums))))[0]
-            again = self._values(name, sums, self.weights)
-            known = len(again) > 0 and np.isfinite(value)
-            low, high = np.nanquantile(again, [tail, 1 - tail]) if known else (np.nan, np.nan)
-            yield {"metric": name, "value": float(value), "ci_low": float(low), "ci_high": float(high)}
+        """A row for each metric: its value and interval, and ``why`` if there is none.
 
-    def _values(self, name: str, sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """The score for each vector of weights of the sentences, (w, s)."""
-        if name in BY_LENGTH:
-            return mean_over_lengths(sums, self.length, weights)
-        hits, total = (weights @ sums).T
-        with np.errstate(invalid="ignore"):
-            return np.asarray(hits / total)
+        Shares (of edges, roots, heads) have the interval of accuracy, of hits in groups
+        (:func:`probekit.statistics.bootstrap.bounds`); means of Spearman's coefficients that of a correlation.
+        """
+        for name, sums in scores.items():
+            value, (low, high), why = (self._of_ranks if name in BY_LENGTH else self._of_counts)(sums)
+            row = {"metric": name, "value": float(value), "ci_low": float(low), "ci_high": float(high)}
+            yield row | ({"why": why} if why else {})
+
+    def _of_counts(self, sums: np.ndarray) -> tuple[float, np.ndarray, str]:
+        """The share that is right: value, interval, and why there is none."""
+        hits, total = sums.astype(np.int64).T
+        start = np.cumsum(total) - total
+        right = np.arange(int(total.sum())) - np.repeat(start, total) < np.repeat(hits, total)
+        if not len(right):
+            return np.nan, np.full(2, np.nan), "nothing counts in these sentences"
+        of, (some, level, seed) = np.repeat(self.group, total), self._how
+        found = bounds(np.ones(len(right)), right[None], "accuracy", groups=of, resamples=some, level=level, seed=seed)
+        return found.value[0], found.ci[0], str(found.why[0])
+
+    def _of_ranks(self, sums: np.ndarray) -> tuple[float, np.ndarray, str]:
+        """The mean of coefficients over lengths: value, interval, and why there is none."""
+        value, again = (mean_over_lengths(sums, self.length, w) for w in (None, self.weights))
+        if not len(again):
+            few = f"{self.units} groups; intervals need at least {FEWEST}" if self.options.resamples else ""
+            return value[0], np.full(2, np.nan), few
+        if not np.isfinite(value[0]):
+            return value[0], np.full(2, np.nan), "no sentence has 5 to 50 words"
+        if np.ptp(again[np.isfinite(again)]) < 1e-9:
+            return value[0], np.full(2, np.nan), "all sentences have the same value"
+        ends = by_spread("spearman", value, again[None], self.options.level, self._influence(sums)[None])
+        return value[0], ends[0], ""
+
+    def _influence(self, sums: np.ndarray) -> np.ndarray:
+        """What each group adds to the mean of coefficients over lengths, (groups,)."""
+        some = (self.length >= LENGTHS[0]) & (self.length <= LENGTHS[1]) & (sums[:, 1] > 0)
+        total, number = (np.bincount(self.length[some], column[some]) for column in sums.T)
+        of = self.length[some]
+        away = (sums[some, 0] - total[of] / number[of] * sums[some, 1]) / number[of]
+        return np.bincount(self.group[some], away, minlength=self.units) / len(np.unique(of))
+
+    @property
+    def _how(self) -> tuple[int, float, int]:
+        return self.options.resamples, self.options.level, self.options.seed

@@ -37,6 +37,7 @@ __all__ = [
     "Bounds",
     "band",
     "bounds",
+    "by_spread",
     "estimates",
     "intervals",
     "paired_replicates",
@@ -412,10 +413,10 @@ def _ends(
         flat = np.ptp(np.nan_to_num(again), axis=1) < 1e-12
         why[flat] = "the predictions are all the same"
         why[np.abs(value) > 1 - 1e-9] = "the correlation is exact"
-        return again, _by_spread(metric, value, again, level, _influence(one)), why
+        return again, by_spread(metric, value, again, level, _influence(one)), why
     if isinstance(one, Sums) and metric in UNTESTED:
         why[~(value < 1) if metric == "r2" else value == 0] = "all errors are 0"
-        return again, _by_spread(metric, value, again, level, one.influence()), why
+        return again, by_spread(metric, value, again, level, one.influence()), why
     if isinstance(one, Sums) and metric in ("rmse", "log-loss"):
         ci, enough = _studentised(one, units, resamples, level, seed, squared=metric == "rmse")
         why[~enough] = "all examples have the same error"
@@ -435,7 +436,7 @@ SCALES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray
 """The scales on which intervals of metrics are symmetric, and back; that of correlations is Fisher's (1921) z."""
 
 
-def _by_spread(metric: str, value: np.ndarray, again: np.ndarray, level: float, influence: np.ndarray) -> np.ndarray:
+def by_spread(metric: str, value: np.ndarray, again: np.ndarray, level: float, influence: np.ndarray) -> np.ndarray:
     """The replicates' spread on the metric's scale, times Student's t, (F, 2).
 
     (Efron & Tibshirani 1993, section 12.6.) ``influence`` (F, units) : what units add to the metric. If few of them

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import probekit
 from probekit.activations import ActivationCache
@@ -16,6 +17,7 @@ from probekit.errors import DataError, UsageError
 from probekit.probes.trees.arcs import Parse
 from probekit.probes.trees.options import StructuralOptions
 from probekit.rows.schema import KEYS
+from probekit.statistics.bootstrap import bounds
 from probekit.tasks import load_task
 from probekit.tasks.task import Example, Span, Split, Target, Task, TaskKind
 
@@ -78,7 +80,8 @@ def test_the_trees_of_a_cache_are_those_of_its_task(tiny_bert: Path, tmp_path: P
 def test_rows_have_scores_controls_and_the_linear_chain(tiny_bert: Path, tmp_path: Path, trees: dict) -> None:
     caches = cached(tiny_bert, task(trees), tmp_path)
     rows = probekit.structural(*caches, ranks=(2, 500), epochs=2, resamples=100, groups="none").rows
-    assert set(rows["metric"]) == {"uuas", "distance-spearman", "root-accuracy", "depth-spearman"}
+    scores = {"uuas", "distance-spearman", "root-accuracy", "depth-spearman"}
+    assert set(rows["metric"]) == scores | {"difference(uuas)"}
     assert set(rows["target"]) == {"gold", "shuffled"}
     with ActivationCache(caches[0]) as cache:
         assert set(rows["rank"].dropna()) == {2, cache.width}
@@ -110,7 +113,7 @@ def test_arcs_are_beside_them_and_edges_can_be_compared(tiny_bert: Path, tmp_pat
     result = probekit.structural(*caches, **options, out=tmp_path / "trees.parquet")
     rows = result.rows
     arcs = rows[(rows["estimator"] == "biaffine") & (rows["target"] == "gold")]
-    assert set(arcs["metric"]) == {"uuas", "uas", "las", "relation-accuracy"}
+    assert set(arcs["metric"]) == {"uuas", "uas", "las", "relation-accuracy", "difference(uuas)"}
     assert not rows.duplicated(list(KEYS)).any()
     line = rows[(rows["estimator"] == "linear-chain") & (rows["metric"] == "uas")]
     right = {False: 0, True: 0}
@@ -170,22 +173,62 @@ def test_gold_trees_have_1_in_every_score() -> None:
     assert uas[0] == uas[1] - 1
 
 
-def test_intervals_are_those_of_sentences_drawn_one_by_one() -> None:
+def test_intervals_of_ranks_are_those_of_sentences_drawn_one_by_one() -> None:
     rng = np.random.default_rng(4)
     length, groups = rng.integers(4, 9, 60), rng.integers(0, 12, 60)
     sums = np.stack([rng.random(60), rng.integers(1, 4, 60)], axis=1)
     measured = Intervals(length, groups, StructuralOptions(resamples=100))
-    rows = {row["metric"]: row for row in measured.rows({"uuas": sums, "depth-spearman": sums})}
-    ratio, by_length = [], []
+    [row] = measured.rows({"depth-spearman": sums})
+    again = []
     for weights in measured.weights:
         assert weights.sum() > 0
         assert all(len(set(weights[groups == g])) == 1 for g in np.unique(groups))
         drawn = np.repeat(np.arange(60), weights.astype(int))
-        ratio.append(sums[drawn, 0].sum() / sums[drawn, 1].sum())
         each = [drawn[length[drawn] == n] for n in range(5, 51)]
-        by_length.append(np.mean([sums[at, 0].sum() / sums[at, 1].sum() for at in each if len(at)]))
-    for name, values in (("uuas", ratio), ("depth-spearman", by_length)):
-        assert [rows[name]["ci_low"], rows[name]["ci_high"]] == pytest.approx(np.quantile(values, [0.025, 0.975]))
+        again.append(np.mean([sums[at, 0].sum() / sums[at, 1].sum() for at in each if len(at)]))
+    half = stats.t.ppf(0.975, 11) * np.sqrt(12 / 11) * np.arctanh(again).std()
+    middle = np.arctanh(row["value"])
+    assert [row["ci_low"], row["ci_high"]] == pytest.approx(np.tanh([middle - half, middle + half]))
+
+
+def test_intervals_of_shares_are_those_of_accuracy_and_never_without_width() -> None:
+    """30 of 30 roots: the exact lower end is .025**(1/30) = .884; 20 groups of 3 alike count as 20."""
+    length = np.full(60, 7)
+    every, few = np.ones((30, 2)), np.stack([np.repeat(np.arange(20) % 4 > 0, 3), np.ones(60)], axis=1)
+    how = StructuralOptions(resamples=400)
+    [row] = Intervals(length[:30], np.arange(30), how).rows({"root-accuracy": every})
+    assert row["ci_high"] == row["value"] == 1
+    assert 0.85 < row["ci_low"] < 0.92
+    [row] = Intervals(length, np.repeat(np.arange(20), 3), how).rows({"uuas": few})
+    exact = bounds(np.ones(60), few[:, 0][None], "accuracy", groups=np.repeat(np.arange(20), 3), resamples=400)
+    assert [row["ci_low"], row["ci_high"]] == pytest.approx(exact.ci[0])
+    [row] = Intervals(length, np.arange(60), how).rows({"depth-spearman": np.ones((60, 2))})
+    assert np.isnan(row["ci_low"])
+    assert row["why"] == "all sentences have the same value"
+
+
+def test_above_the_linear_chain_is_tested_on_the_same_sentences(tiny_bert: Path, tmp_path: Path, trees: dict) -> None:
+    result = probekit.structural(
+        *cached(tiny_bert, task(trees), tmp_path), ranks=2, epochs=1, resamples=200, groups="none"
+    )
+    [e] = result.predictions
+    rows = result.rows[result.rows["metric"] == "difference(uuas)"]
+    right, groups = e.predicted, np.unique(e.groups, return_inverse=True)[1]
+    assert e.fits["estimator"].tolist() == ["linear-chain", *rows["estimator"]]
+    np.testing.assert_allclose(rows["value"], right[1:].mean(1) - right[0].mean())
+    assert (rows["ci_low"] < rows["value"]).all()
+    assert (rows["p"] <= rows["p_adjusted"]).all()
+    by_sentence = np.stack([np.bincount(groups, one - right[0]) for one in right[1:].astype(float)])
+    signs = np.random.default_rng(0).choice([-1, 1], size=(4000, by_sentence.shape[1]))
+    null = np.abs(signs @ by_sentence.T)
+    np.testing.assert_allclose(rows["p"], (null >= np.abs(by_sentence.sum(1)) - 1e-9).mean(0), atol=0.04)
+    [said] = probekit.analyses.verdict.sentences(result.rows)
+    uuas = result.rows[(result.rows["metric"] == "uuas") & (result.rows["target"] == "gold")]
+    best = rows.iloc[int(uuas[uuas["layer"].notna()]["value"].argmax())]
+    beyond = "not shown to be above" if best["p_adjusted"] > 0.05 else "above" if best["value"] > 0 else "below"
+    assert f"of the edges of gold trees, {beyond} the linear chain" in said
+    known = probekit.analyses.verdict.sentences(uuas)
+    assert "not tested against the linear chain" in known[0]
 
 
 def test_shuffled_trees_are_those_of_other_sentences_of_the_same_length() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from probekit.analyses.verdict.words import ALPHA
 from probekit.rows.schema import called, layer_labels
 from probekit.statistics.multiplicity import widened
 from probekit.statistics.predictions import Predictions
@@ -19,7 +20,8 @@ CHANCE = 0.5
 
 
 def _percent(row: pd.Series) -> str:
-    return f"{100 * row['value']:.1f} % ({100 * row['ci_low']:.1f}–{100 * row['ci_high']:.1f})"
+    interval = "" if row[["ci_low"]].isna().any() else f" ({100 * row['ci_low']:.1f}–{100 * row['ci_high']:.1f})"
+    return f"{100 * row['value']:.1f} %{interval}"
 
 
 def _layer(row: pd.Series) -> str:
@@ -66,32 +68,51 @@ def _corrected(best: pd.Series, rows: pd.DataFrame, layers: int) -> pd.Series:
 def structural(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """The best layer of each model beside the linear chain, shuffled trees, and a parser of the same vectors.
 
-    Its interval is corrected for the choice among all layers (Bonferroni).
+    It is above the chain if p of the difference is at most 0.05, two-sided and corrected over all probes of the task.
+    Its interval is corrected for the choice among them (Bonferroni).
     """
-    edges = rows[rows["metric"] == "uuas"]
+    edges, tested = rows[rows["metric"] == "uuas"], rows[rows["metric"] == "difference(uuas)"]
+    tests = int(((edges["site"] != "") & (edges["target"] == "gold")).sum())
     for _key, part in edges.groupby(["model", "checkpoint", "step"], sort=False, dropna=False):
         chain = float(part.loc[part["estimator"] == "linear-chain", "value"].iloc[0])
         by_layer, parser = part[part["site"] != ""], part["estimator"] == "biaffine"
         gold, shuffled = (by_layer[by_layer["target"] == name] for name in ("gold", "shuffled"))
         best, *arcs = (
-            _best(some) for some in (gold[~parser[gold.index]], gold[parser[gold.index]])
+            _best(some, tests) for some in (gold[~parser[gold.index]], gold[parser[gold.index]])
             if len(some)
         )  # fmt: skip
-        beyond = "above" if best["ci_low"] > chain else "not shown to be above"
         noise = shuffled.loc[~parser[shuffled.index], "value"].max()
         more = f"; probes of shuffled trees at most {100 * noise:.1f} %" if len(shuffled) else ""
         more += "".join(f"; a parser finds {_percent(one)} at layer {_layer(one)}" for one in arcs)
         yield (
             f"layer {_layer(best)} of {called(best)}, rank {best['rank']:g}, has {_percent(best)} of "
-            f"the edges of gold trees, {beyond} the linear chain ({100 * chain:.1f} %){more}"
+            f"the edges of gold trees, {_beyond(best, tested)} the linear chain ({100 * chain:.1f} %){more}"
         )
 
 
-def _best(rows: pd.DataFrame) -> pd.Series:
-    """The best layer, with an interval that holds for all layers at once."""
+def _beyond(best: pd.Series, tested: pd.DataFrame) -> str:
+    """Whether a layer is above the linear chain, by the test of its row's difference."""
+    own = _like(best, tested)
+    if own.empty or own[["p_adjusted"]].isna().any(axis=None):
+        return "not tested against"
+    row = own.iloc[0]
+    if row["p_adjusted"] > ALPHA:
+        return "not shown to be above"
+    return "above" if row["value"] > 0 else "below"
+
+
+def _like(one: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the same fit."""
+    for name in ("model", "checkpoint", "step", "representation", "estimator", "target", "site", "layer"):
+        rows = rows[rows[name].isna() if one[[name]].isna().any() else rows[name] == one[name]]
+    return rows
+
+
+def _best(rows: pd.DataFrame, count: int) -> pd.Series:
+    """The best layer, with an interval that holds for so many values at once."""
     best = rows.iloc[int(rows["value"].argmax())].copy()
     for end in ("ci_low", "ci_high"):
-        best[end] = min(max(float(widened(best["value"], best[end], len(rows))), 0.0), 1.0)
+        best[end] = min(max(float(widened(best["value"], best[end], count)), 0.0), 1.0)
     return best
 
 
