@@ -16,8 +16,12 @@ from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_fits, make_rows
 from probekit.runtime import Progress, no_progress
+from probekit.statistics.comparisons import in_deviations
+from probekit.statistics.duplicates import find_groups, text_numbers
+from probekit.statistics.multiplicity import tails
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.proportions import wilson
+from probekit.statistics.relabelling import shuffles
 from probekit.tasks.questions import Question, load_questions
 
 __all__ = ["choices"]
@@ -64,9 +68,11 @@ def choices(
     -------
     Result
         Rows with the metric "matching-answers": of all questions, and (``level`` "matching") of those that each answer
-        matches, which shows a bias for one answer; with Wilson's interval over questions, and ``chance``. Equal highest
-        scores share the question; ``ties`` counts them. The predictions are 1 where the matching answer alone has the
-        highest score.
+        matches, which shows a bias for one answer; with Wilson's interval over questions, of which copies and near
+        copies count once. ``chance`` is the share of matches if the model's answers, as frequent as they are, had
+        nothing to do with the question; ``p`` (two-sided, of all questions) permutes the matching answers. Equal
+        highest scores share the question; ``ties`` counts them. The predictions are 1 where the matching answer alone
+        has the highest score.
 
     Raises
     ------
@@ -109,11 +115,12 @@ def choices(
         "checkpoint": "" if random is None else f"random-{random}", "layer": None, "representation": "lm-head",
         "estimator": str(options.score or scorer.scores[0]),
     }  # fmt: skip
-    rows = make_rows(about | row for row in _rows(questions, by_question, options.level))
+    groups = copies(questions)
+    rows = make_rows(about | row for row in question_rows(questions, by_question, groups, options))
     share = np.array([_share(q, s) for q, s in zip(questions, by_question, strict=True)])
     predictions = Predictions(
         make_fits([about | {"n": len(share)}]), np.array([q.id for q in questions]),
-        np.ones(len(share), dtype=np.int64), (share == 1).astype(np.int64)[None], ("accuracy",),
+        np.ones(len(share), dtype=np.int64), (share == 1).astype(np.int64)[None], ("accuracy",), groups,
         label_names=("other", "matching"),
     )  # fmt: skip
     read = Read(str(model), "model", str(scorer.spec.get("weights_digest") or ""), dict(scorer.spec))
@@ -122,19 +129,62 @@ def choices(
 
 def _share(question: Question, scores: np.ndarray) -> float:
     """1 if the matching answer has the highest score alone, its share if several have it, otherwise 0."""
+    return float(_chosen(scores)[question.matching])
+
+
+def _chosen(scores: np.ndarray) -> np.ndarray:
+    """The share of each answer in the choice: 1 for the one with the highest score; equal ones share it."""
     best = scores == scores.max()
-    return float(best[question.matching] / best.sum())
+    return np.asarray(best / best.sum())
 
 
-def _rows(questions: Sequence[Question], scores: Sequence[np.ndarray], level: float) -> Iterator[dict[str, Any]]:
+def copies(questions: Sequence[Question]) -> np.ndarray | None:
+    """The group of each question with its copies and near copies, (n,); None if there are none."""
+    found = find_groups((text_numbers([q.text for q in questions]),))
+    return found.of if found.count < len(questions) else None
+
+
+def question_rows(
+    questions: Sequence[Question], scores: Sequence[np.ndarray], groups: np.ndarray | None, options: ChoiceOptions
+) -> Iterator[dict[str, Any]]:
+    """The share of questions whose matching answer is chosen, of all, and of those that each answer matches."""
     share = np.array([_share(q, s) for q, s in zip(questions, scores, strict=True)])
-    chance = np.array([1 / len(q.answers) for q in questions])
+    chance, drawn = _by_chance(questions, scores, groups, options)
     match = np.array([q.answers[q.matching].strip() for q in questions])
+    of_group = np.arange(len(share)) if groups is None else groups
     for name, of in (("all", ""), *(("matching", str(of)) for of in sorted(set(match)))):
         mine = np.ones(len(share), dtype=bool) if name == "all" else match == of
-        low, high = (float(end) for end in wilson(share[mine].sum(), mine.sum(), level))
-        yield {
-            "metric": "matching-answers", "value": float(share[mine].mean()), "ci_low": low, "ci_high": high,
-            "n": int(mine.sum()), "level": name, "of": of, "chance": float(chance[mine].mean()),
-            "ties": int(((share[mine] > 0) & (share[mine] < 1)).sum()),
+        n = int(mine.sum())
+        worth = n**2 / float((np.bincount(of_group[mine]) ** 2).sum())  # copies count once
+        value, expected = float(share[mine].mean()), float(chance[mine].mean())
+        low, high = (float(end) for end in wilson(np.array(value * worth), np.array(worth), options.level))
+        row = {
+            "metric": "matching-answers", "value": value, "ci_low": low, "ci_high": high, "n": n, "level": name,
+            "of": of, "chance": expected, "ties": int(((share[mine] > 0) & (share[mine] < 1)).sum()),
         }  # fmt: skip
+        if name == "all" and len(drawn):
+            size, null = in_deviations(np.array([value]), drawn[None], 0, np.array([expected]))
+            row["p"] = float(tails(size, null)[0][0])
+        yield row
+
+
+def _by_chance(
+    questions: Sequence[Question], scores: Sequence[np.ndarray], groups: np.ndarray | None, options: ChoiceOptions
+) -> tuple[np.ndarray, np.ndarray]:
+    """How often each matching answer, (n,), is chosen for any question with the same answers; and permutations.
+
+    The share of matches, (resamples,), if the matching answers of these questions, those of copies together, are
+    permuted: a model that ignores the question has this share, whichever answers it prefers.
+    """
+    sets = np.array(["\0".join(q.answers) for q in questions])
+    chance, drawn = np.empty(len(questions)), np.zeros(options.resamples)
+    for k, one in enumerate(dict.fromkeys(sets.tolist())):
+        at = np.flatnonzero(sets == one)
+        chosen = np.stack([_chosen(scores[i]) for i in at])
+        match = np.array([questions[i].matching for i in at])
+        chance[at] = chosen.mean(0)[match]
+        of = None if groups is None else groups[at]
+        orders = shuffles(len(at), of, draws=options.resamples, seed=options.seed + k) if options.resamples else ()
+        blocks = [chosen[np.arange(len(at)), match[order]].sum(1) for order in orders]
+        drawn += np.concatenate(blocks) / len(questions) if blocks else 0.0
+    return chance, drawn

@@ -272,13 +272,17 @@ class PairOptions:
     penalties: tuple[float, ...] = option(
         (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "For caches: L2 penalties to choose from, per pair that the probe is fitted to."
     )
+    resamples: int = option(
+        200,
+        "For caches: how often the sentences of whole phenomena (or paradigms, or pairs) are exchanged and the probes "
+        "fitted again, for p and the width of intervals; 0 for neither.",
+    )
     level: float = option(0.95, "Coverage of the intervals.")
     seed: int = option(0, "Seed of the draws.")
 
     def __post_init__(self) -> None:
         check_least(self, limit=1, controls=0, seed=0)
-        if not 0 < self.level < 1:
-            raise UsageError(f"level is {self.level:g}; it must be between 0 and 1.")
+        check_resamples(self.resamples, self.level, none=True)
         if not self.penalties or min(self.penalties) <= 0:
             raise UsageError("penalties must be one or more numbers above 0.")
 
@@ -349,10 +353,11 @@ class ChoiceOptions:
         "How an answer is scored: log-probability (the default of causal models) or mean-log-probability; pll (the "
         "default of masked models) or pll-word.",
     )
+    resamples: int = option(2000, "Permutations of the matching answers for p; 0 for none.")
     level: float = option(0.95, "Coverage of the intervals.")
+    seed: int = option(0, "Seed of the permutations.")
 
     def __post_init__(self) -> None:
+        check_resamples(self.resamples, self.level, self.seed, none=True)
         if "{question}" not in self.prompt:
             raise UsageError(f"prompt is {self.prompt!r}; it must contain {{question}}.")
-        if not 0 < self.level < 1:
-            raise UsageError(f"level is {self.level:g}; it must be between 0 and 1.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_fits, make_rows
 from probekit.runtime import Progress, no_progress
+from probekit.statistics.comparisons import in_deviations
+from probekit.statistics.multiplicity import adjust, tails
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.proportions import mean_of_proportions, wilson
 from probekit.tasks.pairs import Pair, Pairs, load_pairs
@@ -90,8 +93,13 @@ def pairs(
         Rows with the metric "accuracy" for each score and layer (no layer: the model). ``level`` and ``of`` say of
         which pairs: "all", a field, a phenomenon, a paradigm, or a column of ``by`` with one of its values. That of
         "all", fields and phenomena is the mean over their paradigms. Intervals are over items (Wilson, MOVER), for
-        fixed paradigms. Equal scores count half; ``ties`` says how many there are. The predictions are 1 where the good
-        sentence has the higher score, and 0 where the scores are equal.
+        these paradigms, and copies of a pair count as one. Those of probes, which depend on each other, are widened as
+        far as their accuracy varies if the sentences of whole phenomena (or paradigms, or pairs, whatever a probe is
+        not fitted to) are exchanged and all probes fitted again. ``p`` (two-sided, gold rows of "all") is the share of
+        these exchanges in which it is as far from .5, ``p_adjusted`` over all layers, and ``exchanged`` the number of
+        phenomena (or paradigms, or pairs); with fewer than 6, p cannot be small. Equal scores count half; ``ties`` says
+        how many there are. The predictions are 1 where the good sentence has the higher score, and 0 where the scores
+        are equal.
 
     Raises
     ------
@@ -117,7 +125,7 @@ def pairs(
             )
         with ExitStack() as stack:
             cache = source if isinstance(source, ActivationCache) else stack.enter_context(ActivationCache(source))
-            fits, preferred, left = _by_probes(cache, found, pooling, layers, options, progress)
+            fits, preferred, left, exchanged = _by_probes(cache, found, pooling, layers, options, progress)
             reads: tuple[Read, ...] = (read_of(cache),)
     else:
         if pooling is not None or layers is not None:
@@ -130,9 +138,9 @@ def pairs(
         spec = scorer.spec if model_name is None else {**scorer.spec, "model": model_name}
         origin = trained_by(resolve_model(source, revision)) if random_weights is None else {}
         about = {"analysis": "pairs", "task": found.name, "split": "test", **model_columns(spec, origin)}
-        fits, preferred = _by_head(scorer, about, left, options, progress)
+        (fits, preferred), exchanged = _by_head(scorer, about, left, options, progress), None
         reads = (_read(source, scorer),)
-    rows = make_rows(_rows(fits, preferred, left, options))
+    rows = make_rows(pair_rows(fits, preferred, left, options, exchanged))
     keep = [fit | {"n": len(left)} for fit in fits]
     predictions = Predictions(
         make_fits(keep), np.array([p.id for p in left]), np.ones(len(left), dtype=np.int64),
@@ -199,6 +207,28 @@ def _score(name: str) -> Score:
     return Score(name)
 
 
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """What is known of the probes of a cache if the sentences of pairs are exchanged by whole groups.
+
+    Attributes
+    ----------
+    groups : np.ndarray
+        (pairs,), what a probe is not fitted to.
+    share : Sequence[np.ndarray]
+        For each layer, float (parts, exchanges), the accuracy on each part of the pairs.
+    layer : np.ndarray
+        Int (fits,), the layer of each fit.
+    units : int
+        The number of groups that are exchanged.
+    """
+
+    groups: np.ndarray
+    share: Sequence[np.ndarray]
+    layer: np.ndarray
+    units: int
+
+
 def _by_probes(
     cache: ActivationCache,
     found: Pairs,
@@ -206,11 +236,51 @@ def _by_probes(
     layers: tuple[int | str, ...] | None,
     options: PairOptions,
     progress: Progress,
-) -> tuple[list[dict[str, Any]], np.ndarray, tuple[Pair, ...]]:
+) -> tuple[list[dict[str, Any]], np.ndarray, tuple[Pair, ...], Exchanged]:
     """For each layer, and each control: the fit, the score of good minus that of bad, and the pairs in the cache."""
     how = pooling or (cache.poolings[0] if cache.poolings else "")
     if how not in cache.poolings:
         raise UsageError(f"the cache has no pooling {how!r}; it has {', '.join(cache.poolings) or 'none'}.")
+    kept, good, bad = _cached(cache, found)
+    names = list(cache.layers) if layers is None else list(cache.layer_names(layers))
+
+    def differences() -> Iterator[tuple[str, np.ndarray]]:
+        for done, name in enumerate(names):
+            progress("layers", done, len(names))
+            x = np.asarray(cache.layer(name, how))
+            yield name, x[good].astype(np.float32) - x[bad]
+        progress("layers", len(names), len(names))
+
+    fits, gaps, exchanged = probed(differences(), kept, options)
+    about = {"analysis": "pairs", **columns_of(cache, how), "estimator": "pair-probe", "seed": options.seed}
+    return [about | fit for fit in fits], gaps, kept, exchanged
+
+
+def probed(
+    differences: Iterable[tuple[str, np.ndarray]], found: Sequence[Pair], options: PairOptions
+) -> tuple[list[dict[str, Any]], np.ndarray, Exchanged]:
+    """For each layer, (pairs, d), and each control: the fit, and the score of good minus that of bad."""
+    rng = np.random.default_rng(options.seed)
+    groups, unit = _held_out_groups(found, rng)
+    signs = np.concatenate([np.ones((1, len(found))), rng.choice([-1.0, 1.0], size=(options.controls, len(found)))])
+    swap = np.random.default_rng([options.seed, 1]).choice([-1.0, 1.0], size=(options.resamples, unit.max() + 1))
+    swaps, parts = swap[:, unit], _parts(found, options.by)
+    fits, gaps, shares = list[dict[str, Any]](), [], []
+    for name, x in differences:
+        gap = held_out_scores(x, groups, options.penalties, np.concatenate([signs, swaps]))
+        fits += [
+            {"layer": name, "target": "shuffled" if i else "gold", "draw": i - 1 if i else None}
+            for i in range(len(signs))
+        ]
+        gaps.append(gap[: len(signs)])
+        right = (np.sign(gap[len(signs) :] * swaps) + 1) / 2
+        shares.append(np.stack([part.shares(right) for part in parts]))
+    of_layer = np.repeat(np.arange(len(shares)), len(signs))
+    return fits, np.concatenate(gaps), Exchanged(groups, shares, of_layer, int(unit.max()) + 1)
+
+
+def _cached(cache: ActivationCache, found: Pairs) -> tuple[tuple[Pair, ...], np.ndarray, np.ndarray]:
+    """The pairs with both sentences in the cache, and the rows of these."""
     row = {name: i for i, name in enumerate(cache.ids.tolist())}
     kept = tuple(p for p in found.pairs if f"{p.id}:good" in row and f"{p.id}:bad" in row)
     if not kept:
@@ -218,63 +288,131 @@ def _by_probes(
     if len(kept) < len(found.pairs):
         log.warning("%s of %s pairs have both sentences in the cache.", f"{len(kept):,}", f"{len(found.pairs):,}")
     good, bad = (np.array([row[f"{p.id}:{side}"] for p in kept]) for side in ("good", "bad"))
-    rng = np.random.default_rng(options.seed)
-    groups = _held_out_groups(kept, rng)
-    signs = np.concatenate([np.ones((1, len(kept))), rng.choice([-1.0, 1.0], size=(options.controls, len(kept)))])
-    about = {"analysis": "pairs", **columns_of(cache, how), "estimator": "pair-probe", "seed": options.seed}
-    names = list(cache.layers) if layers is None else list(cache.layer_names(layers))
-    fits, gaps = [], []
-    for done, name in enumerate(names):
-        progress("layers", done, len(names))
-        x = np.asarray(cache.layer(name, how))
-        gap = held_out_scores(x[good].astype(np.float32) - x[bad], groups, options.penalties, signs)
-        fits += [
-            about | {"layer": name, "target": "shuffled" if i else "gold", "draw": i - 1 if i else None}
-            for i in range(len(signs))
-        ]
-        gaps += list(gap)
-    progress("layers", len(names), len(names))
-    return fits, np.stack(gaps), kept
+    return kept, good, bad
 
 
-def _held_out_groups(found: Sequence[Pair], rng: np.random.Generator) -> np.ndarray:
-    """What a probe is not trained on: a phenomenon; with fewer than three a paradigm; otherwise a tenth of pairs."""
+def _copies(found: Sequence[Pair]) -> np.ndarray:
+    """A number for each pair, the same for copies, in the order of their first."""
+    number: dict[frozenset[str], int] = {}
+    return np.array([number.setdefault(frozenset((p.good, p.bad)), len(number)) for p in found])
+
+
+def _held_out_groups(found: Sequence[Pair], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """What a probe is not trained on: a phenomenon; with fewer than three a paradigm; otherwise a tenth of pairs.
+
+    And the units that are exchanged: these phenomena or paradigms; or else pairs, with their copies.
+    """
     for name in ("phenomenon", "paradigm"):
         groups = np.array([getattr(pair, name) for pair in found])
         if len(np.unique(groups)) >= 3:
-            return groups
-    return rng.permutation(np.arange(len(found)) % 10)
+            return groups, np.unique(groups, return_inverse=True)[1]
+    copies = _copies(found)
+    return rng.permutation(np.arange(copies.max() + 1) % 10)[copies], copies
 
 
-def _rows(
-    fits: Sequence[Mapping[str, Any]], gaps: np.ndarray, found: Sequence[Pair], options: PairOptions
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some of the pairs.
+
+    Attributes
+    ----------
+    level, of : str
+        What they have in common: "all", "phenomenon" and its name …
+    at : np.ndarray
+        Int (m,), their places.
+    paradigm, n : np.ndarray
+        Int (m,), the paradigm of each, and (paradigms,) their pairs; for columns of ``by`` all are one.
+    alike : float
+        How many times the variance of the accuracy is that of independent pairs, because some are copies.
+    """
+
+    level: str
+    of: str
+    at: np.ndarray
+    paradigm: np.ndarray
+    n: np.ndarray
+    alike: float
+
+    @classmethod
+    def of_pairs(cls, level: str, of: str, mine: np.ndarray, code: np.ndarray, copies: np.ndarray) -> _Part:
+        at = np.flatnonzero(mine)
+        paradigm = np.unique(code[at], return_inverse=True)[1]
+        n = np.bincount(paradigm)
+        weight = 1 / n[paradigm]
+        alike = float((np.bincount(copies[at], weight) ** 2).sum() / (weight**2).sum())
+        return cls(level, of, at, paradigm, n, alike)
+
+    def shares(self, right: np.ndarray) -> np.ndarray:
+        """The mean over paradigms of the share of pairs that are right, (r,), from (r, pairs)."""
+        weight = 1 / self.n[self.paradigm] / len(self.n)
+        return np.asarray(right[:, self.at] @ weight)
+
+    def interval(self, right: np.ndarray, null: np.ndarray | None, level: float) -> tuple[float, float, float]:
+        """The accuracy and its interval, from (pairs,), and the accuracy of exchanged pairs if probes are refitted."""
+        counts = np.bincount(self.paradigm, weights=right[self.at])
+        value, low, high = mean_of_proportions(counts / self.alike, self.n / self.alike, level)
+        if null is None:
+            return value, low, high
+        if not len(null):
+            return value, np.nan, np.nan
+        independent = len(self.n) ** 2 / float((1 / self.n).sum()) / self.alike
+        worth = min(independent, 0.25 / max(float(((null - 0.5) ** 2).mean()), 1e-12))
+        low, high = (float(end) for end in wilson(np.array(value * worth), np.array(worth), level))
+        return value, min(low, value), max(high, value)
+
+
+def _parts(found: Sequence[Pair], by: Sequence[str]) -> list[_Part]:
+    """All pairs, and those of each field, phenomenon, paradigm, and value of a column."""
+    code, copies = np.unique([p.paradigm for p in found], return_inverse=True)[1], _copies(found)
+    parts = [_Part.of_pairs("all", "", np.ones(len(found), dtype=bool), code, copies)]
+    for level in LEVELS:
+        names = np.array([getattr(p, level) for p in found])
+        order = dict.fromkeys(names[np.argsort(code, kind="stable")].tolist())
+        parts += [_Part.of_pairs(level, of, names == of, code, copies) for of in order if of]
+    for name in by:
+        values = np.array([p.factors.get(name, "") for p in found])
+        for of in sorted(set(values.tolist()) - {""}, key=_in_order):
+            parts.append(_Part.of_pairs(name, of, values == of, np.zeros_like(code), copies))
+    return parts
+
+
+def pair_rows(
+    fits: Sequence[Mapping[str, Any]],
+    gaps: np.ndarray,
+    found: Sequence[Pair],
+    options: PairOptions,
+    exchanged: Exchanged | None,
 ) -> Iterator[dict[str, Any]]:
     """The accuracy of each fit on all pairs, and at each level."""
-    paradigm, code = np.unique([p.paradigm for p in found], return_inverse=True)
-    n = np.bincount(code, minlength=len(paradigm))
-    parts: list[tuple[str, str, np.ndarray]] = [("all", "", np.arange(len(paradigm)))]
-    first = {p.paradigm: p for p in reversed(found)}
-    for level in LEVELS:
-        names = [getattr(first[name], level) for name in paradigm]
-        parts += [(level, str(of), np.flatnonzero([x == of for x in names])) for of in dict.fromkeys(names) if of]
-    for fit, gap in zip(fits, gaps, strict=True):
-        right = np.bincount(code, weights=(np.sign(gap) + 1) / 2, minlength=len(paradigm))
-        ties = np.bincount(code, weights=gap == 0, minlength=len(paradigm)).astype(int)
-        for level, of, which in parts:
-            value, low, high = mean_of_proportions(right[which], n[which], options.level)
+    parts = _parts(found, options.by)
+    several = [exchanged is not None and len(set(exchanged.groups[part.at].tolist())) > 1 for part in parts]
+    tests = _tested(fits, gaps, parts[0], exchanged)
+    for i, (fit, gap) in enumerate(zip(fits, gaps, strict=True)):
+        right = (np.sign(gap) + 1) / 2
+        for k, part in enumerate(parts):
+            null = exchanged.share[exchanged.layer[i]][k] if exchanged is not None and several[k] else None
+            value, low, high = part.interval(right, null, options.level)
             yield {
-                **fit, "metric": "accuracy", "value": value, "ci_low": low, "ci_high": high, "n": int(n[which].sum()),
-                "level": level, "of": of, "ties": int(ties[which].sum()), "paradigms": len(which),
+                **fit, "metric": "accuracy", "value": value, "ci_low": low, "ci_high": high, "n": len(part.at),
+                "level": part.level, "of": part.of, "ties": int((gap[part.at] == 0).sum()),
+                **({} if part.level in options.by else {"paradigms": len(part.n)}), **(tests[i] if k == 0 else {}),
             }  # fmt: skip
-        for name in options.by:
-            values = np.array([p.factors.get(name, "") for p in found])
-            for of in sorted(set(values) - {""}, key=_in_order):
-                hits = ((np.sign(gap) + 1) / 2)[values == of]
-                low, high = (float(x) for x in wilson(hits.sum(), hits.size, options.level))
-                yield {
-                    **fit, "metric": "accuracy", "value": float(hits.mean()), "ci_low": low, "ci_high": high,
-                    "n": int(hits.size), "level": name, "of": of, "ties": int((gap == 0)[values == of].sum()),
-                }  # fmt: skip
+
+
+def _tested(
+    fits: Sequence[Mapping[str, Any]], gaps: np.ndarray, every: _Part, exchanged: Exchanged | None
+) -> list[dict[str, float]]:
+    """For each fit of gold labels, p of an accuracy so far from chance, plain and corrected over all layers."""
+    out: list[dict[str, float]] = [{} for _ in fits]
+    if exchanged is None or not exchanged.share[0].shape[1]:
+        return out
+    gold = [i for i, fit in enumerate(fits) if fit["target"] == "gold"]
+    observed = every.shares((np.sign(gaps[gold]) + 1) / 2)
+    null = np.stack([share[0] for share in exchanged.share])
+    p, by_chance = tails(*in_deviations(observed, null, 0, np.full(len(gold), 0.5)))
+    for i, single, corrected in zip(gold, p, adjust(p, by_chance), strict=True):
+        out[i] = {"p": float(single), "p_adjusted": float(corrected), "exchanged": exchanged.units}
+    return out
 
 
 def _in_order(value: str) -> tuple[float, str]:

@@ -59,7 +59,7 @@ def held_out_scores(
         right = np.zeros((len(signs), len(penalties)))
         for h in inner:
             w = _ridge(total - gram[g] - gram[h], whole - target[g] - target[h], n.sum() - n[g] - n[h], penalties)
-            said = np.einsum("nd,prd->prn", np.asarray(x[rows[h]], dtype=np.float64), w)
+            said = w @ np.asarray(x[rows[h]], dtype=np.float64).T  # (penalties, r, pairs)
             right += (said * signs[None, :, rows[h]] > 0).mean(2).T
         w = _ridge(total - gram[g], whole - target[g], n.sum() - n[g], penalties)
         best = right.argmax(1)

@@ -10,9 +10,14 @@ import pytest
 import tiny
 
 import probekit
+from probekit.analyses.choices import copies, question_rows
+from probekit.analyses.options import ChoiceOptions
+from probekit.analyses.verdict import sentences
 from probekit.errors import DataError, UsageError
 from probekit.models.scoring import load_scorer
-from probekit.tasks.questions import load_questions
+from probekit.rows import make_rows
+from probekit.statistics.proportions import wilson
+from probekit.tasks.questions import Question, load_questions
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -70,6 +75,44 @@ def test_questions_that_cannot_be_read(folder: Path, gpt2: Path) -> None:
     path.write_text(path.read_text().replace('" (C)"', '" (D)"'))
     with pytest.raises(DataError, match=r"pick.jsonl, line 2: the matching answer is ' \(D\)'"):
         load_questions("human-generated:pick", folder)
+
+
+def asked(said: np.ndarray, match: np.ndarray, texts: list[str]) -> tuple[dict, str]:
+    """The row of all questions and the sentence, of a model that gives these answers."""
+    both = enumerate(zip(texts, match, strict=True))
+    questions = [Question(str(i), text, (" Yes", " No"), int(m)) for i, (text, m) in both]
+    about = {"analysis": "choices", "task": "t", "split": "test", "model": "m", "representation": "lm-head",
+             "estimator": "log-probability", "target": "gold"}  # fmt: skip
+    scores = list(np.eye(2)[said])
+    rows = make_rows(about | row for row in question_rows(questions, scores, copies(questions), ChoiceOptions()))
+    return rows.iloc[0].to_dict(), sentences(rows)[0]
+
+
+def test_a_model_that_ignores_the_question_is_not_above_chance() -> None:
+    """No matches 80 of 100 questions: a model that always says No, or No in four of five, is right by chance."""
+    rng, texts = np.random.default_rng(0), [f"is w{i} v{i * 7} x{i * 3}" for i in range(100)]
+    match = rng.permutation(np.arange(100) < 80).astype(int)
+    for said, chance in ((np.ones(100, dtype=int), 0.8), (rng.permutation(match), 0.8 * 0.8 + 0.2 * 0.2)):
+        row, text = asked(said, match, texts)
+        assert row["chance"] == pytest.approx(chance)
+        assert row["p"] > 0.05
+        assert "not shown to differ from chance" in text
+    row, text = asked(np.where(rng.random(100) < 0.5, match, 1), match, texts)
+    assert row["p"] < 0.01
+    assert "more often than chance" in text
+
+
+def test_copies_of_a_question_count_once() -> None:
+    """Ten questions, each ten times: an interval of ten answers, and no p below 1 / 2**9."""
+    texts = [f"is w{i % 10} v{i % 10 * 7} x{i % 10 * 3}" for i in range(100)]
+    match = np.arange(100) % 2
+    row, _ = asked(np.where(np.arange(100) % 10 < 7, match, 1 - match), match, texts)
+    low, high = wilson(np.array(7), np.array(10))
+    assert (row["value"], row["ci_low"], row["ci_high"]) == pytest.approx((0.7, float(low), float(high)))
+    assert row["p"] > 0.1
+    unlike = [f"{t} {i}" * 3 for i, t in enumerate(texts)]
+    apart, _ = asked(np.where(np.arange(100) % 10 < 7, match, 1 - match), match, unlike)
+    assert apart["p"] < 0.01
 
 
 @pytest.mark.shared

@@ -13,6 +13,8 @@ import pytest
 import tiny
 
 import probekit
+from probekit.analyses.options import PairOptions
+from probekit.analyses.pairs import pair_rows, probed
 from probekit.analyses.vectors import columns_of
 from probekit.analyses.verdict import suites
 from probekit.errors import DataError, UsageError
@@ -20,6 +22,7 @@ from probekit.models.scoring import load_scorer
 from probekit.probes.pairs import held_out_scores
 from probekit.rows import make_rows
 from probekit.statistics.proportions import mean_of_proportions, wilson
+from probekit.tasks.pairs import Pair
 
 NOUNS, VERBS = ("cat", "dog", "bird", "child", "teacher"), ("sleeps", "runs", "sees")
 
@@ -205,3 +208,57 @@ def test_the_best_of_many_layers_at_chance_is_seldom_above_chance() -> None:
     """100 models of 13 independent layers at chance: 2.5 % of them at most, with a Monte Carlo error of 1.6 %."""
     said = verdicts(np.random.default_rng(3).binomial(60, 0.5, (100, 13, 2)), 60)
     assert sum("not shown to be above chance" not in one for one in said) / 100 <= 0.025 + 2 * 0.016
+
+
+def of_noise(rng: np.random.Generator, template: float, paradigms: int = 8, copied: int = 1) -> tuple[dict, str]:
+    """The row of all pairs and the sentence, where the pairs of a paradigm share this much of their difference."""
+    of = np.repeat(np.arange(paradigms), 96 // paradigms)
+    x = template * rng.normal(size=(paradigms, 20))[of] + (1 - template) * rng.normal(size=(96, 20))
+    again = np.repeat(np.arange(96), copied)
+    found = [Pair(str(j), f"good {i}", f"bad {i}", f"p{of[i]}") for j, i in enumerate(again)]
+    options = PairOptions(controls=0)
+    fits, gaps, exchanged = probed([("0", x[again])], found, options)
+    about = {"analysis": "pairs", "task": "t", "split": "test", "model": "m", "representation": "mean",
+             "estimator": "pair-probe"}  # fmt: skip
+    rows = make_rows(pair_rows([about | fit for fit in fits], gaps, found, options, exchanged))
+    return rows.iloc[0].to_dict(), next(iter(suites.pairs(rows, ())))
+
+
+def test_paradigms_that_are_right_or_wrong_as_wholes_are_no_evidence_of_many_pairs() -> None:
+    """Eight templates of 12 pairs: the interval is that of about five independent answers, not of 96."""
+    told = [of_noise(np.random.default_rng(seed), 0.95) for seed in range(4)]
+    for row, text in told:
+        assert row["exchanged"] == 8
+        assert row["ci_low"] < 0.5 < row["ci_high"]
+        assert row["ci_high"] - row["ci_low"] > 0.45
+        assert row["p_adjusted"] > 0.05
+        assert "not shown to be above chance" in text
+    row, text = of_noise(np.random.default_rng(0), 0.95, paradigms=3)
+    assert row["p"] > 0.05
+    assert "(3 phenomena or paradigms cannot show it)" in text or row["value"] <= 0.5
+
+
+def test_probes_of_noise_vary_more_than_independent_pairs_and_copies_count_once() -> None:
+    """Two paradigms: pairs are exchanged. The fitted probes depend on each other, and pairs twice are no new ones."""
+    one, two = (of_noise(np.random.default_rng(1), 0, paradigms=2, copied=k)[0] for k in (1, 2))
+    low, high = wilson(np.array(48), np.array(96))
+    width = one["ci_high"] - one["ci_low"]
+    assert 1.1 < width / float(high - low) < 1.5
+    assert 0.85 < (two["ci_high"] - two["ci_low"]) / width < 1.2
+    assert (one["exchanged"], two["exchanged"], two["n"]) == (96, 96, 192)
+
+
+def test_a_probe_that_knows_is_above_chance() -> None:
+    rng, options = np.random.default_rng(2), PairOptions(controls=0)
+    found = [Pair(str(i), f"good {i}", f"bad {i}", f"p{i % 8}") for i in range(160)]
+    fits, gaps, exchanged = probed([("0", rng.normal(size=(160, 10)) + 0.6)], found, options)
+    about = {"analysis": "pairs", "task": "t", "split": "test", "model": "m", "representation": "mean",
+             "estimator": "pair-probe"}  # fmt: skip
+    rows = make_rows(pair_rows([about | fit for fit in fits], gaps, found, options, exchanged))
+    [text] = suites.pairs(rows, ())
+    assert rows["p_adjusted"].iloc[0] < 0.05
+    assert ", above chance" in text
+    bare, _, none = probed([("0", rng.normal(size=(160, 10)))], found, PairOptions(controls=0, resamples=0))
+    rows = make_rows(pair_rows([about | fit for fit in bare], gaps, found, options, none))
+    assert np.isnan(rows["ci_low"].iloc[0])
+    assert "not tested" in next(iter(suites.pairs(rows, ())))

@@ -91,11 +91,15 @@ def _first_layer(at: pd.DataFrame) -> str:
 
 
 def choices(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
-    """How often the likeliest answer of each model matches, and by which answer that is."""
+    """How often the likeliest answer of each model matches, and by which answer that is.
+
+    More or less often than chance only if p, of permuted matching answers, is at most 0.05.
+    """
     for _key, part in rows.groupby(["model", "checkpoint", "estimator"], sort=False):
         whole = part[part["level"] == "all"].iloc[0]
-        above = whole["ci_low"] > whole["chance"], whole["ci_high"] < whole["chance"]
-        said = "more often than" if above[0] else "less often than" if above[1] else "not shown to differ from"
+        said = "not shown to differ from"
+        if "p" in whole and whole["p"] <= ALPHA:
+            said = "more often than" if whole["value"] > whole["chance"] else "less often than"
         by = part[part["level"] == "matching"]
         of = ", ".join(f"{row['of']} {100 * row['value']:.1f} %" for _, row in by.iterrows())
         yield (

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["edges", "pairs", "scoreboard", "structural"]
 
 CHANCE = 0.5
+FEWEST = 6
+"""With fewer groups that are exchanged, p is above 0.05 however good the probe is."""
 
 
 def _percent(row: pd.Series) -> str:
@@ -31,19 +33,23 @@ def _layer(row: pd.Series) -> str:
 def pairs(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """How often each model, and its best layer, prefers the acceptable sentence, and whether that is above chance.
 
-    The 95 % interval of the best layer is corrected for the choice among all layers (Bonferroni).
+    Of probes by p at most 0.05, two-sided and corrected over the layers of all models; of a language model by the 95 %
+    interval for these paradigms. Intervals are corrected for the choice among all layers and scores of all models
+    (Bonferroni).
     """
     whole = rows[(rows["level"] == "all") & (rows["target"] == "gold")]
-    keys = ["model", "checkpoint", "step", "representation", "estimator"]
-    for _key, part in whole.groupby(keys, sort=False, dropna=False):
+    curves = whole.groupby(["model", "checkpoint", "step", "representation", "estimator"], sort=False, dropna=False)
+    for _key, part in curves:
+        best = part.iloc[int(part["value"].argmax())]
+        where = f"{called(best).removesuffix(', lm-head')} prefers"
         if len(part) > 1:
-            best = part.iloc[int(part["value"].argmax())]
             where = f"layer {_layer(best)} of {called(best)}, the best of {len(part)}, prefers"
-            best = _corrected(best, rows, len(part))
+        if best["estimator"] == "pair-probe":
+            chance = _above_chance(best, curves.ngroups)
+            best = _best(part, len(whole))
         else:
-            best = part.iloc[0]
-            where = f"{called(best).removesuffix(', lm-head')} prefers"
-        chance = "above chance" if best["ci_low"] > CHANCE else "not shown to be above chance"
+            best = _corrected(best, rows, len(whole))
+            chance = "above chance on these paradigms" if best["ci_low"] > CHANCE else "not shown to be above chance"
         shuffled = rows[(rows["level"] == "all") & (rows["target"] == "shuffled")]
         noise = f"; probes of exchanged pairs {100 * shuffled['value'].mean():.1f} %" if len(shuffled) else ""
         yield (
@@ -52,12 +58,19 @@ def pairs(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         )
 
 
+def _above_chance(best: pd.Series, curves: int) -> str:
+    """What the exchange of whole groups of pairs says of the best layer; p is multiplied by the number of curves."""
+    if "p_adjusted" not in best or best[["p_adjusted"]].isna().any():
+        return "whether that is above chance was not tested"
+    if curves * best["p_adjusted"] <= ALPHA and best["value"] > CHANCE:
+        return "above chance"
+    few = f" ({best['exchanged']:.0f} phenomena or paradigms cannot show it)" if best["exchanged"] < FEWEST else ""
+    return f"not shown to be above chance{few}"
+
+
 def _corrected(best: pd.Series, rows: pd.DataFrame, layers: int) -> pd.Series:
     """The best layer with an interval that holds for all layers at once, from the counts of its paradigms."""
-    same = ["model", "checkpoint", "step", "representation", "estimator", "target", "site", "layer"]
-    of = rows[rows["level"] == "paradigm"]
-    for name in same:
-        of = of[of[name].isna() if best[[name]].isna().any() else of[name] == best[name]]
+    of = _like(best, rows[rows["level"] == "paradigm"])
     right, n = (of["value"] * of["n"]).to_numpy(dtype=float), of["n"].to_numpy(dtype=float)
     _, low, high = mean_of_proportions(right, n, 1 - 0.05 / layers)
     best = best.copy()
