@@ -180,8 +180,9 @@ def _by_chance(
     chance, drawn = np.empty(len(questions)), np.zeros(options.resamples)
     for k, one in enumerate(dict.fromkeys(sets.tolist())):
         at = np.flatnonzero(sets == one)
-        chosen = np.stack([_chosen(scores[i]) for i in at])
-        match = np.array([questions[i].matching for i in at])
+        places = at.tolist()
+        chosen = np.stack([_chosen(scores[i]) for i in places])
+        match = np.array([questions[i].matching for i in places])
         chance[at] = chosen.mean(0)[match]
         of = None if groups is None else groups[at]
         orders = shuffles(len(at), of, draws=options.resamples, seed=options.seed + k) if options.resamples else ()

@@ -141,10 +141,11 @@ def pairs(
         (fits, preferred), exchanged = _by_head(scorer, about, left, options, progress), None
         reads = (_read(source, scorer),)
     rows = make_rows(pair_rows(fits, preferred, left, options, exchanged))
-    keep = [fit | {"n": len(left)} for fit in fits]
+    keep, copies = [fit | {"n": len(left)} for fit in fits], _copies(left)
     predictions = Predictions(
         make_fits(keep), np.array([p.id for p in left]), np.ones(len(left), dtype=np.int64),
-        (preferred > 0).astype(np.int64), ("accuracy",), label_names=PREFERS,
+        (preferred > 0).astype(np.int64), ("accuracy",), copies if copies.max() + 1 < len(left) else None,
+        label_names=PREFERS,
     )  # fmt: skip
     return Result(rows, (predictions,), reads=reads)
 

@@ -139,8 +139,9 @@ def _beside_the_chain(e: Predictions, options: StructuralOptions) -> Iterator[di
     how = CompareOptions(resamples=options.resamples, level=options.level, seed=options.seed, family=Over.TASK)
     told = paired(e, [(int(f), chain[source[f]]) for f in fits], "uuas", options=how)
     for k, f in enumerate(fits):
+        of: dict[Any, Any] = e.fits.iloc[f].drop(labels="source", errors="ignore").to_dict()
         yield {
-            **e.fits.iloc[f].drop(labels="source", errors="ignore").to_dict(),
+            **of,
             **{"metric": derive("difference", "uuas"), "value": told.value[k], "against": "linear chain"},
             **{"ci_low": told.ci[k, 0], "ci_high": told.ci[k, 1], "p": told.p[k], "p_adjusted": told.p_adjusted[k]},
             **{"joint_low": told.joint[k, 0], "joint_high": told.joint[k, 1], "null": str(Null.EXCHANGEABLE)},

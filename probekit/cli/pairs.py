@@ -118,7 +118,7 @@ def _show(rows: pd.DataFrame, level: float) -> None:
             cells = [at, of, f"{part['n'].iloc[0]:,}"]
             for name in names:
                 row = part.loc[name]
-                cells += [f"{row['value']:.3f}", f"{row['ci_low']:.3f} – {row['ci_high']:.3f}"]
+                cells += [f"{row['value']:.3f}", _interval(row)]
             lines.append(cells)
         show_table(Grid(columns, lines, _title(whole)))
     for (estimator, kind), part in gold[gold["layer"].notna()].groupby(["estimator", "representation"], sort=False):
@@ -137,12 +137,16 @@ def _layers(rows: pd.DataFrame, noise: pd.DataFrame, name: str) -> None:
     lines = []
     for layer, part in rows.groupby(layer_labels(rows), sort=False):
         every = part[part["level"] == "all"].iloc[0]
-        cells = [str(layer), f"{every['value']:.3f}", f"{every['ci_low']:.3f} – {every['ci_high']:.3f}"]
+        cells = [str(layer), f"{every['value']:.3f}", _interval(every)]
         if len(noise):
             cells.append(f"{noise.loc[layer_labels(noise) == layer, 'value'].mean():.3f}")
         values = part[part["level"] == level].set_index("of")["value"]
         lines.append([*cells, *(f"{values[of]:.3f}" for of in ofs)])
     show_table(Grid(columns, lines, f"{_title(rows)}, {name}"))
+
+
+def _interval(row: pd.Series) -> str:
+    return "" if row[["ci_low"]].isna().any() else f"{row['ci_low']:.3f} – {row['ci_high']:.3f}"
 
 
 def _title(rows: pd.DataFrame) -> str:
