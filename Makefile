@@ -95,7 +95,8 @@ bench-domains: $(VENV)/.dev
 
 # half an hour: kills inside writes, flipped bits, damaged files, bad arguments; each must end in the same numbers or in a sentence
 attacks: $(VENV)/.dev
-	$(BIN)/python benchmarks/kills.py --kills 300
+	$(BIN)/python benchmarks/kills.py --kills 780
+	$(BIN)/python benchmarks/damages.py --damages 630
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/flips.py --flips 1000
 	HF_HUB_OFFLINE=1 $(PYTEST) -m slow tests/test_fuzz_readers.py tests/cli/test_hostile_arguments.py
 

@@ -243,8 +243,8 @@ def whole(path: str | Path, kind: FileKind) -> Iterator[Path]:
     Yields
     ------
     Path
-        A hidden path in the same folder, where no file exists yet. It is removed if the block fails; :func:`writer_of`
-        recognises files that a killed process left behind.
+        A hidden path in the same folder, where no file exists yet. It is removed if the block fails; what a killed
+        process left there goes when the file is next written.
 
     Raises
     ------
@@ -297,13 +297,22 @@ def new_folder(path: Path) -> Iterator[Path]:
     UsageError
         If ``path`` exists.
     """
+    remove_unfinished(path.parent, path.name.__eq__)
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} exists; choose another folder.")
-    remove_unfinished(path.parent, lambda name: name == path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with draft(path) as new:
         yield new
         new.replace(path)
+
+
+@contextmanager
+def draft(path: Path) -> Iterator[Path]:
+    """A new folder :func:`beside` a path, to fill; whatever is there at the end is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with beside(path) as new:
+        new.mkdir()
+        yield new
 
 
 DRAFT = ".draft"
@@ -311,48 +320,16 @@ DRAFT = ".draft"
 
 
 @contextmanager
-def draft(path: Path) -> Iterator[Path]:
-    """A new hidden folder in the folder of ``path``, to fill; whatever is there at the end is removed.
-
-    A note beside it, written before, proves that the folder is probekit's if the process is killed: see
-    :func:`remove_unfinished`.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with beside(path.with_name(f"{path.name}{DRAFT}")) as note, beside(path) as new:
-        note.write_bytes(_note(new.name))
-        new.mkdir()
-        yield new
-
-
-def _note(name: str) -> bytes:
-    """What the note of a draft of this name says."""
-    return seal(json.dumps({"draft": name, "probekit": MARK}, ensure_ascii=False).encode("utf-8", "surrogateescape"))
-
-
-def draft_of(note: Path) -> Path | None:
-    """The draft that a note is of; None for a file that is no such note."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        if stat.S_ISREG(note.lstat().st_mode) and note.stat().st_size < 1 << 12:
-            text = note.read_bytes()
-            name = str(json.loads(text.decode("utf-8", "surrogateescape"))["draft"])
-            if text == _note(name) and writer_of(name) and Path(name).name == name:
-                return note.with_name(name)
-    return None
-
-
-def is_draft(folder: Path) -> bool:
-    """Whether a folder is a draft, as the note beside it says."""
-    name, process, thread = folder.name[1:].rpartition(".")[0], *folder.name.rpartition(".")[2].partition("-")[::2]
-    return draft_of(folder.with_name(f".{name}{DRAFT}.{process}-{thread}")) == folder
-
-
-@contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A hidden path in the folder of ``path``, where nothing is yet; whatever is there at the end is removed."""
-    name = f".{path.name}.{os.getpid()}-{threading.get_ident()}"
-    names = itertools.chain([name], (f"{name}{k:03d}" for k in itertools.count()))
-    new = next(one for one in map(path.with_name, names) if not os.path.lexists(one))
+    """A hidden path in the folder of ``path``, where nothing is yet; whatever is there at the end is removed.
+
+    A note beside it, written before, proves that the draft is probekit's if the process is killed: it goes when
+    another is made of the same path, see :func:`remove_unfinished`.
+    """
+    remove_unfinished(path.parent, path.name.__eq__)
+    new, note = next(pair for pair in _hidden(path) if not any(map(os.path.lexists, pair)))
     try:
+        note.write_bytes(_note(new.name))
         yield new
     except OSError as error:  # of the final name, which the user knows; and a full disk names no file
         if type(error) is OSError and not error.filename and error.errno in FULL:
@@ -360,6 +337,45 @@ def beside(path: Path) -> Iterator[Path]:
         raise
     finally:
         remove(new)
+        remove(note)
+
+
+def _hidden(path: Path) -> Iterator[tuple[Path, Path]]:
+    """Names of drafts of this thread for a path, each with the name of its note."""
+    for k in itertools.count():
+        ending = f"{os.getpid()}-{threading.get_ident()}{f'{k:03d}' if k else ''}"
+        yield path.with_name(f".{path.name}.{ending}"), path.with_name(f".{path.name}{DRAFT}.{ending}")
+
+
+def _note(name: str, where: str | None = None) -> bytes:
+    """What the note of a draft of this name says, written on this machine or ``where``."""
+    content = {"draft": name, "machine": machine() if where is None else where, "probekit": MARK}
+    return seal(json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogateescape"))
+
+
+def draft_of(note: Path, *, here: bool = False) -> Path | None:
+    """The draft that a note is of; None for a file that is no such note, or, with ``here``, not of this machine."""
+    found = writer_of(note.name)
+    if found is None or not found[0].endswith(DRAFT):
+        return None
+    name = f".{found[0].removesuffix(DRAFT)}{note.name.removeprefix(f'.{found[0]}')}"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if stat.S_ISREG(note.lstat().st_mode) and note.stat().st_size < 1 << 12:
+            text = note.read_bytes()
+            if _note(name).startswith(text):  # also if its process was killed while it wrote it
+                return note.with_name(name)
+            where = str(json.loads(text.decode("utf-8", "surrogateescape"))["machine"])
+            if text == _note(name, where) and not here:
+                return note.with_name(name)
+    return None
+
+
+def is_draft(path: Path) -> bool:
+    """Whether a file or folder is a draft, as the note beside it says."""
+    if (found := writer_of(path.name)) is None:
+        return False
+    ending = path.name.removeprefix(f".{found[0]}")
+    return draft_of(path.with_name(f".{found[0]}{DRAFT}{ending}")) == path
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -376,23 +392,23 @@ def writer_of(name: str) -> tuple[str, int] | None:
 
 
 def remove_unfinished(folder: Path, ours: Callable[[str], bool], *, held: bool = False) -> None:
-    """Remove unfinished files of killed processes in a folder, and drafts: folders whose note is beside them.
+    """Remove what killed processes left unfinished in a folder: drafts whose note is beside them, of this machine.
 
     Parameters
     ----------
     folder
         The folder, which may be missing.
     ours
-        Whether a file with this final name is probekit's.
+        Whether to remove drafts with this final name.
     held
-        Whether the caller holds the lock of the folder, which is probekit's: only then are files removed by name,
-        and a running process with the same id is an unrelated one.
+        Whether the caller holds the lock of the folder, which is probekit's: only then are files removed by name
+        alone, a running process with the same id is an unrelated one, and what other machines left is unfinished.
     """
     for left in folder.iterdir() if folder.is_dir() else ():
         writer = writer_of(left.name)
         if not writer or not ours(writer[0].removesuffix(DRAFT)) or (is_running(writer[1]) and not held):
             continue
-        if (unfinished := draft_of(left)) is not None:
+        if (unfinished := draft_of(left, here=not held)) is not None:
             if not unfinished.is_symlink():
                 remove(unfinished)
             remove(left)

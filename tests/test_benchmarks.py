@@ -282,3 +282,13 @@ def test_gpu_benchmark_runs_dry(tmp_path: Path) -> None:
 def _gpu() -> Any:
     sys.path.insert(0, str(CACHE.parent))
     return import_module("gpu")
+
+
+@pytest.mark.slow  # a minute
+@pytest.mark.parametrize("words", [("kills.py", "--kills", "2"), ("damages.py", "--damages", "2")])
+def test_attacks_run(words: tuple[str, ...]) -> None:
+    only = "export" if words[0] == "kills.py" else "counts"
+    command = [sys.executable, CACHE.with_name(words[0]), *words[1:], "--only", only]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"\n{only}: " in f"\n{done.stdout}"

@@ -107,13 +107,20 @@ with whole(sys.argv[1], FileKind("a file", lambda _: True)) as new, new.open("w"
     time.sleep(60)
 """
     with child(code, path) as process:
-        (left,) = [p for p in tmp_path.iterdir() if p != path]
+        left, note = sorted(p for p in tmp_path.iterdir() if p != path)
         assert left.read_text() == "half"
         assert writer_of(left.name) == ("x.txt", process.pid)
+        assert files.draft_of(note) == left
+        assert files.is_draft(left)
         assert is_running(process.pid)
     assert not is_running(process.pid)
     assert path.read_text() == "old"
+    theirs = [tmp_path / f".x.txt.{process.pid}-{THREAD}9", tmp_path / f".x.txt.draft.{process.pid}-{THREAD}8"]
+    for one in theirs:  # named like a draft, and like a note
+        one.write_text("years of work")
+    (tmp_path / f".x.txt.draft.{process.pid}-{THREAD}7").write_bytes(files._note("")[:5])  # killed while it wrote it
     assert write(path, "new").read_text() == "new"
+    assert sorted(tmp_path.iterdir()) == sorted([path, *theirs])
 
 
 def test_files_are_as_open_as_others(tmp_path):
@@ -141,8 +148,9 @@ def test_threads_do_not_write_into_each_others_files(tmp_path):
 
 @given(st.text("abc.-[] 0123456789", min_size=1, max_size=20).filter(lambda name: name.strip(".")))
 def test_names_beside_are_read_back(name):
-    with beside(Path("/nowhere") / name) as new:
+    with tempfile.TemporaryDirectory() as folder, beside(Path(folder) / name) as new:
         assert writer_of(new.name) == (name, os.getpid())
+        assert files.is_draft(new)
 
 
 def test_people_names_are_not_taken_for_ours(tmp_path):

@@ -297,7 +297,7 @@ def test_train_deletes_what_a_run_leaves_and_nothing_else(tiny_bert):
         (out / name).write_bytes(THEIRS)
         before = sorted(out.rglob("*"))
         with pytest.raises(
-            UsageError, match=f"{Path(name).name}, which does not belong to a run, so nothing is deleted"
+            UsageError, match=f"{Path(name).parts[0]}, which does not belong to a run, so nothing is deleted"
         ):
             train(TOY, tiny_bert, out, **how, seed=1, overwrite=True)
         assert sorted(out.rglob("*")) == before

@@ -9,17 +9,14 @@ from typing import Any
 from probekit.activations.cache import ActivationCache
 from probekit.activations.hdf5 import CACHE_FILE
 from probekit.activations.inspection import verify
-from probekit.activations.manifest import MANIFEST, MANIFEST_FILE, Manifest, is_shard_folder
+from probekit.activations.manifest import BEGUN, MANIFEST, MANIFEST_FILE, Manifest, is_shard_folder
 from probekit.activations.remote import fetch, local
 from probekit.addresses import address_of, filesystem, is_address
 from probekit.errors import CacheCorrupt, CacheError, UsageError
-from probekit.files import whole
+from probekit.files import remove_unfinished, whole
 from probekit.runtime import Progress, no_progress
 
 __all__ = ["copy_cache"]
-
-BEGUN = ".manifest"
-"""The manifest of a copy that has begun: its shards are of that cache."""
 
 
 def copy_cache(cache: str | Path, out: str | Path, /, *, progress: Progress = no_progress) -> str:
@@ -110,6 +107,7 @@ class _Folder:
 
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
+        remove_unfinished(self.path, lambda _: True)
 
 
 class _Url:

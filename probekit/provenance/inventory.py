@@ -12,7 +12,7 @@ from typing import Any
 
 from probekit.activations import ActivationCache
 from probekit.activations.hdf5 import DAMAGE, open_cache_file
-from probekit.activations.manifest import MANIFEST, is_shard_folder, shards_in
+from probekit.activations.manifest import BEGUN, MANIFEST, MANIFEST_FILE, is_shard_folder, shards_in
 from probekit.activations.writing.journal import journal_path, partial_path
 from probekit.activations.writing.leases import is_of_worker, of_workers
 from probekit.analyses.streaming.state import is_state
@@ -214,7 +214,7 @@ def _changed(path: Path) -> float:
 
 def _walk(folder: Path) -> Iterator[Item]:
     """The items of a folder: its files, folders that are one result, and the items of other folders."""
-    if is_shard_folder(folder) or any(of_workers(p.name) for p in folder.iterdir()):
+    if is_shard_folder(folder) or any(of_workers(p.name) or p.name == BEGUN for p in folder.iterdir()):
         yield from _shards(folder)
         return
     names = {p.name: p for p in sorted(folder.iterdir())}
@@ -250,9 +250,10 @@ def _shards(folder: Path) -> Iterator[Item]:
     """A cache in shards, and what killed workers left beside it; other files are not of probekit."""
     names = {p.name: p for p in sorted(folder.iterdir())}
     workers = [p for p in names.values() if of_workers(p.name) and is_of_worker(p)]
-    shards = [*(p for p in (folder / MANIFEST,) if p.is_file()), *shards_in(folder).values()]
+    manifests = [p for p in (folder / MANIFEST, folder / BEGUN) if p.is_file() and not p.is_symlink()]
+    shards = [*(p for p in manifests if p.name == MANIFEST or _is_manifest(p)), *shards_in(folder).values()]
     why = ""
-    for lease in workers:
+    for lease in (*workers, *(p for p in shards if p.name == BEGUN)):
         with held(lease) as alive:
             if alive or time.time() - _changed(lease) < HOUR:
                 why = "another process is writing it" if alive else "it was written less than an hour ago"
@@ -260,7 +261,7 @@ def _shards(folder: Path) -> Iterator[Item]:
         item = _finished(folder)
         about, paths = f"{item.about}; {len(shards_in(folder))} shards", shards
         if not (folder / MANIFEST).is_file():
-            about = f"{len(shards)} shards, and no manifest yet"
+            about = f"{len(shards_in(folder))} shards, and no manifest yet"
             item = replace(item, kind="unfinished cache", why="", what=What.UNFINISHED)
             paths = [*shards, *workers]
         sizes: dict[str, Any] = {
@@ -275,7 +276,15 @@ def _shards(folder: Path) -> Iterator[Item]:
         yield _item(workers[0], "leftover", f"of {len(workers)} files of workers", paths=workers, why=why, what=what)
     for path in names.values():
         if path not in shards and path not in workers:
-            yield _item(path, "unknown", why="not of probekit")
+            pid = written_by(path)
+            yield _item(path, "unknown", why="not of probekit") if pid is None else _left(path, pid)
+
+
+def _is_manifest(path: Path) -> bool:
+    try:
+        return MANIFEST_FILE.ours(path)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return False
 
 
 def _cache(out: Path) -> Iterator[Item]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, thread_time
 
 from probekit.errors import UsageError
-from probekit.files import MARK, FileKind, is_sealed, lock, slug, write
+from probekit.files import MARK, FileKind, is_sealed, lock, remove_unfinished, slug, write
 from probekit.public import public
 from probekit.runtime import Progress, no_progress, torch_threads
 from probekit.studies.file import read_study
@@ -188,6 +188,8 @@ def run_study(
         content = {"title": study.title, "about": study.about, "steps": steps, "probekit": MARK}
         write(out / "study.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n", STUDY_FILE)
         check_logs(out, planned.steps)
+        for folder in {out / "steps", *((out / leaf).parent for step in planned.steps for leaf in step.leaves)}:
+            remove_unfinished(folder, lambda _: True)
         return StudyRun(out, tuple(run_steps(planned.steps, out, pool, begin=begin, tell=tell)))
 
 

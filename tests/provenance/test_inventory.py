@@ -18,6 +18,7 @@ import pytest
 
 import probekit
 import probekit.provenance.inventory as module
+from probekit import files
 from probekit.activations import ActivationCache, cache_activations
 from probekit.activations.writing.journal import journal_path, locked, partial_path
 from probekit.activations.writing.partial import seal
@@ -115,7 +116,18 @@ def test_shards_are_one_cache_and_workers_leave_leftovers(tmp_path, tiny_bert):
     }
     os.utime(lease, (1, 1))
     assert clean(made, yes=True).deleted == (lease,)
-    (made / "manifest.json").unlink()
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    (left := made / f".shard-00001.h5.{killed.pid}-140012345678912").write_bytes(b"of a copy")
+    (note := made / f".shard-00001.h5.draft.{killed.pid}-140012345678912").write_bytes(files._note(left.name))
+    (theirs := made / f".shard-00002.h5.{killed.pid}-140012345678912").write_bytes(b"of a copy")
+    for path in (left, note):
+        os.utime(path, (1, 1))
+    assert clean(made, yes=True).deleted == (left, note)
+    theirs.unlink()
+    (made / "manifest.json").rename(begun := made / ".manifest")  # of a copy that was killed
+    assert next((i.path, i.why) for i in results(made)) == (made, "it was written less than an hour ago")
+    os.utime(begun, (1, 1))
     os.utime(made / "shard-00000.h5", (1, 1))
     (item, other) = results(made)
     assert (item.kind, item.what, other.path) == ("unfinished cache", What.UNFINISHED, mine)
