@@ -32,13 +32,15 @@ def problem(messages: Any) -> str:
     --------
     >>> problem([{"role": "bot", "content": "Hello."}])
     "message 1 has the role 'bot'; expected one of system, developer, user, assistant, model, tool, function, ipython"
+    >>> problem([{"role": ["user"], "content": "Hello."}]).partition(";")[0]
+    "message 1 has the role ['user']"
     """
     if not isinstance(messages, list) or not messages:
         return f"{EXPECTED}, found {str(messages)[:60]!r}"
     for i, message in enumerate(messages, start=1):
         if not isinstance(message, dict) or "role" not in message:
             return f"{EXPECTED}; message {i} is {str(message)[:60]!r}"
-        if message["role"] not in ROLES:
+        if not isinstance(message["role"], str) or message["role"] not in ROLES:
             return f"message {i} has the role {message['role']!r}; expected one of {', '.join(ROLES)}"
         content = message.get("content")
         if isinstance(content, list):
