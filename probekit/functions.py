@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import sys
 import typing
@@ -11,10 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace, UnionType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from probekit.errors import UsageError
+from probekit.constraint import check, plain
 
 __all__ = [
     "FUNCTIONS",
@@ -29,6 +28,7 @@ __all__ = [
     "takes_commas",
     "takes_many",
     "typed",
+    "types_of",
 ]
 
 
@@ -164,61 +164,31 @@ def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:
 
 
 def hints(name: str) -> dict[str, Any]:
-    """The declared types of arguments, including options."""
-    function = find(name)
+    """The declared types of a public function's arguments, including options."""
+    return types_of(find(name))
+
+
+@lru_cache(maxsize=128)
+def types_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The declared types of a function's arguments with their bounds, including options."""
     bare = inspect.unwrap(function)
     annotations = {
         key: hint for key, hint in bare.__annotations__.items() if key != "return"
     }  # a late import may define it
-    found = typing.get_type_hints(SimpleNamespace(__annotations__=annotations), vars(sys.modules[bare.__module__]))
+    where = vars(sys.modules[bare.__module__])
+    found = typing.get_type_hints(SimpleNamespace(__annotations__=annotations), where, include_extras=True)
     for kind in getattr(function, "options", {}).values():
-        found |= typing.get_type_hints(kind)
-    return found | {key: str | Path | None for key in parameters(name) if key == "out" and key not in found}
-
-
-@lru_cache(maxsize=64)
-def _adapters(name: str) -> dict[str, Any]:
-    """The type adapter for each argument, by parameter."""
-    declared = hints(name)
-    found = {}
-    for key, p in parameters(name).items():
-        if key not in SILENT:
-            hint: Any = declared.get(key, Any)
-            found[key] = _adapter(hint, many=p.kind is p.VAR_POSITIONAL)
-    return found
-
-
-def _adapter(hint: Any, *, many: bool) -> Any:
-    """The type adapter for an argument."""
-    from pydantic import ConfigDict, TypeAdapter
-
-    config = ConfigDict(arbitrary_types_allowed=True)
-    item_type: Any = _checkable(hint)
-    whole: Any = tuple.__class_getitem__((item_type, ...)) if many else item_type
-    return TypeAdapter(whole, config=_config(item_type, config))
-
-
-def _checkable(hint: Any) -> Any:
-    """A type for validation: a dataclass accepts only its instances, not dicts."""
-    import pydantic
-
-    instance: Any = pydantic.InstanceOf
-    if typing.get_origin(hint) in (typing.Union, UnionType):
-        members = [_checkable(member) for member in typing.get_args(hint) if not getattr(member, "_is_protocol", False)]
-        return typing.Union[tuple(members)]  # noqa: UP007
-    return instance[hint] if dataclasses.is_dataclass(hint) else hint
-
-
-def _config(hint: Any, config: Any) -> Any:
-    """The configuration, or None for dataclasses, for which pydantic accepts none."""
-    return None if dataclasses.is_dataclass(hint) else config
+        found |= typing.get_type_hints(kind, include_extras=True)
+    known = inspect.signature(function).parameters
+    return found | {key: str | Path | None for key in known if key == "out" and key not in found}
 
 
 def takes_many(name: str, key: str) -> bool:
     """Whether an argument takes any number of values."""
-    hint = hints(name).get(key)
+    hint = plain(hints(name).get(key))
     return any(
-        typing.get_origin(h) is tuple and typing.get_args(h)[-1:] == (...,) for h in (hint, *typing.get_args(hint))
+        typing.get_origin(h) is tuple and typing.get_args(h)[-1:] == (...,)
+        for h in map(plain, (hint, *typing.get_args(hint)))
     )
 
 
@@ -229,11 +199,7 @@ def takes_commas(name: str, key: str) -> bool:
 
 def typed(name: str, key: str, value: Any) -> Any:
     """A value converted to the declared type of an argument; raises UsageError if it does not fit."""
-    from pydantic import ValidationError
-
-    try:
-        return _adapters(name)[key].validate_python(value)
-    except ValidationError as error:
-        shown = repr(value)
-        shown = shown if len(shown) <= 100 else f"{shown[:100]} …"
-        raise UsageError(f"{name}: {key} is {shown}; {error.errors()[0]['msg']}.") from None
+    hint = hints(name).get(key, Any)
+    if parameters(name)[key].kind is inspect.Parameter.VAR_POSITIONAL:
+        return tuple(check(key, hint, one) for one in (value if isinstance(value, list | tuple) else [value]))
+    return check(key, hint, value, commas=key not in REPEATED.get(name, ()))

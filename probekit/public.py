@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
+from probekit.constraint import check, spelled
 from probekit.errors import UsageError, did_you_mean
-from probekit.functions import FUNCTIONS
+from probekit.functions import FUNCTIONS, REPEATED, SILENT, types_of
 from probekit.recipe import Recipe, as_json, making
 from probekit.rows.files import check_out
 from probekit.rows.result import Result
@@ -54,12 +55,10 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = _spread(kwargs, options)
-            _check_names(called, given, flat)
-            bound = flat.bind(*args, **given)
+            bound = _bound(called, flat, args, _spread(kwargs, options))
+            bound.arguments |= _fitting(call, called, flat, bound.arguments)
             bound.apply_defaults()
             arguments = dict(bound.arguments)
-            _check_seeds(arguments)
             groups = {part: kind(**{k: arguments[k] for k in _fields(kind)}) for part, kind in options.items()}
             arguments |= {k: getattr(groups[part], k) for part, kind in options.items() for k in _fields(kind)}
             recipe = Recipe.of(called, arguments)
@@ -89,16 +88,16 @@ def keywords(**options: type) -> Callable[[Callable[..., T]], Callable[..., T]]:
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> T:
-            given = _spread(kwargs, options)
-            _check_names(function.__name__, given, flat)
-            _check_seeds(given)
+            bound = _bound(function.__name__, flat, args, _spread(kwargs, options))
+            given = _fitting(call, function.__name__, flat, bound.arguments)
             groups = {
                 part: kind(**{k: given.pop(k) for k in _fields(kind) if k in given}) for part, kind in options.items()
             }
-            return function(*args, **given, **groups)
+            positional, keyword = _split(flat, given)
+            return function(*positional, **keyword, **groups)
 
         call.__doc__ = _documented(function.__doc__ or "", flat, options)
-        vars(call).update(__signature__=flat)
+        vars(call).update(__signature__=flat, options=options)
         return call
 
     return decorate
@@ -131,7 +130,7 @@ def _documented(doc: str, flat: inspect.Signature, options: Mapping[str, type]) 
 
 def _entry(f: dataclasses.Field[Any], p: inspect.Parameter) -> list[str]:
     """An option in numpydoc format."""
-    kind = str(f.type).removesuffix(" | None")
+    kind = str(p.annotation).removesuffix(" | None")
     default = "optional" if p.default is None else "" if p.default is p.empty else f"default {as_json(p.default)!r}"
     return [f"{f.name} : {', '.join(filter(None, (kind, default)))}", f"    {f.metadata.get('help', '')}"]
 
@@ -145,10 +144,11 @@ def _flat(signature: inspect.Signature, options: Mapping[str, type], *, saves: b
     P = inspect.Parameter
     found = [p for p in signature.parameters.values() if p.name not in options and p.kind is not P.VAR_KEYWORD]
     for kind in options.values():
+        hints = get_type_hints(kind, include_extras=True)
         for f in dataclasses.fields(kind):
             default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
             default = P.empty if default is dataclasses.MISSING else default
-            found.append(P(f.name, P.KEYWORD_ONLY, default=default, annotation=f.type))
+            found.append(P(f.name, P.KEYWORD_ONLY, default=default, annotation=spelled(hints[f.name])))
     if saves:
         found.append(P("out", P.KEYWORD_ONLY, default=None, annotation="str | Path | None"))
     return signature.replace(parameters=sorted(found, key=lambda p: p.kind))
@@ -165,21 +165,48 @@ def _spread(kwargs: Mapping[str, Any], options: Mapping[str, type]) -> dict[str,
     return given
 
 
-def _check_names(called: str, given: Mapping[str, Any], flat: inspect.Signature) -> None:
+def _bound(
+    called: str, flat: inspect.Signature, args: Sequence[Any], given: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """The arguments of a call by name; those that have no name in a call may be named: ``probe(train=…, dev=…)``.
+
+    Raises UsageError for unknown, missing and surplus ones.
+    """
+    P, known = inspect.Parameter, flat.parameters
     for name in given:
-        if name not in flat.parameters:
-            raise UsageError(f"{called} has no parameter {name!r}; {did_you_mean(name, flat.parameters, most=2)}")
+        if name not in known:
+            raise UsageError(f"{called} has no parameter {name!r}; {did_you_mean(name, known, most=2)}")
+    places = [p for p in known.values() if p.kind in (P.POSITIONAL_ONLY, P.VAR_POSITIONAL)]
+    named = {p.name: given[p.name] for p in places if p.name in given}
+    places_given, rest = list(args), {name: value for name, value in given.items() if name not in named}
+    for i, p in enumerate(places):
+        if p.name in named and p.kind is P.POSITIONAL_ONLY and i == len(places_given):
+            places_given.append(named.pop(p.name))
+        elif p.name in named and p.kind is P.VAR_POSITIONAL and i == len(places_given):
+            more = named.pop(p.name)
+            places_given += more if isinstance(more, list | tuple) else [more]
+    try:
+        if named:
+            raise TypeError(f"{next(iter(named))} is given twice, or one before it is missing")
+        return flat.bind(*places_given, **rest)
+    except TypeError as error:
+        usage = ", ".join(f"*{p.name}" if p.kind is P.VAR_POSITIONAL else p.name for p in places)
+        raise UsageError(f"{called}: {error}; call it as {called}({usage}{', ' * bool(usage)}…).") from None
 
 
-SEEDS = ("seed", "random_weights")
-"""Options that are seeds, in every function."""
-
-
-def _check_seeds(given: Mapping[str, Any]) -> None:
-    """Raise UsageError for a seed that numpy's or torch's generators do not accept."""
-    for name in SEEDS:
-        if isinstance(seed := given.get(name), int) and not 0 <= seed < 1 << 32:
-            raise UsageError(f"{name} is {seed}; expected a seed, a whole number from 0 to {(1 << 32) - 1}.")
+def _fitting(
+    function: Callable[..., Any], called: str, flat: inspect.Signature, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments, each checked and converted by its declared type."""
+    hints, repeated, found = types_of(function), REPEATED.get(called, ()), dict(given)
+    for name, value in given.items():
+        p = flat.parameters[name]
+        if p.kind is inspect.Parameter.VAR_POSITIONAL:
+            values = value[0] if len(value) == 1 and isinstance(value[0], list | tuple) else value
+            found[name] = tuple(check(name, hints.get(name, Any), one) for one in values)
+        elif value is not p.default and name not in SILENT and p.kind is not inspect.Parameter.VAR_KEYWORD:
+            found[name] = check(name, hints.get(name, Any), value, commas=name not in repeated)
+    return found
 
 
 def _split(signature: inspect.Signature, passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

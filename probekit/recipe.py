@@ -50,21 +50,6 @@ def as_typed(value: Json) -> str:
     return ",".join(map(_word, value if isinstance(value, list | tuple) else [value]))
 
 
-def check_least(options: object, **least: int) -> None:
-    """Raise UsageError for the first of these fields of some options that is below its least value; None is not.
-
-    Examples
-    --------
-    >>> from probekit.probes.codes.options import CodeOptions
-    >>> CodeOptions(orders=0)
-    Traceback (most recent call last):
-    probekit.errors.UsageError: orders is 0; it must be 1 or more.
-    """
-    for name, low in least.items():
-        if (value := getattr(options, name)) is not None and value < low:
-            raise UsageError(f"{name} is {value}; it must be {low} or more.")
-
-
 _CURRENT: ContextVar[Recipe | None] = ContextVar("recipe", default=None)
 
 

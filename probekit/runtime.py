@@ -16,8 +16,9 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Protocol, TextIO
+from typing import Annotated, Any, Protocol, TextIO
 
+from probekit.constraint import Into
 from probekit.display import shown
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import lock, signal_when_closed
@@ -71,6 +72,9 @@ def dtype_name(value: Any, name: str = "dtype") -> str:
         return str(Dtype(value))
     except ValueError:
         raise UsageError(f"{name} is {value!r}; expected one of {', '.join(Dtype)}.") from None
+
+
+DtypeName = Annotated[str, Into(dtype_name)]
 
 
 class Progress(Protocol):

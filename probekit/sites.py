@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Annotated
 
+from probekit.constraint import Into
 from probekit.errors import UsageError, did_you_mean
 
 __all__ = [
@@ -20,6 +22,8 @@ __all__ = [
     "NAMES",
     "RESIDUAL",
     "RESID_PRE",
+    "LayerNames",
+    "Layers",
     "Site",
     "choose",
     "choose_all",
@@ -193,6 +197,12 @@ def layer_list(layers: Iterable[Site | int | str] | str) -> tuple[Site | int | s
             raise UsageError(f"layers {text}: a range begins with the lower layer; write {ends[2]}-{ends[1]}.")
         found += range(int(ends[1]), int(ends[2]) + 1) if ends else [text]
     return tuple(found)
+
+
+Layers = Annotated[tuple[int | str, ...], Into(layer_list)]
+"""Layers of an option, ranges written out."""
+LayerNames = Annotated[tuple[str, ...], Into(lambda layers: tuple(map(str, layer_list(layers))))]
+"""The same as texts."""
 
 
 def site_names(sites: Iterable[str] | str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ RANK = {
     **dict.fromkeys(
         (
             "addresses",
+            "constraint",
             "display",
             "errors",
             "files",

@@ -40,9 +40,9 @@ def toy(train: str | Path, /, *more: str | Path, options: Options, progress=None
 def table(monkeypatch):
     monkeypatch.setitem(FUNCTIONS, "probe", Function(f"{__name__}:toy"))
     monkeypatch.setitem(sys.modules, __name__, sys.modules[toy.__module__])
-    functions._adapters.cache_clear()
+    functions.types_of.cache_clear()
     yield
-    functions._adapters.cache_clear()
+    functions.types_of.cache_clear()
 
 
 def test_options_one_by_one_or_together_are_one_recipe():

@@ -23,13 +23,18 @@ from sphinx.config import Config
 
 import probekit
 from probekit.cli.commands import COMMANDS, make_app
+from probekit.functions import FUNCTIONS
 
 API = """# Python
 
 Import every name below from `probekit`: `probekit.probe(…)`, `from probekit import Result`. A function has the same
 options as the command of the same name.
 """
-CALLED = {"domains": "probekit.analyses.domains", "report": "probekit.report"}
+CALLED = {
+    name: FUNCTIONS[name].place.partition(":")[0]
+    for name in probekit.__all__
+    if name in FUNCTIONS and inspect.ismodule(getattr(probekit, name))
+}
 """Packages that share their name with a function, and the module of that function."""
 
 
@@ -103,7 +108,7 @@ def api_page() -> Iterator[str]:
         yield from _section(f"probekit.{name}", module, [name])
     yield from _section("Classes", "probekit", [name for name in names if inspect.isclass(getattr(probekit, name))])
     drawing = [name for name in probekit.plots.__all__ if inspect.isroutine(getattr(probekit.plots, name))]
-    yield from _section("Figures: probekit.plots", "probekit.plots", drawing)
+    yield from _section("Figures: probekit.plots", "probekit.plots", [*drawing, "PlotOptions"])
 
 
 def _section(title: str, module: str, names: list[str]) -> Iterator[str]:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 from probekit.activations.generation import Generation
 from probekit.activations.positions import Positions
+from probekit.constraint import (
+    Checked,
+    Count,
+    Ge,
+    Into,
+    Natural,
+    Seed,
+    Threads,
+)
 from probekit.errors import UsageError
-from probekit.recipe import check_least, option
-from probekit.runtime import dtype_name
-from probekit.sites import layer_list, site_names
+from probekit.recipe import option
+from probekit.runtime import DtypeName, dtype_name
+from probekit.sites import LayerNames, site_names
 from probekit.tasks.context import Context
 
 __all__ = ["GROUPS", "NO_POOLING", "CacheOptions", "CertifyOptions"]
@@ -20,7 +31,7 @@ GROUPS = ("auto", "none", "domain")
 
 
 @dataclass(frozen=True, slots=True)
-class CacheOptions:
+class CacheOptions(Checked):
     """Which examples the model reads and how, which vectors are stored, and how the computation runs."""
 
     data_dir: str | None = option(None, "Folder with the task's files; by default the Hugging Face hub.")
@@ -58,12 +69,14 @@ class CacheOptions:
     pairs: str = option(
         "auto", "Sentence pairs: joint (one sequence), separate (two sequences), or auto (joint if possible)."
     )
-    dtype: str = option("float32", "Precision of the model: float32, float16 or bfloat16 (fp32, fp16, bf16).")
-    store: str | None = option(None, "Precision of the stored numbers; by default that of --dtype.")
-    layers: tuple[str, ...] | None = option(
+    dtype: DtypeName = option("float32", "Precision of the model: float32, float16 or bfloat16 (fp32, fp16, bf16).")
+    store: Annotated[str, Into(partial(dtype_name, name="store"))] | None = option(
+        None, "Precision of the stored numbers; by default that of --dtype."
+    )
+    layers: LayerNames | None = option(
         None, "Layers to store, such as 0,4-8,12 or 8:24:4; by default all. With --sites: their blocks, from 0."
     )
-    sites: tuple[str, ...] | None = option(
+    sites: Annotated[tuple[str, ...], Into(site_names)] | None = option(
         None,
         "Sites to store instead of the residual stream, such as resid_post,attn_out,mlp_out,z (see probekit sites); "
         "each is proven first.",
@@ -73,10 +86,10 @@ class CacheOptions:
         "Of an encoder-decoder (T5, BART): the decoder, which reads the text one piece later than the encoder, instead "
         "of the encoder.",
     )
-    limit: int | None = option(None, "Use only N examples, drawn at random; minimal pairs stay whole.", metavar="N")
-    data_seed: int = option(0, "Seed for the random draw of --limit.", metavar="SEED")
-    random_weights: int | None = option(None, "Control: re-initialise the model with this seed.", metavar="SEED")
-    shard_size: int | None = option(
+    limit: Count | None = option(None, "Use only N examples, drawn at random; minimal pairs stay whole.", metavar="N")
+    data_seed: Natural = option(0, "Seed for the random draw of --limit.", metavar="SEED")
+    random_weights: Seed | None = option(None, "Control: re-initialise the model with this seed.", metavar="SEED")
+    shard_size: Count | None = option(
         None,
         "Write a folder of shards of N examples each instead of one file; any number of processes given the same "
         "command share the work. Default: 100,000 for more texts than that from a file of texts, standard input or "
@@ -88,10 +101,10 @@ class CacheOptions:
         "Read the examples of a task file a shard at a time, not whole: JSON lines, or a data set of the hub. Files of "
         "texts (.txt, .jsonl, .gz) as --task are always read so.",
     )
-    patience: float = option(
+    patience: Annotated[float, Ge(1)] = option(
         300.0, "With --shard-size: seconds after which the shard of a silent process on another machine is taken over."
     )
-    workers: int = option(1, "Number of worker processes.")
+    workers: Threads = option(1, "Number of worker processes.")
     backend: str = option(
         "loky", "With --shard-size: loky (processes on this machine) or dask (a job on each worker of a Dask cluster)."
     )
@@ -107,40 +120,27 @@ class CacheOptions:
     )
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
     model_name: str | None = option(None, "Name of the model in tables and file names.")
-    max_length: int | None = option(None, "Maximum number of pieces in a sequence.")
+    max_length: Count | None = option(None, "Maximum number of pieces in a sequence.")
     stateful: bool = option(False, "ELMo: carry the LSTMs' state over from batch to batch, as in the original.")
-    batch_size: int | None = option(None, "With --stateful: examples in a batch; default 64.")
+    batch_size: Count | None = option(None, "With --stateful: examples in a batch; default 64.")
     on_truncate: str = option("keep", "Texts that are too long: keep (truncate and count them) or error.")
-    batch_tokens: int | None = option(None, "Number of pieces in a batch.")
+    batch_tokens: Count | None = option(None, "Number of pieces in a batch.")
     allow_nonfinite: bool = option(False, "Store NaN and infinity instead of stopping.")
     compress: bool = option(False, "Compress the vectors with zstd (slower to read).")
     compile: bool = option(False, "Use torch.compile.")
     onednn: bool = option(True, "On a CPU, prepack the weights of linear layers for oneDNN if it is available.")
 
-    def __post_init__(self) -> None:
-        given = self.pooling.split(",") if isinstance(self.pooling, str) else self.pooling
-        if given is not None:
-            names = tuple(str(name).strip() for name in given)
-            object.__setattr__(self, "pooling", names or NO_POOLING)
-        if self.layers is not None:
-            object.__setattr__(self, "layers", tuple(map(str, layer_list(self.layers))))
-            if not self.layers:
-                raise UsageError("--layers is empty; leave it out to store all layers.")
-        if self.sites is not None:
-            object.__setattr__(self, "sites", site_names(self.sites))
-            if self.compile:
-                raise UsageError("--compile hides what is inside a block; leave it out, or leave out --sites.")
-        if not isinstance(self.tokens, bool | None):
-            raise UsageError(
-                f"tokens is {self.tokens!r}; expected True or False. Use tokens=True, token_level={str(self.tokens)!r}."
-            )
+    def together(self) -> None:
+        if self.pooling is not None:
+            object.__setattr__(self, "pooling", self.pooling or NO_POOLING)
+        if self.layers == ():
+            raise UsageError("--layers is empty; leave it out to store all layers.")
+        if self.sites is not None and self.compile:
+            raise UsageError("--compile hides what is inside a block; leave it out, or leave out --sites.")
         if self.batch_size is not None and not self.stateful:
             raise UsageError(
                 "--batch-size is only for --stateful, where the numbers depend on it; otherwise use --batch-tokens."
             )
-        for name in ("dtype", "store"):
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, dtype_name(given, name))
         if (positions := Positions.parse(self.positions)) is not None and "mean-all" in (self.pooling or ()):
             raise UsageError("with --positions, every pooling is of the chosen pieces; use mean instead of mean-all.")
         object.__setattr__(self, "positions", None if positions is None else str(positions))
@@ -153,7 +153,6 @@ class CacheOptions:
         _one_of("context", self.context, *Context)
         if self.context != Context.NONE and self.tokens and self.token_level in (None, "piece"):
             raise UsageError("the pieces of a context are not stored; with --context use --token-level word-pieces.")
-        check_least(self, data_seed=0, workers=1, limit=1, batch_tokens=1, batch_size=1, shard_size=1, patience=1)
         _one_of("backend", self.backend, "loky", "dask")
         if (self.backend == "dask") != (self.scheduler is not None):
             raise UsageError("--backend dask and --scheduler ADDRESS must be given together.")
@@ -183,16 +182,13 @@ class CacheOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class CertifyOptions:
+class CertifyOptions(Checked):
     """How to load the model to certify."""
 
-    dtype: str = option("float32", "float32, float16 or bfloat16 (fp32, fp16, bf16).")
+    dtype: DtypeName = option("float32", "float32, float16 or bfloat16 (fp32, fp16, bf16).")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
-    random_weights: int | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+    random_weights: Seed | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
 
 
 def _one_of(name: str, value: str, *choices: str) -> None:

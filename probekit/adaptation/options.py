@@ -6,16 +6,35 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from probekit.adaptation.data.options import DecodingKind, Long, ReadingOptions
 from probekit.adaptation.methods.options import METHOD_DEFAULTS, Attention, Method, MethodOptions, Placement
 from probekit.adaptation.optimisation.options import OptimisationOptions
 from probekit.adaptation.signals.options import Consistency, SignalOptions
+from probekit.constraint import (
+    OR_VALUE,
+    Checked,
+    Commas,
+    Count,
+    Ge,
+    Gt,
+    Into,
+    Le,
+    Most,
+    Natural,
+    NotNegative,
+    Part,
+    Positive,
+    Seed,
+    Share,
+    Size,
+    Threads,
+)
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.runtime import Dtype
-from probekit.sites import layer_list
+from probekit.sites import Layers
 from probekit.tasks.context import Context
 
 __all__ = [
@@ -45,11 +64,11 @@ __all__ = [
 
 
 if TYPE_CHECKING:  # None may be passed where the regime has a default; an instance always holds a number
-    Count = int
-    Rate = float
-    Factor = float  # names of factors may be passed
+    Epochs = int
+    Rate = Decay = Factor = float  # names of factors may be passed
 else:
-    Count, Rate, Factor = int | None, float | None, float | str
+    Epochs, Rate, Decay = Size | None, Positive | None, NotNegative | None
+    Factor = Annotated[float | str, Into(lambda given: _factor(given)), Gt(0), Le(1)]
 
 
 class Regime(StrEnum):
@@ -125,7 +144,7 @@ def regime_defaults(regime: Regime, head: str, method: Method = Method.FULL) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadOptions:
+class HeadOptions(Checked):
     """The task model.
 
     If the encoder is trained, the head "auto" is a linear layer, applied to each word's first piece for word tags;
@@ -148,7 +167,7 @@ class HeadOptions:
     pooling: str = option(
         "auto", "Pooling for linear, pair and rating: auto, pooler, first, last, mean, mean-all or max."
     )
-    pairs: str = option(
+    pairs: Literal["auto", "joint", "separate"] = option(
         "auto",
         "How pairs are encoded: joint (one sequence, which esim and bi-attention split in two), separate, or auto "
         "(frozen layers joint if model and head allow it; separate for ELMo and Skip-thoughts, and when fine-tuning "
@@ -157,16 +176,10 @@ class HeadOptions:
     context: Context = option(
         Context.NONE, "Context of labelled words: none, or document (as many surrounding sentences as fit the model)."
     )
-    hidden_size: int | None = option(None, "Hidden size of the head (default: depends on the head).")
-    dropout: float | None = option(None, "Dropout of the head (default: depends on the head).")
+    hidden_size: Size | None = option(None, "Hidden size of the head (default: depends on the head).")
+    dropout: Part | None = option(None, "Dropout of the head (default: depends on the head).")
     mix: bool = option(False, "Fine-tune with a head that reads a learned mix of all layers instead of the last one.")
     layer_norm: bool = option(False, "Normalise each layer before the mix.")
-
-    def __post_init__(self) -> None:
-        _check(self.pairs in ("auto", "joint", "separate"), "pairs", self.pairs, "auto, joint or separate")
-        object.__setattr__(self, "context", _choice(Context, self.context, "context"))
-        _check(self.hidden_size is None or self.hidden_size >= 1, "hidden_size", self.hidden_size, "1 or more")
-        _check(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "from 0 to below 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,16 +196,16 @@ class Hyperparameters(HeadOptions, ReadingOptions, MethodOptions, OptimisationOp
         "Feature extraction: replace defaults by published settings for the task. bowman-2018: the task models of "
         "Bowman et al. (2018), of three sizes, with AMSGrad and a plateau schedule.",
     )
-    epochs: Count = option(None, "Epochs (default: 3 for fine-tuning, 20 for feature extraction).")
-    batch_size: int = option(32, "Examples in a batch.")
-    accumulation: int = option(1, "Gradient accumulation: batches per update.")
+    epochs: Epochs = option(None, "Epochs (default: 3 for fine-tuning, 20 for feature extraction).")
+    batch_size: Size = option(32, "Examples in a batch.")
+    accumulation: Size = option(1, "Gradient accumulation: batches per update.")
     learning_rate: Rate = option(
         None,
         "Peak learning rate (default: 5e-5 for fine-tuning; 1e-3 for feature extraction, 1e-2 with heads without a "
         "hidden layer; with --method lora and dora 5e-4, ia3 3e-3, prefix 5e-3, prompt 3e-2, bitfit and norms 1e-3, "
         "adapter 3e-4).",
     )
-    weight_decay: Rate = option(
+    weight_decay: Decay = option(
         None,
         "Weight decay, not applied to biases and norms (default: .01 for fine-tuning, otherwise 0, as for ia3, prefix "
         "and prompt).",
@@ -201,12 +214,12 @@ class Hyperparameters(HeadOptions, ReadingOptions, MethodOptions, OptimisationOp
     schedule: Schedule = option(
         Schedule.LINEAR, "linear, cosine, constant, bert, slanted-triangular, or plateau (halved without improvement)."
     )
-    warmup: float = option(0.1, "Warm-up of linear, cosine and bert, as a share of all updates.")
-    plateau_patience: int = option(
+    warmup: Part = option(0.1, "Warm-up of linear, cosine and bert, as a share of all updates.")
+    plateau_patience: Natural = option(
         4, "Plateau: the rate is halved after more than this many evaluations without improvement."
     )
-    cut: float = option(0.1, "Slanted triangle: share of the updates with a rising rate.")
-    ratio: float = option(32.0, "Slanted triangle: highest over lowest rate.")
+    cut: Part = option(0.1, "Slanted triangle: share of the updates with a rising rate.")
+    ratio: Annotated[float, Ge(1)] = option(32.0, "Slanted triangle: highest over lowest rate.")
     layer_factor: Factor = option(
         1.0,
         "Discriminative rates: rate of a layer over that of the layer above, such as 0.4; or ulmfit (1/2.6), electra "
@@ -214,72 +227,42 @@ class Hyperparameters(HeadOptions, ReadingOptions, MethodOptions, OptimisationOp
         metavar="NUMBER|NAME",
     )
     unfreezing: Unfreezing = option(Unfreezing.ALL, "all, top (frozen encoder), gradual, chain-thaw or sequential.")
-    sequential_head: int = option(1, "Sequential unfreezing: epochs that train only the head.")
-    sequential_body: int = option(1, "Sequential unfreezing: epochs that then train all but the embeddings.")
-    encoder_dropout: float | None = option(
+    sequential_head: Natural = option(1, "Sequential unfreezing: epochs that train only the head.")
+    sequential_body: Natural = option(1, "Sequential unfreezing: epochs that then train all but the embeddings.")
+    encoder_dropout: Part | None = option(
         None, "Fine-tuning: dropout of the encoder's layers and attention (default: the model's configuration)."
     )
-    max_grad_norm: float = option(1.0, "Norm at which gradients are clipped; 0 for no clipping.")
+    max_grad_norm: NotNegative = option(1.0, "Norm at which gradients are clipped; 0 for no clipping.")
     dtype: Dtype = option(Dtype.FLOAT32, "float32, or mixed precision in bfloat16 or float16.")
     group: bool = option(True, "Batch texts of similar length together.")
-    window: int = option(2 << 30, "Bytes of a token cache that are shuffled together in memory.")
+    window: Count = option(2 << 30, "Bytes of a token cache that are shuffled together in memory.")
     gradient_checkpointing: bool = option(False, "Use less memory and more time, for large encoders.")
-    evaluate_every: int | None = option(
+    evaluate_every: Count | None = option(
         None, "Steps (updates) between evaluations on dev (default: once per epoch).", metavar="STEPS"
     )
     keep: Keep = option(Keep.BEST, "Weights to keep: best (evaluation on dev) or last.")
-    patience: int | None = option(None, "Stop after this many evaluations without improvement.")
-    save_at: str = option("", "Checkpoints to save: steps such as 10,20,50, or epochs, or log-spaced.")
-    seed: int = option(0, "Seed of initial weights, order and dropout.")
+    patience: Count | None = option(None, "Stop after this many evaluations without improvement.")
+    save_at: Commas = option("", "Checkpoints to save: steps such as 10,20,50, or epochs, or log-spaced.")
+    seed: Seed = option(0, "Seed of initial weights, order and dropout.")
 
-    def __post_init__(self) -> None:
-        HeadOptions.__post_init__(self)
-        ReadingOptions.__post_init__(self)
-        SignalOptions.__post_init__(self)
-        kinds = {
-            "regime": Regime, "optimizer": Optimizer, "schedule": Schedule, "unfreezing": Unfreezing, "dtype": Dtype,
-            "keep": Keep,
-        }  # fmt: skip
-        for name, kind in kinds.items():
-            object.__setattr__(self, name, _choice(kind, getattr(self, name), name))
+    def together(self) -> None:
         if self.order and self.unfreezing is not Unfreezing.ALL:
             raise UsageError("order and unfreezing both say which layers are trained when; give one of them.")
-        if self.preset is not None:
-            object.__setattr__(self, "preset", _choice(Preset, self.preset, "preset"))
-            if self.regime is not Regime.FEATURE_EXTRACTION:
-                raise UsageError(f"the preset {self.preset} is for frozen encoders; add --regime feature-extraction.")
-        MethodOptions.__post_init__(self)
+        if self.preset is not None and self.regime is not Regime.FEATURE_EXTRACTION:
+            raise UsageError(f"the preset {self.preset} is for frozen encoders; add --regime feature-extraction.")
         for name, value in regime_defaults(self.regime, self.head, self.method).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        for name in ("epochs", "batch_size", "accumulation", "evaluate_every", "patience", "window"):
-            value = getattr(self, name)
-            _check(value is None or value >= 1, name, value, "1 or more")
-        _check(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        if self.schedule is Schedule.PLATEAU:
-            lowest = f"at least {LOWEST_RATE:g}, where a plateau schedule ends"
-            _check(self.learning_rate >= LOWEST_RATE, "learning_rate", self.learning_rate, lowest)
-        _check(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
-        _check(self.max_grad_norm >= 0, "max_grad_norm", self.max_grad_norm, "0 or more")
-        _check(self.plateau_patience >= 0, "plateau_patience", self.plateau_patience, "0 or more")
-        _check(0 <= self.warmup < 1, "warmup", self.warmup, "from 0 to below 1")
-        _check(0 <= self.cut < 1, "cut", self.cut, "from 0 to below 1")
-        _check(self.ratio >= 1, "ratio", self.ratio, "1 or more")
+        if self.schedule is Schedule.PLATEAU and self.learning_rate < LOWEST_RATE:
+            raise UsageError(
+                f"learning_rate is {self.learning_rate}; it must be at least {LOWEST_RATE:g}, where a plateau schedule "
+                "ends."
+            )
         for name in ("sequential_head", "sequential_body"):
-            _check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
             if getattr(self, name) != 1 and self.unfreezing is not Unfreezing.SEQUENTIAL:
                 raise UsageError(f"{name} is for sequential unfreezing; unfreezing is {self.unfreezing}.")
-        dropout = self.encoder_dropout
-        _check(dropout is None or 0 <= dropout < 1, "encoder_dropout", dropout, "from 0 to below 1")
-        if dropout is not None and self.regime is not Regime.FINE_TUNE:
+        if self.encoder_dropout is not None and self.regime is not Regime.FINE_TUNE:
             raise UsageError("encoder_dropout is for fine-tuning; cached layers are computed without dropout.")
-        factor = LAYER_FACTORS.get(str(self.layer_factor), self.layer_factor)
-        if isinstance(factor, str):
-            names = ", ".join(LAYER_FACTORS)
-            raise UsageError(f"layer_factor is {factor!r}; it must be a number above 0, at most 1, or one of {names}.")
-        object.__setattr__(self, "layer_factor", factor)
-        _check(0 < self.layer_factor <= 1, "layer_factor", self.layer_factor, "above 0, at most 1")
-        OptimisationOptions.__post_init__(self)
 
     def numbers(self) -> dict[str, Any]:
         """The hyperparameters by name, without the preset, and the data, model and paths of :class:`TrainOptions`."""
@@ -298,35 +281,35 @@ class TrainOptions(Hyperparameters):
     train: str = option("train", "Split to train on.")
     dev: str = option("dev", "Split to evaluate on after each epoch, or as --evaluate-every says.")
     test: str | None = option(None, "Split to evaluate on once, at the end.")
-    limit: int | None = option(None, "Train on only N examples, drawn at random.", metavar="N")
-    fraction: float | None = option(
+    limit: Count | None = option(None, "Train on only N examples, drawn at random.", metavar="N")
+    fraction: Annotated[float, Gt(0), Le(1)] | None = option(
         None,
         "Train on only this share of the examples, drawn at random; smaller shares are parts of larger ones.",
         metavar="SHARE",
     )
-    seeds: int = option(
+    seeds: Annotated[int, Ge(1), Most(10_000)] = option(
         1,
         "Train with this many seeds, from --seed on: a run for each in one folder, with mean and standard deviation of "
         "the metrics, and the share of failed runs.",
     )
-    validation: float | None = option(
+    validation: Share | None = option(
         None,
         "Share of train held out to choose the epoch instead of dev: stratified by class, groups stay whole (default: "
         ".1 if the task has no dev split).",
         metavar="SHARE",
     )
-    data_seed: int = option(0, "Seed of the examples that limit and validation draw.", metavar="SEED")
+    data_seed: Natural = option(0, "Seed of the examples that limit and validation draw.", metavar="SEED")
     revision: str | None = option(None, "Branch, tag or commit of a hub model.")
-    random_weights: int | None = option(
+    random_weights: Seed | None = option(
         None, "Control: start from an encoder with random weights drawn with this seed.", metavar="SEED"
     )
-    max_length: int | None = option(None, "Maximum number of pieces per sequence.")
+    max_length: Count | None = option(None, "Maximum number of pieces per sequence.")
     model_name: str | None = option(None, "Name of the model in tables.")
     run_name: str | None = option(None, "Name of the run in tables (default: the name of its folder).")
     variant: str = option(
         "", "Name in tables that distinguishes the run from others with the same task, model and regime."
     )
-    layers: tuple[int | str, ...] | None = option(
+    layers: Layers | None = option(
         None,
         "Layers to mix, in feature extraction or with --mix, such as 0,4-8,12 (default: all; if their widths differ, "
         "the widest).",
@@ -346,19 +329,13 @@ class TrainOptions(Hyperparameters):
     report_to: str = option("none", "Where to log the training: tensorboard, wandb …, as in transformers.")
     overwrite: bool = option(False, "Replace an existing run.")
 
-    def __post_init__(self) -> None:
-        Hyperparameters.__post_init__(self)
+    def together(self) -> None:
         if self.fisher_data_dir is not None and self.fisher_task is None:
             raise UsageError("fisher_data_dir is for EWC; add --penalty ewc and --fisher-task, or leave it out.")
         if self.quantise is not None and self.random_weights is not None:
             raise UsageError("random weights are drawn in full precision; leave out --quantise or --random-weights.")
-        _check(self.limit is None or self.limit >= 1, "limit", self.limit, "1 or more")
-        _check(1 <= self.seeds <= 10_000, "seeds", self.seeds, "1 to 10,000")
-        _check(self.fraction is None or 0 < self.fraction <= 1, "fraction", self.fraction, "above 0, at most 1")
         if self.fraction is not None and self.limit is not None:
             raise UsageError("--fraction and --limit both say how many examples to train on; give one of them.")
-        _check(self.data_seed >= 0, "data_seed", self.data_seed, "0 or more")
-        _check(self.validation is None or 0 < self.validation < 1, "validation", self.validation, "between 0 and 1")
         if self.validation is not None and self.dev not in ("dev", "validation"):
             raise UsageError(f"--validation replaces --dev {self.dev}; give one of them.")
         if self.validation is None and self.keep is Keep.BEST and self.dev.startswith("test"):
@@ -369,11 +346,6 @@ class TrainOptions(Hyperparameters):
         for role, split in (("evaluate", self.dev if self.validation is None else None), ("test", self.test)):
             if split == self.train:
                 raise UsageError(f"the split to {role} on, {split!r}, is also the training split; choose another.")
-        object.__setattr__(self, "encoder_dtype", _choice(Dtype, self.encoder_dtype, "encoder_dtype"))
-        if self.store is not None:
-            object.__setattr__(self, "store", _choice(Dtype, self.store, "store"))
-        if self.layers is not None:
-            object.__setattr__(self, "layers", layer_list(self.layers))
         unmixed = None if self.mix else self.layers
         frozen = self.caches, self.cache, unmixed, self.store, self.compress or None
         if self.regime is Regime.FINE_TUNE and (set(frozen) != {None} or self.encoder_dtype is not Dtype.FLOAT32):
@@ -382,8 +354,6 @@ class TrainOptions(Hyperparameters):
                 "the encoder itself (and mixes chosen layers with --mix)."
             )
         if self.cache is not None:
-            paths = self.cache.split(",") if isinstance(self.cache, str) else self.cache
-            object.__setattr__(self, "cache", tuple(map(Path, paths)))
             roles = ["train", *([] if self.validation else ["dev"]), *(["test"] if self.test else [])]
             if len(self.cache) != len(roles):
                 raise UsageError(f"--cache needs one cache each for {', '.join(roles)}; {len(self.cache)} are given.")
@@ -392,10 +362,10 @@ class TrainOptions(Hyperparameters):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluateOptions:
+class EvaluateOptions(Checked):
     """The task or cache to evaluate a run on, with which model and on which device."""
 
-    task: tuple[str, ...] | None = option(
+    task: tuple[Annotated[str, OR_VALUE], ...] | None = option(
         None, "Task of the run, or one with the same labels (default: the tasks of the run); may be repeated."
     )
     split: str = option("test", "Split of the task.")
@@ -422,51 +392,45 @@ class EvaluateOptions:
     )
     model: str | None = option(None, "Path of the frozen or (for --text) the pretrained model, if it was moved.")
     caches: Path | None = option(None, "Folder for the caches of feature extraction (default: data_cache/).")
-    batch_size: int = option(32, "Examples in a batch.")
+    batch_size: Size = option(32, "Examples in a batch.")
     device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.")
 
-    def __post_init__(self) -> None:
-        _check(self.batch_size >= 1, "batch_size", self.batch_size, "1 or more")
+    def together(self) -> None:
         if self.cache is not None and self.task:
             raise UsageError("--cache and --task both say what to evaluate on; give one of them.")
         if self.cache is not None and self.slices is not None:
             raise UsageError("--slices needs texts, which a cache does not hold; give --task instead of --cache.")
         if self.text is not None:
-            paths = self.text.split(",") if isinstance(self.text, str) else self.text
-            object.__setattr__(self, "text", tuple(map(Path, [paths] if isinstance(paths, Path) else paths)))
             for name in ("task", "cache", "slices", "calibrate", "by_domain"):
                 if getattr(self, name):
                     raise UsageError(f"{name} is for labelled examples, and text is plain text; leave out one.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AverageOptions:
+class AverageOptions(Checked):
     """Which of the runs are averaged, and where the average is evaluated."""
 
     greedy: bool = option(
         False,
         "Greedy soup: begin with the best run on dev, and add each other if the mean is not worse on dev.",
     )
-    batch_size: int = option(32, "Examples in a batch.")
+    batch_size: Size = option(32, "Examples in a batch.")
     device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.")
-
-    def __post_init__(self) -> None:
-        _check(self.batch_size >= 1, "batch_size", self.batch_size, "1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOptions:
+class SearchOptions(Checked):
     """Values that replace keys of a search space file, and where the trials run."""
 
     task: str | None = option(None, "Task, instead of the one in the file.")
     model: str | None = option(None, "Model, instead of the one in the file.")
     data_dir: Path | None = option(None, "Folder of the task's files.")
-    limit: int | None = option(None, "Train on only this many examples, drawn at random.")
-    validation: float | None = option(
+    limit: Count | None = option(None, "Train on only this many examples, drawn at random.")
+    validation: Share | None = option(
         None, "Share of train held out to choose by, instead of dev (default: .1 if the task has no dev split)."
     )
-    data_seed: int | None = option(None, "Seed of the examples that limit and validation draw.")
-    trials: int | None = option(
+    data_seed: Natural | None = option(None, "Seed of the examples that limit and validation draw.")
+    trials: Count | None = option(
         None,
         "Settings to try (default: the file's number, or 20). The best is chosen on dev, where its score is therefore "
         "biased upwards: see --test.",
@@ -476,16 +440,13 @@ class SearchOptions:
         "How settings are drawn: tpe (from the results so far) or random (independently, as expected performance "
         "assumes); default: the file's, or tpe.",
     )
-    seeds: int | None = option(
+    seeds: Annotated[int, Ge(1), Most(10_000)] | None = option(
         None, "Seeds with which the best setting is trained again (default: the file's number, or 5)."
     )
-    seed: int | None = option(None, "Seed of the search, and first seed of the best setting.")
+    seed: Seed | None = option(None, "Seed of the search, and first seed of the best setting.")
     test: str | None = option(None, 'Split on which the best setting is evaluated, once per seed; "" for none.')
-    workers: int = option(1, "Processes that train in parallel; with cuda or auto, they share the GPUs.")
+    workers: Threads = option(1, "Processes that train in parallel; with cuda or auto, they share the GPUs.")
     device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.")
-
-    def __post_init__(self) -> None:
-        _check(self.workers >= 1, "workers", self.workers, "1 or more")
 
     def instead(self) -> dict[str, Any]:
         """The values that replace keys of the space."""
@@ -501,13 +462,11 @@ def check_names(given: Iterable[str], known: type[HeadOptions] = Hyperparameters
             raise UsageError(f"training has no option {name!r}; {did_you_mean(name, names, most=2)}")
 
 
-def _choice(kind: type[StrEnum], value: str, name: str) -> StrEnum:
-    try:
-        return kind(value)
-    except ValueError:
-        raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(kind)}.") from None
-
-
-def _check(valid: bool, name: str, value: object, allowed: str) -> None:
-    if not valid:
-        raise UsageError(f"{name} is {value}; it must be {allowed}.")
+def _factor(given: float | str) -> float:
+    """The number of a ratio that has a name."""
+    if given in LAYER_FACTORS:
+        return LAYER_FACTORS[str(given)]
+    if isinstance(given, str):
+        names = ", ".join(LAYER_FACTORS)
+        raise UsageError(f"layer_factor is {given!r}; it must be a number above 0, at most 1, or one of {names}.")
+    return given

@@ -490,9 +490,7 @@ def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any
         "layers": list(training.learner.layers),
         "parameters": {
             "trained": _trained(_sizes(training.learner.groups()), options, options.epochs),
-            "all": sum(
-                number_of_weights(p) for n, p in training.learner.named_parameters() if not n.startswith("auxiliary.")
-            ),
+            "all": sum(map(number_of_weights, training.learner.parameters())),
         },
         "constant": constant_answer(objective.task, objective.train),
         "caches": [str(one.cache.path) for one in data if isinstance(one, (PooledData, TokenData))],

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from probekit.analyses.options import ChoiceOptions
+from probekit.constraint import Count, Seed
 from probekit.errors import DataError
 from probekit.models.scoring import load_scorer
 from probekit.public import public
@@ -38,9 +39,9 @@ def choices(
     data_dir: str | Path | None = None,
     device: str = "auto",
     dtype: str = "float32",
-    random_weights: int | None = None,
+    random_weights: Seed | None = None,
     revision: str | None = None,
-    batch_tokens: int = 4096,
+    batch_tokens: Count = 4096,
     options: ChoiceOptions,
     progress: Progress = no_progress,
 ) -> Result:

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
+from probekit.constraint import (
+    MOST_DRAWS,
+    Checked,
+    Count,
+    Draws,
+    Ge,
+    MinLen,
+    Most,
+    Natural,
+    OrZero,
+    Part,
+    Positive,
+    Seed,
+    Share,
+)
 from probekit.errors import UsageError, did_you_mean
 from probekit.probes.transferability import MEASURES
-from probekit.recipe import check_least, option
-from probekit.sites import layer_list
-from probekit.statistics.options import check_resamples
+from probekit.recipe import option
+from probekit.sites import Layers
+from probekit.statistics.options import Resamples, ResamplesOrNone
 
 __all__ = [
     "DISTANCES",
@@ -41,7 +56,7 @@ class SpanVector(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class VectorOptions:
+class VectorOptions(Checked):
     """Which vectors of a cache are analysed."""
 
     pooling: str | None = option(
@@ -57,7 +72,7 @@ class VectorOptions:
         "is the two vectors side by side. Leave it out for other tasks, and for edges (which trains its own vector) "
         "and structural (which reads means of words).",
     )
-    layers: tuple[int | str, ...] | None = option(
+    layers: Layers | None = option(
         None, "Layers to analyse, separated by commas: 0,4-6,final_norm; -1 is the last (default: all)."
     )
     groups: str = option(
@@ -68,19 +83,13 @@ class VectorOptions:
         "grouped at least by sentence.",
     )
 
-    def __post_init__(self) -> None:
-        names = self.pooling.split(",") if isinstance(self.pooling, str) else list(self.pooling or ())
-        if len(names) > 1:
+    def together(self) -> None:
+        if self.pooling is not None and "," in self.pooling:
+            first = self.pooling.partition(",")[0]
             raise UsageError(
-                f"an analysis has one pooling, not {','.join(names)}. Run it once for each, with --pooling {names[0]} "
-                "and another --out; then plot layers draws the rows of both, and compare tests their difference."
+                f"an analysis has one pooling, not {self.pooling}. Run it once for each, with --pooling {first} and "
+                "another --out; then plot layers draws the rows of both, and compare tests their difference."
             )
-        if self.span is not None:
-            if self.span not in list(SpanVector):
-                raise UsageError(f"span is {self.span!r}; {did_you_mean(str(self.span), list(SpanVector))}")
-            object.__setattr__(self, "span", SpanVector(self.span))
-        if self.layers is not None:
-            object.__setattr__(self, "layers", layer_list(self.layers))
 
 
 class CostKind(StrEnum):
@@ -92,14 +101,14 @@ class CostKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GuidelinesOptions:
+class GuidelinesOptions(Checked):
     """How the regimes are compared, and which differences are too small to matter."""
 
     metric: str | None = option(None, "Metric that all tasks have (default: the first metric of each task).")
     split: str | None = option(
         None, "Split to compare on (default: the last on which all runs of a task were evaluated)."
     )
-    margin: float = option(0.01, "Largest difference, on the metric's scale, that does not matter in practice.")
+    margin: Share = option(0.01, "Largest difference, on the metric's scale, that does not matter in practice.")
     reference: str | None = option(
         None,
         "With several settings: the setting that the others are compared with, by its name in the table (default: full "
@@ -111,32 +120,21 @@ class GuidelinesOptions:
         "With several settings: the cost by which the cheapest one is recommended: trained-parameters, cpu-seconds or "
         "peak-memory.",
     )
-    resamples: int = option(5000, "Bootstrap resamples of the examples.")
-    seed: int = option(0, "Seed of the resampling.")
-
-    def __post_init__(self) -> None:
-        if self.cost not in list(CostKind):
-            raise UsageError(f"cost is {self.cost!r}; {did_you_mean(str(self.cost), list(CostKind))}")
-        object.__setattr__(self, "cost", CostKind(self.cost))
-        if not 0 < self.margin < 1:
-            raise UsageError(f"margin is {self.margin}; it must be between 0 and 1.")
-        check_least(self, resamples=1000, seed=0)
+    resamples: Annotated[int, Ge(1000), Most(MOST_DRAWS)] = option(5000, "Bootstrap resamples of the examples.")
+    seed: Seed = option(0, "Seed of the resampling.")
 
 
 @dataclass(frozen=True, slots=True)
-class EnsembleOptions:
+class EnsembleOptions(Checked):
     """On which split the predictions of runs are averaged, and the intervals."""
 
     split: str | None = option(None, "Split to average on (default: the last on which all runs were evaluated).")
-    resamples: int = option(1000, "Bootstrap resamples of the examples.")
-    seed: int = option(0, "Seed of the resampling.")
-
-    def __post_init__(self) -> None:
-        check_least(self, resamples=100, seed=0)
+    resamples: Resamples = option(1000, "Bootstrap resamples of the examples.")
+    seed: Seed = option(0, "Seed of the resampling.")
 
 
 @dataclass(frozen=True, slots=True)
-class MovementOptions:
+class MovementOptions(Checked):
     """Which distances are measured, and their intervals."""
 
     measures: tuple[str, ...] = option(
@@ -144,49 +142,34 @@ class MovementOptions:
         "Distances, separated by commas: relative-distance, cosine-distance, aligned-distance (after the best shift "
         "and rotation; takes longest).",
     )
-    top: int = option(10, "Number of examples listed for each layer, those that moved most; 0 for none.")
-    resamples: int = option(1000, "Bootstrap resamples of the examples; 0 for no intervals.")
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed of the resamples, of the folds for the rotation, and of the other examples.")
+    top: Natural = option(10, "Number of examples listed for each layer, those that moved most; 0 for none.")
+    resamples: ResamplesOrNone = option(1000, "Bootstrap resamples of the examples; 0 for no intervals.")
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed of the resamples, of the folds for the rotation, and of the other examples.")
 
-    def __post_init__(self) -> None:
-        names = self.measures.split(",") if isinstance(self.measures, str) else list(self.measures)
-        if not names:
-            raise UsageError(f"measures is empty; name one or more of {', '.join(DISTANCES)}.")
-        for name in names:
-            if name not in DISTANCES:
-                raise UsageError(f"unknown distance {name!r}; {did_you_mean(name, DISTANCES)}")
-        object.__setattr__(self, "measures", tuple(name for name in DISTANCES if name in names))
-        check_least(self, top=0)
-        check_resamples(self.resamples, self.level, self.seed, none=True)
+    def together(self) -> None:
+        object.__setattr__(self, "measures", _in_order(self.measures, DISTANCES, "distance"))
 
 
 @dataclass(frozen=True, slots=True)
-class GeometryOptions:
+class GeometryOptions(Checked):
     """How many vectors are used, what is removed, and the coverage of the intervals."""
 
-    remove: int | None = option(
+    remove: Natural | None = option(
         None,
         "Number of principal components removed, with the mean, for the second mean cosine (default: a hundredth of "
         "the width, at least 1).",
     )
-    discard: float = option(
+    discard: Part = option(
         0.1, "Proportion of the largest ratios of neighbour distances that TwoNN only counts as large."
     )
-    max_examples: int = option(10_000, "Number of vectors drawn at random if there are more.")
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed of the draw.")
-
-    def __post_init__(self) -> None:
-        check_least(self, remove=0, max_examples=4, seed=0)
-        if not 0 <= self.discard < 1:
-            raise UsageError(f"discard is {self.discard:g}; expected a proportion from 0 to below 1.")
-        if not 0 < self.level < 1:
-            raise UsageError(f"level is {self.level:g}; it must be between 0 and 1.")
+    max_examples: Annotated[int, Ge(4)] = option(10_000, "Number of vectors drawn at random if there are more.")
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed of the draw.")
 
 
 @dataclass(frozen=True, slots=True)
-class TransferabilityOptions:
+class TransferabilityOptions(Checked):
     """Which transferability scores are measured, and their chance level."""
 
     measures: tuple[str, ...] = option(
@@ -194,28 +177,17 @@ class TransferabilityOptions:
         "Scores, separated by commas: logme, h-score, transrate (takes longest: a determinant for each class and "
         "permutation).",
     )
-    permutations: int = option(
+    permutations: Annotated[int, OrZero(19, "none (p <= .05 needs 19)"), Most(MOST_DRAWS)] = option(
         100, "Permutations of the labels, for the chance level and p; 0 for none. p is at least 1 / (1 + permutations)."
     )
-    eps: float = option(1e-4, "Squared error with which transrate codes the vectors.")
-    max_examples: int | None = option(10_000, "Number of examples to draw if there are more (none: use all).")
-    seed: int = option(0, "Seed of the permutations and of the draw.")
+    eps: Positive = option(1e-4, "Squared error with which transrate codes the vectors.")
+    max_examples: Annotated[int, Ge(4)] | None = option(
+        10_000, "Number of examples to draw if there are more (none: use all)."
+    )
+    seed: Seed = option(0, "Seed of the permutations and of the draw.")
 
-    def __post_init__(self) -> None:
-        names = self.measures.split(",") if isinstance(self.measures, str) else list(self.measures)
-        if not names:
-            raise UsageError(f"measures is empty; name one or more of {', '.join(MEASURES)}.")
-        for name in names:
-            if name not in MEASURES:
-                raise UsageError(f"unknown score {name!r}; {did_you_mean(name, MEASURES)}")
-        object.__setattr__(self, "measures", tuple(name for name in MEASURES if name in names))
-        check_least(self, permutations=0, max_examples=4, seed=0)
-        if 0 < self.permutations < 19:
-            raise UsageError(
-                f"permutations is {self.permutations}; p <= .05 needs at least 19. Give more, or 0 for none."
-            )
-        if not 0 < self.eps < float("inf"):
-            raise UsageError(f"eps is {self.eps}; it must be above 0.")
+    def together(self) -> None:
+        object.__setattr__(self, "measures", _in_order(self.measures, MEASURES, "score"))
 
 
 class Control(StrEnum):
@@ -226,7 +198,7 @@ class Control(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreboardOptions:
+class ScoreboardOptions(Checked):
     """What counts as 0, and the intervals."""
 
     control: Control = option(
@@ -235,19 +207,13 @@ class ScoreboardOptions:
         "for each word type); or the majority class, if that is better. Trees and minimal pairs have one control, see "
         "above.",
     )
-    resamples: int = option(1000, "Bootstrap resamples of the examples.")
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed of the resamples.")
-
-    def __post_init__(self) -> None:
-        if self.control not in list(Control):
-            raise UsageError(f"control must be one of {', '.join(Control)}, not {self.control!r}.")
-        object.__setattr__(self, "control", Control(self.control))
-        check_resamples(self.resamples, self.level, self.seed)
+    resamples: Resamples = option(1000, "Bootstrap resamples of the examples.")
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed of the resamples.")
 
 
 @dataclass(frozen=True, slots=True)
-class PairOptions:
+class PairOptions(Checked):
     """How minimal pairs are scored."""
 
     scores: tuple[str, ...] | None = option(
@@ -265,26 +231,20 @@ class PairOptions:
     by: tuple[str, ...] = option(
         (), "Columns of the pairs, separated by commas; each of their values gets an accuracy: distance,attractors."
     )
-    limit: int | None = option(None, "Pairs of each paradigm, drawn at random (default: all).")
-    controls: int = option(
+    limit: Count | None = option(None, "Pairs of each paradigm, drawn at random (default: all).")
+    controls: Draws = option(
         1, "For caches: number of control probes, fitted to pairs whose two sentences are exchanged at random."
     )
-    penalties: tuple[float, ...] = option(
+    penalties: Annotated[tuple[Positive, ...], MinLen(1)] = option(
         (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "For caches: L2 penalties to choose from, per pair that the probe is fitted to."
     )
-    resamples: int = option(
+    resamples: ResamplesOrNone = option(
         200,
         "For caches: how often the sentences of whole phenomena (or paradigms, or pairs) are exchanged and the probes "
         "fitted again, for p and the width of intervals; 0 for neither.",
     )
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed of the draws.")
-
-    def __post_init__(self) -> None:
-        check_least(self, limit=1, controls=0, seed=0)
-        check_resamples(self.resamples, self.level, none=True)
-        if not self.penalties or min(self.penalties) <= 0:
-            raise UsageError("penalties must be one or more numbers above 0.")
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed of the draws.")
 
 
 ShiftEstimator = Literal["logistic", "mass-mean", "mlp", "k-sparse"]
@@ -292,56 +252,44 @@ ShiftEstimator = Literal["logistic", "mass-mean", "mlp", "k-sparse"]
 
 
 @dataclass(frozen=True, slots=True)
-class ShiftOptions:
+class ShiftOptions(Checked):
     """How probes of one data set are fitted and evaluated on others."""
 
-    estimators: tuple[ShiftEstimator, ...] = option(("logistic", "mass-mean"), "Probes, separated by commas.")
-    rate: float = option(0.01, "Rate of false positives at which recall is measured, with two classes.")
-    blocks: int = option(
+    estimators: Annotated[tuple[ShiftEstimator, ...], MinLen(1)] = option(
+        ("logistic", "mass-mean"), "Probes, separated by commas."
+    )
+    rate: Share = option(0.01, "Rate of false positives at which recall is measured, with two classes.")
+    blocks: Annotated[int, Ge(2)] = option(
         10,
         "Parts into which train is cut, with groups kept whole. They are the folds that choose the penalty and the "
         "threshold of recall; each is also left out once, to measure how much the training examples matter.",
     )
-    controls: int = option(10, "Number of control probes, fitted to shuffled labels.")
-    resamples: int = option(1000, "Bootstrap resamples of the evaluated examples for intervals; 0 for none.")
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed of the blocks, controls and resamples.")
-
-    def __post_init__(self) -> None:
-        given = (self.estimators,) if isinstance(self.estimators, str) else tuple(self.estimators)
-        known = get_args(ShiftEstimator)
-        for name in given:
-            if name not in known:
-                raise UsageError(f"unknown probe {str(name)!r}; {did_you_mean(str(name), known)}")
-        if not given:
-            raise UsageError(f"estimators is empty; name one or more of {', '.join(known)}.")
-        object.__setattr__(self, "estimators", tuple(map(str, given)))
-        if not 0 < self.rate < 1:
-            raise UsageError(f"rate is {self.rate:g}; it must be between 0 and 1.")
-        check_least(self, blocks=2, controls=0)
-        check_resamples(self.resamples, self.level, self.seed, none=True)
+    controls: Draws = option(10, "Number of control probes, fitted to shuffled labels.")
+    resamples: ResamplesOrNone = option(
+        1000, "Bootstrap resamples of the evaluated examples for intervals; 0 for none."
+    )
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed of the blocks, controls and resamples.")
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceOptions:
+class PlaceOptions(Checked):
     """How the regressions on coordinates are fitted and evaluated."""
 
-    penalties: tuple[float, ...] | None = option(
+    penalties: Annotated[tuple[Positive, ...], MinLen(1)] | None = option(
         None, "Penalties of ridge regression (alphas) to choose from, separated by commas (default: a grid)."
     )
-    folds: int = option(5, "Folds of train that choose the penalty by cross-validation; groups stay whole.")
-    controls: int = option(3, "Number of control regressions, fitted to places exchanged at random in train.")
-    resamples: int = option(1000, "Bootstrap resamples of the evaluated places for intervals; 0 for none.")
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed of the folds, controls and resamples.")
-
-    def __post_init__(self) -> None:
-        check_least(self, folds=2, controls=0)
-        check_resamples(self.resamples, self.level, self.seed, none=True)
+    folds: Annotated[int, Ge(2)] = option(
+        5, "Folds of train that choose the penalty by cross-validation; groups stay whole."
+    )
+    controls: Draws = option(3, "Number of control regressions, fitted to places exchanged at random in train.")
+    resamples: ResamplesOrNone = option(1000, "Bootstrap resamples of the evaluated places for intervals; 0 for none.")
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed of the folds, controls and resamples.")
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceOptions:
+class ChoiceOptions(Checked):
     """How the answers of questions are scored."""
 
     prompt: str = option(
@@ -353,11 +301,10 @@ class ChoiceOptions:
         "How an answer is scored: log-probability (the default of causal models) or mean-log-probability; pll (the "
         "default of masked models) or pll-word.",
     )
-    resamples: int = option(2000, "Permutations of the matching answers for p; 0 for none.")
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed of the permutations.")
+    resamples: ResamplesOrNone = option(2000, "Permutations of the matching answers for p; 0 for none.")
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed of the permutations.")
 
-    def __post_init__(self) -> None:
-        check_resamples(self.resamples, self.level, self.seed, none=True)
+    def together(self) -> None:
         if "{question}" not in self.prompt:
             raise UsageError(f"prompt is {self.prompt!r}; it must contain {{question}}.")

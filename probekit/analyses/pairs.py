@@ -14,6 +14,7 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.analyses.options import PairOptions
 from probekit.analyses.vectors import columns_of, model_columns, read_of
+from probekit.constraint import Count, Seed
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.models.find import resolve_model
 from probekit.models.identity import trained_by
@@ -51,10 +52,10 @@ def pairs(
     layers: tuple[int | str, ...] | None = None,
     device: str = "auto",
     dtype: str = "float32",
-    random_weights: int | None = None,
+    random_weights: Seed | None = None,
     revision: str | None = None,
     model_name: str | None = None,
-    batch_tokens: int = 4096,
+    batch_tokens: Count = 4096,
     options: PairOptions,
     progress: Progress = no_progress,
 ) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from importlib import import_module
 from typing import Any, get_args, get_origin
 
@@ -163,7 +163,7 @@ def make_app(words: Sequence[str] = ()) -> App:
 def _panels(command: Any) -> dict[str, Any]:
     """The formatter of a command's help if its options come from several classes."""
     options = (getattr(command, "__kwdefaults__", None) or {}).get("options")
-    several = len(type(options).__mro__) > 3  # a class of options, the one it extends, and object
+    several = sum(map(is_dataclass, type(options).__mro__)) > 1
     return {"help_formatter": OptionPanels(type(options))} if several else {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from cyclopts.help import DefaultFormatter, HelpPanel
@@ -24,7 +24,7 @@ class OptionPanels(DefaultFormatter):
     def __init__(self, options: type) -> None:
         super().__init__()
         self.panels: dict[str, str] = {}
-        for kind in options.__mro__[:-1]:
+        for kind in filter(is_dataclass, options.__mro__):
             title = TITLES.get(kind.__name__, kind.__name__.removesuffix("Options"))
             own = set(inspect.get_annotations(kind))
             self.panels |= {f"--{f.name.replace('_', '-')}": title for f in fields(kind) if f.name in own}

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
+from probekit.constraint import (
+    MOST_DRAWS,
+    Checked,
+    Count,
+    Ge,
+    Most,
+    OrZero,
+    Seed,
+)
 from probekit.errors import UsageError
-from probekit.recipe import check_least, option
+from probekit.recipe import option
 
 __all__ = ["MEASURES", "PROXY", "CountOptions", "DivergenceOptions", "DocumentUnit", "Measure", "Tokenization"]
 
@@ -71,7 +80,7 @@ class Tokenization(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CountOptions:
+class CountOptions(Checked):
     """How texts become terms. None stands for the setting of a file of counts, or for the default in the help."""
 
     tokenizer: str | None = option(
@@ -85,20 +94,14 @@ class CountOptions:
         "Unit of text files that is resampled for the intervals: paragraph, line or file (default: paragraph).",
     )
     field: str = option("text", "Field with the text, in JSON lines and hub data sets.")
-    blocks: int | None = option(
+    blocks: Annotated[int, Ge(2)] | None = option(
         None,
         "Largest number of blocks into which the documents of a domain are divided, 2 or more (default: 1000).",
     )
 
-    def __post_init__(self) -> None:
-        if self.document is not None:
-            object.__setattr__(self, "document", DocumentUnit(self.document))
-        if self.blocks is not None and self.blocks < 2:
-            raise UsageError(f"blocks must be 2 or more, not {self.blocks}.")
-
 
 @dataclass(frozen=True, slots=True)
-class DivergenceOptions:
+class DivergenceOptions(Checked):
     """Measures of term distributions, and how their uncertainty is estimated.
 
     Raises
@@ -114,41 +117,33 @@ class DivergenceOptions:
         "bhattacharyya are in nats; kl first mixes each distribution with .001 of the uniform one; renyi has order "
         ".99.",
     )
-    vocabulary: int = option(10_000, "Number of terms: the most frequent in all domains together.")
-    min_count: int = option(1, "Smallest count of a term in all domains together.")
+    vocabulary: Count = option(10_000, "Number of terms: the most frequent in all domains together.")
+    min_count: Count = option(1, "Smallest count of a term in all domains together.")
     stop_words: str | None = option(None, "File of terms to leave out, one per line.")
-    resamples: int = option(
+    resamples: Annotated[int, OrZero(100, "none"), Most(MOST_DRAWS)] = option(
         1000,
         "Resamples of the documents for the intervals: 100 or more; 0 for none. js-… measures use a jackknife instead, "
         "whatever the number.",
     )
-    draws: int = option(199, "Draws of the null distribution, two samples of one population: 19 or more; 0 for none.")
-    seed: int = option(0, "Seed for all random draws.")
+    draws: Annotated[int, OrZero(19, "none"), Most(MOST_DRAWS)] = option(
+        199, "Draws of the null distribution, two samples of one population: 19 or more; 0 for none."
+    )
+    seed: Seed = option(0, "Seed for all random draws.")
     explain: tuple[str, ...] = option(
         (), "Two domains A,B: list the terms that contribute to their divergence. Repeat it, or add pairs: A,B,C,D."
     )
-    top: int = option(20, "Number of terms that explain lists.")
+    top: Count = option(20, "Number of terms that explain lists.")
     sizes: bool = option(
         False, "Also measure the divergence on parts of the documents, which shows the effect of corpus size."
     )
 
-    def __post_init__(self) -> None:
-        for name in ("measure", "explain"):
-            given = getattr(self, name)
-            words = given.split(",") if isinstance(given, str) else [w for v in given for w in _flat(v)]
-            object.__setattr__(self, name, tuple(word.strip() for word in words))
+    def together(self) -> None:
         if not self.measure or (unknown := [word for word in self.measure if word not in MEASURES]):
             raise UsageError(
                 f"unknown measure {(unknown if self.measure else [''])[0]!r}; it must be one of {', '.join(MEASURES)}."
             )
         if len(self.explain) % 2 or any(a == b or not (a and b) for a, b in self.pairs):
             raise UsageError(f"explain must be two different domains A,B, not {','.join(self.explain)!r}.")
-        if 0 < self.draws < 19 or 0 < self.resamples < 100:
-            raise UsageError(
-                f"{self.draws} draws and {self.resamples} resamples: 95 % limits need at least 19 draws and 100 "
-                "resamples; give more, or 0 for none."
-            )
-        check_least(self, draws=0, resamples=0, seed=0, vocabulary=1, min_count=1, top=1)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from probekit.constraint import (
+    Checked,
+    Draws,
+    Seed,
+    Threads,
+)
 from probekit.errors import UsageError, did_you_mean
-from probekit.recipe import check_least, option
+from probekit.recipe import option
 
 __all__ = ["InformationEstimator", "InformationOptions"]
 
@@ -48,7 +54,7 @@ class InformationEstimator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class InformationOptions:
+class InformationOptions(Checked):
     """Estimators of mutual information and their controls.
 
     Raises
@@ -64,23 +70,21 @@ class InformationOptions:
         "lower bound of the information (97.5 %, one-sided), ci_high the entropy of the labels; p is one-sided, "
         "p_adjusted is corrected over the layers of a curve (Holm).",
     )
-    shuffles: int | None = option(
+    shuffles: Draws | None = option(
         None, "Shuffles of the labels, for p and for the noise level (default: depends on the estimator)."
     )
-    controls: int | None = option(
+    controls: Draws | None = option(
         None,
         "Number of shuffled label sets to estimate in full. Default: 19 for estimators that do not shuffle labels "
         "themselves (their p needs at least 19); otherwise 0.",
     )
-    seed: int = option(0, "Seed for all random draws.")
-    threads: int | None = option(
+    seed: Seed = option(0, "Seed for all random draws.")
+    threads: Threads | None = option(
         None, "Layers measured in parallel (default: one per core). The numbers do not depend on it."
     )
 
-    def __post_init__(self) -> None:
-        given = [self.estimator] if isinstance(self.estimator, str) else self.estimator
-        names = tuple(dict.fromkeys(InformationEstimator.named(name).value for name in given))
+    def together(self) -> None:
+        names = tuple(dict.fromkeys(InformationEstimator.named(name).value for name in self.estimator))
         if not names:
             raise UsageError("no estimator was given.")
         object.__setattr__(self, "estimator", names)
-        check_least(self, shuffles=0, controls=0, seed=0, threads=1)

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from probekit.constraint import (
+    Checked,
+    Count,
+    Natural,
+    Seed,
+)
 from probekit.errors import UsageError
 from probekit.recipe import option
-from probekit.runtime import Dtype, dtype_name
+from probekit.runtime import Dtype, DtypeName
 
 __all__ = ["ConvertOptions", "LoadOptions", "Packing", "SiteOptions", "SkipThoughtsOptions"]
 
@@ -23,17 +29,17 @@ class Packing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LoadOptions:
+class LoadOptions(Checked):
     """How to load a model."""
 
-    dtype: Dtype | str = option(Dtype.FLOAT32, "Precision of the model: float32, float16 or bfloat16.")
+    dtype: Dtype = option(Dtype.FLOAT32, "Precision of the model: float32, float16 or bfloat16.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
-    random_weights: int | None = option(
+    random_weights: Seed | None = option(
         None, "Re-initialise the model with this seed instead of reading its weights (a control)."
     )
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
-    max_length: int | None = option(None, "Truncate sequences to fewer pieces than the model can read.")
-    packing: Packing | str = option(
+    max_length: Count | None = option(None, "Truncate sequences to fewer pieces than the model can read.")
+    packing: Packing = option(
         Packing.AUTO,
         "How sequences share a forward pass: auto takes the fast path (packed) if the architecture is known and a "
         "self-check agrees with the model's own forward pass, one sequence at a time; else grouped, by length.",
@@ -43,8 +49,8 @@ class LoadOptions:
         False,
         "Run each block through ``torch.compile`` (and not oneDNN); the last bits then depend on the batch.",
     )
-    batch_tokens: int | None = option(None, "Number of pieces in a batch; None takes a fast default.")
-    stateful: int = option(
+    batch_tokens: Count | None = option(None, "Number of pieces in a batch; None takes a fast default.")
+    stateful: Natural = option(
         0,
         "For ELMo: 0 begins each sentence with an empty state. Another number is the size of batches that carry their "
         "state over to the next batch, as in the original.",
@@ -69,16 +75,7 @@ class LoadOptions:
         "plan of transformers). All of them must load the model, and enter every pass, at once.",
     )
 
-    def __post_init__(self) -> None:
-        for name, kind in (("dtype", Dtype), ("packing", Packing)):
-            try:
-                object.__setattr__(self, name, kind(getattr(self, name)))
-            except ValueError:
-                raise UsageError(
-                    f"unknown {name} {getattr(self, name)!r}; expected one of {', '.join(kind)}."
-                ) from None
-        if self.stateful < 0:
-            raise UsageError(f"stateful is {self.stateful}; expected the number of sentences in a batch, or 0.")
+    def together(self) -> None:
         if self.tp_plan not in (None, "auto"):
             raise UsageError(f"tp_plan is {self.tp_plan!r}; expected auto, the plan of transformers.")
         if self.tp_plan is not None and (self.device_map is not None or self.compile):
@@ -91,7 +88,7 @@ SPLITTINGS = ("treebank", "blanks")
 
 
 @dataclass(frozen=True, slots=True)
-class ConvertOptions:
+class ConvertOptions(Checked):
     """How a converted model splits plain text into words."""
 
     words: str = option(
@@ -99,7 +96,7 @@ class ConvertOptions:
         "How to split plain text into words: treebank (like NLTK), or blanks (already tokenized, at spaces).",
     )
 
-    def __post_init__(self) -> None:
+    def together(self) -> None:
         if self.words not in SPLITTINGS:
             raise UsageError(f"words is {self.words!r}; expected one of {', '.join(SPLITTINGS)}.")
 
@@ -118,16 +115,13 @@ class SkipThoughtsOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SiteOptions:
+class SiteOptions(Checked):
     """How to load the model whose sites are proven."""
 
-    dtype: str = option("float32", "float32, float16 or bfloat16 (fp32, fp16, bf16).")
+    dtype: DtypeName = option("float32", "float32, float16 or bfloat16 (fp32, fp16, bf16).")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
-    random_weights: int | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
+    random_weights: Seed | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
     decoder: bool = option(
         False, "Of an encoder-decoder (T5, BART): the decoder, which reads the text one piece later than the encoder."
     )
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", dtype_name(self.dtype))

@@ -1,11 +1,17 @@
 """Options of figures: one declaration for Python and for ``probekit plot``; each kind of figure takes some of them."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
+from probekit.constraint import (
+    Checked,
+    Count,
+    Ge,
+    Le,
+    Most,
+)
 from probekit.errors import UsageError
 from probekit.plots.look import Legend, Over
 from probekit.recipe import option
@@ -72,7 +78,7 @@ COMMON = ("width", "names", "title", "legend", "dpi")
 
 
 @dataclass(frozen=True, slots=True)
-class PlotOptions:
+class PlotOptions(Checked):
     """What a figure shows, and how wide it is."""
 
     metric: str | None = option(
@@ -93,11 +99,11 @@ class PlotOptions:
     layer: str | None = option(
         None, "Layer to draw; by default that with the highest mean diagonal of AUROC, for each model."
     )
-    level: float = option(
+    level: Annotated[float, Ge(0), Le(1)] = option(
         0.05,
         "Markers are hollow, and cells hatched or without a frame, where the corrected p-value is above this level.",
     )
-    top: int = option(20, "Number of terms shown for each pair.")
+    top: Count = option(20, "Number of terms shown for each pair.")
     transfer: bool = option(False, "Plot the loss from training on another domain, one point per pair of domains.")
     over: Over = option(
         "target",
@@ -105,7 +111,7 @@ class PlotOptions:
     )
     models: tuple[str, ...] = option((), MODELS, metavar="NAME")
     variants: tuple[str, ...] = option((), VARIANTS, metavar="NAME")
-    columns: int | None = option(None, "Largest number of panels side by side; by default 2 to 4.")
+    columns: Count | None = option(None, "Largest number of panels side by side; by default 2 to 4.")
     width: str | float | None = option(
         None,
         "Printed width of the figure: that of a column (3.03 in) or of the text (6.3 in) of a two-column paper, or in "
@@ -120,23 +126,16 @@ class PlotOptions:
     )
     title: str | None = option(None, "Title above all panels.")
     legend: Legend = option("below", "Position of the legend.")
-    dpi: int = option(300, "Resolution of bitmaps.")
+    dpi: Annotated[int, Ge(30), Most(10_000)] = option(300, "Resolution of bitmaps.")
 
-    def __post_init__(self) -> None:
+    def together(self) -> None:
         inches(self.width)
-        if isinstance(self.names, Mapping):
-            object.__setattr__(self, "names", tuple(f"{raw}={shown}" for raw, shown in self.names.items()))
         for name in self.names:
             if not all(name.partition("=")):
                 raise UsageError(f"names must have the form RAW=SHOWN, such as cola=CoLA, not {name!r}.")
         raw_names = [name.partition("=")[0] for name in self.names]
         if twice := next((name for name in raw_names if raw_names.count(name) > 1), None):
             raise UsageError(f"names has {twice!r} twice; give each name once.")
-        for name, low in (("columns", 1), ("top", 1), ("dpi", 30)):
-            if (value := getattr(self, name)) is not None and value < low:
-                raise UsageError(f"{name} must be at least {low}, not {value}.")
-        if not 0 <= self.level <= 1:
-            raise UsageError(f"level must be from 0 to 1, not {self.level}.")
 
 
 def inches(width: str | float | None) -> float | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from probekit.constraint import (
+    Checked,
+)
 from probekit.errors import UsageError
 from probekit.recipe import option
 
@@ -14,7 +17,7 @@ KINDS = ("leftovers", "unfinished", "caches", "checkpoints")
 
 
 @dataclass(frozen=True, slots=True)
-class CleanOptions:
+class CleanOptions(Checked):
     """Which results are deleted, and where their sources are."""
 
     what: str = option(
@@ -28,7 +31,7 @@ class CleanOptions:
     )
     data_dir: str | None = option(None, "Folder of the data that caches are of, or with a folder for each task.")
 
-    def __post_init__(self) -> None:
+    def together(self) -> None:
         if self.what not in KINDS:
             raise UsageError(f"--what is {', '.join(KINDS)}, not {self.what!r}.")
         if self.older_than is not None and not re.fullmatch(r"\d+[hdw]", self.older_than.strip()):

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from probekit.errors import UsageError
-from probekit.recipe import check_least, option
+from probekit.constraint import Checked, Natural, Seed
+from probekit.recipe import option
 
 __all__ = ["ReportOptions"]
 
 
 @dataclass(frozen=True, slots=True)
-class ReportOptions:
+class ReportOptions(Checked):
     """What a page shows in addition to the rows."""
 
     title: str | None = option(None, "Title of the page; by default the names of the tasks.")
@@ -24,12 +24,7 @@ class ReportOptions:
         "What p-values of the sentences are corrected over: sentence (each over the layers and curves that it is "
         "about), or report (over all sentences of the page as well, which are made again from the rows).",
     )
-    responses: int = option(
+    responses: Natural = option(
         5, "Response generation: prompts of each split that are shown with reference and response, drawn at random."
     )
-    seed: int = option(0, "Seed of the prompts that are shown.")
-
-    def __post_init__(self) -> None:
-        check_least(self, responses=0, seed=0)
-        if self.family not in ("sentence", "report"):
-            raise UsageError(f"family is sentence or report, not {self.family!r}.")
+    seed: Seed = option(0, "Seed of the prompts that are shown.")

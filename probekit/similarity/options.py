@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from probekit.constraint import (
+    MOST_DRAWS,
+    Checked,
+    Count,
+    Ge,
+    Gt,
+    Le,
+    Most,
+    OrZero,
+    Seed,
+    Share,
+    Threads,
+)
 from probekit.errors import UsageError, did_you_mean
-from probekit.recipe import check_least, option
+from probekit.recipe import option
 
 __all__ = ["Similarity", "SimilarityOptions"]
 
@@ -62,7 +76,7 @@ class Similarity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SimilarityOptions:
+class SimilarityOptions(Checked):
     """Measures of similarity, their chance level and uncertainty.
 
     Raises
@@ -77,33 +91,27 @@ class SimilarityOptions:
         "svcca, pwcca, procrustes, procrustes-angle, rsa-pearson, rsa-spearman, rsa-cosine, mutual-knn, knn-jaccard, "
         "knn-rank, linear-predictivity, linear-predictivity-reverse.",
     )
-    permutations: int | None = option(
+    permutations: Annotated[int, OrZero(19, "none"), Most(MOST_DRAWS)] | None = option(
         None,
         "Permutations of the examples of one side, for p, the chance level and calibrated values; 0 for none (default: "
         "1000, or 100 for cca, svcca, pwcca and procrustes, which need a decomposition for each).",
     )
-    resamples: int = option(1000, "Bootstrap resamples of the examples for the intervals; 0 for none.")
-    level: float = option(0.95, "Coverage of the intervals.")
-    neighbours: int = option(10, "Number k of nearest neighbours.")
-    variance: float = option(0.99, "Share of the variance that svcca keeps.")
-    max_examples: int | None = option(10_000, "Number of examples to draw if there are more (none: use all).")
-    seed: int = option(0, "Seed for all random draws.")
-    threads: int | None = option(None, "Number of threads (default: one per core). The numbers do not depend on it.")
+    resamples: Annotated[int, OrZero(100, "none"), Most(MOST_DRAWS)] = option(
+        1000, "Bootstrap resamples of the examples for the intervals; 0 for none."
+    )
+    level: Share = option(0.95, "Coverage of the intervals.")
+    neighbours: Count = option(10, "Number k of nearest neighbours.")
+    variance: Annotated[float, Gt(0), Le(1)] = option(0.99, "Share of the variance that svcca keeps.")
+    max_examples: Annotated[int, Ge(4)] | None = option(
+        10_000, "Number of examples to draw if there are more (none: use all)."
+    )
+    seed: Seed = option(0, "Seed for all random draws.")
+    threads: Threads | None = option(
+        None, "Number of threads (default: one per core). The numbers do not depend on it."
+    )
 
-    def __post_init__(self) -> None:
-        given = self.measures.split(",") if isinstance(self.measures, str) else self.measures
-        names = tuple(dict.fromkeys(Similarity.named(str(name).strip()).value for name in given))
+    def together(self) -> None:
+        names = tuple(dict.fromkeys(Similarity.named(name).value for name in self.measures))
         if not names:
             raise UsageError("no measure was given.")
         object.__setattr__(self, "measures", names)
-        check_least(self, permutations=0, resamples=0, neighbours=1, max_examples=4, seed=0, threads=1)
-        for count, name, least in ((self.permutations, "permutations", 19), (self.resamples, "resamples", 100)):
-            if 0 < (count or 0) < least:
-                raise UsageError(
-                    f"{name} is {count}; 95 % limits need at least {least} {name}. Give more, or 0 for none."
-                )
-        for name in ("level", "variance"):
-            value = getattr(self, name)
-            if not (0 < value < 1 or (name == "variance" and value == 1)):
-                upper = "at most 1" if name == "variance" else "below 1"
-                raise UsageError(f"{name} is {value}; it must be above 0 and {upper}.")

@@ -26,10 +26,11 @@ from typing import Any, Literal
 import numpy as np
 from scipy import stats
 
+from probekit.constraint import Natural, Share, check
 from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE
 from probekit.statistics._sums import Rows, Score, Side, Statistic, Sums, Units, scale, statistic
-from probekit.statistics.options import check_resamples
+from probekit.statistics.options import ResamplesOrNone
 from probekit.statistics.streams import uniform
 
 __all__ = [
@@ -372,7 +373,8 @@ def bounds(
     with fewer than 10 examples per class. Root mean squared errors whose squares have infinite variance (Student's t
     with 3 degrees of freedom) are covered in 80 to 90 %: a sample without outliers contains no information about them.
     """
-    check_resamples(resamples, level, seed, none=True)
+    resamples, level = check("resamples", ResamplesOrNone, resamples), check("level", Share, level)
+    check("seed", Natural, seed)
     found = []
     metric = COUNTED_AS.get(metric, metric)
     for units, one in statistics(gold, predicted, metric, **more):

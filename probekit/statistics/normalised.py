@@ -14,6 +14,7 @@ from zlib import crc32
 import numpy as np
 from scipy import stats
 
+from probekit.constraint import Share, check
 from probekit.errors import UsageError
 from probekit.metrics import derive
 from probekit.metrics import metric as metric_called
@@ -21,7 +22,7 @@ from probekit.rows import make_rows
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import FEWEST, estimates, intervals, paired_replicates
 from probekit.statistics.contrasts import beside, contrasts, fitting_metric
-from probekit.statistics.options import check_resamples
+from probekit.statistics.options import Resamples
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def normalised_layers(
         If the metric does not fit the labels or has no best value, or there is no control.
     """
     name = fitting_metric(evaluated, metric)
-    check_resamples(resamples, level, seed)
+    resamples, level = check("resamples", Resamples, resamples), check("level", Share, level)
     about, records = metric_called(name), []
     scores: list[np.ndarray] = []
     best = (about.range[1] if about.sign == 1 else about.range[0]) if ceiling is None else ceiling

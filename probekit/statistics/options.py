@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from probekit.constraint import (
+    MOST_DRAWS,
+    Checked,
+    Ge,
+    Most,
+    OrZero,
+    Part,
+    Seed,
+    Share,
+)
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 
-__all__ = ["CompareOptions", "Correction", "Over", "SummaryOptions", "Tails"]
+__all__ = ["CompareOptions", "Correction", "Over", "Resamples", "ResamplesOrNone", "SummaryOptions", "Tails"]
 
 
 AGAINST = ("best", "permuted", "control-task", "random", "bag-of-pieces")
@@ -43,8 +54,12 @@ class Tails(StrEnum):
     BETTER = "better"
 
 
+Resamples = Annotated[int, Ge(LEAST), Most(MOST_DRAWS)]
+ResamplesOrNone = Annotated[int, OrZero(LEAST, "no intervals"), Ge(0), Most(MOST_DRAWS)]
+
+
 @dataclass(frozen=True, slots=True)
-class CompareOptions:
+class CompareOptions(Checked):
     """The comparison, its test and its intervals.
 
     Raises
@@ -64,19 +79,14 @@ class CompareOptions:
         Over.CURVE, "What to correct together: the layers of a curve, or all curves of a task, of a model, or all."
     )
     tails: Tails = option(Tails.TWO_SIDED, "two-sided, or better (one-sided: the first is better).")
-    resamples: int = option(
+    resamples: Resamples = option(
         2000,
         "Resamples of the examples, and draws under the null; fits of up to 1,600 examples are exchanged 10,000 times.",
     )
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed for the draws.")
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed for the draws.")
 
-    def __post_init__(self) -> None:
-        for name, kind in (("correction", Correction), ("tails", Tails), ("family", Over)):
-            if (word := getattr(self, name)) not in list(kind):
-                raise UsageError(f"{name} is {', '.join(list(kind)[:-1])} or {list(kind)[-1]}, not {word!r}.")
-            object.__setattr__(self, name, kind(word))
-        check_resamples(self.resamples, self.level, self.seed)
+    def together(self) -> None:
         object.__setattr__(self, "against", FORMERLY.get(str(self.against), self.against))
         if self.against is not None and self.against not in AGAINST and not self.against.startswith("layer-"):
             layer = self.against.isdecimal() and f"did you mean layer-{self.against}?"
@@ -86,7 +96,7 @@ class CompareOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryOptions:
+class SummaryOptions(Checked):
     """The metric of the layer curve to summarise, and its intervals.
 
     Raises
@@ -96,27 +106,9 @@ class SummaryOptions:
     """
 
     metric: str | None = option(None, "A metric of the table, or log-loss; default: the table's first metric.")
-    margin: float = option(
+    margin: Part = option(
         0.1, "A layer is good if it is within this fraction of the distance from the best to the worst value."
     )
-    resamples: int = option(1000, "Resamples of the examples.")
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed for the resamples.")
-
-    def __post_init__(self) -> None:
-        check_resamples(self.resamples, self.level, self.seed)
-        if not 0 <= self.margin < 1:
-            raise UsageError(f"margin is {self.margin:g}; expected a fraction from 0 to below 1.")
-
-
-def check_resamples(resamples: int, level: float = 0.95, seed: int = 0, *, none: bool = False) -> None:
-    """Raise UsageError if there are too few resamples for an interval, or level or seed are out of range.
-
-    none : whether 0 (no intervals) is allowed.
-    """
-    if resamples < LEAST and not (none and resamples == 0):
-        raise UsageError(f"resamples is {resamples}; it must be {LEAST} or more{', or 0 for no intervals' * none}.")
-    if seed < 0:
-        raise UsageError(f"seed is {seed}; it must be 0 or more.")
-    if not 0 < level < 1:
-        raise UsageError(f"level is {level:g}; it must be between 0 and 1.")
+    resamples: Resamples = option(1000, "Resamples of the examples.")
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed for the resamples.")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from probekit.activations.pooling import poolings
+from probekit.constraint import (
+    Checked,
+    Count,
+    Threads,
+)
 from probekit.errors import UsageError
-from probekit.recipe import check_least, option
-from probekit.runtime import dtype_name
-from probekit.sites import layer_list
+from probekit.recipe import option
+from probekit.runtime import DtypeName
+from probekit.sites import LayerNames
 
 __all__ = ["RunOptions", "StudyOptions", "WorkerOptions"]
 
@@ -43,21 +48,21 @@ class StudyOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Checked):
     """The data of a first look, and how thorough it is."""
 
     data_dir: str | None = option(
         None, "Folder with the task's files, or with one subfolder per task (default: the hub).", metavar="FOLDER"
     )
-    limit: int | None = option(None, "Use N examples of train and N of dev, drawn at random.", metavar="N")
+    limit: Count | None = option(None, "Use N examples of train and N of dev, drawn at random.", metavar="N")
     pooling: tuple[str, ...] | None = option(
         None,
         "One or more poolings, separated by commas, each probed: mean, mean-all, first, last, max over the pieces of a "
         "text (default: mean); first or mean for labelled words (default: first).",
     )
-    layers: tuple[str, ...] | None = option(None, "Layers to cache and analyse, such as 0,4-8,12 (default: all).")
-    dtype: str = option("float32", "Precision of the model: float32, float16 or bfloat16 (fp32, fp16, bf16).")
-    batch_tokens: int | None = option(None, "Number of pieces in a batch of the model.")
+    layers: LayerNames | None = option(None, "Layers to cache and analyse, such as 0,4-8,12 (default: all).")
+    dtype: DtypeName = option("float32", "Precision of the model: float32, float16 or bfloat16 (fp32, fp16, bf16).")
+    batch_tokens: Count | None = option(None, "Number of pieces in a batch of the model.")
     device: str = option("auto", "Where the model runs: auto, cpu, cuda, cuda:N or mps.")
     quick: bool = option(
         False,
@@ -65,13 +70,9 @@ class RunOptions:
         "or mutual information.",
     )
 
-    def __post_init__(self) -> None:
-        check_least(self, limit=1, batch_tokens=1)
+    def together(self) -> None:
         if self.pooling is not None:
             object.__setattr__(self, "pooling", tuple(map(str, poolings(self.pooling))))
-        if self.layers is not None:
-            object.__setattr__(self, "layers", tuple(map(str, layer_list(self.layers))))
-        object.__setattr__(self, "dtype", dtype_name(self.dtype))
 
     @property
     def of_caches(self) -> dict[str, Any]:
@@ -85,16 +86,13 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerOptions:
+class WorkerOptions(Checked):
     """Where the steps of a study run."""
 
-    jobs: int = option(1, "Steps that run in parallel on this machine.")
-    backend: str = option("loky", "loky (this machine) or dask.")
+    jobs: Threads = option(1, "Steps that run in parallel on this machine.")
+    backend: Literal["loky", "dask"] = option("loky", "loky (this machine) or dask.")
     scheduler: str | None = option(None, "Address of the dask scheduler, with --backend dask, such as tcp://host:8786.")
 
-    def __post_init__(self) -> None:
-        if self.backend not in ("loky", "dask"):
-            raise UsageError(f"--backend must be loky or dask, not {self.backend!r}.")
+    def together(self) -> None:
         if (self.backend == "dask") != (self.scheduler is not None):
             raise UsageError("--backend dask and --scheduler ADDRESS must be given together.")
-        check_least(self, jobs=1)

@@ -7,6 +7,7 @@ from lessons import SHORT, Stop, pairs, praise, same_weights, stopping
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+from probekit.adaptation.optimisation.penalties import DistancePenalty
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.signals.language_model import HEAD, TiedHead, language_model_loss
 from probekit.adaptation.train import train
@@ -122,3 +123,18 @@ def test_refused(tiny_bert, tiny_model, tmp_path):
     ):
         with pytest.raises(UsageError, match=words):
             train(praise(), model, tmp_path / "run", device="cpu", **how)
+
+
+def test_a_penalty_holds_the_embeddings_that_the_head_shares(with_head):
+    """And the weights of a run have each name once, the encoder's, whatever an auxiliary head shares."""
+    folder = with_head[AutoModelForMaskedLM]
+    learner, _ = learner_of(folder, praise())
+    held, names = set(DistancePenalty("l2-sp", learner, strength=1.0).start), set(learner.weights())
+    language_model_loss(learner, folder, weight=0.5, anneal=False, seed=0)
+    term = DistancePenalty("l2-sp", learner, strength=1.0)
+    assert set(term.start) == held
+    assert set(learner.weights()) == names
+    with torch.no_grad():
+        learner.encoder.get_input_embeddings().weight[0] += 1.0
+    width = learner.encoder.config.hidden_size
+    assert float(term(learner, {}, {}, 0, 1).detach()) == pytest.approx(width / 2)

@@ -377,9 +377,9 @@ def test_missing_texts(place):
         ({"tokenizer": "{place}/run", "objective": "masked-lm"}, UsageError, "has no piece for masks"),
         ({"objective": "denoising"}, UsageError, "causal-lm"),
         ({"dtype": "float16"}, UsageError, "float16"),
-        ({"dtype": "half"}, UsageError, "expected float32 or bfloat16"),
+        ({"dtype": "half"}, UsageError, "it must be one of float32, float16, bfloat16"),
         ({"epochs": math.nan}, UsageError, "epochs is nan"),
-        ({"context": 2}, UsageError, "context is 2; expected 8 or more"),
+        ({"context": 2}, UsageError, "context is 2; it must be 8 or more"),
         ({"save_at": "900"}, UsageError, "step 900; the run has steps 0 to"),
     ],
 )

@@ -504,7 +504,7 @@ def test_feature_extraction_caches_once(write, tmp_path, monkeypatch):
             "schedule = { low = 1, high = 2 }",
             "schedule takes one of constant, .* so it has no range; list choices: schedule = ..constant., .linear",
         ),
-        ("", "schedule = ['linear', 'cosin']", "schedule is 'cosin'; it must be one of"),
+        ("", "schedule = ['linear', 'cosin']", "schedule is 'cosin'; did you mean cosine"),
         ("", "group = 1", "group takes true or false, not 1"),
         ("", "epochs = [1,", "is not valid TOML"),
     ],

@@ -140,7 +140,7 @@ def test_command(call, caches, tmp_path):
     assert "reproduced to the bit" in again.out
     for options, message in {
         ("--measures", "logme,leep"): "unknown score 'leep'",
-        ("--permutations", "5"): "permutations is 5; p <= .05 needs at least 19",
+        ("--permutations", "5"): "permutations is 5; it must be 19 or more, or 0 for none",
         ("--eps", "0"): "eps is 0.0; it must be above 0",
     }.items():
         done = call("transferability", caches["plain"], *options)

@@ -207,8 +207,11 @@ def test_what_a_terminal_would_obey_is_written_out(call):
         (("compare", "a.parquet", "--against", "permutd"), "--against is 'permutd'; did you mean permuted?"),
         (("compare", "a.parquet", "--against", "3"), "--against is '3'; did you mean layer-3?"),
         (("compare", "a.parquet", "--resamples", 10), "--resamples is 10; it must be 100 or more"),
-        (("probe", "a.h5", "b.h5", "--penalties", "-1,0.1"), "--penalties must be positive numbers, not -1,0.1."),
-        (("probe", "a.h5", "b.h5", "--held-out", "2"), "--held-out must be a share between 0 and 1"),
+        (
+            ("probe", "a.h5", "b.h5", "--penalties", "-1,0.1"),
+            "--penalties is (-1.0, 0.1); -1.0 does not fit: it must be above 0.",
+        ),
+        (("probe", "a.h5", "b.h5", "--held-out", "2"), "--held-out is 2.0; it must be between 0 and 1"),
         (("probe", "a.h5", "b.h5", "--metrics", "accurcy"), "unknown metric 'accurcy'; did you mean accuracy"),
         (("mi", "a.h5", "--threads", 0), "--threads is 0; it must be 1 or more"),
         (("inspect", "a.h5", "--groups", "x"), "there is no option --groups. See probekit inspect --help."),

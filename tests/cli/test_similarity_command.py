@@ -84,7 +84,7 @@ def test_many_models_in_one_table_and_a_tree(call, caches, tmp_path):
         (["movement", "A"], "movement needs a reference and one or more models"),
         (["movement", "A", "B", "--measures", "relative"], "unknown distance 'relative'"),
         (["movement", "A", "B", "--examples", "x.csv"], "--examples must be a separate .parquet file"),
-        (["geometry", "A", "--discard", "1"], "discard is 1; expected a proportion from 0 to below 1"),
+        (["geometry", "A", "--discard", "1"], "discard is 1.0; it must be from 0 to below 1"),
         (["geometry", "A", "--layers", "9"], "9"),
         (["geometry", "A", "--remove", "1000"], "remove is 1000; layer 0"),
     ],

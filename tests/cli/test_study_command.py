@@ -131,7 +131,7 @@ def test_steps_show_that_they_warned(little, capsys):
 def test_what_cannot_be_run_is_told(little, capsys):
     for words, told in (
         (["nonsense"], "there is no study 'nonsense'"),
-        ([little(), "--backend", "slurm"], "--backend must be loky or dask, not 'slurm'"),
+        ([little(), "--backend", "slurm"], "--backend is 'slurm'; it must be one of loky, dask"),
         ([little(), "--backend", "dask"], "--backend dask and --scheduler ADDRESS must be given together"),
         ([little(), "--scheduler", "tcp://x"], "must be given together"),
         ([little(), "--set", "mi.0.split"], "does not match a value"),

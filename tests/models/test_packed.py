@@ -180,5 +180,5 @@ def test_options_are_keywords_or_one_value(tiny_bert):
     assert one.max_length == 8
     with pytest.raises(UsageError, match="load_encoder has no parameter 'devise'; did you mean device"):
         load_encoder(tiny_bert, devise="cpu")
-    with pytest.raises(UsageError, match="unknown packing 'loose'; expected one of auto, packed, grouped"):
+    with pytest.raises(UsageError, match="packing is 'loose'; it must be one of auto, packed, grouped"):
         LoadOptions(packing="loose")

@@ -9,12 +9,14 @@ import torch
 from naive import Logistic
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import RFE, SelectFromModel
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probekit.errors import NonFiniteError, UsageError
+from probekit.probes import RidgePath
 from probekit.probes.solvers.logistic import CS, fit_logistic
 from probekit.probes.solvers.logistic_path import LogisticPath
 from probekit.runtime import torch_threads
@@ -63,7 +65,9 @@ def case(name, classes, seed=0):
 
 def distance(path, c, twin, best):
     """Nats above the optimum, RMS difference of logits, share of predictions that differ; and the true decrement."""
-    a = twin.parameters(path.coef_[0, c], path.intercept_[0, c])
+    a = twin.parameters(
+        *(path.coef_, path.intercept_) if path.coef_.ndim == 2 else (path.coef_[0, c], path.intercept_[0, c])
+    )
     z, z_best = twin.logits(a), twin.logits(best)
     if twin.k > 1:
         z, z_best = z - z.mean(1, keepdims=True), z_best - z_best.mean(1, keepdims=True)
@@ -180,9 +184,9 @@ def test_rounding_noise_is_no_feature():
     x, y = case("plain", 2)
     noise = np.hstack([x, (1000 + 1e-3 * x[:, :1]).astype(np.float32), np.full((N, 1), 3, np.float32)])
     path = LogisticPath((1.0,), standardise=True).fit(noise, y)
-    assert (path.coef_[0, 0, 0, D:] == 0).all()
-    alone = LogisticPath((1.0,), standardise=True).fit(x, y).coef_[0, 0, 0]
-    np.testing.assert_allclose(path.coef_[0, 0, 0, :D], alone, rtol=5e-6)  # float32; up to 7e-7 by processor
+    assert (path.coef_[0, D:] == 0).all()
+    alone = LogisticPath((1.0,), standardise=True).fit(x, y).coef_[0]
+    np.testing.assert_allclose(path.coef_[0, :D], alone, rtol=5e-6)  # float32; up to 7e-7 by processor
 
 
 def test_weights_are_repetitions():
@@ -449,3 +453,53 @@ def test_one_number_wants_one_model():
     assert LogisticPath(1.0).fit(x, y).score(x, y) > 0.5
     with pytest.raises(UsageError, match="one C"):
         LogisticPath().fit(x, y).score(x, y)
+
+
+@pytest.mark.parametrize("weights", [None, "balanced", {"a": 1.0, "b": 2.0, "c": 0.5}])
+def test_coefficients_intercepts_and_logits_are_those_of_scikit_learn(weights):
+    rng = np.random.default_rng(0)
+    y = np.array(list("abc"))[np.arange(90) % 3]
+    x = rng.normal(size=(90, 4)) + (y == "a")[:, None]
+    ours = LogisticPath(0.3, class_weight=weights, tol=1e-12).fit(x, y)
+    theirs = LogisticRegression(C=0.3, class_weight=weights, tol=1e-8, max_iter=1000).fit(x, y)
+    for name in ("coef_", "intercept_"):
+        assert getattr(ours, name).shape == getattr(theirs, name).shape
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-4)
+    np.testing.assert_allclose(ours.decision_function(x), theirs.decision_function(x), atol=1e-4)
+    assert abs(ours.intercept_.sum()) < 1e-9
+
+
+def test_features_are_selected_by_scikit_learn():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 5)), np.arange(60) % 2
+    x[:, 3] += 2 * y
+    for model in (LogisticPath(1.0), RidgePath(1.0)):
+        assert RFE(model, n_features_to_select=1).fit(x, y).support_[3]
+        assert SelectFromModel(model).fit(x, y).get_support()[3]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"0": 1.0}, "class_weight has a weight of '0', which is not one of the classes; 0 has none"),
+        ({0: -1.0}, "class_weight is -1.0; it must be 0 or more"),
+        ({0: float("nan")}, "class_weight is nan"),
+    ],
+)
+def test_weights_of_classes_that_do_not_occur(weights, message):
+    with pytest.raises(UsageError, match=message):
+        LogisticPath(1.0, class_weight=weights).fit(np.eye(4), [0, 1, 0, 1])
+
+
+def test_each_target_must_be_classes():
+    with pytest.raises(ValueError, match="continuous"):
+        LogisticPath(1.0).fit(np.eye(4), np.array([[0, 0.1], [1, 0.2], [0, 0.35], [1, 1.7]]))
+
+
+def test_a_tolerance_below_rounding_ends_and_says_so():
+    rng = np.random.default_rng(0)
+    with pytest.warns(ConvergenceWarning, match="larger tolerance if rounding"):
+        path = LogisticPath(1.0, tol=0.0).fit(rng.normal(size=(40, 2)), np.arange(40) % 2)
+    assert path.n_iter_.item() < 1000
+    with pytest.raises(UsageError, match="tol is nan"):
+        LogisticPath(1.0, tol=float("nan")).fit(np.eye(4), [0, 1, 0, 1])

@@ -168,7 +168,7 @@ def test_what_cannot_be_is_said():
         path(x, codes, 3, seed=[1, 2, 3])
     with pytest.raises(UsageError, match="weight decays must be from 0"):
         path(x, codes, 3, (-1.0,))
-    with pytest.raises(UsageError, match="shares below 1"):
+    with pytest.raises(UsageError, match="it must be from 0 to below 1|between 0 and 1|above 0"):
         MLPOptions(dropout=1.0)
     x[3, 1] = np.inf
     with pytest.raises(NonFiniteError, match="between rows 0 and 299"):

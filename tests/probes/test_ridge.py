@@ -161,3 +161,25 @@ def test_one_number_wants_one_model():
     assert RidgePath(1.0).fit(x, x[:, 0]).score(x, x[:, 0]) > 0.9
     with pytest.raises(UsageError, match="one alpha"):
         RidgePath((1.0, 2.0)).fit(x, x[:, 0]).score(x, x[:, 0])
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("shape", [(40, 3), (8, 20)])
+def test_weighted_rows_are_those_of_scikit_learn(shape, standardise):
+    """Also by brute force: leave-one-out errors, and a row of weight 2 that is there twice."""
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=shape) + 5, rng.uniform(0, 2, shape[0])
+    y = rng.normal(size=shape[0])
+    scale = x.std(0) if standardise else np.ones(shape[1])
+    ours = RidgePath(2.0, standardise=standardise).fit(x, y, weights)
+    theirs = Ridge(alpha=2.0).fit(x / scale, y, weights)
+    np.testing.assert_allclose(ours.coef_ * scale, theirs.coef_, atol=1e-9)
+    np.testing.assert_allclose(ours.predict(x), theirs.predict(x / scale), atol=1e-9)
+    errors = []
+    for i in range(len(x)):
+        rest = np.arange(len(x)) != i
+        one = Ridge(alpha=2.0).fit(x[rest] / scale, y[rest], weights[rest])
+        errors.append((y[i] - one.predict(x[i : i + 1] / scale)[0]) ** 2)
+    assert ours.leave_one_out_.item() == pytest.approx(np.average(errors, weights=weights), rel=1e-9)
+    with pytest.raises(UsageError, match=r"sample_weight must have the shape \(n,\)"):
+        RidgePath(2.0).fit(x, y, weights[:-1])

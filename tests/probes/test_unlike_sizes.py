@@ -126,7 +126,7 @@ def test_scikit_learns_answer_where_it_has_one():
     for C in CS:
         twin = LogisticRegression(C=C, solver="newton-cholesky", tol=1e-10, max_iter=1000).fit(x, y)
         own = LogisticPath((C,)).fit(x, y)
-        ours, theirs = (objective(x, y, *m, C) for m in ((own.coef_[0, 0], own.intercept_[0, 0]),
+        ours, theirs = (objective(x, y, *m, C) for m in ((own.coef_, own.intercept_),
                                                          (twin.coef_, twin.intercept_)))  # fmt: skip
         assert abs(ours - theirs) <= 1e-6 * theirs
 

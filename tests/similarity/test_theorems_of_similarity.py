@@ -390,7 +390,7 @@ def test_faults_say_what_came():
         similarity.cka(broken, x)
     with pytest.raises(UsageError, match="unknown measure 'ckaa'; did you mean cka?"):
         SimilarityOptions(measures=("ckaa",))
-    with pytest.raises(UsageError, match="permutations is 5; 95 % limits need at least 19"):
+    with pytest.raises(UsageError, match="permutations is 5; it must be 19 or more, or 0 for none"):
         SimilarityOptions(permutations=5)
     with pytest.raises(UsageError, match="groups of 29"):
         layer_pairs([lambda: x], groups=np.zeros(29))

@@ -84,7 +84,7 @@ def test_models_keep_their_names_or_it_is_said(written, caplog):
         (GOOD + '[[probe]]\ntasks = ["cola"]\nof = ["frozen"]', "probe.0.of.0 is 'frozen'"),
         (GOOD.replace("epochs = 1", "epoch = 1"), "no option 'epoch'; did you mean epochs"),
         (GOOD.replace("epochs = 1", "epochs = 0"), "epochs is 0; it must be 1 or more"),
-        (GOOD.replace("epochs = 1", 'epochs = "three"'), "train: epochs is 'three'; Input should be a valid integer"),
+        (GOOD.replace("epochs = 1", 'epochs = "three"'), "epochs is 'three'; it must be a whole number"),
         (GOOD.replace('"A study"', "A study"), "not valid TOML"),
         (GOOD + "limit = -5", "train.0.limit is -5"),
         (GOOD.replace("fine-tune =", "seeds = [-1]\nfine-tune ="), "train.0.seeds.0 is -1"),

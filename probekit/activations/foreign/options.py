@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from probekit.recipe import check_least, option
-from probekit.runtime import dtype_name
+from probekit.constraint import (
+    Checked,
+    Natural,
+    Seed,
+)
+from probekit.recipe import option
+from probekit.runtime import DtypeName
 
 __all__ = ["ImportOptions"]
 
 
 @dataclass(frozen=True, slots=True)
-class ImportOptions:
+class ImportOptions(Checked):
     """What imported activations are, what the cache holds of them, and how they are certified first."""
 
     layers: tuple[str, ...] | None = option(
@@ -34,12 +39,10 @@ class ImportOptions:
         ("mean",), "One or more of mean, mean-all, first, last, max, separated by commas, or none."
     )
     pooled_only: bool = option(False, "Leave out the vectors of pieces.")
-    certify: int = option(8, "How many texts are recomputed before; 0 imports the numbers as they are.", metavar="N")
-    dtype: str = option("float32", "Precision of the model that recomputes them: float32, float16 or bfloat16.")
+    certify: Natural = option(
+        8, "How many texts are recomputed before; 0 imports the numbers as they are.", metavar="N"
+    )
+    dtype: DtypeName = option("float32", "Precision of the model that recomputes them: float32, float16 or bfloat16.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
-    random_weights: int | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", dtype_name(self.dtype))
-        check_least(self, certify=0)
+    random_weights: Seed | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")

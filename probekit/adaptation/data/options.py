@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
+from probekit.constraint import (
+    Checked,
+    Count,
+    Natural,
+)
 from probekit.errors import UsageError
 from probekit.recipe import option
 
@@ -29,7 +35,7 @@ class Long(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingOptions:
+class ReadingOptions(Checked):
     """Long texts and answers."""
 
     long: Long = option(
@@ -38,34 +44,17 @@ class ReadingOptions:
         "quarters of what fits), windows (mean of the logits of overlapping windows) or hierarchical (the head reads "
         "the mean or maximum of the windows' vectors).",
     )
-    overlap: int | None = option(
+    overlap: Natural | None = option(
         None, "Pieces that neighbouring windows share, for --long windows, hierarchical and questions (default: 128)."
     )
-    window_pooling: str = option("mean", "--long hierarchical: mean or max of the windows' vectors.")
-    answer_length: int | None = option(None, "Questions: the most pieces of an answer (default: 30).")
+    window_pooling: Literal["mean", "max"] = option("mean", "--long hierarchical: mean or max of the windows' vectors.")
+    answer_length: Count | None = option(None, "Questions: the most pieces of an answer (default: 30).")
 
     decoding: DecodingKind | None = option(
         None, "Responses: greedy (the most likely piece) or sample (drawn with --seed; default: greedy)."
     )
-    max_new_tokens: int | None = option(None, "Responses: the most pieces of a generated one (default: 40).")
+    max_new_tokens: Count | None = option(None, "Responses: the most pieces of a generated one (default: 40).")
 
-    def __post_init__(self) -> None:
-        if self.decoding is not None:
-            try:
-                object.__setattr__(self, "decoding", DecodingKind(self.decoding))
-            except ValueError:
-                raise UsageError(f"decoding is {self.decoding!r}; it must be greedy or sample.") from None
-        if self.max_new_tokens is not None and self.max_new_tokens < 1:
-            raise UsageError(f"max_new_tokens is {self.max_new_tokens}; it must be 1 or more.")
-        try:
-            object.__setattr__(self, "long", Long(self.long))
-        except ValueError:
-            raise UsageError(f"long is {self.long!r}; it must be one of {', '.join(Long)}.") from None
-        if self.overlap is not None and self.overlap < 0:
-            raise UsageError(f"overlap is {self.overlap}; it must be 0 or more.")
-        if self.answer_length is not None and self.answer_length < 1:
-            raise UsageError(f"answer_length is {self.answer_length}; it must be 1 or more.")
-        if self.window_pooling not in ("mean", "max"):
-            raise UsageError(f"window_pooling is {self.window_pooling!r}; it must be mean or max.")
+    def together(self) -> None:
         if self.window_pooling != "mean" and self.long is not Long.HIERARCHICAL:
             raise UsageError(f"window_pooling is for --long hierarchical; long is {self.long}.")

@@ -6,7 +6,16 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from probekit.errors import UsageError, did_you_mean
+from probekit.constraint import (
+    Checked,
+    Commas,
+    Count,
+    Natural,
+    Part,
+    Positive,
+    Size,
+)
+from probekit.errors import UsageError
 from probekit.recipe import option
 
 __all__ = ["METHOD_DEFAULTS", "Method", "MethodOptions", "Placement"]
@@ -74,7 +83,7 @@ _OF: dict[str, tuple[Method, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodOptions:
+class MethodOptions(Checked):
     """Which weights of the encoder are trained, and which blocks it has."""
 
     method: Method = option(
@@ -82,23 +91,23 @@ class MethodOptions:
         "Weights of the encoder to train: full (all), lora, dora, ia3, prefix, prompt, bitfit (biases), adapter "
         "(bottleneck layers), norms or last (blocks); the run then holds only the changed weights.",
     )
-    rank: int = option(8, "LoRA and DoRA: rank of the change of each layer.")
-    alpha: float = option(16.0, "LoRA and DoRA: the change is multiplied by alpha / rank.")
-    targets: str | None = option(
+    rank: Size = option(8, "LoRA and DoRA: rank of the change of each layer.")
+    alpha: Positive = option(16.0, "LoRA and DoRA: the change is multiplied by alpha / rank.")
+    targets: Commas | None = option(
         None,
         "LoRA, DoRA, IA3: layers to adapt, by the ends of their names or by what they do (q, k, v, o, down, all), "
         "separated by commas (default: queries and values; IA3: keys, values and the end of the feed-forward part).",
         metavar="NAMES",
     )
-    method_dropout: float = option(0.0, "LoRA and DoRA: dropout of the input of the change.")
-    bottleneck: int = option(64, "Adapters: size of the bottleneck.")
+    method_dropout: Part = option(0.0, "LoRA and DoRA: dropout of the input of the change.")
+    bottleneck: Size = option(64, "Adapters: size of the bottleneck.")
     placement: Placement = option(
         Placement.HOULSBY, "Adapters: houlsby (after attention and feed-forward part) or pfeiffer (feed-forward only)."
     )
-    virtual_tokens: int = option(20, "Prefix and prompt: number of trained vectors before the text.")
-    last: int = option(2, "Last: number of blocks to train, from the top.")
-    keep_layers: int | None = option(None, "Drop the blocks above the first N before training.", metavar="N")
-    reinit_top: int = option(
+    virtual_tokens: Size = option(20, "Prefix and prompt: number of trained vectors before the text.")
+    last: Count = option(2, "Last: number of blocks to train, from the top.")
+    keep_layers: Count | None = option(None, "Drop the blocks above the first N before training.", metavar="N")
+    reinit_top: Natural = option(
         0, "Draw the weights of the top K blocks and of the pooler anew before training (Zhang et al. 2021).",
         metavar="K",
     )  # fmt: skip
@@ -108,24 +117,7 @@ class MethodOptions:
         "(bidirectional); default: as it was pretrained.",
     )
 
-    def __post_init__(self) -> None:
-        for name, kind in (("method", Method), ("placement", Placement), ("attention", Attention)):
-            value = getattr(self, name)
-            if value is None and name == "attention":
-                continue
-            if value not in list(kind):
-                raise UsageError(f"{name} is {value!r}; {did_you_mean(str(value), list(kind))}")
-            object.__setattr__(self, name, kind(value))
-        for name, least in (("rank", 1), ("bottleneck", 1), ("virtual_tokens", 1), ("last", 1), ("reinit_top", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be {least} or more.")
-        if self.alpha <= 0 or not 0 <= self.method_dropout < 1:
-            raise UsageError(
-                f"alpha is {self.alpha} and method_dropout {self.method_dropout}; needed are a number above 0 and one "
-                "from 0 to below 1."
-            )
-        if self.keep_layers is not None and self.keep_layers < 1:
-            raise UsageError(f"keep_layers is {self.keep_layers}; it must be 1 or more.")
+    def together(self) -> None:
         defaults = {f.name: f.default for f in fields(MethodOptions)}
         for name, methods in _OF.items():
             if getattr(self, name) != defaults[name] and self.method not in methods:

@@ -112,7 +112,7 @@ def fisher_of_run(
     learner.to(device).requires_grad_(requires_grad=True).eval()
     if device == "cpu" and onednn_available(torch.float32):
         train_with_onednn(learner)
-    weights = {name: w for name, w in learner.named_parameters() if name.startswith("encoder.")}
+    weights = {name: w for name, w in learner.weights().items() if name.startswith("encoder.")}
     squared = learned.kind is TaskKind.REGRESSION and card["head"]["head"] != "rating"
     losses = _losses(learner, card["module"], data, device, labels is FisherLabels.PREDICTED)
     return diagonal_fisher(weights, _told((0.5 * loss if squared else loss for loss in losses), len(data), progress))

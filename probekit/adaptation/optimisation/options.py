@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import Any
 
 from probekit.adaptation.optimisation.order import check_order
+from probekit.constraint import Checked, Commas, Count, NotNegative, Part
 from probekit.errors import UsageError
-from probekit.recipe import check_least, option
+from probekit.recipe import option
 
 __all__ = ["FisherLabels", "OptimisationOptions", "Penalty"]
 
@@ -35,10 +36,10 @@ FROZEN = ("lora", "dora", "ia3", "prefix", "prompt", "adapter")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimisationOptions:
+class OptimisationOptions(Checked):
     """The order of layers, and penalties on the weights of a fine-tuned encoder."""
 
-    order: str = option(
+    order: Commas = option(
         "",
         "Fine-tuning: stages in which layers are trained, separated by commas: head, embeddings, blocks, layers "
         "(blocks and embeddings), body (all but the embeddings) or all. blocks:top-down trains the head and one block "
@@ -47,7 +48,7 @@ class OptimisationOptions:
         "Or all, top, gradual, chain-thaw, sequential (default: as --unfreezing).",
         metavar="STAGES",
     )
-    mixout: float = option(
+    mixout: Part = option(
         0.0,
         "Fine-tuning: in each training step, replace each weight of the encoder's linear layers by its first value "
         "with this probability.",
@@ -58,17 +59,17 @@ class OptimisationOptions:
         "Fine-tuning: penalty on the distance of the encoder's weights from those it starts with: l2-sp, or ewc "
         "(weighted by the Fisher information on --fisher-task).",
     )
-    penalty_strength: float | None = option(
+    penalty_strength: NotNegative | None = option(
         None, "Penalty: factor of half the squared distance; 0 for none.", metavar="NUMBER"
     )
-    head_penalty: float = option(
+    head_penalty: NotNegative = option(
         0.0, "Penalty: factor of half the squared norm of the head's weights, the beta of L2-SP."
     )
     fisher_task: str | None = option(
         None, "EWC: the old task, that --model was fine-tuned on: its name, or a TOML file.", metavar="TASK"
     )
     fisher_split: str = option("train", "EWC: split of the old task.", metavar="SPLIT")
-    fisher_examples: int = option(1000, "EWC: examples of the old task, drawn at random.", metavar="N")
+    fisher_examples: Count = option(1000, "EWC: examples of the old task, drawn at random.", metavar="N")
     fisher_labels: FisherLabels = option(
         FisherLabels.GOLD, "EWC: labels of the old examples: gold, or predicted (the model's own)."
     )
@@ -87,14 +88,8 @@ class OptimisationOptions:
         "Fine-tuning in several processes: spread weights, gradients and moments of the optimiser (FSDP2).",
     )
 
-    def __post_init__(self) -> None:
-        for name, kind in (("penalty", Penalty), ("fisher_labels", FisherLabels)):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, _choice(kind, value, name))
-        check_least(self, penalty_strength=0, head_penalty=0, fisher_examples=1)
+    def together(self) -> None:
         check_order(self.order or "all")
-        if not 0 <= self.mixout < 1:
-            raise UsageError(f"mixout is {self.mixout}; it must be from 0 to below 1.")
         if getattr(self, "regime", "fine-tune") != "fine-tune" and (
             self.order or self.mixout or self.compile or self.shard
         ):
@@ -140,13 +135,6 @@ class OptimisationOptions:
         for name in ("shard", "compile"):
             if getattr(self, name):
                 raise UsageError(f"--{name} does not work with quantised weights; leave out --{name} or --quantise.")
-
-
-def _choice(kind: type[StrEnum], value: str, name: str) -> StrEnum:
-    try:
-        return kind(value)
-    except ValueError:
-        raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(kind)}.") from None
 
 
 def _unused(options: OptimisationOptions, what: str, *names: str) -> None:

@@ -88,7 +88,7 @@ class DistancePenalty:
         part: int = 0,
     ) -> Tensor:  # fmt: skip
         """The weighted value, a scalar with a gradient; the arguments are those of any term."""
-        weights = {name: weight for name, weight in learner.named_parameters() if name in self.start}
+        weights = {name: weight for name, weight in learner.weights().items() if name in self.start}
         self._move(next(iter(weights.values())).device)
         value = self.strength * distance_penalty(weights, self.start, self.importance)
         if self.head_strength:
@@ -109,6 +109,6 @@ def _on(device: torch.device, tensors: Any) -> Any:
 def _trained(learner: Learner, *, encoder: bool) -> dict[str, nn.Parameter]:
     return {
         name: weight
-        for name, weight in learner.named_parameters()
-        if weight.requires_grad and name.startswith("encoder.") == encoder and not name.startswith("auxiliary.")
+        for name, weight in learner.weights().items()
+        if weight.requires_grad and name.startswith("encoder.") == encoder
     }

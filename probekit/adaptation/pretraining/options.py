@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from probekit.errors import UsageError, did_you_mean
+from probekit.constraint import (
+    Checked,
+    Commas,
+    Count,
+    Ge,
+    Gt,
+    Most,
+    Natural,
+    NotNegative,
+    Part,
+    Positive,
+    Seed,
+    Share,
+    Size,
+)
+from probekit.errors import UsageError
 from probekit.metrics import Metric
 from probekit.recipe import option
 from probekit.runtime import Dtype
@@ -36,21 +50,8 @@ class LanguageModelling(StrEnum):
     MASKED_LM = "masked-lm"
 
 
-_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "context": (lambda n: n >= 8, "8 or more"),
-    "batch_size": (lambda n: n >= 1, "1 or more"),
-    "evaluate_every": (lambda n: n >= 1, "1 or more"),
-    "validation": (lambda x: 0 < x < 1, "a share between 0 and 1"),
-    "epochs": (lambda x: 0 < x <= 1e6, "a number above 0, at most a million"),
-    "learning_rate": (lambda x: 0 < x < inf, "a number above 0"),
-    "warmup": (lambda x: 0 <= x < 1, "a share from 0 to below 1"),
-    "weight_decay": (lambda x: 0 <= x < inf, "0 or more"),
-    "max_grad_norm": (lambda x: 0 <= x < inf, "0 or more"),
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PretrainOptions:
+class PretrainOptions(Checked):
     """All options of ``probekit pretrain`` except the text and the folder."""
 
     model: str | None = option(
@@ -74,42 +75,29 @@ class PretrainOptions:
     dev: tuple[Path, ...] | None = option(
         None, "Held-out text files, separated by commas (default: the last part of each text).", metavar="FILES"
     )
-    validation: float = option(0.05, "Without dev: share of the lines of each text that is held out, at its end.")
-    context: int = option(256, "Pieces in a sequence.")
-    batch_size: int = option(16, "Sequences in a batch.")
-    epochs: float = option(1.0, "Passes over the text.")
+    validation: Share = option(0.05, "Without dev: share of the lines of each text that is held out, at its end.")
+    context: Annotated[int, Ge(8), Most(1_000_000)] = option(256, "Pieces in a sequence.")
+    batch_size: Size = option(16, "Sequences in a batch.")
+    epochs: Annotated[float, Gt(0), Most(1_000_000)] = option(1.0, "Passes over the text.")
     learning_rate: Rate = option(
         None, "Highest learning rate; it falls to a tenth as a cosine (default: 1e-3; 1e-4 with --model)."
     )
-    warmup: float = option(0.05, "Warm-up, as a share of all steps.")
-    weight_decay: float = option(0.1, "Weight decay, not applied to biases and norms.")
-    max_grad_norm: float = option(1.0, "Norm at which gradients are clipped; 0 for no clipping.")
+    warmup: Part = option(0.05, "Warm-up, as a share of all steps.")
+    weight_decay: NotNegative = option(0.1, "Weight decay, not applied to biases and norms.")
+    max_grad_norm: NotNegative = option(1.0, "Norm at which gradients are clipped; 0 for no clipping.")
     dtype: Dtype = option(Dtype.FLOAT32, "float32, or mixed precision in bfloat16.")
-    evaluate_every: int = option(500, "Steps between evaluations, after each of which an interrupted run resumes.")
-    save_at: str = option("", "Checkpoints to save: steps such as 10,20,50, or log-spaced.")
-    seed: int = option(0, "Seed of initial weights, order, masks and dropout.")
+    evaluate_every: Count = option(500, "Steps between evaluations, after each of which an interrupted run resumes.")
+    save_at: Commas = option("", "Checkpoints to save: steps such as 10,20,50, or log-spaced.")
+    seed: Seed = option(0, "Seed of initial weights, order, masks and dropout.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     run_name: str | None = option(None, "Name of the model in tables (default: the name of its folder).")
     overwrite: bool = option(False, "Replace another run in the folder.")
 
-    def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "objective", LanguageModelling(self.objective))
-        except ValueError:
-            raise UsageError(
-                f"objective is {self.objective!r}; {did_you_mean(str(self.objective), LanguageModelling)}"
-            ) from None
-        try:
-            object.__setattr__(self, "dtype", Dtype(self.dtype))
-        except ValueError:
-            raise UsageError(f"dtype is {self.dtype!r}; expected float32 or bfloat16.") from None
+    def together(self) -> None:
         if self.dtype is Dtype.FLOAT16:
             raise UsageError("dtype is float16, whose range is too small here; choose bfloat16 or float32.")
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", NEW_RATE if self.model is None else CONTINUED_RATE)
-        for name, (valid, expected) in _RANGES.items():
-            if not valid(value := getattr(self, name)):  # also for NaN
-                raise UsageError(f"{name} is {value}; expected {expected}.")
         if self.model is not None:
             for name in ("config", "tokenizer"):
                 if getattr(self, name) != getattr(PretrainOptions(), name):
@@ -129,47 +117,34 @@ class PretrainOptions:
         return numbers | ({} if self.dev is None else {"validation": None})
 
 
-_ENCODER_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "steps": (lambda n: n >= 1, "1 or more"),
-    "batch_size": (lambda n: n >= 2, "2 or more"),
-    "accumulation": (lambda n: n >= 1, "1 or more"),
-    "learning_rate": (lambda x: x is None or 0 < x < inf, "a number above 0"),
-    "evaluate_every": (lambda n: n >= 1, "1 or more"),
-    "patience": (lambda n: n >= 1, "1 or more"),
-    "max_grad_norm": (lambda x: 0 <= x < inf, "0 or more"),
-    "max_length": (lambda n: n >= 3, "3 or more"),
-    "outputs": (lambda n: n >= 4, "4 or more"),
-    "hidden_size": (lambda n: n >= 1, "1 or more"),
-    "dropout": (lambda x: 0 <= x < 1, "a number from 0 to below 1"),
-    "limit": (lambda n: n is None or n >= 1, "1 or more"),
-    "dev_limit": (lambda n: n is None or n >= 1, "1 or more"),
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderOptions:
+class EncoderOptions(Checked):
     """All options of ``probekit pretrain-encoder`` except the encoder, the objectives and the folder.
 
     The defaults are those of Bowman et al. (2018, section 4), except ``steps``: the paper has no last step.
     """
 
-    steps: int = option(100_000, "Largest number of steps, of all objectives together.")
+    steps: Count = option(100_000, "Largest number of steps, of all objectives together.")
     sampling: str = option(
         "power-0.75",
         "How the objective of a step is drawn, from the numbers of training examples n: uniform, proportional, "
         "log-proportional, power-0.75 (n to this power), capped-16384, or weights such as 2,1.",
     )
     scaling: str = option("uniform", "What losses are multiplied by: the same names, divided by the largest.")
-    batch_size: int = option(32, "Examples in a batch.")
-    accumulation: int = option(1, "Batches of a step, each of which may have another objective.")
-    learning_rate: float | None = option(
+    batch_size: Annotated[int, Ge(2), Most(1_000_000)] = option(32, "Examples in a batch.")
+    accumulation: Size = option(1, "Batches of a step, each of which may have another objective.")
+    learning_rate: Positive | None = option(
         None, "Learning rate of AMSGrad (default: 0.001 if a metric is a perplexity, otherwise 0.0001)."
     )
-    evaluate_every: int = option(1000, "Steps between validations, for each objective of the mixture.")
-    patience: int = option(20, "Validations without improvement after which training ends.")
-    max_grad_norm: float = option(5.0, "Norm at which gradients are clipped; 0 for no clipping.")
-    max_length: int = option(40, "Pieces that are read of a text; output words of a target.")
-    outputs: int = option(20_000, "Output words of language models and decoders; others are unknown.")
+    evaluate_every: Count = option(1000, "Steps between validations, for each objective of the mixture.")
+    patience: Count = option(20, "Validations without improvement after which training ends.")
+    max_grad_norm: NotNegative = option(5.0, "Norm at which gradients are clipped; 0 for no clipping.")
+    max_length: Annotated[int, Ge(3), Most(1_000_000)] = option(
+        40, "Pieces that are read of a text; output words of a target."
+    )
+    outputs: Annotated[int, Ge(4), Most(10_000_000)] = option(
+        20_000, "Output words of language models and decoders; others are unknown."
+    )
     output_pieces: bool = option(
         False, "Decoders write pieces (byte-level BPE, trained on the targets) instead of words."
     )
@@ -178,25 +153,18 @@ class EncoderOptions:
         "Objectives whose decoders attend to all states of the encoder, separated by commas: by kind (skip-thought) or "
         "with their corpus (skip-thought:books.txt); all or none.",
     )
-    hidden_size: int = option(512, "Hidden layer of the classifiers.")
-    dropout: float = option(0.2, "Dropout of the classifiers; the encoder has its own.")
-    limit: int | None = option(None, "Train on only N examples of each objective.", metavar="N")
-    dev_limit: int | None = option(None, "Validate on only N examples of each objective.", metavar="N")
+    hidden_size: Size = option(512, "Hidden layer of the classifiers.")
+    dropout: Part = option(0.2, "Dropout of the classifiers; the encoder has its own.")
+    limit: Count | None = option(None, "Train on only N examples of each objective.", metavar="N")
+    dev_limit: Count | None = option(None, "Validate on only N examples of each objective.", metavar="N")
     data_dir: Path | None = option(None, "Folder with the files of corpora and tasks, in subfolders.")
-    data_seed: int = option(0, "Seed of the examples that limits draw, of noise, and of held-out text.", metavar="SEED")
-    seed: int = option(0, "Seed of heads, order, mixture and dropout.")
+    data_seed: Natural = option(
+        0, "Seed of the examples that limits draw, of noise, and of held-out text.", metavar="SEED"
+    )
+    seed: Seed = option(0, "Seed of heads, order, mixture and dropout.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     run_name: str | None = option(None, "Name of the model in tables (default: the name of its folder).")
     overwrite: bool = option(False, "Replace another run in the folder.")
-
-    def __post_init__(self) -> None:
-        given = self.attention.split(",") if isinstance(self.attention, str) else self.attention
-        if isinstance(given, bool):
-            raise UsageError(f"attention is {given}; expected names of objectives, all or none.")
-        object.__setattr__(self, "attention", tuple(name.strip() for name in given))
-        for name, (valid, expected) in _ENCODER_RANGES.items():
-            if not valid(value := getattr(self, name)):  # also for NaN
-                raise UsageError(f"{name} is {value}; expected {expected}.")
 
     def attends(self, objective: str) -> bool:
         """Whether the decoder of an objective attends to the encoder's states."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from probekit.adaptation.options import Hyperparameters
 from probekit.errors import close_names
@@ -12,7 +12,9 @@ __all__ = ["OPTIONS", "described", "example_line", "no_such_option"]
 
 
 def _kind(hint: Any) -> type:
-    """The type of an option, None left out."""
+    """The type of an option, None left out; the one of words is text."""
+    if get_origin(hint) is Literal:
+        return str
     return next((kind for kind in get_args(hint) if kind is not type(None)), hint)
 
 

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.adaptation.options import Hyperparameters, Regime
 from probekit.adaptation.search.option_help import OPTIONS, described, example_line, no_such_option
+from probekit.constraint import LARGEST
 from probekit.errors import DataError, UsageError
 from probekit.toml import line_of, read_named, what_is_wrong
 
@@ -43,8 +44,8 @@ class Range(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    low: float
-    high: float
+    low: float = Field(allow_inf_nan=False)
+    high: float = Field(allow_inf_nan=False)
     log: bool = False
 
 
@@ -80,14 +81,14 @@ class Space(BaseModel):
     train: str = "train"
     dev: str = "dev"
     test: str = "test"
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=LARGEST)
     validation: float | None = Field(default=None, gt=0, lt=1)
-    data_seed: int = Field(default=0, ge=0)
+    data_seed: int = Field(default=0, ge=0, le=LARGEST)
     revision: str | None = None
-    max_length: int | None = None
-    trials: int = Field(default=20, ge=1)
-    seeds: int = Field(default=5, ge=1)
-    seed: int = Field(default=0, ge=0)
+    max_length: int | None = Field(default=None, ge=1, le=LARGEST)
+    trials: int = Field(default=20, ge=1, le=100_000)
+    seeds: int = Field(default=5, ge=1, le=10_000)
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
     sampler: Literal["tpe", "random"] = "tpe"
     prune: bool = True
     space: dict[str, Any]

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from math import inf
-from typing import Any
+from typing import Annotated, Any
 
+from probekit.constraint import (
+    Checked,
+    Commas,
+    Ge,
+    Le,
+    NotNegative,
+    Positive,
+    Share,
+)
 from probekit.errors import UsageError
 from probekit.recipe import option
 
@@ -21,7 +29,7 @@ class Consistency(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignalOptions:
+class SignalOptions(Checked):
     """What a training learns from beside the labels of its task."""
 
     teacher: str | None = option(
@@ -29,14 +37,14 @@ class SignalOptions:
         "Distillation: a run of probekit train on the same labels, whose outputs are learned too.",
         metavar="RUN",
     )
-    temperature: float = option(2.0, "Distillation: temperature of both softmaxes.")
-    distillation: float = option(
+    temperature: Positive = option(2.0, "Distillation: temperature of both softmaxes.")
+    distillation: Annotated[float, Ge(0), Le(1)] = option(
         0.5, "Distillation: weight of the teacher's outputs; the labels have the rest.", metavar="SHARE"
     )
-    match_hidden: float = option(
+    match_hidden: NotNegative = option(
         0.0, "Distillation: weight of the distance between the hidden states of both models.", metavar="WEIGHT"
     )
-    lm_loss: float = option(
+    lm_loss: NotNegative = option(
         0.0,
         "Weight of a language model's loss on the texts of the batch or, with --unlabelled, on those: causal for "
         "decoders, masked for encoders.",
@@ -53,16 +61,16 @@ class SignalOptions:
         "Unlabelled text is read twice, and the outputs must agree: dropout (both passes differ in dropout) or "
         "word-deletion (one pass lacks words).",
     )
-    consistency_weight: float = option(1.0, "Weight of the disagreement on unlabelled text.", metavar="WEIGHT")
-    confidence: float | None = option(
+    consistency_weight: NotNegative = option(1.0, "Weight of the disagreement on unlabelled text.", metavar="WEIGHT")
+    confidence: Annotated[float, Ge(0), Le(1)] | None = option(
         None,
         "Lowest probability of the most likely class with which an unlabelled text counts (default: .8 for "
         "--consistency, .9 for --pseudo-labels).",
     )
-    sharpening: float = option(
+    sharpening: Positive = option(
         1.0, "Consistency: temperature of the first pass's softmax; below 1, the second learns sharper distributions."
     )
-    deletion: float = option(0.1, "Word deletion: probability with which each word is left out.")
+    deletion: Share = option(0.1, "Word deletion: probability with which each word is left out.")
     pseudo_labels: str | None = option(
         None,
         "Self-training: a run of probekit train on the same labels, which labels the unlabelled texts; confident ones "
@@ -76,12 +84,12 @@ class SignalOptions:
         "compared with the other examples.",
         metavar="FILE.toml",
     )
-    slice_heads: float = option(
+    slice_heads: NotNegative = option(
         0.0,
         "Slices: weight of further heads that learn which slices an example is in, and the task on each slice.",
         metavar="WEIGHT",
     )
-    also: str | None = option(
+    also: Commas | None = option(
         None,
         "Multi-task fine-tuning: further tasks, separated by commas, each with a head of its own on the same encoder; "
         "--task chooses the epoch.",
@@ -93,21 +101,7 @@ class SignalOptions:
         "power-0.75 (n to this power), annealed (the power falls from 1 to .2), or weights such as 2,1.",
     )
 
-    def __post_init__(self) -> None:
-        if self.consistency is not None:
-            try:
-                object.__setattr__(self, "consistency", Consistency(self.consistency))
-            except ValueError:
-                raise UsageError(
-                    f"consistency is {self.consistency!r}; it must be one of {', '.join(Consistency)}."
-                ) from None
-        for name in ("temperature", "sharpening"):
-            _within(self, name, 0 < getattr(self, name) < inf, "above 0")
-        _within(self, "distillation", 0 <= self.distillation <= 1, "from 0 to 1")
-        for name in ("match_hidden", "lm_loss", "consistency_weight", "slice_heads"):
-            _within(self, name, 0 <= getattr(self, name) < inf, "0 or more")
-        _within(self, "confidence", self.confidence is None or 0 <= self.confidence <= 1, "from 0 to 1")
-        _within(self, "deletion", 0 < self.deletion < 1, "between 0 and 1")
+    def together(self) -> None:
         _belong(self, ("teacher",), "temperature", "distillation", "match_hidden")
         _belong(self, ("lm_loss",), "lm_anneal")
         _belong(self, ("also",), "sampling")
@@ -127,11 +121,6 @@ class SignalOptions:
         """The names of the options that add a signal."""
         names = ("teacher", "lm_loss", "consistency", "pseudo_labels", "slice_heads")
         return [name for name in names if getattr(self, name)]
-
-
-def _within(options: SignalOptions, name: str, valid: bool, allowed: str) -> None:
-    if not valid:
-        raise UsageError(f"{name} is {getattr(options, name)}; it must be {allowed}.")
 
 
 def _belong(options: SignalOptions, needed: tuple[str, ...], *names: str) -> None:

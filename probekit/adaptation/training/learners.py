@@ -56,6 +56,18 @@ class Learner(nn.Module):
         """The trained parameters by layer, bottom to top."""
         return [("head", list(self.named_parameters()))]
 
+    def weights(self) -> dict[str, nn.Parameter]:
+        """The weights by name, the encoder's first; one that several modules share has its name in the first of them.
+
+        Those that only auxiliary modules have are left out.
+        """
+        named = [*self.named_parameters(remove_duplicate=False)]
+        own = {name: weight for name, weight in named if not name.startswith("auxiliary.")}
+        by_weight: dict[nn.Parameter, str] = {}
+        for name in sorted(own, key=lambda name: not name.startswith("encoder.")):
+            by_weight.setdefault(own[name], name)
+        return {name: weight for weight, name in by_weight.items()}
+
     def saved_state(self) -> dict[str, Tensor]:
         """The weights of a saved run, by name: all but the auxiliary ones."""
         state = {name: weight for name, weight in self.state_dict().items() if not name.startswith("auxiliary.")}

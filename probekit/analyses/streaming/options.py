@@ -6,14 +6,29 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 from probekit.activations.pooling import poolings
 from probekit.analyses.options import SpanVector
+from probekit.constraint import (
+    Checked,
+    Count,
+    Draws,
+    Ge,
+    Into,
+    Le,
+    Most,
+    Natural,
+    Positive,
+    Seed,
+    Share,
+    Threads,
+)
 from probekit.errors import UsageError, did_you_mean
-from probekit.recipe import check_least, option
-from probekit.runtime import dtype_name
-from probekit.sites import layer_list, site_names
-from probekit.statistics.options import check_resamples
+from probekit.recipe import option
+from probekit.runtime import DtypeName
+from probekit.sites import LayerNames, site_names
+from probekit.statistics.options import ResamplesOrNone
 
 __all__ = ["Analysis", "StreamOptions", "part_of"]
 
@@ -30,7 +45,7 @@ class Analysis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOptions:
+class StreamOptions(Checked):
     """What is read, summed and measured in one pass.
 
     Raises
@@ -67,31 +82,37 @@ class StreamOptions:
     chat_template: str | None = option(
         None, "Jinja file to render conversations with, instead of the model's own chat template.", metavar="FILE"
     )
-    layers: tuple[str, ...] | None = option(
+    layers: LayerNames | None = option(
         None, "Layers, such as 0,4-8,12 or 8:24:4; by default all. With --sites: their blocks, from 0."
     )
-    sites: tuple[str, ...] | None = option(
+    sites: Annotated[tuple[str, ...], Into(site_names)] | None = option(
         None, "Sites instead of the residual stream, such as attn_out,mlp_out (see probekit sites); each is proven."
     )
     pairs: str = option("auto", "Sentence pairs: joint (one sequence), separate (two), or auto (joint if possible).")
-    dtype: str = option("float32", "Precision of the model: float32, float16 or bfloat16; sums are float64.")
+    dtype: DtypeName = option("float32", "Precision of the model: float32, float16 or bfloat16; sums are float64.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
-    random_weights: int | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
+    random_weights: Seed | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
     model_name: str | None = option(None, "Name of the model in rows.")
-    max_length: int | None = option(None, "Truncate texts to fewer pieces than the model can read.")
-    batch_tokens: int | None = option(None, "Pieces in a batch (default: a fast number).")
+    max_length: Count | None = option(None, "Truncate texts to fewer pieces than the model can read.")
+    batch_tokens: Count | None = option(None, "Pieces in a batch (default: a fast number).")
     data_dir: str | None = option(None, "Folder of the task's files.")
     stream: bool = option(
         False, "Read a task file's JSON lines or data set of the hub a chunk at a time; files of texts always are."
     )
-    limit: int | None = option(None, "At most this many examples of each split, drawn at random.")
-    folds: int = option(5, "Folds that choose penalties: a text is in one by a hash of its group, or of itself.")
-    alphas: tuple[float, ...] | None = option(None, "Penalties of ridge to choose from.")
-    shrinkages: tuple[float, ...] | None = option(None, "Shrinkages of mass-mean to choose from, 0 to 1.")
-    controls: int = option(10, "Number of probes on random labels.")
-    bins: int = option(512, "Random sets of texts, each with one random label in a control.")
-    sample: int = option(
+    limit: Count | None = option(None, "At most this many examples of each split, drawn at random.")
+    folds: Annotated[int, Ge(2)] = option(
+        5, "Folds that choose penalties: a text is in one by a hash of its group, or of itself."
+    )
+    alphas: tuple[Positive, ...] | None = option(None, "Penalties of ridge to choose from.")
+    shrinkages: tuple[Annotated[float, Ge(0), Le(1)], ...] | None = option(
+        None, "Shrinkages of mass-mean to choose from, 0 to 1."
+    )
+    controls: Draws = option(10, "Number of probes on random labels.")
+    bins: Annotated[int, Ge(2), Most(1_000_000)] = option(
+        512, "Random sets of texts, each with one random label in a control."
+    )
+    sample: Natural = option(
         4096, "Rows to keep, drawn by a hash of their id: they calibrate mass-mean, and logistic and mi are of them."
     )
     state: Path | None = option(
@@ -109,14 +130,18 @@ class StreamOptions:
     erasers: Path | None = option(
         None, "File for the erasers of leace (.npz): LAYER/mean and LAYER/projection.", metavar="FILE"
     )
-    chunk: int = option(2048, "Texts that are read at a time: the unit of --part, and of what a resumed run repeats.")
-    save_every: int = option(16, "Chunks after which the state is written.")
-    resamples: int = option(1000, "Bootstrap resamples for intervals, and permutations for p; 0 for neither.")
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed of folds, bins, sample, controls and resamples.")
-    threads: int | None = option(None, "Layers solved in parallel (default: one per core); no number depends on it.")
+    chunk: Count = option(2048, "Texts that are read at a time: the unit of --part, and of what a resumed run repeats.")
+    save_every: Count = option(16, "Chunks after which the state is written.")
+    resamples: ResamplesOrNone = option(
+        1000, "Bootstrap resamples for intervals, and permutations for p; 0 for neither."
+    )
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed of folds, bins, sample, controls and resamples.")
+    threads: Threads | None = option(
+        None, "Layers solved in parallel (default: one per core); no number depends on it."
+    )
 
-    def __post_init__(self) -> None:
+    def together(self) -> None:
         for name in self.analysis or ():
             if name not in list(Analysis):
                 raise UsageError(f"unknown analysis {name!r}; {did_you_mean(str(name), list(Analysis))}")
@@ -129,28 +154,13 @@ class StreamOptions:
                 f"a stream has one pooling, not {','.join(names)}. Run it once for each, with --pooling {names[0]} and "
                 "another --out."
             )
-        if self.span is not None:
-            if self.span not in list(SpanVector):
-                raise UsageError(f"span is {self.span!r}; {did_you_mean(str(self.span), list(SpanVector))}")
-            object.__setattr__(self, "span", SpanVector(self.span))
-            if self.positions is not None or self.pooling is not None:
-                raise UsageError("--span makes a row of each span; leave out --positions and --pooling.")
+        if self.span is not None and (self.positions is not None or self.pooling is not None):
+            raise UsageError("--span makes a row of each span; leave out --positions and --pooling.")
         if self.leave_out and self.positions is None:
             raise UsageError("--leave-out is of texts without a piece at --positions; give both, or neither.")
         part_of(self.part)
         if self.part is not None and (self.state is None or self.merge):
             raise UsageError("--part needs --state, the file for its sums, and takes no --merge.")
-        if self.layers is not None:
-            object.__setattr__(self, "layers", tuple(map(str, layer_list(self.layers))))
-        if self.sites is not None:
-            object.__setattr__(self, "sites", site_names(self.sites))
-        object.__setattr__(self, "dtype", dtype_name(self.dtype))
-        if not all(a > 0 for a in self.alphas or (1,)) or not all(0 <= s <= 1 for s in self.shrinkages or (1,)):
-            raise UsageError("alphas must be positive, and shrinkages lie between 0 and 1.")
-        check_least(
-            self, folds=2, controls=0, bins=2, sample=0, chunk=1, save_every=1, limit=1, batch_tokens=1, threads=1
-        )
-        check_resamples(self.resamples, self.level, none=True)
 
 
 def part_of(text: str | None) -> tuple[int, int]:

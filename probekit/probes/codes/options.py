@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf
+from typing import Annotated
 
-from probekit.errors import UsageError
-from probekit.recipe import as_typed, check_least, option
+from probekit.constraint import (
+    Checked,
+    Draws,
+    MinLen,
+    Positive,
+    Seed,
+    Size,
+)
+from probekit.recipe import option
 
 __all__ = ["Code", "CodeOptions"]
 
@@ -20,7 +27,7 @@ class Code(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CodeOptions:
+class CodeOptions(Checked):
     """How the labels are transmitted, and which controls are transmitted beside them.
 
     Raises
@@ -30,25 +37,19 @@ class CodeOptions:
     """
 
     code: Code = option(Code.ONLINE, "online (a probe learns as labels arrive) or variational.")
-    controls: int = option(3, "Number of shuffled label sets to transmit as controls; for words, of control tasks too.")
-    penalties: tuple[float, ...] | None = option(
+    controls: Draws = option(
+        3, "Number of shuffled label sets to transmit as controls; for words, of control tasks too."
+    )
+    penalties: Annotated[tuple[Positive, ...], MinLen(1)] | None = option(
         None, "C of the online code's logistic regressions (inverse), which are mixed; separated by commas."
     )
     fractions: tuple[float, ...] | None = option(
         None, "Ends of the portions of the online code, as shares of train, separated by commas; the last is 1."
     )
-    orders: int = option(
+    orders: Size = option(
         3,
         "Random orders in which the online code transmits the gold labels; the row is their mean. With two or more, it "
         "has a 95 % interval for new examples in new orders, and a one-sided p against the code that knows only the "
         "class frequencies.",
     )
-    seed: int = option(0, "Seed of the order of the labels and of the controls.")
-
-    def __post_init__(self) -> None:
-        check_least(self, controls=0, seed=0, orders=1)
-        if self.code not in list(Code):
-            raise UsageError(f"code must be {' or '.join(Code)}, not {self.code!r}.")
-        object.__setattr__(self, "code", Code(self.code))
-        if self.penalties is not None and not all(0 < c < inf for c in self.penalties or (0,)):
-            raise UsageError(f"penalties must be positive numbers, not {as_typed(self.penalties)}.")
+    seed: Seed = option(0, "Seed of the order of the labels and of the controls.")

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf
+from typing import Annotated
 
+from probekit.constraint import (
+    Checked,
+    Count,
+    Draws,
+    Ge,
+    MinLen,
+    Positive,
+    Seed,
+    Share,
+    Threads,
+)
 from probekit.errors import UsageError
 from probekit.probes.solvers.scores import Score
-from probekit.recipe import as_typed, check_least, option
-from probekit.statistics.options import check_resamples
+from probekit.recipe import option
+from probekit.statistics.options import ResamplesOrNone
 
 __all__ = ["LOG_LOSS", "Estimator", "ProbeOptions"]
 
@@ -29,7 +40,7 @@ class Estimator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeOptions:
+class ProbeOptions(Checked):
     """How the probes are fitted.
 
     Raises
@@ -49,7 +60,7 @@ class ProbeOptions:
         "How a monitor's scores of pieces become that of a text: mean, last, max, ema:DECAY (the largest moving "
         "average) or rolling:PIECES (the largest mean of neighbouring pieces; the default, with 10).",
     )
-    penalties: tuple[float, ...] | None = option(
+    penalties: Annotated[tuple[Positive, ...], MinLen(1)] | None = option(
         None,
         "Penalties to choose from, separated by commas: C of logistic regression (inverse), alpha of ridge regression, "
         "weight decay of mlp and attention, number of dimensions of k-sparse, shrinkage of mass-mean. Ties go to the "
@@ -60,8 +71,10 @@ class ProbeOptions:
         "Criterion for the penalty: log-loss (squared error for numbers), or a metric. With unbalanced classes, "
         "accuracy tends to choose a probe that predicts the majority class.",
     )
-    folds: int = option(5, "Cross-validation folds of train that choose the penalty; groups stay whole.")
-    held_out: float | None = option(
+    folds: Annotated[int, Ge(2)] = option(
+        5, "Cross-validation folds of train that choose the penalty; groups stay whole."
+    )
+    held_out: Share | None = option(
         None, "Choose the penalty on one held-out share of train instead of by cross-validation."
     )
     hold_out_domains: bool = option(False, "Hold out whole domains of train: templates, genres, documents.")
@@ -70,7 +83,7 @@ class ProbeOptions:
         default=False,
         help="Give all classes the same weight in the fit and in the log loss.",
     )
-    controls: int | None = option(
+    controls: Draws | None = option(
         None,
         "Number of probes on shuffled labels, and of control tasks for words (default: 10, for words 3). 0 also leaves "
         "out the bag of word pieces and the length.",
@@ -79,30 +92,18 @@ class ProbeOptions:
         False, "Accept splits with other names: fit on one called dev or test, or evaluate on one called train."
     )
     calibrate: bool = option(False, "Measure calibration, before and after temperature scaling.")
-    resamples: int = option(
+    resamples: ResamplesOrNone = option(
         1000, "Bootstrap resamples for the intervals, and permutations of dev's labels for p; 0 for neither."
     )
-    level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Seed of folds, controls and resamples.")
-    max_iter: int = option(5000, "Maximum number of solver iterations.")
-    threads: int | None = option(
+    level: Share = option(0.95, "Coverage of the intervals.")
+    seed: Seed = option(0, "Seed of folds, controls and resamples.")
+    max_iter: Count = option(5000, "Maximum number of solver iterations.")
+    threads: Threads | None = option(
         None, "Layers fitted in parallel (default: one per core). The numbers do not depend on it."
     )
 
-    def __post_init__(self) -> None:
-        numbers = self.penalties is None or not isinstance(self.penalties, str)
-        if not numbers or (self.penalties is not None and not all(0 < p < inf for p in self.penalties or (0,))):
-            raise UsageError(f"penalties must be positive numbers, not {as_typed(self.penalties)}.")
-        if self.held_out is not None and not 0 < self.held_out < 1:
-            raise UsageError(f"held_out must be a share between 0 and 1, not {self.held_out}.")
-        if self.estimator is not None and self.estimator not in list(Estimator):
-            raise UsageError(f"estimator must be one of {', '.join(Estimator)}, not {self.estimator!r}.")
-        object.__setattr__(self, "estimator", None if self.estimator is None else Estimator(self.estimator))
+    def together(self) -> None:
         if self.scores is not None:
             Score.parse(self.scores)
             if self.estimator is not Estimator.MONITOR:
                 raise UsageError("scores are those of a monitor; add --estimator monitor, or leave them out.")
-        check_least(self, controls=0, seed=0, folds=2, threads=1)
-        check_resamples(self.resamples, self.level, none=True)
-        if self.folds % 1:
-            raise UsageError(f"folds is {self.folds}; it must be a whole number.")

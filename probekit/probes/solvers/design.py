@@ -341,8 +341,9 @@ def unsolved(converged: np.ndarray, penalties: str) -> None:
     if not converged.all():
         warnings.warn(
             f"{np.count_nonzero(~converged)} of {converged.size} models (targets × {penalties}) have not converged. "
-            "Allow more iterations if they ran out. Otherwise features or rows differ too much in scale: standardise "
-            "the features, look for outlying rows, or use a stronger penalty.",
+            "Allow more iterations if they ran out, or a larger tolerance if rounding does not let it be reached. "
+            "Otherwise features or rows differ too much in scale: standardise the features, look for outlying rows, "
+            "or use a stronger penalty.",
             ConvergenceWarning,
             stacklevel=3,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from probekit.constraint import Count, NotNegative, check
 from probekit.errors import UsageError
 from probekit.probes.solvers.design import accelerator, check_matrix, unsolved
 from probekit.probes.solvers.logistic import CS, balanced, fit_logistic
@@ -33,10 +35,11 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         Apply the penalty to standardised features; ``coef_`` still refers to the original features. Means and
         deviations do not depend on sample_weight.
     class_weight : mapping or "balanced", optional
-        A weight for each class by label; "balanced" is n / (classes · count of the class).
+        A weight for each class by label (default: 1); "balanced" is n / (classes · count of the class).
     tol : float, optional
         Newton decrement gᵀH⁻¹g at which a model has converged (twice the remaining decrease of the objective in nats);
-        by default 2e-9·n, at most 1e-4, and 1e-6 in float64.
+        by default 2e-9·n, at most 1e-4, and 1e-6 in float64. A model whose decrement rounding keeps above it stops
+        after 300 iterations without a smaller one, with a ConvergenceWarning.
     max_iter : int
         Maximum number of solver iterations.
     device : str
@@ -47,9 +50,9 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
     classes_ : ndarray
         The labels, sorted.
     coef_ : ndarray
-        float64 (targets, Cs, 1 or classes, d).
+        float64 (targets, Cs, 1 or classes, d); (1 or classes, d) with one C and y of shape (n,), as in scikit-learn.
     intercept_ : ndarray
-        float64 (targets, Cs, 1 or classes).
+        float64 (targets, Cs, 1 or classes), or (1 or classes,). The sum over more than two classes is 0.
     decrement_, n_iter_, converged_ : ndarray
         (targets, Cs).
 
@@ -108,8 +111,11 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         Raises
         ------
         UsageError
-            For penalties that are not positive, a single class, or shapes that do not match.
+            For penalties that are not positive, a single class, weights of classes that do not occur while others
+            have none, or shapes that do not match.
         """
+        tol = check("tol", NotNegative | None, self.tol)
+        max_iter = check("max_iter", Count, self.max_iter)
         Cs = np.atleast_1d(np.asarray(self.Cs, dtype=np.float64))
         if Cs.ndim != 1 or not len(Cs) or not (np.isfinite(Cs).all() and (Cs > 0).all()):
             raise UsageError(f"Cs must be positive numbers, not {self.Cs}.")
@@ -127,7 +133,7 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         if self.class_weight == "balanced":
             weights = balanced(codes, len(self.classes_), weights)
         elif isinstance(self.class_weight, Mapping):
-            factors = np.array([self.class_weight.get(label, 1.0) for label in self.classes_])
+            factors = _factors(self.class_weight, self.classes_)
             weights = factors[codes] * (1 if weights is None else weights)
         fit = fit_logistic(
             X,
@@ -137,16 +143,20 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
             rows=rows,
             standardise=self.standardise,
             weights=weights,
-            tol=self.tol,
-            max_iter=self.max_iter,
+            tol=tol,
+            max_iter=max_iter,
             dtype=torch.float64 if X.dtype == np.float64 else None,
             device=accelerator(self.device),
         )
-        self.coef_ = fit.weights
-        self.intercept_ = fit.intercepts - np.einsum("tckd,d->tck", fit.weights, fit.centre)
+        intercepts = fit.intercepts - np.einsum("tckd,d->tck", fit.weights, fit.centre)
+        if len(self.classes_) > 2:  # one constant for all classes changes no probability
+            there = np.array([np.isin(np.arange(len(self.classes_)), y) for y in codes])[:, None]
+            shift = intercepts.mean(2, where=there, keepdims=True)
+            intercepts, fit = intercepts - shift, replace(fit, intercepts=fit.intercepts - shift)
         self.decrement_, self.n_iter_, self.converged_ = fit.decrement, fit.iterations, fit.converged
         unsolved(fit.converged, "Cs")
         self._fit, self._single = fit, Y.ndim == 1 and len(Cs) == 1
+        self.coef_, self.intercept_ = (v[0, 0] if self._single else v for v in (fit.weights, intercepts))
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -192,9 +202,22 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
 
 def _validated(estimator: Any, X: Any, Y: Any) -> tuple[Any, np.ndarray]:
     X, Y = validate_data(estimator, X, Y, dtype="numeric", multi_output=True, ensure_min_samples=2)
-    check_classification_targets(Y[:, 0] if Y.ndim == 2 else Y)
+    for labels in Y.T if Y.ndim == 2 else [Y]:
+        check_classification_targets(labels)
     check_matrix(X, len(Y))
     return X, Y
+
+
+def _factors(class_weight: Mapping[Any, float], classes: np.ndarray) -> np.ndarray:
+    """The weight of each class; as in scikit-learn, weights of other classes are ignored if all have one."""
+    weights = np.array([check("class_weight", NotNegative, class_weight.get(label, 1.0)) for label in classes])
+    known, left = classes.tolist(), [label for label in classes.tolist() if label not in class_weight]
+    if left and (others := [label for label in class_weight if label not in known]):
+        raise UsageError(
+            f"class_weight has a weight of {others[0]!r}, which is not one of the classes; {left[0]!r} has none. The "
+            f"classes are {', '.join(map(repr, known[:10]))}{', …' * (len(known) > 10)}."
+        )
+    return weights
 
 
 def _weights(given: Any, shape: tuple[int, ...]) -> np.ndarray | None:

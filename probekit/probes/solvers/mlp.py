@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.constraint import (
+    Checked,
+    Count,
+    Part,
+    Positive,
+    Share,
+    Size,
+)
 from probekit.errors import UsageError
 from probekit.probes.solvers._path import Path, Probe, blocks, checked, finite, weighted
 from probekit.probes.solvers.together import train_together
@@ -41,7 +49,7 @@ WEIGHT_DECAYS = (0.1, 1.0, 10.0, 100.0)
 
 
 @dataclass(frozen=True, slots=True)
-class MLPOptions:
+class MLPOptions(Checked):
     """Training options of the perceptrons.
 
     Attributes
@@ -62,20 +70,14 @@ class MLPOptions:
         Maximum number of rounds.
     """
 
-    hidden: int = 50
-    dropout: float = 0.1
-    learning_rate: float = 1e-3
-    batch: int = 128
-    steps: int = 32
-    held_out: float = 0.1
-    patience: int = 5
-    rounds: int = 200
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.dropout < 1 and 0 < self.held_out < 1 and self.learning_rate > 0):
-            raise UsageError("dropout and held_out must be shares below 1, and learning_rate must be positive.")
-        if min(self.hidden, self.batch, self.steps, self.patience, self.rounds) < 1:
-            raise UsageError("hidden, batch, steps, patience and rounds must be at least 1.")
+    hidden: Size = 50
+    dropout: Part = 0.1
+    learning_rate: Positive = 1e-3
+    batch: Count = 128
+    steps: Count = 32
+    held_out: Share = 0.1
+    patience: Count = 5
+    rounds: Count = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ OWN = 12  # most separate Hessians at a time
 RARE = 1e-9  # p(1 - p) of a class without rows: its intercept would decrease for ever, and is kept
 Watch = Callable[[np.ndarray, torch.Tensor, torch.Tensor], np.ndarray]
 Pair = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # of L-BFGS: s, y, 1/sᵀy
+STALLED = 300  # iterations without a smaller decrement than before, after which only rounding is left
 SAMPLE = 16  # rows drawn for such a Hessian, times the features
 
 
@@ -244,6 +245,7 @@ class _Batch:
             self.g, self.mean = data.gradient(start, self.t, self.lam)
         self.number = torch.arange(len(target), device=device)
         self.scale = self.lam.new_ones(len(target))
+        self.least, self.since = self.lam.new_full((len(target),), torch.inf), torch.zeros_like(self.number)
         self.history: list[Pair] = []
         self.own: dict[int, torch.Tensor] = {}  # Cholesky factors by number
 
@@ -261,8 +263,14 @@ class _Batch:
     def direction(self) -> torch.Tensor:
         return -_two_loops(self.g, self.history, self.precondition, self.scale)
 
+    def stalled(self, decrement: torch.Tensor) -> torch.Tensor:
+        """Which problems have had no smaller decrement for a long time."""
+        self.since = torch.where(decrement < self.least, 0, self.since + 1)
+        self.least = torch.minimum(decrement, self.least)
+        return self.since >= STALLED
+
     def keep(self, which: torch.Tensor) -> None:
-        for name in ("number", "t", "lam", "a", "g", "mean", "scale"):
+        for name in ("number", "t", "lam", "a", "g", "mean", "scale", "least", "since"):
             setattr(self, name, getattr(self, name)[which])
         self.history = [(s[which], y[which], inverse[which]) for s, y, inverse in self.history]
 
@@ -308,7 +316,7 @@ def _minimise(
         decrement = torch.maximum(falls, _dot(batch.g, batch.precondition(batch.g)))
         if proven:
             decrement = torch.maximum(decrement, _dot(batch.g[..., :-1], batch.g[..., :-1]) / batch.lam)
-        done = (decrement <= tol) | (iteration == max_iter) | ~decrement.isfinite()
+        done = (decrement <= tol) | (iteration == max_iter) | ~decrement.isfinite() | batch.stalled(decrement)
         if done.any():
             at = batch.number[done].cpu().numpy()
             best[batch.number[done]], left[at], iterations[at] = batch.a[done], decrement[done].cpu().numpy(), iteration

@@ -233,6 +233,39 @@ def _leave_one_out(
     return total / len(design), least
 
 
+def fit_weighted_ridge(x: Any, y: np.ndarray, alphas: np.ndarray, weights: np.ndarray, standardise: bool) -> RidgeFit:
+    """Minimisers of Σᵢ sᵢ (yᵢ - xᵢw - b)² + alpha |w|² for rows with weights s (n,), from one singular value
+    decomposition in float64; leave-one-out errors are exact, and their mean has the same weights.
+    """
+    x, total, root = np.asarray(x, dtype=np.float64), weights.sum(), np.sqrt(weights)
+    centre, mean = weights @ x / total, y @ weights / total
+    scale = np.ones(x.shape[1])
+    if standardise:
+        deviation = x.std(0)
+        scale = np.divide(1, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+    u, sizes, v = np.linalg.svd((x - centre) * root[:, None] * scale, full_matrices=False)
+    rotated = ((y - mean[:, None]) * root) @ u  # (targets, r)
+    power = sizes**2 + alphas[:, None]
+    w = (rotated[:, None] * (sizes / power)) @ v * scale  # (targets, alphas, d)
+    left = (y - mean[:, None])[:, None] - w @ (x - centre).T
+    leverage = (sizes**2 / power) @ (u**2).T + weights / total  # (alphas, n)
+    loo = ((left / np.maximum(1 - leverage, np.finfo(float).tiny)) ** 2 @ weights) / total
+    intercepts = np.broadcast_to(mean[:, None, None], (len(y), len(alphas), 1))
+    return RidgeFit(w[:, :, None], intercepts, centre, loo, np.zeros(loo.shape))
+
+
+def _row_weights(given: Any, rows: int) -> np.ndarray:
+    """Weights (rows,) of numbers, or one for all."""
+    weights = np.asarray(given, dtype=np.float64)
+    if weights.shape not in ((), (rows,)):
+        raise UsageError(f"sample_weight must have the shape (n,), here ({rows},), not {weights.shape}.")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise UsageError("sample_weight contains negative, NaN or infinite numbers.")
+    if not weights.any():
+        raise UsageError("every sample_weight is zero; there is nothing to fit.")
+    return np.broadcast_to(weights, (rows,))
+
+
 class RidgePath(RegressorMixin, BaseEstimator):
     """Ridge regression for many penalties and many targets on the same features, scikit-learn's objective.
 
@@ -248,11 +281,11 @@ class RidgePath(RegressorMixin, BaseEstimator):
     Attributes
     ----------
     coef_ : ndarray
-        float64 (targets, alphas, 1, d).
+        float64 (targets, alphas, 1, d); (d,) with one alpha and y of shape (n,), as in scikit-learn.
     intercept_ : ndarray
-        float64 (targets, alphas, 1).
+        float64 (targets, alphas, 1), or a number.
     leave_one_out_ : ndarray
-        Mean squared leave-one-out error (targets, alphas), exact for the given scale.
+        Mean squared leave-one-out error (targets, alphas), exact for the given scale, weighted as the fit is.
     alpha_ : ndarray
         Alpha with the smallest leave-one-out error, (targets,).
     decrement_ : ndarray
@@ -284,7 +317,7 @@ class RidgePath(RegressorMixin, BaseEstimator):
         self.standardise = standardise
         self.device = device
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit all models.
 
         Parameters
@@ -293,32 +326,38 @@ class RidgePath(RegressorMixin, BaseEstimator):
             (n, d).
         y : ndarray
             float (n,) or (n, targets).
+        sample_weight : ndarray, optional
+            (n,), the factors of the rows' squared errors. With them, X is copied, and all is in float64.
 
         Raises
         ------
         UsageError
-            For penalties that are not positive.
+            For penalties that are not positive, or weights that are negative or of another shape.
         """
         alphas = np.atleast_1d(np.asarray(self.alphas, dtype=np.float64))
         if alphas.ndim != 1 or not len(alphas) or not (np.isfinite(alphas).all() and (alphas > 0).all()):
             raise UsageError(f"alphas must be positive numbers, not {self.alphas}.")
         X, Y = validate_data(self, X, y, dtype="numeric", multi_output=True, y_numeric=True, ensure_min_samples=2)
         check_matrix(X, len(Y))
-        fit = fit_ridge(
-            X,
-            np.asarray(Y, dtype=np.float64).reshape(len(Y), -1).T,
-            alphas,
-            standardise=self.standardise,
-            leave_one_out=True,
-            dtype=torch.float64 if X.dtype == np.float64 else None,
-            device=accelerator(self.device),
-        )
-        self.coef_ = fit.weights
-        self.intercept_ = fit.intercepts - np.einsum("takd,d->tak", fit.weights, fit.centre)
+        values = np.asarray(Y, dtype=np.float64).reshape(len(Y), -1).T
+        if sample_weight is not None:
+            fit = fit_weighted_ridge(X, values, alphas, _row_weights(sample_weight, len(X)), self.standardise)
+        else:
+            fit = fit_ridge(
+                X,
+                values,
+                alphas,
+                standardise=self.standardise,
+                leave_one_out=True,
+                dtype=torch.float64 if X.dtype == np.float64 else None,
+                device=accelerator(self.device),
+            )
+        intercepts = fit.intercepts - np.einsum("takd,d->tak", fit.weights, fit.centre)
         self.leave_one_out_, self.decrement_ = fit.leave_one_out, fit.decrement
         self.alpha_ = alphas[np.nan_to_num(fit.leave_one_out, nan=np.inf).argmin(1)]
         unsolved(fit.converged, "alphas")
         self._fit, self._single = fit, Y.ndim == 1 and len(alphas) == 1
+        self.coef_, self.intercept_ = (v[0, 0, 0] if self._single else v for v in (fit.weights, intercepts))
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

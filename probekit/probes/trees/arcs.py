@@ -14,6 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probekit.constraint import (
+    Checked,
+    Count,
+    Part,
+    Positive,
+    Seed,
+    Share,
+    Size,
+)
 from probekit.errors import UsageError
 from probekit.probes.trees.decoding import best_tree
 
@@ -24,7 +33,7 @@ __all__ = ["ArcOptions", "ArcProbe", "Parse", "fit_arcs", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
-class ArcOptions:
+class ArcOptions(Checked):
     """How a biaffine probe is fitted.
 
     Attributes
@@ -47,20 +56,14 @@ class ArcOptions:
         Seed of the initial weights, of the held-out sentences and of the order of the batches.
     """
 
-    width: int = 128
-    relation_width: int = 32
-    epochs: int = 10
-    learning_rate: float = 3e-3
-    batch: int = 1024
-    dropout: float = 0.33
-    held_out: float = 0.1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.width, self.relation_width, self.epochs, self.batch) < 1 or not self.learning_rate > 0:
-            raise UsageError("width, relation_width, epochs, batch and learning_rate must be positive.")
-        if not 0 < self.held_out < 1 or not 0 <= self.dropout < 1 or self.seed < 0:
-            raise UsageError("held_out and dropout must be shares between 0 and 1, and seed 0 or more.")
+    width: Size = 128
+    relation_width: Size = 32
+    epochs: Count = 10
+    learning_rate: Positive = 3e-3
+    batch: Count = 1024
+    dropout: Part = 0.33
+    held_out: Share = 0.1
+    seed: Seed = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from probekit.constraint import (
+    Checked,
+    Count,
+    Positive,
+    Seed,
+    Share,
+)
 from probekit.errors import UsageError
 from probekit.runtime import Progress, no_progress
 
@@ -26,7 +33,7 @@ Kind = Literal["distance", "depth"]
 
 
 @dataclass(frozen=True, slots=True)
-class FitOptions:
+class FitOptions(Checked):
     """How structural probes are fitted.
 
     Attributes
@@ -43,17 +50,11 @@ class FitOptions:
         Seed of the initial map, of the held-out sentences and of the order of the batches.
     """
 
-    epochs: int = 8
-    learning_rate: float = 1e-3
-    batch: int = 512
-    held_out: float = 0.1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.epochs, self.batch) < 1 or not self.learning_rate > 0 or self.seed < 0:
-            raise UsageError("epochs, batch and learning_rate must be positive, and seed 0 or more.")
-        if not 0 < self.held_out < 1:
-            raise UsageError(f"held_out must be a share between 0 and 1, not {self.held_out}.")
+    epochs: Count = 8
+    learning_rate: Positive = 1e-3
+    batch: Count = 512
+    held_out: Share = 0.1
+    seed: Seed = 0
 
 
 SMALL = 0.1
