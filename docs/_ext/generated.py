@@ -13,6 +13,7 @@ import shutil
 import sys
 from base64 import b64decode
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,7 +34,7 @@ options as the command of the same name.
 CALLED = {
     name: FUNCTIONS[name].place.partition(":")[0]
     for name in probekit.__all__
-    if name in FUNCTIONS and inspect.ismodule(getattr(probekit, name))
+    if name in FUNCTIONS and find_spec(f"probekit.{name}")
 }
 """Packages that share their name with a function, and the module of that function."""
 

@@ -65,7 +65,9 @@ __all__ = [
 
 if TYPE_CHECKING:  # None may be passed where the regime has a default; an instance always holds a number
     Epochs = int
-    Rate = Decay = Factor = float  # names of factors may be passed
+    Rate = float
+    Decay = float
+    Factor = float  # names of factors may be passed
 else:
     Epochs, Rate, Decay = Size | None, Positive | None, NotNegative | None
     Factor = Annotated[float | str, Into(lambda given: _factor(given)), Gt(0), Le(1)]

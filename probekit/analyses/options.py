@@ -308,3 +308,12 @@ class ChoiceOptions(Checked):
     def together(self) -> None:
         if "{question}" not in self.prompt:
             raise UsageError(f"prompt is {self.prompt!r}; it must contain {{question}}.")
+
+
+def _in_order(names: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Some of the known names, in their order."""
+    if not names:
+        raise UsageError(f"measures is empty; name one or more of {', '.join(known)}.")
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"unknown {what} {unknown[0]!r}; {did_you_mean(unknown[0], known)}")
+    return tuple(name for name in known if name in names)

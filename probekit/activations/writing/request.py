@@ -298,7 +298,7 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
     where, seed, cut = resolve_device(options.device), options.random_weights, options.max_length
     where = own_device(where) if options.device_map is None else where
     how = LoadOptions(
-        dtype=options.dtype, device=where, random_weights=seed, revision=options.revision, max_length=cut,
+        dtype=Dtype(options.dtype), device=where, random_weights=seed, revision=options.revision, max_length=cut,
         compile=options.compile, stateful=options.carried, decoder=options.decoder, sites=options.sites,
         onednn=options.onednn, blocks=None if options.sites is None else options.layers, device_map=options.device_map,
         tp_plan=options.tp_plan,
