@@ -239,7 +239,7 @@ def _fit(hint: Any, value: Any, commas: bool) -> Any:
             return value
         joined = next((rule for rule in hint.__metadata__ if isinstance(rule, Joined)), None)
         if joined and isinstance(value, Iterable) and not isinstance(value, str):
-            return joined.by.join(_many(tuple[str, ...], value, commas=False))
+            return joined.by.join(map(str, _many(tuple[int | str, ...], value, commas=False)))
         try:
             return _bounded(hint, _fit(args[0], value, commas))
         except TooLarge:
@@ -257,7 +257,7 @@ def _fit(hint: Any, value: Any, commas: bool) -> Any:
     if kind in SIMPLE:
         return SIMPLE[kind](value)
     if isclass(kind) and issubclass(kind, Enum):
-        return value if isinstance(value, kind) else kind(_member(value, [member.value for member in kind]))
+        return value if isinstance(value, kind) else _enum(kind, value)
     if getattr(kind, "_is_protocol", False):  # its methods are found out when they are called
         if not isinstance(value, PLAIN) and not isclass(value) and type(value).__module__ != "numpy":
             return value
@@ -308,6 +308,8 @@ def _many(hint: Any, value: Any, commas: bool) -> tuple[Any, ...]:
         value = value.tolist()
     if isinstance(value, Mapping) and items[0] is str:
         value = [f"{name}={one}" for name, one in value.items()]
+    if isinstance(value, list | tuple) and items[0] is str:  # pairs of names may stand in lists of their own
+        value = [one for part in value for one in (part if isinstance(part, list | tuple) else [part])]
     single = not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | os.PathLike)
     value = [value] if single else list(value)
     if len(items) > 1 and items[1] is not Ellipsis:
@@ -352,17 +354,14 @@ def _real(value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    """A text; a path and the number of a layer are texts, too."""
+    """A text; a path is one, too."""
     if isinstance(value, str) and not isinstance(value, Enum):
         return value if type(value) is str else str(value)
     if isinstance(value, Enum) and isinstance(value.value, str):
         return value.value
     if isinstance(value, os.PathLike):
         return str(_path(value))
-    try:
-        return str(_whole(value))
-    except Unfit:
-        raise Unfit("it must be a text.") from None
+    raise Unfit("it must be a text.")
 
 
 def _path(value: Any) -> Path:
@@ -420,6 +419,14 @@ def _member(value: Any, known: Sequence[Any]) -> Any:
             f"did you mean {close[0]}?" if close else f"it must be one of {', '.join(map(str, known))}.", near=True
         )
     raise Unfit(f"it must be {_or(list(map(str, known)))}.")
+
+
+def _enum(kind: Any, value: Any) -> Any:
+    """The member of an enum; some have short names."""
+    try:
+        return kind(value)
+    except ValueError:
+        return kind(_member(value, [member.value for member in kind]))
 
 
 def _wanted(hint: Any, rule: Any) -> str:

@@ -14,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from probekit.constraint import check, plain
+from probekit.errors import UsageError
 
 __all__ = [
     "FUNCTIONS",
@@ -201,5 +202,7 @@ def typed(name: str, key: str, value: Any) -> Any:
     """A value converted to the declared type of an argument; raises UsageError if it does not fit."""
     hint = hints(name).get(key, Any)
     if parameters(name)[key].kind is inspect.Parameter.VAR_POSITIONAL:
-        return tuple(check(key, hint, one) for one in (value if isinstance(value, list | tuple) else [value]))
+        if not isinstance(value, list | tuple):
+            raise UsageError(f"{key} is {value!r}; it must be a list.")
+        return tuple(check(key, hint, one) for one in value)
     return check(key, hint, value, commas=key not in REPEATED.get(name, ()))

@@ -201,7 +201,7 @@ def layer_list(layers: Iterable[Site | int | str] | str) -> tuple[Site | int | s
 
 Layers = Annotated[tuple[int | str, ...], Into(layer_list)]
 """Layers of an option, ranges written out."""
-LayerNames = Annotated[tuple[str, ...], Into(lambda layers: tuple(map(str, layer_list(layers))))]
+LayerNames = Annotated[tuple[int | str, ...], Into(lambda layers: tuple(map(str, layer_list(layers))))]
 """The same as texts."""
 
 

@@ -36,7 +36,7 @@ __all__ = ["evaluate"]
 
 
 @public(options=EvaluateOptions)
-def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress = no_progress) -> Result:
+def evaluate(run: str | Path | Run, /, *, options: EvaluateOptions, progress: Progress = no_progress) -> Result:
     """Evaluate a run of :func:`probekit.train` on other examples, with an interval for each metric.
 
     Parameters

@@ -72,7 +72,7 @@ def paired(
 
 
 @public(options=GuidelinesOptions)
-def guidelines(*runs: str | Path, options: GuidelinesOptions) -> Result:
+def guidelines(*runs: str | Path | Run, options: GuidelinesOptions) -> Result:
     """Compare ways to adapt: fine-tuning with feature extraction, or several settings with a reference.
 
     If the runs of each task and model have at most one setting of each regime, and one number of training examples, the

@@ -117,7 +117,7 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     head = rows.iloc[-1]
     constant = rows["estimator"].isin(("majority", "mean")) & (rows["metric"] != "v-information")
     names = list(rows.loc[constant, "metric"].unique())
-    controls, tested = _beside(rows, names), bool(rows["p_adjusted"].notna().any())
+    controls, tested = _beside(rows, names), bool(set(NOISE) <= set(rows) and rows["p_adjusted"].notna().any())
     columns = [Column("layer", key=True)]
     for name in names:
         columns.append(Column(name))

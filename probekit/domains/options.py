@@ -11,6 +11,7 @@ from probekit.constraint import (
     Checked,
     Count,
     Ge,
+    Into,
     Most,
     OrZero,
     Seed,
@@ -21,6 +22,8 @@ from probekit.recipe import option
 __all__ = ["MEASURES", "PROXY", "CountOptions", "DivergenceOptions", "DocumentUnit", "Measure", "Tokenization"]
 
 PROXY = "proxy-a-distance"
+Pairs = Annotated[tuple[str, ...], Into(lambda names: tuple(",".join(names).split(",")) if names else ())]
+"""Names of two domains, one after the other, of as many pairs as there are; commas may join them."""
 
 
 class Measure(StrEnum):
@@ -129,8 +132,10 @@ class DivergenceOptions(Checked):
         199, "Draws of the null distribution, two samples of one population: 19 or more; 0 for none."
     )
     seed: Seed = option(0, "Seed for all random draws.")
-    explain: tuple[str, ...] = option(
-        (), "Two domains A,B: list the terms that contribute to their divergence. Repeat it, or add pairs: A,B,C,D."
+    explain: Annotated[tuple[str, ...], Into(lambda given: tuple(",".join(given).split(",")) if given else ())] = (
+        option(
+            (), "Two domains A,B: list the terms that contribute to their divergence. Repeat it, or add pairs: A,B,C,D."
+        )
     )
     top: Count = option(20, "Number of terms that explain lists.")
     sizes: bool = option(
@@ -149,8 +154,3 @@ class DivergenceOptions(Checked):
     def pairs(self) -> list[tuple[str, str]]:
         """The pairs of domains to explain."""
         return list(zip(self.explain[::2], self.explain[1::2], strict=True))
-
-
-def _flat(value: str | tuple[str, ...] | list[str]) -> list[str]:
-    """Split "A,B" or ("A", "B") into names."""
-    return value.split(",") if isinstance(value, str) else list(value)

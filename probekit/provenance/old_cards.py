@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, get_args
 
 from probekit.errors import UsageError
@@ -131,12 +132,20 @@ def _value(name: str, key: str, value: Any) -> Any:
     if takes_many(name, key):
         commas = takes_commas(name, key)
         parts = [part.strip() for text in value for part in (text.split(",") if commas else [text])]
-        if int in {kind for h in (hints(name)[key], *get_args(hints(name)[key])) for kind in _members(h)}:
-            parts = [int(part) if part.lstrip("-").isdecimal() else part for part in parts]
-        return typed(name, key, parts)
-    return typed(name, key, value[-1])
+        return typed(name, key, [_number(name, key, part) for part in parts])
+    return typed(name, key, _number(name, key, value[-1]))
+
+
+def _number(name: str, key: str, text: str) -> Any:
+    """The number that a word of a command line stands for, where the argument may be one."""
+    kinds = _members(hints(name)[key])
+    for kind in (int, float):
+        if kind in kinds:
+            with suppress(ValueError):
+                return kind(text)
+    return text
 
 
 def _members(hint: Any) -> set[Any]:
-    """The types of the elements of a tuple."""
-    return {kind for part in get_args(hint) for kind in (part, *get_args(part))}
+    """A type and all types in it."""
+    return {hint}.union(*(_members(part) for part in get_args(hint) if not isinstance(part, list)))

@@ -448,7 +448,7 @@ def test_long_texts(encoder, tmp_path):
     [
         ({"pooling": "mode"}, "there is no pooling 'mode'; expected one or more of mean, mean-all, first, last, max"),
         ({"pooling": []}, "nothing to store"),
-        ({"tokens": "letters"}, "Use tokens=True, token_level='letters'"),
+        ({"tokens": "letters"}, "tokens is 'letters'; it must be true or false"),
         ({"token_level": "word-mean"}, "add --tokens"),
         (
             {"tokens": True, "token_level": "letters"},

@@ -139,7 +139,7 @@ def test_several_workers_write_the_same_numbers(folders, tmp_path):
         ({"sites": "atn_out"}, r"there is no site 'atn_out'; did you mean attn_out"),
         ({"sites": "attn_out.x"}, r"there is no site 'attn_out\.x'"),
         ({"sites": "attn_probs"}, r"is not stored"),
-        ({"sites": ""}, r"there is no site ''"),
+        ({"sites": ""}, r"the list of sites is empty; there are embeddings, resid_pre"),
         ({"sites": "z", "layers": "3"}, r"has no block 3; it has 0 … 2\. Block l turns layer l into layer l \+ 1\."),
         ({"sites": "z", "layers": "final_norm"}, r"'final_norm' is not a block; with sites, layers are the numbers"),
         (

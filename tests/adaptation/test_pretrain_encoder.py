@@ -469,7 +469,7 @@ def test_attention_is_chosen_for_each_objective(place, mixed):
     [
         ("translate:b.en+b.de", "not an objective of this run; objectives with a decoder are translate, skip-thought"),
         ("contrast", "not an objective with a decoder"),
-        (True, "attention is True; expected names"),
+        (True, "attention is True; it must be a text"),
     ],
 )
 def test_attention_for_others(place, attention, message):

@@ -51,7 +51,7 @@ def test_what_differs_from_its_default_stays():
 def test_it_is_for_frozen_encoders():
     with pytest.raises(UsageError, match="the preset bowman-2018 is for frozen encoders; add --regime feature"):
         TrainOptions(preset="bowman-2018")
-    with pytest.raises(UsageError, match="preset is 'bowman'; it must be one of bowman-2018"):
+    with pytest.raises(UsageError, match="preset is 'bowman'; did you mean bowman-2018"):
         TrainOptions(**FROZEN | {"preset": "bowman"})
 
 

@@ -122,7 +122,7 @@ def test_several_caches_each_with_the_first_or_all(caches, caplog):
         "mutual-knn: 19 permutations cannot show anything at p adjusted 0.05 over 2 pairs of caches; --permutations 39"
         in (caplog.text)
     )
-    with pytest.raises(UsageError, match="against is 'each'; it must be 'first' or 'all'"):
+    with pytest.raises(UsageError, match="against is 'each'; it must be one of first, all"):
         probekit.similarity(caches["plain"], caches["random"], against="each")
     ax = probekit.plots.similarity_tree(every)
     labels = [text.get_text() for text in ax.get_yticklabels()]

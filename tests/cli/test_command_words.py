@@ -12,6 +12,7 @@ from probekit.analyses import mdl as mdl_module
 from probekit.analyses import probe as probe_module
 from probekit.cli import main
 from probekit.errors import UsageError
+from probekit.functions import types_of
 from probekit.recipe import Recipe, current
 
 
@@ -35,7 +36,9 @@ def reached(monkeypatch):
     monkeypatch.setattr(probe_module, "probe_pair", stop)
     monkeypatch.setattr(mdl_module, "layer_vectors", stop)
     monkeypatch.setattr(comparison, "_predictions", stop)
-    return found
+    types_of.cache_clear()
+    yield found
+    types_of.cache_clear()
 
 
 COUNT = st.integers(0, 99)

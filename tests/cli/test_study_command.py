@@ -131,7 +131,7 @@ def test_steps_show_that_they_warned(little, capsys):
 def test_what_cannot_be_run_is_told(little, capsys):
     for words, told in (
         (["nonsense"], "there is no study 'nonsense'"),
-        ([little(), "--backend", "slurm"], "--backend is 'slurm'; it must be one of loky, dask"),
+        ([little(), "--backend", "slurm"], 'Invalid value "slurm" for --backend. Choose from: "loky", "dask"'),
         ([little(), "--backend", "dask"], "--backend dask and --scheduler ADDRESS must be given together"),
         ([little(), "--scheduler", "tcp://x"], "must be given together"),
         ([little(), "--set", "mi.0.split"], "does not match a value"),
@@ -179,7 +179,7 @@ def test_tables(tmp_path, capsys):
     assert "| *BERT-base, published* | *fine-tuning* | 84.8 |" in text
     assert (tmp_path / "t.csv").exists()
     for wrong, told in (
-        (["table", "regime", "x.parquet"], "there is no table 'regime'; did you mean regimes"),
+        (["table", "regime", "x.parquet"], "--kind is 'regime'; did you mean regimes"),
         ([*words[:3], "--out", "t.txt"], "a table is written as .md"),
         ([*words[:3], "--published", "peters-2019/7"], "no published numbers 'peters-2019/7'"),
         (["table", "domains", *words[2:3]], "contain no runs on single domains"),

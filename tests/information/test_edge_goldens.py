@@ -42,9 +42,10 @@ def test_numbers_of_the_author(path, gens):
     x, y = data(case, gens)
     settings = EdgeSettings(version=str(case["version"]).replace("_", "."), **json.loads(str(case["settings"])))
     found = edge_details(x, y, settings)
-    # weights came from a convex solver, good to seven digits; the scripts take deviations of float32 in float32
+    # weights came from a convex solver, good to seven digits; the scripts take deviations of float32 in float32, whose
+    # sums differ among processors by a unit in the last place, 1.2e-7
     loose = settings.ensemble_estimation == "optimal_weights"
-    tol, rel = (1e-4, 1e-6) if loose else (1e-9, 1e-7 if x.dtype == np.float32 else 1e-12)
+    tol, rel = (1e-4, 1e-6) if loose else (1e-9, 1.2e-7 if x.dtype == np.float32 else 1e-12)
     assert found.value == pytest.approx(float(case["out"]), abs=tol)
     assert len(found.passes) == 1 + ("I_vec1" in case)
     for number, p in enumerate(found.passes):

@@ -258,7 +258,7 @@ def test_a_shorter_length(folder, encoder):
     assert not encoder.tokenize(["a " * 3000]).truncated.any()
     assert torch.equal(layers_of(short, ["a b c d"])[0], layers_of(encoder, ["a b c"])[0])
     for bad in (0, -1):
-        with pytest.raises(UsageError, match=f"1 or more pieces, but max_length is {bad}"):
+        with pytest.raises(UsageError, match=f"max_length is {bad}; it must be 1 or more"):
             load_encoder(folder, max_length=bad)
 
 
@@ -385,14 +385,14 @@ def test_certificate(folder, stateful):
 def test_options_for_other_models(folder, tiny_bert):
     with pytest.raises(UsageError, match="stateful is for ELMo, .* is of type 'bert'"):
         load_encoder(tiny_bert, stateful=2)
-    with pytest.raises(UsageError, match="stateful is -1; expected the number of sentences"):
+    with pytest.raises(UsageError, match="stateful is -1; it must be 0 or more"):
         load_encoder(folder, stateful=-1)
     for asked in ({"packing": "grouped"}, {"compile": True}):
         with pytest.raises(UsageError, match="is for transformers; .* is of type 'elmo'"):
             load_encoder(folder, **asked)
-    with pytest.raises(UsageError, match="unknown dtype 'float8'"):
+    with pytest.raises(UsageError, match="dtype is 'float8'; did you mean float32"):
         load_encoder(folder, dtype="float8")
-    with pytest.raises(UsageError, match="unknown packing 'loose'"):
+    with pytest.raises(UsageError, match="packing is 'loose'; it must be one of auto, packed, grouped"):
         load_encoder(folder, packing="loose")
     with pytest.raises(UsageError, match="one sentence at a time"):
         load_encoder(folder).tokenize([("a b", "c d")])

@@ -165,9 +165,9 @@ def test_who_it_is_needs_no_torch(tiny_bert):
 
 
 def test_wrong_choices(tiny_bert):
-    with pytest.raises(UsageError, match="float32, float16, bfloat16"):
+    with pytest.raises(UsageError, match="dtype is 'float8'; did you mean float32"):
         load_encoder(tiny_bert, dtype="float8")
-    with pytest.raises(UsageError, match="packed, grouped"):
+    with pytest.raises(UsageError, match="packing is 'padded'; did you mean packed"):
         load_encoder(tiny_bert, packing="padded")
 
 

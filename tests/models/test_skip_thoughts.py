@@ -269,5 +269,5 @@ def test_what_is_told_of_it(made, encoder):
     assert len(spec["weights_digest"]) == len(spec["tokenizer_digest"]) == 32
     assert set(encoder.versions) == {"torch", "transformers", "nltk", "self_check"}
     assert json.loads(json.dumps(spec)) == spec
-    with pytest.raises(UsageError, match="unknown dtype 'float8'"):
+    with pytest.raises(UsageError, match="dtype is 'float8'; did you mean float32"):
         load_encoder(made[0], dtype="float8")

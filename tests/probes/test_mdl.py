@@ -208,7 +208,7 @@ def test_what_has_no_code(caches, tmp_path, call):
         mdl(caches["classification"], layers=[9])
     with pytest.raises(UsageError, match="no pooling 'last'"):
         mdl(caches["classification"], pooling="last")
-    with pytest.raises(UsageError, match="online or variational, not 'prequential'"):
+    with pytest.raises(UsageError, match="code is 'prequential'; it must be one of online, variational"):
         mdl(caches["classification"], code="prequential")
     for words, why in ((("--code", "prequential"), "online"), (("--out", tmp_path / "rows.txt"), ".parquet or .csv")):
         refused = call("mdl", caches["classification"], *words)

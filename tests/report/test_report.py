@@ -64,7 +64,7 @@ def test_a_page_says_how_many_families_it_has_and_corrects_them_together(tmp_pat
     assert pages["report"].count("layer 0 beats permuted labels") == 0
     assert pages["report"].count("no layer beats permuted labels") == 2
     assert "corrected over all 3 families of questions" in pages["report"]
-    with pytest.raises(UsageError, match="family is sentence or report, not 'page'"):
+    with pytest.raises(UsageError, match="family is 'page'; it must be one of sentence, report"):
         report(*paths, out=tmp_path / "p.html", family="page")
 
 

@@ -147,7 +147,7 @@ def test_one_task_in_two_sections(written):
             TEXTS + "options = { resample = 3 }",
             "probe.0.options: probe has no parameter 'resample'; did you mean resamples",
         ),
-        (TEXTS + 'options = { folds = "two" }', "probe.0.options: probe: folds is 'two'"),
+        (TEXTS + 'options = { folds = "two" }', "probe.0.options: folds is 'two'"),
         (TEXTS + '[[figure]]\nkind = "layer"', "figure layer: unknown kind 'layer'; did you mean layers"),
         (TEXTS + '[[figure]]\nkind = "layers"\noptions = { width = "wide" }', "figure.0.options: .*'wide'"),
         (TEXTS + "[[compare]]", r'needs a section \[\[probe\]\] with of = \["fine-tuned", "pretrained"\]'),

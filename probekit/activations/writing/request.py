@@ -224,7 +224,7 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
     if options.sites is not None:
         want["sites"] = list(options.sites)
     if options.layers is not None:
-        want["only" if options.sites is None else "blocks"] = list(options.layers)
+        want["only" if options.sites is None else "blocks"] = list(map(str, options.layers))
     if options.positions is not None:
         want |= _positions(options.positions, want, task)
     if options.generate is not None:
