@@ -144,7 +144,8 @@ def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
                 models = e.fits["model"].to_numpy()
                 theirs = [c for c in theirs if models[c[0]] == models[curve[0]]] or theirs
             others = {int(f): [int(g) for c in theirs for g in c if names[g] == names[f]] for f in curve}
-            pairs = [(f, held) for f, held in others.items() if held or against == "permuted"]
+            alone = against in {*OF_DRAWS, *OF_DRAWS.values()}  # labels permuted here, or the majority class, will do
+            pairs = [(f, held) for f, held in others.items() if held or alone]
             poolings = e.fits["representation"].iloc[[c[0] for c in (curve, *theirs)]]
             name = _called(e.fits, curve, theirs, against, pooled=against == "other" and poolings.nunique() > 1)
         if pairs:
