@@ -10,6 +10,7 @@ from builders import word_caches, word_task
 import probekit
 from probekit.activations import ActivationCache, cache_activations
 from probekit.analyses.matching import matched, opened
+from probekit.analyses.options import DISTANCES
 from probekit.errors import NonFiniteError, UsageError
 from probekit.rows import read_rows
 from probekit.similarity.layer_pairs import layer_pairs
@@ -365,10 +366,20 @@ def test_remarks_on_intervals_name_the_measure_and_need_an_interval(caches, capl
 
 
 def test_one_family_of_tests_for_all_distances(caches):
-    rows = probekit.movement(caches["plain"], caches["random"], resamples=100, top=0).rows
-    tested = rows[rows["p_adjusted"].notna()]
+    """Step-down min-p with the same permuted labels: more distances never make an adjusted p smaller."""
+    key, found = ["layer", "metric", "label"], {}
+    for measures in (DISTANCES, *((one,) for one in DISTANCES)):
+        rows = probekit.movement(caches["plain"], caches["random"], resamples=100, top=0, measures=measures).rows
+        found[measures] = rows[rows["p_adjusted"].notna()].set_index(key).sort_values(["p", "p_adjusted"])
+    tested = found.pop(DISTANCES)
     assert len(tested) == 12
-    assert tested["p_adjusted"].min() == pytest.approx(min(1, 12 * tested["p"].min()))
+    assert (tested["p_adjusted"] >= tested["p"]).all()
+    assert tested["p_adjusted"].is_monotonic_increasing
+    alone = pd.concat(found.values()).loc[tested.index]
+    assert alone["p"].equals(tested["p"])
+    assert (tested["p_adjusted"] >= alone["p_adjusted"]).all()
+    assert tested["p_adjusted"].iloc[0] > alone["p_adjusted"].iloc[0]  # one family, not one for each distance
+    assert tested["p_adjusted"].iloc[0] <= min(1, 12 * tested["p"].iloc[0])  # Bonferroni is the worst case
 
 
 def test_same_seed_same_rows(caches):

@@ -17,6 +17,7 @@ from transformers import AutoModel
 from transformers.utils.logging import disable_progress_bar
 
 from probekit.errors import ModelError, UsageError
+from probekit.files import _note
 from probekit.models import load_encoder
 from probekit.models.conversion import converted_folder, published_name
 from probekit.models.elmo import model as registered  # noqa: F401  AutoModel knows the type from then on
@@ -258,9 +259,12 @@ def test_a_full_disk_and_what_is_left_of_a_kill(tmp_path, files, monkeypatch):
     done = subprocess.Popen(["true"])
     done.wait()
     for pid in (done.pid, os.getppid()):
-        (tmp_path / f".out.{pid}-140012345678912").mkdir()
+        (tmp_path / (draft := f".out.{pid}-140012345678912")).mkdir()
+        (tmp_path / f".out.draft.{pid}-140012345678912").write_bytes(_note(draft))
+    (tmp_path / (theirs := f".out.{done.pid}-140012345678913")).mkdir()  # a name like ours, and no note
     assert convert_elmo(*files, tmp_path / "out").is_dir()
-    assert [f.name for f in tmp_path.glob(".out.*")] == [f".out.{os.getppid()}-140012345678912"]
+    at_work = [f".out.{draft}{os.getppid()}-140012345678912" for draft in ("", "draft.")]
+    assert sorted(f.name for f in tmp_path.glob(".out.*")) == sorted([*at_work, theirs])
 
 
 def test_names(tmp_path):
