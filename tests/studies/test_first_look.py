@@ -27,7 +27,7 @@ def test_a_quick_look_says_so_and_is_not_done_again(here, tiny_bert, capsys):
     told = capsys.readouterr().out
     assert "sentiment: " in told
     assert "shuffled labels (" not in told  # no probe was fitted on them
-    assert re.search(r"beats? chance", told)
+    assert re.search(r"sentiment: .* beats? permuted labels \(.*p adjusted", told)
     assert "No probe was trained on shuffled labels; p comes from permuting" in told
     assert "Quick look: the penalty was chosen on one held-out part of train" in told
     assert told.endswith("look/quick.html\n")
