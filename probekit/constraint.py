@@ -61,38 +61,30 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Ge:
-    """At least this; the command line's parser and pydantic, whose messages are others, do not know these bounds."""
+class Bound:
+    """The command line's parser and pydantic, whose messages are others, do not know these bounds."""
 
     bound: float
 
 
-@dataclass(frozen=True, slots=True)
-class Gt:
+class Ge(Bound):
+    """At least this."""
+
+
+class Gt(Bound):
     """Above this."""
 
-    bound: float
 
-
-@dataclass(frozen=True, slots=True)
-class Le:
+class Le(Bound):
     """At most this."""
 
-    bound: float
 
-
-@dataclass(frozen=True, slots=True)
-class Lt:
+class Lt(Bound):
     """Below this."""
 
-    bound: float
 
-
-@dataclass(frozen=True, slots=True)
-class Most:
+class Most(Bound):
     """At most this, since more could not be held or would take years; it is said only of larger numbers."""
-
-    bound: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +269,7 @@ def _one_of(hints: Sequence[Any], value: Any, commas: bool) -> Any:
         try:
             return _fit(hint, value, commas)
         except Unfit as error:
-            unfit.append(error)
+            unfit.append(error.with_traceback(None))  # else the caller's frame, and all it holds, lives in a cycle
     near = [error for error in unfit if error.near]
     raise near[0] if near else Unfit(f"it must be {described(Union[tuple(hints)])}.")  # noqa: UP007
 

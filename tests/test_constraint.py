@@ -1,5 +1,6 @@
 """One check of values, by their annotations: from Python, from options, from recipes."""
 
+import gc
 import itertools
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -148,3 +149,14 @@ def test_inputs_without_a_name_in_calls_may_be_named():
     with pytest.raises(UsageError, match="train is given twice"):
         probekit.probe("a.h5", train="a.h5", dev="b.h5")
     assert [p.name for p in parameters("probe").values()][:2] == ["train", "dev"]
+
+
+def test_a_check_leaves_no_cycle_that_keeps_the_callers_values():
+    gc.collect()
+    gc.disable()
+    try:
+        for value in (Path("a"), "a", None, ("a", "b"), 3):
+            check("out", int | str | Path | tuple[str, ...] | None, value)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -100,20 +100,20 @@ def _logged(stream: Any) -> Iterator[list[str]]:
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     for one in (handler, warned):
         one.addFilter(lambda record: record.thread == thread or record.thread not in _at_work)
+    # a new list each time: another thread may be in a loop over the old one, and would skip a handler
+    listening = [*((name, handler) for name in LOGGERS), ("", warned)]
     with _changing:
         _at_work.add(thread)
         if len(_at_work) == 1:
             logging.captureWarnings(capture=True)
-        for name in LOGGERS:
-            logging.getLogger(name).addHandler(handler)
-        logging.getLogger().addHandler(warned)
+        for name, one in listening:
+            logging.getLogger(name).handlers = [*logging.getLogger(name).handlers, one]
     try:
         yield warned.texts
     finally:
         with _changing:
-            for name in LOGGERS:
-                logging.getLogger(name).removeHandler(handler)
-            logging.getLogger().removeHandler(warned)
+            for name, one in listening:
+                logging.getLogger(name).handlers = [h for h in logging.getLogger(name).handlers if h is not one]
             _at_work.discard(thread)
             if not _at_work:
                 logging.captureWarnings(capture=False)
