@@ -62,7 +62,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The command line's parser and pydantic, whose messages are others, do not know these bounds."""
+    """A bound of a number; the parser of the command line and pydantic would check those of ``annotated_types``
+    themselves, with other messages.
+    """
 
     bound: float
 
@@ -193,7 +195,7 @@ def check(name: str, hint: Any, value: Any, *, commas: bool = True) -> Any:
     name
         The argument, for the message.
     hint
-        The type, perhaps with bounds of ``annotated_types``.
+        The type, perhaps with bounds of this module.
     value
         Anything.
     commas
@@ -275,7 +277,7 @@ def _one_of(hints: Sequence[Any], value: Any, commas: bool) -> Any:
 
 
 def _bounded(hint: Any, value: Any) -> Any:
-    """The value, or each of its values, within the bounds of an annotation; None is."""
+    """The value, converted and within the bounds of an annotation; None passes."""
     for rule in hint.__metadata__:
         if isinstance(rule, Into) and value is not None:
             value = rule.convert(value)

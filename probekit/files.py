@@ -362,7 +362,7 @@ def draft_of(note: Path, *, here: bool = False) -> Path | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         if stat.S_ISREG(note.lstat().st_mode) and note.stat().st_size < 1 << 12:
             text = note.read_bytes()
-            if _note(name).startswith(text):  # also if its process was killed while it wrote it
+            if text and _note(name).startswith(text):  # also if its process was killed while it wrote it
                 return note.with_name(name)
             where = str(json.loads(text.decode("utf-8", "surrogateescape"))["machine"])
             if text == _note(name, where) and not here:

@@ -56,7 +56,9 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             bound = _bound(called, flat, args, _spread(kwargs, options))
-            bound.arguments |= _fitting(call, called, flat, bound.arguments)
+            of_options = {k for kind in options.values() for k in _fields(kind)} - set(REPEATED.get(called, ()))
+            own = {k: v for k, v in bound.arguments.items() if k not in of_options}  # options check themselves
+            bound.arguments |= _fitting(call, called, flat, own)
             bound.apply_defaults()
             arguments = dict(bound.arguments)
             groups = {part: kind(**{k: arguments[k] for k in _fields(kind)}) for part, kind in options.items()}

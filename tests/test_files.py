@@ -167,6 +167,8 @@ def test_people_names_are_not_taken_for_ours(tmp_path):
     notes |= {f".model.draft.{os.getpid()}-{THREAD}": at_work, f".model.draft.{ended.pid}-{THREAD}2": "../other"}
     for note, name in notes.items():
         (tmp_path / note).write_bytes(files._note(name))
+    (tmp_path / f".model.draft.{ended.pid}-{THREAD}1").touch()  # an empty file proves nothing
+    theirs += [f".model.draft.{ended.pid}-{THREAD}1"]
     theirs += [looks_like_ours, *[*notes][1:]]
     with new_folder(tmp_path / "model") as new:
         (new / "config.json").write_text("{}")

@@ -23,6 +23,7 @@ from probekit.rows import (
     write_rows,
 )
 from probekit.rows.card import make_card, revision
+from probekit.rows.families import families
 
 CARD = {"words": "probekit probe a.h5 b.h5"}
 
@@ -249,3 +250,10 @@ def test_a_file_that_is_none_of_ours_is_left_alone(rows, tmp_path):
         with pytest.raises(UsageError, match="is not a file of rows"):
             check_out(tmp_path / name)
         assert (tmp_path / name).read_text() == "notes of mine"
+
+
+@pytest.mark.parametrize("analysis", ["structural", "pairs", "choices"])
+def test_tested_suites_of_all_models_are_one_family(analysis):
+    tested = [record(analysis=analysis, layer=k, model=m, p_adjusted=0.04) for m in "ab" for k in range(3)]
+    assert families(make_rows(tested)) == 1
+    assert families(make_rows([record(analysis=analysis)])) == 0

@@ -24,7 +24,7 @@ from probekit.adaptation.runs.run import Run, open_run
 from probekit.adaptation.runs.seeds import members
 from probekit.adaptation.training.multi_task import card_for, further_tasks, predictions_name
 from probekit.errors import UsageError
-from probekit.files import draft, remove_unfinished
+from probekit.files import draft
 from probekit.metrics import metric
 from probekit.models.identity import CARD
 from probekit.public import public
@@ -138,7 +138,6 @@ def _average(
     kept: list[int] = []
     total: State = {}
     best = -np.inf
-    remove_unfinished(out.parent, out.name.__eq__, held=True)
     with draft(out) as new:
         for done, i in enumerate(order):
             progress("runs", done, len(order))

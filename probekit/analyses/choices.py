@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from probekit.analyses.options import ChoiceOptions
+from probekit.analyses.vectors import model_columns, read_of_model
 from probekit.constraint import Count, Seed
 from probekit.errors import DataError
+from probekit.models.find import resolve_model
+from probekit.models.identity import trained_by
 from probekit.models.scoring import load_scorer
 from probekit.public import public
-from probekit.recipe import Read
 from probekit.rows import Result, make_fits, make_rows
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.comparisons import in_deviations
@@ -71,9 +73,9 @@ def choices(
         Rows with the metric "matching-answers": of all questions, and (``level`` "matching") of those that each answer
         matches, which shows a bias for one answer; with Wilson's interval over questions, of which copies and near
         copies count once. ``chance`` is the share of matches if the model's answers, as frequent as they are, had
-        nothing to do with the question; ``p`` (two-sided, of all questions) permutes the matching answers. Equal
-        highest scores share the question; ``ties`` counts them. The predictions are 1 where the matching answer alone
-        has the highest score.
+        nothing to do with the question; ``p`` (two-sided, of all questions) permutes the matching answers, and is
+        ``p_adjusted`` too, since one model is one question. Equal highest scores share the question; ``ties`` counts
+        them. The predictions are 1 where the matching answer alone has the highest score.
 
     Raises
     ------
@@ -109,12 +111,10 @@ def choices(
     )
     cuts = np.cumsum([len(q.answers) for q, _ in kept])[:-1]
     questions, by_question = [q for q, _ in kept], np.split(np.asarray(scores), cuts)
-    random, where = scorer.spec["random_weights"], str(scorer.spec["model"])
+    origin = trained_by(resolve_model(model, revision)) if random_weights is None else {}
     about = {
-        "analysis": "choices", "task": task, "split": "test", "target": "gold",
-        "model": PurePath(where).name if PurePath(where).is_absolute() else where, "random_weights": random,
-        "checkpoint": "" if random is None else f"random-{random}", "layer": None, "representation": "lm-head",
-        "estimator": str(options.score or scorer.scores[0]),
+        "analysis": "choices", "task": task, "split": "test", "target": "gold", **model_columns(scorer.spec, origin),
+        "layer": None, "representation": "lm-head", "estimator": str(options.score or scorer.scores[0]),
     }  # fmt: skip
     groups = copies(questions)
     rows = make_rows(about | row for row in question_rows(questions, by_question, groups, options))
@@ -124,8 +124,7 @@ def choices(
         np.ones(len(share), dtype=np.int64), (share == 1).astype(np.int64)[None], ("accuracy",), groups,
         label_names=("other", "matching"),
     )  # fmt: skip
-    read = Read(str(model), "model", str(scorer.spec.get("weights_digest") or ""), dict(scorer.spec))
-    return Result(rows, (predictions,), reads=(read,))
+    return Result(rows, (predictions,), reads=(read_of_model(model, scorer.spec),))
 
 
 def _share(question: Question, scores: np.ndarray) -> float:
@@ -165,7 +164,7 @@ def question_rows(
         }  # fmt: skip
         if name == "all" and len(drawn):
             size, null = in_deviations(np.array([value]), drawn[None], 0, np.array([expected]))
-            row["p"] = float(tails(size, null)[0][0])
+            row["p"] = row["p_adjusted"] = float(tails(size, null)[0][0])
         yield row
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import PairOptions
-from probekit.analyses.vectors import columns_of, model_columns, read_of
+from probekit.analyses.vectors import columns_of, model_columns, read_of, read_of_model
 from probekit.constraint import Count, Seed
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.models.find import resolve_model
@@ -29,9 +29,6 @@ from probekit.statistics.multiplicity import adjust, tails
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.proportions import mean_of_proportions, wilson
 from probekit.tasks.pairs import Pair, Pairs, load_pairs
-
-if TYPE_CHECKING:
-    from probekit.recipe import Json
 
 __all__ = ["pairs"]
 
@@ -95,12 +92,12 @@ def pairs(
         which pairs: "all", a field, a phenomenon, a paradigm, or a column of ``by`` with one of its values. That of
         "all", fields and phenomena is the mean over their paradigms. Intervals are over items (Wilson, MOVER), for
         these paradigms, and copies of a pair count as one. Those of probes, which depend on each other, are widened as
-        far as their accuracy varies if the sentences of whole phenomena (or paradigms, or pairs, whatever a probe is
-        not fitted to) are exchanged and all probes fitted again. ``p`` (two-sided, gold rows of "all") is the share of
-        these exchanges in which it is as far from .5, ``p_adjusted`` over all layers, and ``exchanged`` the number of
-        phenomena (or paradigms, or pairs); with fewer than 6, p cannot be small. Equal scores count half; ``ties`` says
-        how many there are. The predictions are 1 where the good sentence has the higher score, and 0 where the scores
-        are equal.
+        far as their accuracy varies if the sentences of whole phenomena (or paradigms; single pairs, if a probe is
+        fitted without a tenth of them) are exchanged and all probes fitted again. ``p`` (two-sided, gold rows of "all")
+        is the share of these exchanges in which it is as far from .5, ``p_adjusted`` over all layers, and ``exchanged``
+        how many phenomena (paradigms, pairs) were exchanged; with fewer than 6, p cannot be small. Equal scores count
+        half; ``ties`` says how many there are. The predictions are 1 where the good sentence has the higher score, and
+        0 where the scores are equal.
 
     Raises
     ------
@@ -140,7 +137,7 @@ def pairs(
         origin = trained_by(resolve_model(source, revision)) if random_weights is None else {}
         about = {"analysis": "pairs", "task": found.name, "split": "test", **model_columns(spec, origin)}
         (fits, preferred), exchanged = _by_head(scorer, about, left, options, progress), None
-        reads = (_read(source, scorer),)
+        reads = (read_of_model(source, scorer.spec),)
     rows = make_rows(pair_rows(fits, preferred, left, options, exchanged))
     keep, copies = [fit | {"n": len(left)} for fit in fits], _copies(left)
     predictions = Predictions(
@@ -216,13 +213,13 @@ class Exchanged:
     Attributes
     ----------
     groups : np.ndarray
-        (pairs,), what a probe is not fitted to.
+        (pairs,), the pairs that a probe is not fitted to: those of a phenomenon, of a paradigm, or a tenth.
     share : Sequence[np.ndarray]
         For each layer, float (parts, exchanges), the accuracy on each part of the pairs.
     layer : np.ndarray
         Int (fits,), the layer of each fit.
     units : int
-        The number of groups that are exchanged.
+        How many units are exchanged: phenomena or paradigms; if a tenth is left out, single pairs with their copies.
     """
 
     groups: np.ndarray
@@ -423,8 +420,3 @@ def _in_order(value: str) -> tuple[float, str]:
         return float(value), ""
     except ValueError:
         return float("inf"), value
-
-
-def _read(source: str | Path, scorer: Scorer) -> Read:
-    about: dict[str, Json] = dict(scorer.spec)
-    return Read(str(source), "model", str(scorer.spec.get("weights_digest") or ""), about)

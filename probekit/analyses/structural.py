@@ -19,7 +19,6 @@ from probekit.analyses.tree_scores import Gold, Intervals, Scores, Sums
 from probekit.analyses.trees import Treebank, treebank
 from probekit.analyses.vectors import columns_of, read_of
 from probekit.errors import UsageError
-from probekit.metrics import derive
 from probekit.probes.trees.arcs import fit_arcs, parse
 from probekit.probes.trees.fit import Trees, fit, predict
 from probekit.probes.trees.gold import chain, distances, sentences
@@ -27,7 +26,7 @@ from probekit.probes.trees.options import StructuralOptions
 from probekit.public import public
 from probekit.rows import Result, make_fits, make_rows
 from probekit.runtime import Progress, no_progress
-from probekit.statistics.comparisons import Null, paired
+from probekit.statistics.comparisons import Null, difference_columns, paired
 from probekit.statistics.options import CompareOptions, Over
 from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.load import load_task
@@ -132,21 +131,15 @@ def _beside_the_chain(e: Predictions, options: StructuralOptions) -> Iterator[di
     """The edges that each probe finds minus those of the linear chain of the same sentences, all as one family."""
     source = e.fits["source"].to_numpy() if "source" in e.fits else np.zeros(len(e), dtype=int)
     is_chain = (e.fits["estimator"] == CHAIN).to_numpy(dtype=bool)
-    chain = {source[f]: [int(f)] for f in np.flatnonzero(is_chain)}
+    references = {source[f]: [int(f)] for f in np.flatnonzero(is_chain)}
     fits = np.flatnonzero(~is_chain)
     if not options.resamples or not len(fits):
         return
     how = CompareOptions(resamples=options.resamples, level=options.level, seed=options.seed, family=Over.TASK)
-    told = paired(e, [(int(f), chain[source[f]]) for f in fits], "uuas", options=how)
+    told = paired(e, [(int(f), references[source[f]]) for f in fits], "uuas", options=how)
     for k, f in enumerate(fits):
         of: dict[Any, Any] = e.fits.iloc[f].drop(labels="source", errors="ignore").to_dict()
-        yield {
-            **of,
-            **{"metric": derive("difference", "uuas"), "value": told.value[k], "against": "linear chain"},
-            **{"ci_low": told.ci[k, 0], "ci_high": told.ci[k, 1], "p": told.p[k], "p_adjusted": told.p_adjusted[k]},
-            **{"joint_low": told.joint[k, 0], "joint_high": told.joint[k, 1], "null": str(Null.EXCHANGEABLE)},
-            **{"correction": str(how.correction), "family": str(how.family)},
-        }
+        yield of | {"against": "linear chain"} | difference_columns(told, k, "uuas", Null.EXCHANGEABLE, how)
 
 
 def _of_pair(
@@ -252,20 +245,20 @@ def _orders(length: np.ndarray, options: StructuralOptions) -> Iterator[np.ndarr
         yield order
 
 
-def _chain(gold: _Set, options: StructuralOptions) -> tuple[Sums, list[np.ndarray]]:
+def _chain(whole: _Set, options: StructuralOptions) -> tuple[Sums, list[np.ndarray]]:
     """Scores of the trees in which each word hangs on the one before; as heads on the one after, if train says so."""
-    banks, score = gold.banks, gold.score
+    banks, score = whole.banks, whole.score
     lines = [chain(int(n)) for n in banks[1].length]
     found = score.found(lines)
     sums = {**score.of_distances(found, lines), **score.of_depths([line[0] for line in lines])}
     if options.arcs:
-        before, after = ([_line(bank.length, after=after) for bank in banks] for after in (False, True))
+        before, after = ([_heads_in_line(bank.length, after=after) for bank in banks] for after in (False, True))
         heads = max(before, after, key=lambda line: int(((line[0] == banks[0].heads) & banks[0].counted).sum()))
         sums |= score.of_heads(heads[1])
     return sums, found
 
 
-def _line(length: np.ndarray, *, after: bool) -> np.ndarray:
+def _heads_in_line(length: np.ndarray, *, after: bool) -> np.ndarray:
     """The heads of chains: each word hangs on the one before, or after."""
     place = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length) + 1
     return np.asarray((place + 1) * (place < np.repeat(length, length)) if after else place - 1)

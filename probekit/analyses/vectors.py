@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ __all__ = [
     "pair_features",
     "precision_of",
     "read_of",
+    "read_of_model",
 ]
 
 log = logging.getLogger(__name__)
@@ -268,3 +269,8 @@ def read_of(cache: ActivationCache) -> Read:
     if cache.recipe is not None:
         about["recipe"] = cache.recipe.to_json()
     return Read(str(cache.path), "cache", cache.spec_id, about)
+
+
+def read_of_model(source: str | Path, spec: Mapping[str, Any]) -> Read:
+    """The entry of a scored model in a card: where it was found, its digest, and its identity."""
+    return Read(str(source), "model", str(spec.get("weights_digest") or ""), dict(spec))

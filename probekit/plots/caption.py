@@ -20,7 +20,7 @@ from probekit.plots.legends import common
 from probekit.plots.look import Look
 from probekit.plots.mix import MIX
 from probekit.plots.movement import drawn_rows, others_drawn
-from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK, one_sided
+from probekit.plots.noise import HOLLOW, NOT_ABOVE, REACHES_CONTROL, one_sided
 from probekit.plots.options import PlotOptions
 from probekit.plots.relation import relation_rows
 from probekit.plots.scoreboard import board_values
@@ -45,7 +45,7 @@ PERMUTED = (
 WHY = {
     NOT_ABOVE: "Hollow markers: not above noise (p > 0.05, corrected over layers and curves).",
     HOLLOW: "Hollow markers: the interval reaches the noise (a visual criterion, not a test).",
-    TASK: "Half-filled markers: the interval reaches the control tasks.",
+    REACHES_CONTROL: "Half-filled markers: the interval reaches the control tasks.",
 }
 
 

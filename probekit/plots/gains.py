@@ -21,6 +21,7 @@ from probekit.plots.relation import arms, name_apart
 from probekit.plots.text import wrapped
 from probekit.plots.titles import first_line
 from probekit.rows import called, layer_labels
+from probekit.rows.families import ALPHA
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,6 @@ __all__ = ["gain_panels", "gain_rows"]
 
 LAYER = ("task", "split", "model", "checkpoint", "step", "representation", "site", "layer")
 PANEL = ("task", "model", "metric")
-LEVEL = 0.05
 HIGH = 2.9  # inches of a panel
 
 
@@ -165,7 +165,7 @@ def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series) -> None:
                 *at, xerr=arms(row, "x", "x_low", "x_high") if end else None,
                 yerr=arms(row, "value", "ci_low", "ci_high") if end else None, color=colour, elinewidth=0.8, zorder=3,
                 marker=shapes[i], markersize=5 if end else 3.5, linestyle="none",
-                markerfacecolor=colour if row["p_adjusted"] <= LEVEL else "white",
+                markerfacecolor=colour if row["p_adjusted"] <= ALPHA else "white",
             )  # fmt: skip
             if end:
                 style = {"fontsize": 8, "color": colour, "fontweight": "bold", "parse_math": False}

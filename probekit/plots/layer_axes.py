@@ -11,7 +11,7 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CurveStyles
 from probekit.plots.hover import hover, in_words
 from probekit.plots.look import Look
-from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK, one_sided
+from probekit.plots.noise import HOLLOW, NOT_ABOVE, REACHES_CONTROL, one_sided
 from probekit.plots.palette import INK
 from probekit.plots.panels import Scale, dress
 from probekit.plots.summary_strip import draw_summary
@@ -129,10 +129,10 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
     bars = known & alone & np.isfinite(low)
     if bars.any():
         ax.vlines(x[bars], low[bars], high[bars], color=colour, linewidth=0.8, zorder=zorder - 1, label=BARS_OF)
-    for why in (NOT_ABOVE, HOLLOW, TASK):
+    for why in (NOT_ABOVE, HOLLOW, REACHES_CONTROL):
         if (some := (curve["hollow"] == why).to_numpy(dtype=bool)).any():
             white: dict[str, Any] = {"markerfacecolor": "white"}
-            if why == TASK:  # half-filled: above noise, but possibly memorised
+            if why == REACHES_CONTROL:  # half-filled: above noise, but possibly memorised
                 white = {"fillstyle": "bottom", "markerfacecoloralt": "white"}
             hover(ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, **white}), words[some])
             ax.plot([], [], "o", color="#7F7F7F", markersize=4.5, zorder=1.65, label=why, **white)

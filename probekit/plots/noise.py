@@ -8,15 +8,15 @@ import numpy as np
 
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE
+from probekit.rows.families import ALPHA
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HOLLOW", "LEVEL", "NOT_ABOVE", "TASK", "controls_by_layer", "not_above_noise", "one_sided"]
+__all__ = ["HOLLOW", "NOT_ABOVE", "REACHES_CONTROL", "controls_by_layer", "not_above_noise", "one_sided"]
 
 HOLLOW, NOT_ABOVE = "not above noise (interval)", "not above noise (p > 0.05)"
-TASK = "interval reaches control task"
-LEVEL = 0.05
+REACHES_CONTROL = "interval reaches control task"
 
 
 def controls_by_layer(rows: pd.DataFrame, *, shuffled: bool = False) -> pd.DataFrame:
@@ -53,7 +53,7 @@ def _permuted(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def one_sided(band: pd.DataFrame) -> bool:
-    """Whether a band goes from the mean of the permutations to their outer quantile: rows without the inner one."""
+    """Whether a band goes only from the mean for permuted labels to the edge of the test."""
     mean = band["value"].to_numpy()
     return bool(
         (band["target"] == "permuted").all()
@@ -76,11 +76,11 @@ def not_above_noise(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) ->
         p = curve["p_shown"].astype("float64").to_numpy()
         shuffles = curve["shuffles"].astype("float64").to_numpy() if "shuffles" in curve else np.inf
         least = np.isfinite(p).sum() / (1 + shuffles)
-        tested = np.isfinite(p) & ~(least > LEVEL)
-        above = tested & (p > LEVEL) & curve["value"].notna().to_numpy(dtype=bool)
+        tested = np.isfinite(p) & ~(least > ALPHA)
+        above = tested & (p > ALPHA) & curve["value"].notna().to_numpy(dtype=bool)
     memorised = _reaches(curve, controls[of_task], metric)
     visual = reaches & ~tested
-    return {NOT_ABOVE: above, HOLLOW: visual, TASK: memorised & ~above & ~visual}
+    return {NOT_ABOVE: above, HOLLOW: visual, REACHES_CONTROL: memorised & ~above & ~visual}
 
 
 def _reaches(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from probekit.metrics import metric as metric_called
 from probekit.plots.domains import SIZES, TERMS
-from probekit.plots.noise import TASK
+from probekit.plots.noise import REACHES_CONTROL
 from probekit.report.curves import MOST_CURVES
 from probekit.report.sections import Section
 from probekit.report.summary import trained_rows
@@ -86,8 +86,10 @@ def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, p
                 yield from _caveat(f"{name}: the value is missing (NaN).", _of(part))
             elif verdict == "undetermined":
                 yield from _caveat(f"{name}: the estimate is undetermined.", _of(part, reason="undetermined"))
-            elif verdict == TASK:
-                yield from _caveat(f"{name}, not above the control task (possibly memorised): {TASK}.", _of(part))
+            elif verdict == REACHES_CONTROL:
+                yield from _caveat(
+                    f"{name}, not above the control task (possibly memorised): {REACHES_CONTROL}.", _of(part)
+                )
             elif verdict != "above noise":
                 yield from _caveat(f"{name}, {verdict}.", _of(part))
         without_interval = real[real["value"].notna() & real["ci_low"].isna()]

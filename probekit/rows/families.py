@@ -19,8 +19,10 @@ __all__ = ["ALPHA", "OVER", "corrected_for", "families", "level", "over_families
 ALPHA = 0.05
 """Significance level for corrected p-values."""
 OVER: ContextVar[int] = ContextVar("families", default=1)
+WHOLE = ("structural", "pairs", "choices")
+"""Analyses whose sentences on one task, of all models, follow from p-values corrected together."""
 TESTED = ("compare", "transferability", "similarity", "movement", "shift", "places", "domains", "guidelines")
-"""Analyses outside :data:`TOGETHER` whose sentences follow from p-values."""
+"""Other analyses whose sentences follow from p-values."""
 
 
 @contextmanager
@@ -49,15 +51,16 @@ def level() -> float:
 def families(rows: pd.DataFrame) -> int:
     """The number of families of p-values that the sentences on some rows come from, each with its own 5 %.
 
-    For each task and split: of probes, mutual information and code lengths one for all curves; of probes one more for
-    each reference (random weights, bag of word pieces), and two where some layer beats permuted labels (layer 0, and
-    the best layer); of other tested analyses one for each curve, or for each reference that a curve is compared with.
+    For each task and split: of probes, mutual information, code lengths, minimal pairs, trees and choices one for all
+    curves; of probes one more for each reference (random weights, bag of word pieces), and two where some layer beats
+    permuted labels (layer 0, and the best layer); of other tested analyses one for each curve, or for each reference
+    that a curve is compared with.
     """
     count = 0
     for (analysis, _task, _split), part in rows.groupby(["analysis", "task", "split"], sort=False):
         if "p_adjusted" not in part or not part["p_adjusted"].notna().any():
             continue
-        if analysis in TOGETHER:
+        if analysis in (*TOGETHER, *WHOLE):
             count += 1 + (_references(part) if analysis == "probe" else 0)
         elif analysis in TESTED:
             tested = part[part["p_adjusted"].notna()]

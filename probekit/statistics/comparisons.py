@@ -31,7 +31,17 @@ from probekit.statistics.relabelling import above_chance, relabelled
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Family", "Noise", "Null", "above_noise", "compare_predictions", "compare_tables", "in_deviations", "paired"]
+__all__ = [
+    "Family",
+    "Noise",
+    "Null",
+    "above_noise",
+    "compare_predictions",
+    "compare_tables",
+    "difference_columns",
+    "in_deviations",
+    "paired",
+]
 
 FINE = 10_000
 """Exchanges, if memory allows: with many pairs the smallest p is in the far tail, which needs many draws."""
@@ -235,14 +245,23 @@ def compare_tables(
             records.append(
                 {
                     **of,
-                    **{"analysis": "compare", "metric": derive("difference", metric), "value": result.value[k]},
-                    **{"ci_low": result.ci[k, 0], "ci_high": result.ci[k, 1], "p": result.p[k], "n": len(both.ids)},
-                    **{"against": contrast.against, "null": str(null), "p_adjusted": result.p_adjusted[k]},
-                    **{"correction": str(options.correction), "family": str(options.family)},
-                    **{"joint_low": result.joint[k, 0], "joint_high": result.joint[k, 1]},
+                    **{"analysis": "compare", "n": len(both.ids), "against": contrast.against},
+                    **difference_columns(result, k, metric, null, options),
                 }
             )
     return make_rows(records)
+
+
+def difference_columns(
+    judged: Family, k: int, metric: str, null: Null, options: CompareOptions
+) -> dict[str, str | float]:
+    """The columns of a row for one difference of a family: value, intervals, p, and how they were found."""
+    return {
+        **{"metric": derive("difference", metric), "value": judged.value[k], "p": judged.p[k]},
+        **{"ci_low": judged.ci[k, 0], "ci_high": judged.ci[k, 1], "p_adjusted": judged.p_adjusted[k]},
+        **{"joint_low": judged.joint[k, 0], "joint_high": judged.joint[k, 1], "null": str(null)},
+        **{"correction": str(options.correction), "family": str(options.family)},
+    }
 
 
 def paired(
@@ -271,8 +290,9 @@ def above_noise(
     above = _judged([one], options)[0]
     p, by_chance = tails(*in_deviations(*one.chance, one.sign, one.centre))
     null = np.sort(one.sign * np.nan_to_num(one.chance[1], nan=one.sign * np.inf), axis=1)
-    rank = np.ceil(critical(p, by_chance, 1 - level) * (1 + draws) - 1 - 1e-6).astype(int)  # so many, less one, may be
-    edge = one.sign * np.where(rank > 0, null[np.arange(len(p)), -np.maximum(rank, 1)], np.inf)  # as good
+    # rank - 1 draws may be as good as the value, and p is still at most 1 - level
+    rank = np.ceil(critical(p, by_chance, 1 - level) * (1 + draws) - 1 - 1e-6).astype(int)
+    edge = one.sign * np.where(rank > 0, null[np.arange(len(p)), -np.maximum(rank, 1)], np.inf)
     return Noise(above, one.chance[0] - above.value, np.clip(edge, *metric_called(metric).range))
 
 
@@ -322,7 +342,7 @@ def _drawn(
     if null is Null.INITIALISATIONS:
         seeds = [measured[others] for _, others in at]
         rng = np.random.default_rng([options.seed, 3])
-        again, by_chance = (draws + _error_of_means(seeds, draws.shape[1], rng) for draws in (again, chance[1]))
+        again, by_chance = (part + _error_of_means(seeds, part.shape[1], rng) for part in (again, chance[1]))
         chance = chance[0], by_chance
     return Drawn(value, again, chance, units, sign, np.zeros(len(value)))
 

@@ -66,8 +66,8 @@ def differences_of_means(
     -------
     LabelMeans
         Two-sided p; adjusted by step-down min-p over all labels and measures. The interval holds the differences that
-        the same permutations do not reject, so it leaves out 0 where p is 1 - level or less. An end that no difference
-        has, as with 2 examples of 5, makes both NaN.
+        the same permutations do not reject, so it leaves out 0 where p is 1 - level or less. If there are too
+        few permutations to reject any difference on one side (2 examples of 5), both ends are NaN.
 
     Notes
     -----

@@ -93,12 +93,14 @@ def _first_layer(at: pd.DataFrame) -> str:
 def choices(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """How often the likeliest answer of each model matches, and by which answer that is.
 
-    More or less often than chance only if p, of permuted matching answers, is at most 0.05.
+    More or less often than chance only if p, of permuted matching answers, is at most 0.05, corrected over all models
+    (Bonferroni).
     """
-    for _key, part in rows.groupby(["model", "checkpoint", "estimator"], sort=False):
+    models = rows.groupby(["model", "checkpoint", "step", "estimator"], sort=False, dropna=False)
+    for _key, part in models:
         whole = part[part["level"] == "all"].iloc[0]
         said = "not shown to differ from"
-        if "p" in whole and whole["p"] <= ALPHA:
+        if "p_adjusted" in whole and models.ngroups * whole["p_adjusted"] <= ALPHA:
             said = "more often than" if whole["value"] > whole["chance"] else "less often than"
         by = part[part["level"] == "matching"]
         of = ", ".join(f"{row['of']} {100 * row['value']:.1f} %" for _, row in by.iterrows())

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.analyses.verdict.words import ALPHA
+from probekit.rows.families import level
 from probekit.rows.schema import called, layer_labels
 from probekit.statistics.multiplicity import widened
 from probekit.statistics.predictions import Predictions
@@ -64,7 +65,7 @@ def _above_chance(best: pd.Series, curves: int) -> str:
         return "whether that is above chance was not tested"
     if curves * best["p_adjusted"] <= ALPHA and best["value"] > CHANCE:
         return "above chance"
-    few = f" ({best['exchanged']:.0f} phenomena or paradigms cannot show it)" if best["exchanged"] < FEWEST else ""
+    few = f" ({best['exchanged']:.0f} groups that are exchanged cannot show it)" if best["exchanged"] < FEWEST else ""
     return f"not shown to be above chance{few}"
 
 
@@ -72,7 +73,7 @@ def _corrected(best: pd.Series, rows: pd.DataFrame, layers: int) -> pd.Series:
     """The best layer with an interval that holds for all layers at once, from the counts of its paradigms."""
     of = _like(best, rows[rows["level"] == "paradigm"])
     right, n = (of["value"] * of["n"]).to_numpy(dtype=float), of["n"].to_numpy(dtype=float)
-    _, low, high = mean_of_proportions(right, n, 1 - 0.05 / layers)
+    _, low, high = mean_of_proportions(right, n, 1 - (1 - level()) / layers)
     best = best.copy()
     best["ci_low"], best["ci_high"] = low, high
     return best
