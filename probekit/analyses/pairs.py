@@ -393,7 +393,7 @@ def pair_rows(
             value, low, high = part.interval(right, null, options.level)
             yield {
                 **fit, "metric": "accuracy", "value": value, "ci_low": low, "ci_high": high, "n": len(part.at),
-                "level": part.level, "of": part.of, "ties": int((gap[part.at] == 0).sum()),
+                "level": part.level, "of": part.of, "alike": part.alike, "ties": int((gap[part.at] == 0).sum()),
                 **({} if part.level in options.by else {"paradigms": len(part.n)}), **(tests[i] if k == 0 else {}),
             }  # fmt: skip
 

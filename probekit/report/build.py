@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -208,9 +207,11 @@ def _families(count: int, family: str) -> str:
 
 def _told(source: Source, *, again: bool = False) -> Iterator[str]:
     if again:
-        with suppress(ProbekitError):
+        try:
             yield from read_result(source.path).verdict
-            return
+        except ProbekitError as error:
+            yield f"{source.path.name} has no corrected sentences: {error}"
+        return
     verdict = source.card.get("verdict")
     yield from (str(sentence) for sentence in (verdict if isinstance(verdict, list) else []))
 

@@ -19,6 +19,7 @@ from probekit.errors import UsageError
 from probekit.metrics import derive
 from probekit.metrics import metric as metric_called
 from probekit.rows import make_rows
+from probekit.rows.families import ALPHA
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import FEWEST, estimates, intervals, paired_replicates
 from probekit.statistics.contrasts import Contrast, contrasts, family, fitting_metric, nothing_to_compare
@@ -203,13 +204,14 @@ def compare_predictions(
     Against "random" several initialisations count as one model: the reference is their mean, whose error (Student's t
     over the seeds) is included in p and in the intervals.
 
-    ``p_adjusted`` is corrected over the layers of a curve, or over ``family``: step-down min-p (Westfall & Young 1993,
-    algorithm 2.8) or Holm (1979). Against "best" all pairs of layers form one family, since the best layer was selected
-    from the data. The test decides whether an interval holds 0: the single one excludes 0 exactly where p is at most
-    1 - ``level`` (half of that for a one-sided p), the joint one where p_adjusted is; the rest of the interval is from
-    resamples. For metrics of counts they come from a posterior of the joint table of both fits' answers
+    ``p_adjusted`` is corrected over the layers of a curve, or over ``family``: step-down min-p (Westfall & Young
+    1993, algorithm 2.8) or Holm (1979). Against "best" all pairs of layers form one family, since the best layer
+    was selected from the data. The test decides whether an interval holds 0: the single one excludes 0 exactly
+    where p is at most 1 - ``level``, the joint one where p_adjusted is; the rest of the interval is from resamples.
+    For metrics of counts they come from a posterior of the joint table of both fits' answers
     (:func:`probekit.statistics.bootstrap.paired_replicates`): two fits with the same predictions for n examples may
-    differ by about 3 / n. Losses and errors of fits with the same predictions have no interval, and neither have ranks.
+    differ by about 3 / n. Losses and errors of fits with the same predictions have no interval, and neither have
+    ranks.
     """
     return compare_tables([(evaluated, other)], options)
 
@@ -283,15 +285,15 @@ def above_noise(
 
     The numbers of :func:`compare_predictions` against "permuted" with ``tails`` "better". Value, interval, p and the
     edge of the noise are made from the same permutations, so that they agree: a fit is beyond the edge exactly where
-    its corrected p is at most 1 - ``level``.
+    its corrected p is at most 0.05, whatever the ``level`` of the intervals.
     """
     options = CompareOptions(tails=Tails.BETTER, resamples=draws, seed=seed, level=level)
     one = _drawn(evaluated, [(int(f), []) for f in fits], metric, Null.INDEPENDENT, options)
     above = _judged([one], options)[0]
     p, by_chance = tails(*in_deviations(*one.chance, one.sign, one.centre))
     null = np.sort(one.sign * np.nan_to_num(one.chance[1], nan=one.sign * np.inf), axis=1)
-    # rank - 1 draws may be as good as the value, and p is still at most 1 - level
-    rank = np.ceil(critical(p, by_chance, 1 - level) * (1 + draws) - 1 - 1e-6).astype(int)
+    # rank - 1 draws may be as good as the value, and p is still at most 0.05
+    rank = np.ceil(critical(p, by_chance, ALPHA) * (1 + draws) - 1 - 1e-6).astype(int)
     edge = one.sign * np.where(rank > 0, null[np.arange(len(p)), -np.maximum(rank, 1)], np.inf)
     return Noise(above, one.chance[0] - above.value, np.clip(edge, *metric_called(metric).range))
 
@@ -409,17 +411,15 @@ def _around(one: Drawn, level: float) -> np.ndarray:
 def _agreeing(ends: np.ndarray, one: Drawn, p: np.ndarray, alpha: float) -> np.ndarray:
     """Intervals, (K, 2), in which the test decides about 0: they exclude it exactly where p is at most ``alpha``.
 
-    A one-sided p is held against ``alpha`` / 2, what a two-sided interval leaves on its side. An end moves to 0 and no
-    further, so an interval misses a true difference of 0 only where the test errs, and any other no more often than
-    before (as the bounds of Strassburger & Bretz 2008, section 2, for corrected tests).
+    A one-sided test excludes it on its side only. An end moves to 0 and no further, so an interval misses a true
+    difference of 0 only where the test errs, and any other no more often than before (as the bounds of Strassburger &
+    Bretz 2008, section 2, for corrected tests).
     """
     low, high = ends.T.copy()
-    shown = p <= (alpha if one.sign == 0 else alpha / 2) + 1e-12
     for side, end in ((1, low), (-1, high)):
-        beyond = shown & (side * one.value > 0) & (one.sign in (0, side))
+        beyond = (p <= alpha + 1e-12) & (side * one.value > 0) & (one.sign in (0, side))
         end[beyond] = side * np.maximum(side * end[beyond], NEXT_TO_0)
-        if one.sign in (0, side):
-            end[~beyond] = side * np.minimum(side * end[~beyond], 0)
+        end[~beyond] = side * np.minimum(side * end[~beyond], 0)
     return np.stack([low, high], axis=1)
 
 

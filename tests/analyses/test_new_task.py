@@ -332,8 +332,10 @@ def test_a_column_of_splits_that_names_something_else_is_asked_about():
     write("a.csv", ",", header, [(text, label, "test") for text, label, _ in rows])
     with pytest.raises(DataError, match="no row is of train"):
         new_task("a.csv")
-    write("a.csv", ",", ("review", "liked", "set"), [(*row[:2], "ab"[i % 2]) for i, row in enumerate(rows)])
-    assert sorted(load_task(new_task("a.csv")).splits) == ["dev", "train"]
+    for name, cells in (("set", "ab"), ("part", ("train station", "test drive", "bus stop"))):
+        some = [(*row[:2], cells[i % len(cells)]) for i, row in enumerate(rows)]
+        write(f"{name}.csv", ",", ("review", "liked", name), some)
+        assert sorted(load_task(new_task(f"{name}.csv")).splits) == ["dev", "train"]
 
 
 def documents(count, sentences=10, begin=1):

@@ -177,8 +177,8 @@ def test_the_command_prints_a_table_and_a_sentence(
     assert again.status == 0, again.err
 
 
-def verdicts(right: np.ndarray, n: int) -> list[str]:
-    """The verdict on each model, from its counts of right pairs: (models, layers, paradigms)."""
+def verdicts(right: np.ndarray, n: int, copied: int = 1) -> list[str]:
+    """The verdict on each model, from its counts of right pairs: (models, layers, paradigms); ``copied`` of each."""
     base = {
         "analysis": "pairs", "task": "t", "split": "test", "target": "gold", "metric": "accuracy",
         "estimator": "log-probability", "representation": "logit-lens",
@@ -186,7 +186,7 @@ def verdicts(right: np.ndarray, n: int) -> list[str]:
     rows = []
     for (model, layer), counts in ((at, right[at]) for at in np.ndindex(right.shape[:2])):
         value, low, high = mean_of_proportions(counts, np.full(len(counts), n))
-        one = base | {"model": f"m{model}", "layer": layer, "n": n}
+        one = base | {"model": f"m{model}", "layer": layer, "n": n, "alike": float(copied)}
         whole = {"level": "all", "of": "", "value": value, "ci_low": low, "ci_high": high}
         rows += [
             one | whole,
@@ -201,6 +201,12 @@ def test_the_best_layer_has_an_interval_for_all_layers_at_once() -> None:
     assert f"62.0 % ({100 * low:.1f}–{100 * high:.1f})" in said
     assert "layer 1 of m0, logit-lens, the best of 4, prefers" in said
     assert "not shown to be above chance" in said  # with its own interval, from 52.2 %, it would be
+
+
+def test_the_sentence_counts_copies_of_a_pair_once() -> None:
+    (said,) = verdicts(np.array([[[80]]]), 120, copied=4)
+    low, high = (float(x) for x in wilson(np.array(20), np.array(30)))
+    assert f"66.7 % ({100 * low:.1f}–{100 * high:.1f}) of 120 pairs, not shown to be above chance" in said
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from probekit.analyses.verdict.words import ALPHA
 from probekit.rows.families import level
 from probekit.rows.schema import called, layer_labels
@@ -70,10 +72,10 @@ def _above_chance(best: pd.Series, curves: int) -> str:
 
 
 def _corrected(best: pd.Series, rows: pd.DataFrame, layers: int) -> pd.Series:
-    """The best layer with an interval that holds for all layers at once, from the counts of its paradigms."""
+    """The best layer with an interval for all layers at once, from the counts of its paradigms; copies count once."""
     of = _like(best, rows[rows["level"] == "paradigm"])
-    right, n = (of["value"] * of["n"]).to_numpy(dtype=float), of["n"].to_numpy(dtype=float)
-    _, low, high = mean_of_proportions(right, n, 1 - (1 - level()) / layers)
+    n = of["n"].to_numpy(dtype=float) / np.nan_to_num(best.get("alike", 1.0), nan=1.0)
+    _, low, high = mean_of_proportions(of["value"].to_numpy(dtype=float) * n, n, 1 - (1 - level()) / layers)
     best = best.copy()
     best["ci_low"], best["ci_high"] = low, high
     return best

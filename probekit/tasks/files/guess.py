@@ -5,6 +5,7 @@ Every guess comes with its reason, which ``probekit tasks new`` writes next to i
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -159,6 +160,12 @@ def splits_named(text: str) -> list[str]:
     return [split for split, names in SPLITS.items() if words & set(names)]
 
 
+def _of_a_split(cell: str) -> bool:
+    """Whether a cell says nothing but the name of a split, unlike "train station"."""
+    words = set(re.findall(r"[^\W\d_]+", cell.lower()))
+    return words <= {"split", "set", "data", *itertools.chain(*SPLITS.values())}
+
+
 def by_split(raw: Raw) -> tuple[str, dict[str, list[int]]]:
     """The column that names the split of each row, and the rows of each; "" and no splits if there is none.
 
@@ -172,7 +179,7 @@ def by_split(raw: Raw) -> tuple[str, dict[str, list[int]]]:
         rows: dict[str, list[int]] = {}
         for i, value in enumerate(raw.columns[name]):
             rows.setdefault(str(value), []).append(i)
-        of = {value: splits_named(value) for value in rows}
+        of = {value: splits_named(value) if _of_a_split(value) else [] for value in rows}
         if not any(of.values()) or len(raw) < 2:
             continue
         if wrong := next((value for value, splits in of.items() if len(splits) != 1), None):
