@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from typing import Any, Literal
 
@@ -55,6 +55,12 @@ METRICS = (*(name for name in ADDITIVE if name not in UNTESTED), "spearman", "mi
 BLOCK = 1 << 24  # numbers held at once
 KEPT = 1 << 26  # bytes of draws that are cached for the next call
 FEWEST = 5  # with fewer groups, no interval has its nominal coverage
+FEW = 4
+"""Degrees of freedom of squared errors below which the interval of their root has a warning."""
+HEAVY = (
+    "few examples carry most of the squared error: with such errors, intervals of rmse hold the truth in 90 to 94 % of "
+    "samples, and those that miss it are too low"
+)
 
 
 COUNTED_AS = {"micro-f1": "f1", "uuas": "accuracy"}
@@ -328,6 +334,8 @@ class Bounds:
         (F, 2), NaN if there is no interval.
     why : np.ndarray
         Str (F,), the reason if there is no interval; "" if there is one or none was requested.
+    warning : np.ndarray
+        Str (F,), what an interval does not cover as often as it says; "" if it does.
     again : np.ndarray
         (F, resamples), as in :func:`replicates`.
     """
@@ -335,6 +343,7 @@ class Bounds:
     value: np.ndarray
     ci: np.ndarray
     why: np.ndarray
+    warning: np.ndarray
     again: np.ndarray
 
 
@@ -380,8 +389,8 @@ def bounds(
     for units, one in statistics(gold, predicted, metric, **more):
         value = one.at(np.ones((1, units.count)))[:, 0]
         if not resamples:
-            none = np.full((len(value), 2), np.nan), np.full(len(value), "", dtype=object)
-            found.append(Bounds(value, *none, np.empty((len(value), 0))))
+            silent = np.full(len(value), "", dtype=object)
+            found.append(Bounds(value, np.full((len(value), 2), np.nan), silent, silent, np.empty((len(value), 0))))
             continue
         again, ci, why = _ends(one, value, metric, units, resamples, level, seed)
         why[~np.isfinite(ci).all(1) & (why == "")] = "undefined in most resamples"
@@ -389,8 +398,10 @@ def bounds(
         if units.count < FEWEST:
             why[:] = f"{units.count} {'examples' if units.of is None else 'groups'}; intervals need at least {FEWEST}"
         ci[why != ""] = np.nan
-        found.append(Bounds(value, ci, why, again))
-    return Bounds(*(np.concatenate([getattr(b, name) for b in found]) for name in ("value", "ci", "why", "again")))
+        warning = _heavy(one, metric, len(value))
+        warning[why != ""] = ""
+        found.append(Bounds(value, ci, why, warning, again))
+    return Bounds(*(np.concatenate([getattr(b, name.name) for b in found]) for name in fields(Bounds)))
 
 
 def _ends(
@@ -479,6 +490,15 @@ def freedom(away: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(found, 1, max(1, units - 1)))
 
 
+def _heavy(one: Statistic, metric: str, fits: int) -> np.ndarray:
+    """The warning of root mean squared errors, (F,); "" of others, and where many examples (groups) carry them."""
+    if metric != "rmse" or not isinstance(one, Sums):
+        return np.full(fits, "", dtype=object)
+    total, rows = one.by_unit()
+    away = total - total.sum(1, keepdims=True) / rows.sum(1, keepdims=True) * rows
+    return np.where(freedom(away) < FEW, HEAVY, "").astype(object)
+
+
 def _studentised(
     one: Sums, units: Units, resamples: int, level: float, seed: int, *, squared: bool
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -499,7 +519,7 @@ def _studentised(
 
     mean, error = mean_and_error([plane.sum(1, keepdims=True) for plane in planes])
     parts = []
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         for w in draws(units.count, resamples, seed):
             drawn, its = mean_and_error([plane @ w.astype(np.float64).T for plane in planes])
             parts.append((np.log(drawn / mean) * drawn if squared else drawn - mean) / its)

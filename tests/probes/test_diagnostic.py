@@ -125,6 +125,16 @@ def test_regression_equals_a_plain_pipeline():
     assert mean["pearson"] == 0.0
 
 
+def test_rmse_of_an_outlying_target_has_a_warning_where_probes_of_gold_values_do():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)).astype(np.float32), rng.normal(size=60)
+    more = replace(QUICK, resamples=100, controls=1)
+    rows = run(x, y, x, np.where(np.arange(60) == 4, 300.0, y), kind="regression", names=("pearson", "rmse"), options=more)
+    warned = rows[rows["warning"].fillna("") != ""]
+    assert set(warned["metric"]) == {"rmse", "above-permuted(rmse)", "above-shuffled(rmse)"}
+    assert set(warned["target"]) == {"gold"}
+
+
 def test_planted_signal_is_found_where_it_is():
     """Six layers that hold more and more of the label, beside shuffled labels that none holds."""
     rng = np.random.default_rng(0)

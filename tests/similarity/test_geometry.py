@@ -80,13 +80,12 @@ def test_squared_products_in_either_space_and_unbiased_square():
             found.append(((x[i] - x[j]) @ (x[k] - x[m])) * ((x[i] - x[j]) @ (x[k] - x[m])) / 4)
     # E[((xi - xj)(xk - xm))^2] = 4 tr(S^2), for independent vectors
     from probekit.similarity.features import without_mean
-    from probekit.similarity.geometry import _squared_products, _unbiased_square
+    from probekit.similarity.geometry import _between_groups, _squared_products
 
     centred = without_mean(x)
-    length = (centred**2).sum(1)
     wide = np.concatenate([centred, np.zeros((7, 10))], axis=1)  # n < d: through the Gram matrix
     assert _squared_products(wide) == pytest.approx(_squared_products(centred))
-    assert _unbiased_square(_squared_products(centred) - length**2, length, 7)[0] == pytest.approx(np.mean(found))
+    assert _between_groups(centred, (centred**2).sum(1), np.arange(7))[1][0] == pytest.approx(np.mean(found))
 
 
 def test_participation_ratio_counts_no_pair_within_a_group():
@@ -105,16 +104,21 @@ def test_participation_ratio_counts_no_pair_within_a_group():
             if len({*code[list(rows)]}) == len(rows):
                 apart[at].append(value)  # as often each, so the mean is that of all such tuples
     one, two, three = (np.mean(values) for values in apart)
-    total, square, _ = _between_groups(x, (x**2).sum(1), code)
-    assert square == pytest.approx(one - 2 * two + three)
+    total, square = _between_groups(x, (x**2).sum(1), code)
+    assert square[0] == pytest.approx(one - 2 * two + three)
     cross = [x[i] @ x[j] for i, j in np.ndindex(9, 9) if code[i] != code[j]]
-    assert total == pytest.approx((x**2).sum(1).mean() - np.mean(cross))
+    assert total[0] == pytest.approx((x**2).sum(1).mean() - np.mean(cross))
+    for group in range(5):  # left out
+        there = code != group
+        again = _between_groups(x[there], (x[there] ** 2).sum(1), np.unique(code[there], return_inverse=True)[1])
+        assert (total[1 + group], square[1 + group]) == pytest.approx((again[0][0], again[1][0]), nan_ok=True)
     x = rng.normal(size=(60, 40))
     alone, each = participation_ratio(x), participation_ratio(x, groups=np.arange(60))
     copies = participation_ratio(np.repeat(x, 4, axis=0), groups=np.arange(240) // 4)
     for found in (each, copies):
         assert (found.value, found.low, found.high) == pytest.approx((alone.value, alone.low, alone.high), rel=0.02)
     assert participation_ratio(x[:9], groups=np.arange(9) % 3).note == "fewer than 4 groups"
+    assert np.isnan(participation_ratio(x[:16], groups=np.arange(16) // 4).low)  # 4 groups: no interval
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 5])

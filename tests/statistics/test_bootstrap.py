@@ -118,6 +118,18 @@ def test_heavy_tails_are_wider_than_percentiles():
     assert found.ci[0, 1] - found.ci[0, 0] > high - low
 
 
+def test_an_rmse_that_few_examples_carry_has_a_warning():
+    rng = np.random.default_rng(1)
+    errors, groups = rng.normal(size=300), np.arange(300) // 5
+    outlier = np.where(np.arange(300) == 7, 40, errors)
+    for of in (None, groups):
+        found = bounds(np.zeros(300), np.stack([errors, outlier]), "rmse", groups=of)
+        assert found.warning[0] == ""
+        assert "few examples carry most of the squared error" in found.warning[1]
+    assert not bounds(np.zeros(300), outlier[None], "rmse", resamples=0).warning[0]
+    assert not bounds(errors, outlier[None], "pearson").warning[0]
+
+
 def test_a_band_holds_all_fits_and_is_no_wider_than_bonferroni():
     rng = np.random.default_rng(0)
     gold = rng.integers(2, size=500)
