@@ -129,7 +129,9 @@ def test_rmse_of_an_outlying_target_has_a_warning_where_probes_of_gold_values_do
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 3)).astype(np.float32), rng.normal(size=60)
     more = replace(QUICK, resamples=100, controls=1)
-    rows = run(x, y, x, np.where(np.arange(60) == 4, 300.0, y), kind="regression", names=("pearson", "rmse"), options=more)
+    rows = run(
+        x, y, x, np.where(np.arange(60) == 4, 300.0, y), kind="regression", names=("pearson", "rmse"), options=more
+    )
     warned = rows[rows["warning"].fillna("") != ""]
     assert set(warned["metric"]) == {"rmse", "above-permuted(rmse)", "above-shuffled(rmse)"}
     assert set(warned["target"]) == {"gold"}
