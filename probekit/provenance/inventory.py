@@ -249,7 +249,7 @@ def _walk(folder: Path) -> Iterator[Item]:
 def _shards(folder: Path) -> Iterator[Item]:
     """A cache in shards, and what killed workers left beside it; other files are not of probekit."""
     names = {p.name: p for p in sorted(folder.iterdir())}
-    workers = [p for p in names.values() if of_workers(p.name) and is_of_worker(p)]
+    workers = [p for p in names.values() if is_of_worker(p)]
     manifests = [p for p in (folder / MANIFEST, folder / BEGUN) if p.is_file() and not p.is_symlink()]
     shards = [*(p for p in manifests if p.name == MANIFEST or _is_manifest(p)), *shards_in(folder).values()]
     why = ""

@@ -287,6 +287,20 @@ def test_what_only_has_the_name_of_a_lease(tmp_path, kind):
     assert leases_module.unfinished(tmp_path, 0, "f" * 16) == []
 
 
+def test_what_was_begun_is_a_workers_if_its_journal_or_lease_says_so(tmp_path):
+    """HDF5, zeros and empty files of others have no more than the name."""
+    starts = {"a": b"\x89HDF\r\n\x1a\n mine", "b": bytes(8) + b"my notes", "c": b""}
+    for letter, start in starts.items():
+        (tmp_path / f".shard-00000.h5.{letter * 16}").write_bytes(start)
+    leases_module.tidy(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    (tmp_path / f".shard-00000.h5.{'a' * 16}.journal").write_text('{"structure": "x"}')
+    (tmp_path / ".lease-00000").write_text('{"lease": "%s"}' % ("b" * 16))
+    (tmp_path / f".own-00000.{'c' * 16}").touch()
+    leases_module.tidy(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_who_comes_when_another_worker_tidies_up(tmp_path, monkeypatch):
     """Its files may vanish at any step; it then has nothing to do."""
     count, late = leases_module._count, Leases(tmp_path, 60)

@@ -146,31 +146,59 @@ class Leases:
 
 
 def unfinished(folder: Path, number: int, token: str) -> list[Path]:
-    """What a worker has begun of a shard."""
+    """What a worker, whose lease was read, has begun of a shard."""
     names = re.escape(private_name(number, token)) + _BEGUN
-    return [path for path in sorted(folder.iterdir()) if re.fullmatch(names, path.name) and is_of_worker(path)]
+    return [path for path in sorted(folder.iterdir()) if re.fullmatch(names, path.name) and _begins(path, _SHARD)]
 
 
 def tidy(folder: Path) -> None:
-    """Remove the leases in a folder, then what workers have begun: all that they leave when they are killed."""
-    found = sorted(path for path in folder.iterdir() if of_workers(path.name))
-    for path in found:
-        if is_of_worker(path):
-            path.unlink(missing_ok=True)
+    """Remove what workers have begun in a folder, then their leases: all that they leave when they are killed."""
+    found = [path for path in sorted(folder.iterdir()) if is_of_worker(path)]
+    for path in sorted(found, key=lambda path: (_LEASE.fullmatch(path.name) is not None, ".journal" in path.name)):
+        path.unlink(missing_ok=True)  # what proves that others are a worker's comes last
+
+
+_LEASE = re.compile(r"\.(lease-\d{5,}|(own|taken\.lease)-\d{5,}\.[0-9a-f]{16})")
+_PRIVATE = re.compile(rf"(\.shard-\d{{5,}}\.h5\.([0-9a-f]{{16}})){_BEGUN}")
+_JOURNAL = b'{"structure": "'
+_SHARD = (_JOURNAL, b"\x89HDF\r\n\x1a\n", bytes(8))
+"""How what workers begin of a shard begins: a journal, HDF5, and HDF5 whose beginning is not written yet."""
 
 
 def of_workers(name: str) -> bool:
     """Whether a file with this name is a lease, or a shard that a worker has begun."""
-    leases = r"lease-\d{5,}|own-\d{5,}\.[0-9a-f]{16}|taken\.lease-\d{5,}\.[0-9a-f]{16}"
-    return re.fullmatch(rf"\.({leases}|shard-\d{{5,}}\.h5\.[0-9a-f]{{16}}{_BEGUN})", name) is not None
-
-
-_BEGINNINGS = (_FIRST, b'{"structure": "', b"\x89HDF\r\n\x1a\n", bytes(8))
-"""Of what workers write: a lease, a journal, HDF5, and HDF5 whose beginning is not written yet."""
+    return (_LEASE.fullmatch(name) or _PRIVATE.fullmatch(name)) is not None
 
 
 def is_of_worker(path: Path) -> bool:
-    """Whether a file begins as those do that workers write; a name is not proof."""
+    """Whether a worker wrote a file; its name is not proof.
+
+    A lease says so itself. What was begun of a shard is a worker's if the shard's journal, or a lease with the token of
+    its name, is beside it.
+    """
+    if _LEASE.fullmatch(path.name):
+        return _begins(path, (_FIRST,))
+    found = _PRIVATE.fullmatch(path.name)
+    if found is None or not _begins(path, _SHARD):
+        return False
+    journal = path.with_name(f"{found[1]}.journal")
+    with suppress(FileNotFoundError):
+        if journal.stat().st_size and _begins(journal, (_JOURNAL,)):
+            return True
+    return found[2] in _tokens(path.parent)
+
+
+def _tokens(folder: Path) -> Iterator[str]:
+    """The tokens of the leases in a folder."""
+    for lease in folder.iterdir():
+        if _LEASE.fullmatch(lease.name) and _begins(lease, (_FIRST,)):
+            with suppress(OSError):  # gone meanwhile
+                yield _token_of(lease.read_bytes())
+                yield lease.suffix[1:]  # of one that was cut off
+
+
+def _begins(path: Path, starts: tuple[bytes, ...]) -> bool:
+    """Whether a regular file begins in one of these ways, or was cut off while it did."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False
@@ -178,7 +206,7 @@ def is_of_worker(path: Path) -> bool:
             start = file.read(16)
     except OSError:  # gone meanwhile, or not for us to see
         return False
-    return any(start.startswith(one) or one.startswith(start) for one in _BEGINNINGS)
+    return any(start.startswith(one) or one.startswith(start) for one in starts)
 
 
 def private_name(number: int, token: str) -> str:
