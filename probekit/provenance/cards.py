@@ -145,7 +145,8 @@ def elsewhere(recipe: Recipe, scratch: Path, folder: Path) -> tuple[Recipe, Path
         names = sorted(name for name, one in FUNCTIONS.items() if one.rows)
         raise UsageError(f"probekit {recipe.function} cannot be reproduced; these can: {', '.join(names)}.")
     given = {**recipe.defaults, **recipe.arguments}
-    always = () if given.get("regime") == "fine-tune" else function.always  # fine-tuning reads no caches
+    makes_none = given.get("regime") == "fine-tune" or given.get("cache")  # caches: it runs the encoder, or reads some
+    always = () if makes_none else function.always
     leaves = {key: _turned(recipe, key, scratch, folder) for key in (function.rows, *recipe.leaves, *always)}
     rows = Path(leaves[function.rows])
     if not function.inside and rows.suffix not in (".parquet", ".csv"):

@@ -648,3 +648,10 @@ def test_committed_cards_are_read(path, tmp_path):
     assert made.name == card.rows.name or recipe.function == "table"
     assert recipe.function == card.recipe.function
     assert list(card.reads()) or card.recipe.function not in ("probe", "mi")
+
+
+@pytest.mark.parametrize(("given", "caches"), [({}, True), ({"cache": ["a.h5", "b.h5"]}, False)])
+def test_a_training_on_given_caches_writes_none(tmp_path, given, caches):
+    arguments = {"model": "m", "task": "cola", "regime": "feature-extraction", **given}
+    again, _ = elsewhere(Recipe("train", arguments, leaves={"out": "run"}), tmp_path / "again", tmp_path)
+    assert ("caches" in again.leaves) == caches
