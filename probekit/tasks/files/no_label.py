@@ -35,7 +35,8 @@ def names_of_none(labels: Iterable[Counter[str]], listed: Sequence[str] | None, 
     """The names among the labels that mean that there is no label.
 
     A name that may mean so is a class like any other, unless classes are listed without it; or other splits have
-    labels, and lack it, and it fills a split; or all other labels are numbers (of -1: the classes 0, 1, 2 …).
+    labels, and lack it, and it fills a split; or all other labels are numbers (of -1: the classes 0, 1, 2 …, none of
+    which is nearly as rare as it, unless it is more frequent than all of them together).
 
     Parameters
     ----------
@@ -53,6 +54,7 @@ def names_of_none(labels: Iterable[Counter[str]], listed: Sequence[str] | None, 
     >>> sorted(names_of_none([Counter({"0": 3, "1": 2, "null": 2}), Counter({"-1": 4})], None, scores=False))
     ['-1', 'null']
     """
+    labels = list(labels)
     splits = [set(split) for split in labels if split]
     every = set().union(*splits)
     doubtful = {name for name in every if name in NUMBERS or name.strip().lower() in WORDS}
@@ -65,8 +67,15 @@ def names_of_none(labels: Iterable[Counter[str]], listed: Sequence[str] | None, 
         found |= doubtful - set(NUMBERS)
     if not scores and others and all(x is not None and x == int(x) for x in amounts):
         count_up = sorted(amounts) == list(range(len(amounts))) and len(amounts) > 2  # type: ignore[type-var]
-        found |= doubtful & set(NUMBERS if count_up else NUMBERS[1:])
+        found |= doubtful & set(NUMBERS if count_up and _unlike_the_others(labels) else NUMBERS[1:])
     return found
+
+
+def _unlike_the_others(labels: Iterable[Counter[str]]) -> bool:
+    """Whether -1 is much rarer than each other class, as where annotators disagreed, or the label of most examples."""
+    count = sum(labels, Counter[str]())
+    hidden = count.pop(NUMBERS[0], 0)
+    return 5 * hidden < min(count.values()) or hidden > count.total()
 
 
 def without_label(rows: Mapping[str, Rows], listed: Sequence[str] | None, *, scores: bool) -> dict[str, Rows]:
