@@ -238,7 +238,7 @@ class PairOptions(Checked):
     penalties: Annotated[tuple[Positive, ...], MinLen(1)] = option(
         (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "For caches: L2 penalties to choose from, per pair that the probe is fitted to."
     )
-    resamples: ResamplesOrNone = option(
+    resamples: Annotated[ResamplesOrNone, Most(10_000)] = option(
         200,
         "For caches: how often the sentences of whole phenomena (or paradigms, or pairs) are exchanged and the probes "
         "fitted again, for p and the width of intervals; 0 for neither.",

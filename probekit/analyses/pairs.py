@@ -123,7 +123,7 @@ def pairs(
             )
         with ExitStack() as stack:
             cache = source if isinstance(source, ActivationCache) else stack.enter_context(ActivationCache(source))
-            fits, preferred, left, exchanged = _by_probes(cache, found, pooling, layers, options, progress)
+            fits, preferred, left, refitted = _by_probes(cache, found, pooling, layers, options, progress)
             reads: tuple[Read, ...] = (read_of(cache),)
     else:
         if pooling is not None or layers is not None:
@@ -136,9 +136,9 @@ def pairs(
         spec = scorer.spec if model_name is None else {**scorer.spec, "model": model_name}
         origin = trained_by(resolve_model(source, revision)) if random_weights is None else {}
         about = {"analysis": "pairs", "task": found.name, "split": "test", **model_columns(spec, origin)}
-        (fits, preferred), exchanged = _by_head(scorer, about, left, options, progress), None
+        (fits, preferred), refitted = _by_head(scorer, about, left, options, progress), None
         reads = (read_of_model(source, scorer.spec),)
-    rows = make_rows(pair_rows(fits, preferred, left, options, exchanged))
+    rows = make_rows(pair_rows(fits, preferred, left, options, refitted))
     keep, copies = [fit | {"n": len(left)} for fit in fits], _copies(left)
     predictions = Predictions(
         make_fits(keep), np.array([p.id for p in left]), np.ones(len(left), dtype=np.int64),
@@ -207,8 +207,8 @@ def _score(name: str) -> Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
-    """What is known of the probes of a cache if the sentences of pairs are exchanged by whole groups.
+class Refitted:
+    """The probes of a cache, fitted again after the sentences of whole groups of pairs were exchanged.
 
     Attributes
     ----------
@@ -235,7 +235,7 @@ def _by_probes(
     layers: tuple[int | str, ...] | None,
     options: PairOptions,
     progress: Progress,
-) -> tuple[list[dict[str, Any]], np.ndarray, tuple[Pair, ...], Exchanged]:
+) -> tuple[list[dict[str, Any]], np.ndarray, tuple[Pair, ...], Refitted]:
     """For each layer, and each control: the fit, the score of good minus that of bad, and the pairs in the cache."""
     how = pooling or (cache.poolings[0] if cache.poolings else "")
     if how not in cache.poolings:
@@ -250,14 +250,14 @@ def _by_probes(
             yield name, x[good].astype(np.float32) - x[bad]
         progress("layers", len(names), len(names))
 
-    fits, gaps, exchanged = probed(differences(), kept, options)
+    fits, gaps, refitted = probed(differences(), kept, options)
     about = {"analysis": "pairs", **columns_of(cache, how), "estimator": "pair-probe", "seed": options.seed}
-    return [about | fit for fit in fits], gaps, kept, exchanged
+    return [about | fit for fit in fits], gaps, kept, refitted
 
 
 def probed(
     differences: Iterable[tuple[str, np.ndarray]], found: Sequence[Pair], options: PairOptions
-) -> tuple[list[dict[str, Any]], np.ndarray, Exchanged]:
+) -> tuple[list[dict[str, Any]], np.ndarray, Refitted]:
     """For each layer, (pairs, d), and each control: the fit, and the score of good minus that of bad."""
     rng = np.random.default_rng(options.seed)
     groups, unit = _held_out_groups(found, rng)
@@ -275,7 +275,7 @@ def probed(
         right = (np.sign(gap[len(signs) :] * swaps) + 1) / 2
         shares.append(np.stack([part.shares(right) for part in parts]))
     of_layer = np.repeat(np.arange(len(shares)), len(signs))
-    return fits, np.concatenate(gaps), Exchanged(groups, shares, of_layer, int(unit.max()) + 1)
+    return fits, np.concatenate(gaps), Refitted(groups, shares, of_layer, int(unit.max()) + 1)
 
 
 def _cached(cache: ActivationCache, found: Pairs) -> tuple[tuple[Pair, ...], np.ndarray, np.ndarray]:
@@ -346,18 +346,19 @@ class _Part:
         weight = 1 / self.n[self.paradigm] / len(self.n)
         return np.asarray(right[:, self.at] @ weight)
 
-    def interval(self, right: np.ndarray, null: np.ndarray | None, level: float) -> tuple[float, float, float]:
-        """The accuracy and its interval, from (pairs,), and the accuracy of exchanged pairs if probes are refitted."""
+    def interval(self, right: np.ndarray, level: float) -> tuple[float, float, float]:
+        """The accuracy and its interval, from (pairs,)."""
         counts = np.bincount(self.paradigm, weights=right[self.at])
-        value, low, high = mean_of_proportions(counts / self.alike, self.n / self.alike, level)
-        if null is None:
-            return value, low, high
+        return mean_of_proportions(counts / self.alike, self.n / self.alike, level)
+
+    def widened(self, value: float, null: np.ndarray, level: float) -> tuple[float, float]:
+        """An interval as wide as ``null`` varies, the accuracies of refitted probes; NaN without any."""
         if not len(null):
-            return value, np.nan, np.nan
+            return np.nan, np.nan
         independent = len(self.n) ** 2 / float((1 / self.n).sum()) / self.alike
         worth = min(independent, 0.25 / max(float(((null - 0.5) ** 2).mean()), 1e-12))
         low, high = (float(end) for end in wilson(np.array(value * worth), np.array(worth), level))
-        return value, min(low, value), max(high, value)
+        return min(low, value), max(high, value)
 
 
 def _parts(found: Sequence[Pair], by: Sequence[str]) -> list[_Part]:
@@ -380,17 +381,18 @@ def pair_rows(
     gaps: np.ndarray,
     found: Sequence[Pair],
     options: PairOptions,
-    exchanged: Exchanged | None,
+    refitted: Refitted | None,
 ) -> Iterator[dict[str, Any]]:
     """The accuracy of each fit on all pairs, and at each level."""
     parts = _parts(found, options.by)
-    several = [exchanged is not None and len(set(exchanged.groups[part.at].tolist())) > 1 for part in parts]
-    tests = _tested(fits, gaps, parts[0], exchanged)
+    several = [refitted is not None and len(set(refitted.groups[part.at].tolist())) > 1 for part in parts]
+    tests = _tested(fits, gaps, parts[0], refitted)
     for i, (fit, gap) in enumerate(zip(fits, gaps, strict=True)):
         right = (np.sign(gap) + 1) / 2
         for k, part in enumerate(parts):
-            null = exchanged.share[exchanged.layer[i]][k] if exchanged is not None and several[k] else None
-            value, low, high = part.interval(right, null, options.level)
+            value, low, high = part.interval(right, options.level)
+            if refitted is not None and several[k]:
+                low, high = part.widened(value, refitted.share[refitted.layer[i]][k], options.level)
             yield {
                 **fit, "metric": "accuracy", "value": value, "ci_low": low, "ci_high": high, "n": len(part.at),
                 "level": part.level, "of": part.of, "alike": part.alike, "ties": int((gap[part.at] == 0).sum()),
@@ -399,18 +401,18 @@ def pair_rows(
 
 
 def _tested(
-    fits: Sequence[Mapping[str, Any]], gaps: np.ndarray, every: _Part, exchanged: Exchanged | None
+    fits: Sequence[Mapping[str, Any]], gaps: np.ndarray, every: _Part, refitted: Refitted | None
 ) -> list[dict[str, float]]:
     """For each fit of gold labels, p of an accuracy so far from chance, plain and corrected over all layers."""
     out: list[dict[str, float]] = [{} for _ in fits]
-    if exchanged is None or not exchanged.share[0].shape[1]:
+    if refitted is None or not refitted.share[0].shape[1]:
         return out
     gold = [i for i, fit in enumerate(fits) if fit["target"] == "gold"]
     observed = every.shares((np.sign(gaps[gold]) + 1) / 2)
-    null = np.stack([share[0] for share in exchanged.share])
+    null = np.stack([share[0] for share in refitted.share])
     p, by_chance = tails(*in_deviations(observed, null, 0, np.full(len(gold), 0.5)))
     for i, single, corrected in zip(gold, p, adjust(p, by_chance), strict=True):
-        out[i] = {"p": float(single), "p_adjusted": float(corrected), "exchanged": exchanged.units}
+        out[i] = {"p": float(single), "p_adjusted": float(corrected), "exchanged": refitted.units}
     return out
 
 
