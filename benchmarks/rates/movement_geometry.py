@@ -18,10 +18,11 @@ from probekit.similarity.movement import movement
 ABOUT = {"task": "t", "split": "dev", "model": "m", "checkpoint": "", "step": None, "representation": "mean"}
 
 
-def moved(rng, n, copies, rare=0, spread=0.7):
+def moved(rng, n, copies, rare=0, spread=0.7, wider=0.0):
     """Rows of movement of three layers: steps of lognormal length, the same in distribution for both labels.
 
     rare : number of examples of one label, whole groups; 0 for labels of single examples, half of each
+    wider : how many times as much lengths of that label vary, around the same mean; they are then normal
     """
     groups = np.repeat(np.arange(n // copies), copies)
     y = (rng.permutation(n // copies) < rare // copies)[groups].astype(int) if rare else rng.integers(2, size=n)
@@ -33,6 +34,8 @@ def moved(rng, n, copies, rare=0, spread=0.7):
     for layer in range(3):
         step = rng.normal(size=(n, 16))
         length = np.exp(spread * (rng.normal(size=len(np.unique(groups)))[groups] + 0.5 * rng.normal(size=n)))
+        if wider:
+            length = 1 + 0.1 * np.where(y == 1, wider, 1) * rng.normal(size=n)
         step *= (length / np.linalg.norm(step, axis=1))[:, None]
         measured.append((side, str(layer), movement(x, x + step, groups=labels.groups, align=False)))
     options = MovementOptions(measures=("relative-distance",), top=0, seed=int(rng.integers(1 << 30)))
@@ -44,8 +47,8 @@ def distance_covered(rng, n, copies):
     return bool(row["ci_low"] <= np.exp(0.49 * 1.25 / 2) <= row["ci_high"])
 
 
-def any_label(rng, n, copies, rare=0, spread=0.7):
-    rows = moved(rng, n, copies, rare, spread)
+def any_label(rng, n, copies, rare=0, spread=0.7, wider=0.0):
+    rows = moved(rng, n, copies, rare, spread, wider)
     return bool((rows["p_adjusted"] <= 0.05).any())
 
 
@@ -101,6 +104,9 @@ for n, copies, rare, spread in (
     name = f"movement/equal labels, 3 layers, n {n}, label of {rare}, lengths exp({spread} z)"
     run = partial(any_label, n=n, copies=copies, rare=rare, spread=spread)
     case(name + f", groups of {copies}" * (copies > 1), "false positives", before="–", runs=300, nightly=1000)(run)
+for n, rare in ((200, 20), (60, 5)):
+    name = f"movement/labels of equal mean, 3 layers, n {n}, label of {rare} varies 3 times as much"
+    case(name, "false positives", before="–", runs=300)(partial(any_label, n=n, copies=1, rare=rare, wider=3.0))
 for n in (50, 200, 1000):
     name = f"geometry/participation-ratio, n {n}"
     case(name, "coverage", before="–", runs=400, nightly=2000)(partial(ratio_covered, n=n, d=40))

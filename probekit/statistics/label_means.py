@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.multiplicity import adjust, tails
@@ -71,9 +72,11 @@ def differences_of_means(
 
     Notes
     -----
-    The statistic is Welch's (1947), with errors by group: such a test is exact if labels are exchangeable, whatever the
-    distribution and however rare a label, and still right with many examples if only the means are equal (Janssen
-    1997, "Studentized permutation tests"). Intervals assume that a label shifts the values.
+    The statistic is Welch's (1947), with errors by group: permuting it is exact if labels are exchangeable, whatever the
+    distribution and however rare a label, and right with many examples if only the means are equal (Janssen 1997,
+    "Studentized permutation tests"). A rare label that varies more than the others is less heavy-tailed than permuted
+    ones, so p is also at least Welch's own, from Student's t with his degrees of freedom: few for a label of few
+    examples (groups). Intervals assume that a label shifts the values.
     """
     values = np.asarray(values, dtype=np.float64)
     there = np.isfinite(values).all(0)
@@ -106,6 +109,10 @@ class _Permuted:
     vv: np.ndarray
     vm: np.ndarray
     mm: np.ndarray
+    degrees: np.ndarray
+    """Welch's, (F,)."""
+    short: np.ndarray
+    """The standard error as it is by the one without bias, (F,)."""
 
     @classmethod
     def of(
@@ -125,7 +132,17 @@ class _Permuted:
                 _influences(planes, mine[block[a : a + step]][:, by], starts) for a in range(0, len(block), step)
             ]
         found = [np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True)]
-        return cls(found[0][:-1], found[0][-1:], found[1][:-1], found[2][:-1], found[1][-1:])
+        count, own = len(np.unique(code[mine])), found[3][:-1, 0]
+        units = np.array([max(2, count), max(2, len(starts) - count)])[:, None]
+        parts = np.stack([own, found[1][:-1, 0] - own]) * units / (units - 1)
+        with np.errstate(invalid="ignore"):
+            degrees = np.nan_to_num(parts.sum(0) ** 2 / (parts**2 / (units - 1)).sum(0), nan=1)
+            short = np.nan_to_num(np.sqrt(found[1][:-1, 0] / parts.sum(0)), nan=1)
+        return cls(found[0][:-1], found[0][-1:], found[1][:-1], found[2][:-1], found[1][-1:], degrees, short)
+
+    def students(self, t: np.ndarray) -> np.ndarray:
+        """Welch's p, one-sided, of the statistics with the actual labels, (F,)."""
+        return np.asarray(stats.t.sf(t * self.short, self.degrees))
 
     def statistics(self, shift: np.ndarray) -> np.ndarray:
         """The studentised differences, (F, 1 + R), after ``shift`` (F,) is taken from the values of the label."""
@@ -141,7 +158,7 @@ class _Permuted:
         t = self.statistics(np.zeros(len(self.value)))
         up, down = (tails(sign * t[:, 0], sign * t[:, 1:]) for sign in (1, -1))
         p, null = (np.minimum(1, 2 * np.minimum(a, b)) for a, b in zip(up, down, strict=True))
-        return p, null
+        return np.maximum(p, 2 * self.students(np.abs(t[:, 0]))), null
 
     def ends(self, alpha: float) -> tuple[np.ndarray, np.ndarray]:
         """The smallest and the largest shift that is not rejected, (F,) each."""
@@ -166,11 +183,15 @@ class _Permuted:
 
     def _rejects(self, shift: np.ndarray, sign: int, alpha: float) -> np.ndarray:
         t = sign * self.statistics(shift)
-        return tails(t[:, 0], t[:, 1:])[0] <= alpha / 2
+        p = np.maximum(tails(t[:, 0], t[:, 1:])[0], self.students(t[:, 0]))
+        return np.asarray(p <= alpha / 2)
 
 
-def _influences(planes: np.ndarray, mine: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Differences of means of K measures, their variances, and covariances with the last measure, (K, R) each.
+def _influences(
+    planes: np.ndarray, mine: np.ndarray, starts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Differences of means of K measures, their variances, covariances with the last measure, and what groups with the
+    label add to the variances, (K, R) each.
 
     planes (K, n), mine (R, n), bool : sorted by group, whose first examples are ``starts``
     """
@@ -179,7 +200,7 @@ def _influences(planes: np.ndarray, mine: np.ndarray, starts: np.ndarray) -> tup
     other = size - one
     with np.errstate(invalid="ignore", divide="ignore"):
         counts = one.sum(1, keepdims=True), other.sum(1, keepdims=True)
-        value, square, mixed = (np.empty((len(planes), len(mine))) for _ in range(3))
+        value, square, mixed, own = (np.empty((len(planes), len(mine))) for _ in range(4))
         last = None
         for k in reversed(range(len(planes))):
             sums = np.add.reduceat(mine * planes[k], starts, axis=1)
@@ -188,4 +209,5 @@ def _influences(planes: np.ndarray, mine: np.ndarray, starts: np.ndarray) -> tup
             part = (sums - means[0] * one) / counts[0] - (rest - means[1] * other) / counts[1]
             last = part if last is None else last
             value[k], square[k], mixed[k] = (means[0] - means[1])[:, 0], (part**2).sum(1), (part * last).sum(1)
-    return value, square, mixed
+            own[k] = (part**2 * (one > 0)).sum(1)
+    return value, square, mixed, own

@@ -116,15 +116,20 @@ def test_difference_of_means_is_welchs_for_many_examples():
     ends = theirs.confidence_interval()
     assert found.value[0] == pytest.approx(values[:, mine].mean(1) - values[:, ~mine].mean(1))
     assert found.p[0] == pytest.approx(theirs.pvalue, abs=0.05)  # 2,000 permutations
+    assert (found.p[0] > theirs.pvalue - 1e-9).all()
     assert found.low[0] == pytest.approx(ends.low, abs=0.07)
     assert found.high[0] == pytest.approx(ends.high, abs=0.07)
     assert np.isnan(differences_of_means(values, np.arange(400) < 1, [1]).value).all()
 
 
-def test_difference_of_means_of_a_rare_label_is_an_exact_permutation_test():
+@pytest.mark.parametrize("more", [0, np.array([9, 30])])
+def test_difference_of_means_of_a_rare_label_is_an_exact_permutation_test_or_welchs(more):
     from itertools import combinations
 
+    from scipy import stats
+
     values = np.exp(np.random.default_rng(9).normal(size=12))
+    values[:2] += more
     found = differences_of_means(values[None], np.arange(12) < 2, [1], draws=20_000)
 
     def statistic(mine):
@@ -134,7 +139,9 @@ def test_difference_of_means_of_a_rare_label_is_an_exact_permutation_test():
 
     every = np.array([statistic(list(mine)) for mine in combinations(range(12), 2)])
     p = 2 * min((every >= every[0] - 1e-9).mean(), (every <= every[0] + 1e-9).mean())
-    assert found.p[0, 0] == pytest.approx(p, abs=0.02)  # 4 standard errors of 20,000 draws
+    welchs = stats.ttest_ind(values[:2], values[2:], equal_var=False).pvalue
+    assert (p < welchs) == np.any(more)
+    assert found.p[0, 0] == pytest.approx(max(p, welchs), abs=0.02)  # 4 standard errors of 20,000 draws
 
 
 @pytest.mark.parametrize("copies", [1, 3])
