@@ -20,17 +20,17 @@ FALSE = "false positives"
 DRAWS = 400
 
 
-def probed(rng, train, dev, y, y_dev, metrics, *, kind="classification", controls=1, names=(), **labels):
-    """Predictions of probes on layers, a list of (n, d) each for train and dev."""
+def probed(rng, train, dev, y, y_dev, metrics, *, kind="classification", controls=1, names=(), how=None, **labels):
+    """Predictions of probes on layers, a list of (n, d) each for train and dev; ``how``: further options of probes."""
     about = {"task": "t", "split": "dev", "model": "m", "representation": "mean"}
     layers = [{str(i): x for i, x in enumerate(part)} for part in (train, dev)]
     given = [Labels(y, **{k: v[0] for k, v in labels.items()}), Labels(y_dev, **{k: v[1] for k, v in labels.items()})]
     penalties = (1e-3, 1e-2, 0.1, 1.0) if kind != "regression" else (1.0, 10.0, 100.0, 1e3)
     ratio = metrics[0] in ("matthews", "f1", "macro-f1")  # by log-loss such probes answer the majority class, always
-    options = ProbeOptions(
-        controls=controls, penalties=penalties, folds=3, resamples=0, threads=1, seed=int(rng.integers(1 << 30)),
-        choose_by=metrics[0] if ratio else "log-loss",
-    )  # fmt: skip
+    options = ProbeOptions(**{
+        "controls": controls, "penalties": penalties, "folds": 3, "resamples": 0, "threads": 1,
+        "seed": int(rng.integers(1 << 30)), "choose_by": metrics[0] if ratio else "log-loss", **(how or {}),
+    })  # fmt: skip
     question = Question(kind, metrics, names, about)
     return evaluate_layers(layers[0], given[0], layers[1], given[1], question, options=options)
 

@@ -87,13 +87,13 @@ def told_apart(rng, n, size, layers, noise):
     return min(p) <= 0.05
 
 
-for n, size in ((60, 1), (60, 6), (400, 1), (400, 8)):
+for n, size in ((60, 1), (60, 6), (40, 8), (64, 8), (400, 1), (400, 8)):
     for noise in ((1.0, 1.0), (0.4, 2.0)):
         of = "equal noise" if noise[0] == noise[1] else "unequal noise"
         name = f"places/difference, {of}, n {n}{f', countries of {size}' if size > 1 else ''}"
         run = partial(covered, n=n, size=size, noise=noise)
         case(name, "coverage", before="–", runs=1000, nightly=4000)(run)
 
-for n, size in ((60, 1), (120, 6), (400, 1), (400, 8)):
+for n, size in ((60, 1), (40, 8), (120, 6), (400, 1), (400, 8)):
     name = f"places/equal layers told apart, n {n}{f', countries of {size}' if size > 1 else ''}"
     case(name, "false positives", runs=400)(partial(told_apart, n=n, size=size, layers=3, noise=1.0))

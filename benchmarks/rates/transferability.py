@@ -26,10 +26,13 @@ def noise(rng, n, d, share, copies):
 
 def false_positive(rng, measure, n, d, share, copies):
     x, y, groups = noise(rng, n, d, share, copies)
-    if not 0 < y.sum() < n:
-        return None
+    return better(rng, x, y, groups if copies > 1 else None, measure) if 0 < y.sum() < n else None
+
+
+def better(rng, x, y, groups, measure):
+    """Whether the score of a layer is said to be better than that of permuted labels."""
     seed = int(rng.integers(1 << 30))
-    orders = shuffles(n, groups if copies > 1 else None, draws=DRAWS, seed=seed)
+    orders = shuffles(len(y), groups, draws=DRAWS, seed=seed)
     sets = np.concatenate([y[None], *(y[order] for order in orders)])
     sets = sets[(class_counts(sets, 2) > 0).all(1)]
     null = Vectors(x).scores(sets, 2, (measure,), eps=1e-4)[measure]
