@@ -72,11 +72,11 @@ def differences_of_means(
 
     Notes
     -----
-    The statistic is Welch's (1947), with errors by group: permuting it is exact if labels are exchangeable, whatever the
-    distribution and however rare a label, and right with many examples if only the means are equal (Janssen 1997,
-    "Studentized permutation tests"). A rare label that varies more than the others is less heavy-tailed than permuted
-    ones, so p is also at least Welch's own, from Student's t with his degrees of freedom: few for a label of few
-    examples (groups). Intervals assume that a label shifts the values.
+    The statistic is Welch's (1947), with errors by group: permuting it is exact if labels are exchangeable, whatever
+    the distribution and however rare a label, and right with many examples if only the means are equal (Janssen 1997,
+    "Studentized permutation tests"). Where a rare label varies more than the others, permuted labels mix both spreads,
+    and their statistic has lighter tails than that of the label. So p is at least Welch's own, from Student's t with
+    his degrees of freedom, few for a label of few examples (groups). Intervals assume that a label shifts the values.
     """
     values = np.asarray(values, dtype=np.float64)
     there = np.isfinite(values).all(0)
