@@ -61,7 +61,7 @@ class Groups:
 def stored_groups(
     examples: Sequence[Example], kind: TaskKind, *, progress: Progress = no_progress
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The groups that a cache stores: datasets, and their origin; empty if no two examples belong together."""
+    """The groups that a cache stores: datasets, none if no two examples belong together, and what was found."""
     if any(e.group is not None for e in examples):
         of, group_names = _declared(examples)
         encoded = [name.encode(errors="backslashreplace") for name in group_names]
@@ -69,9 +69,8 @@ def stored_groups(
         return {"/groups": of, "/group_names": stored_names}, {"made": "declared"}
     pairs = kind is not TaskKind.SEQUENCE_LABELLING and any(e.pair is not None for e in examples)
     found = find_groups(_numbered(examples, pairs=pairs), _domains([e.domain for e in examples]), progress=progress)
-    if found.count == len(examples):
-        return {}, {}
-    return {"/groups": found.of}, {"made": "found", **_counts(found)}
+    groups = {} if found.count == len(examples) else {"/groups": found.of}
+    return groups, {"made": "found", **_counts(found)}
 
 
 def seen_in_train(task: Task) -> dict[str, int]:
@@ -116,9 +115,9 @@ def groups_of(cache: ActivationCache, grouping: str = "auto") -> Groups:
     ----------
     grouping : str
         "auto": the groups that the task declares, otherwise those found: equal texts, shared sentences of pairs and
-        near copies. A cache without groups (older than version 0.3, or with independent examples only) is searched by
-        the pieces of its texts. "domain": the examples' domains. "none": no groups. Anything else: a column of the data
-        that the cache's task file describes; the data are read again.
+        near copies. A cache whose texts were not searched as a whole (older than version 0.3, or a folder of shards) is
+        searched by the pieces of its texts. "domain": the examples' domains. "none": no groups. Anything else: a column
+        of the data that the cache's task file describes; the data are read again.
 
     Raises
     ------
@@ -138,9 +137,10 @@ def groups_of(cache: ActivationCache, grouping: str = "auto") -> Groups:
 
 def cached_groups(cache: ActivationCache) -> Groups:
     """The groups of "auto", declared or found, without a warning."""
-    stored = cache.groups
+    stored, stored_info = cache.groups, cache.grouping
+    if stored is None and stored_info.get("made") == "found":  # its texts were searched, and are independent
+        return Groups()
     if stored is not None:
-        stored_info = cache.grouping
         return Groups(stored, stored_info.get("made", "declared"), stored_info)
     found = find_groups(cache.pieces, None if cache.domains is None else _domains(cache.domains.tolist()))
     return Groups() if found.count == len(found.of) else Groups(found.of, "found", _counts(found))

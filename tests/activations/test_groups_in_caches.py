@@ -73,6 +73,8 @@ def test_a_cache_without_stored_groups_is_searched_by_its_pieces(encoder, tmp_pa
     with cache_activations(encoder, toy_pairs(), out=tmp_path / "a.h5") as cache:
         stored = cache.groups
         monkeypatch.setattr(ActivationCache, "groups", None)
+        assert groups_of(cache).of is None  # its texts were searched, and nothing was found
+        monkeypatch.setattr(ActivationCache, "grouping", {})
         np.testing.assert_array_equal(groups_of(cache).of, stored)
         domains = groups_of(cache, "domain").of
         assert same(domains, cache.domains.tolist())
@@ -87,10 +89,10 @@ def test_nothing_is_stored_where_nothing_belongs_together(encoder, tmp_path):
         {"train": Split("train", tuple(Example(str(i), t, i % 2) for i, t in enumerate(texts)))}, ("a", "b"),
     )  # fmt: skip
     with cache_activations(encoder, task, out=tmp_path / "a.h5") as cache:
-        assert (cache.groups, cache.grouping, groups_of(cache).columns) == (None, {}, {})
+        none = dict.fromkeys(("equal", "shared", "near", "domain", "apart"), 0)
+        assert (cache.groups, cache.grouping, groups_of(cache).columns) == (None, {"made": "found", **none}, {})
     with h5py.File(tmp_path / "a.h5") as f:
         assert "groups" not in f
-        assert "groups" not in f.attrs
 
 
 def test_declared_groups_are_kept_by_name(encoder, tmp_path):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ class ImportedEncoder(Shown):
         The file.
     pieces : list of np.ndarray
         int64 (t,), the pieces of each text.
+    decode : callable
+        The text of pieces, without special ones.
     """
 
     mixed_lengths, batch_tokens, stateful = True, 4096, 0
@@ -45,7 +48,9 @@ class ImportedEncoder(Shown):
         special: Sequence[int],
         spec: dict[str, Any],
         truncated: np.ndarray,
+        decode: Callable[[Sequence[int]], str],
     ) -> None:
+        self.decode = decode
         self.source, self.arrays, self.pieces = source, [array for array, _ in arrays], pieces
         self.sites = tuple(site for _, site in arrays)
         self.special = np.array(sorted(special), dtype=np.int64)
@@ -71,6 +76,11 @@ class ImportedEncoder(Shown):
             flat.astype(np.int32), length, special, nothing.astype(np.uint8),
             np.where(special, -1, words).astype(np.int32), nothing, nothing, cut,
         )  # fmt: skip
+
+    def readable(self, examples: Sequence[Example]) -> list[Example]:
+        """Examples with the texts that their pieces stand for, if these have any text."""
+        texts = (self.decode([*map(int, example.text.split())]).strip() for example in examples)
+        return [replace(e, text=text or e.text) for e, text in zip(examples, texts, strict=True)]
 
     def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
         """Read the vectors of a batch; raises DataError if a text has more or fewer than pieces."""

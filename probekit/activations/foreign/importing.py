@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +81,12 @@ def import_activations(
     sites = _sites(given, found)
     arrays = sorted(_distinct(given, sites), key=lambda pair: in_order(pair[1]))
     folder = resolve_model(model, options.revision)
-    special, (pieces, truncated) = load_tokenizer(folder).all_special_ids, _pieces(given, folder)
+    tokenizer, (pieces, truncated) = load_tokenizer(folder), _pieces(given, folder)
     if not any(map(len, pieces)):
         raise DataError("has no text with a piece.", file=given.path)
     spec = _spec(given, arrays, found, model, options)
-    encoder = ImportedEncoder(given, arrays, pieces, special, spec, truncated)
+    decode = partial(tokenizer.decode, skip_special_tokens=True)
+    encoder = ImportedEncoder(given, arrays, pieces, tokenizer.all_special_ids, spec, truncated, decode)
     encoder.spec["imported"] |= check_copies(encoder)
     task = imported_task(options.task or given.path.stem, options.split, encoder, options.labels, options.label_names)
     how = CacheOptions(pooling=options.pooling or NO_POOLING, tokens=not options.pooled_only, token_level=None)

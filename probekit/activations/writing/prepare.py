@@ -107,7 +107,8 @@ def _create(
     static["/truncated"] = cut
     if read.written is not None:
         static |= read.written.datasets(text_of_slot, encoder)
-    groups, grouping = stored_groups(request.part.examples, task.kind, progress=progress)
+    readable = getattr(encoder, "readable", list)  # imported texts are numbers of pieces
+    groups, grouping = stored_groups(readable(request.part.examples), task.kind, progress=progress)
     counts = {
         "sequences": len(text_of_slot),
         "unique": len(read.texts),

@@ -6,7 +6,10 @@ import torch
 from others import Stock, write_npz, write_saelens, write_safetensors, write_vllm
 
 import probekit
+from probekit.activations.grouping import groups_of, stored_groups
 from probekit.errors import DataError, UsageError
+from probekit.models.transformers.tokens import load_tokenizer
+from probekit.statistics.duplicates import find_groups
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +146,28 @@ def test_texts_with_the_same_pieces_share_vectors(stock, model, tmp_path):
     path = write_npz(tmp_path / "b.npz", ids, {"layer_1": [rows[0], rows[0] + 1, *rows[2:]]})
     with pytest.raises(DataError, match="texts 0 and 1 have the same pieces, but vectors"):
         probekit.import_activations(path, model=model, certify=0, out=tmp_path / "d.h5")
+
+
+@pytest.mark.parametrize("copies", [16, 0])
+def test_near_copies_are_found_by_words_not_by_pieces(copies, model, tmp_path):
+    """The pieces of a byte-level tokenizer with few merges are letters, of which all texts have the same."""
+    rng = np.random.default_rng(0)
+    words = np.unique(["".join(rng.choice([*"abcd"], 6)) for _ in range(2000)])
+    texts = [" ".join(rng.choice(words, 4)) for _ in range(60 - copies)]
+    texts += [f"{texts[i]} {rng.choice(words)}" for i in range(copies)]
+    ids = [np.array(some) for some in load_tokenizer(model)(texts, add_special_tokens=False)["input_ids"]]
+    folder = write_vllm(tmp_path / "a", ids, [[torch.zeros(len(some), 2) for some in ids]])
+    cache = probekit.import_activations(
+        folder, model=model, layers="1", certify=0, pooled_only=True, pooling="mean", out=tmp_path / "c.h5",
+    )  # fmt: skip
+    examples = [probekit.Example(str(i), text) for i, text in enumerate(texts)]
+    by_words, found = stored_groups(examples, "classification")
+    assert (found["near"], cache.grouping) == (2 * copies, found)
+    of = groups_of(cache).of
+    assert (of is None) == (not by_words)
+    if copies:
+        np.testing.assert_array_equal(of, by_words["/groups"])
+    assert find_groups(cache.pieces).together > 50  # the control
 
 
 def test_aliases_are_one_layer(stock, model, tmp_path):
