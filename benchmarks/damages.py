@@ -17,7 +17,6 @@ import os
 import random
 import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -26,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from killed_commands import commands, inputs
-from kills import Attack, Killed, load_shim, prepare
+from kills import HANG, Attack, Killed, load_shim, prepare
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 WAYS = ("flip", "flip", "byte", "zeros", "drop", "copy", "cut", "token", "hostile", "number",
@@ -181,6 +180,7 @@ class Damages(Attack):
         ended = self.run()
         self.arm(off=True)
         assert not any(ended), f"{words}: {self.said()}"
+        self.learn()
 
     def restore(self) -> None:
         self.arm(off=True)
@@ -207,6 +207,7 @@ class Damages(Attack):
         self.make()
         status, said = self.read_all()
         assert not status, said
+        self.learn()
         want = self.left()
         files = sorted({f for one in self.read.files for f in self.valid.glob(one) if f.is_file()})
         files = [f for f in files if str(f.relative_to(self.valid)) not in self.theirs and f.name != ".lock"]
@@ -227,7 +228,7 @@ class Damages(Attack):
 
     def judge_damage(self, status: int, said: str, want: dict[str, str], name: str) -> str:
         logs = "".join(log.read_text(errors="replace") for log in self.out.rglob("*.log") if log.is_file())
-        if status == -signal.SIGALRM:
+        if status in HANG:
             return "HANG"
         if status not in (0, 1, 2) or "Traceback" in said + logs:
             return f"TRACEBACK: {logs[-600:] if 'Traceback' in logs else ''}"

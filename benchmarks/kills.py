@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import hashlib
 import json
 import os
@@ -34,6 +35,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +47,10 @@ SHIM, STATE = "PROBEKIT_KILLS", "PROBEKIT_KILLS_STATE"
 PAGE_TIMES = re.compile(rb"xxh3 [0-9a-f]{32}|\d{4}-\d\d-\d\dT[\d:]+\+00:00|<dd>(\w+ \d+\.\d+(, )?)+")
 """The same in a page."""
 MOMENTS = ("before", "inside", "after")
-LONGEST = 300
-"""Seconds after which a command hangs."""
+LONGEST, IDLE = 120, 1800
+"""Seconds of work, and of waiting on a machine however busy, after which a command hangs."""
+HANG = (-signal.SIGPROF, -signal.SIGALRM)
+"""How such a command ends."""
 TIMES = {"seconds", "created", "cost", "left"}
 """What JSON says of time, and marks of files that say it."""
 BAD = ("lost", "wrong", "foreign", "unnamed", "traceback", "hang")
@@ -71,8 +76,9 @@ def begin_child(work: Callable[[], int], told: Path) -> int:
     if not child:
         out = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1), os.dup2(out, 2)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(LONGEST)
+        for late in HANG:
+            signal.signal(-late, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, LONGEST), signal.alarm(IDLE)
         try:
             status = work()
         except BaseException:
@@ -86,7 +92,7 @@ def begin_child(work: Callable[[], int], told: Path) -> int:
 
 
 def end_of(child: int) -> int:
-    """How a child ends: its exit status, minus the number of the signal, or "hang" as -SIGALRM."""
+    """How a child ends: its exit status, or minus the number of the signal."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -182,7 +188,17 @@ class Attack:
             os.execv(sys.executable, [sys.executable, "-m", "probekit", *words])
         from probekit.cli import main
 
-        return main(words)
+        status = main(words)
+        (self.folder / "imported").write_text("\n".join(sys.modules))
+        return status
+
+    def learn(self) -> None:
+        """Import here what a command imported, once instead of in each child."""
+        imported = self.folder / "imported"
+        for name in sorted(set(imported.read_text().split()) - set(sys.modules)) if imported.exists() else ():
+            with suppress(Exception):
+                import_module(name)
+        gc.collect(), gc.freeze()
 
     def said(self) -> str:
         return "".join(self.told.with_suffix(f".{k}").read_text(errors="replace")
@@ -211,6 +227,7 @@ class Attack:
         ended = self.run()
         calls = self.shim.kills_calls()
         assert not any(ended), self.said()
+        self.learn()
         return self.left() | self.theirs, calls
 
     def attack(self, kills: int, seed: int) -> Counter[str]:
@@ -219,6 +236,7 @@ class Attack:
         for words in self.killed.needs:
             self.arm(off=True)
             assert not in_child(lambda w=words: self.command(w), self.told), self.told.read_text()
+            self.learn()
         want, calls = self.alone()
         again, _ = self.alone()
         assert again == want, f"two runs that were left alone differ: {sorted(set(again.items()) ^ set(want.items()))}"
@@ -244,7 +262,7 @@ class Attack:
     def judge(self, status: int, want: dict[str, str], unnamed: list[str]) -> tuple[str, str]:
         """In a word how a command ended that goes on after a kill, and what it said."""
         said = self.said()
-        if status == -signal.SIGALRM:
+        if status in HANG:
             return "hang", said
         if status not in (0, 1, 2) or "Traceback" in said:
             return "traceback", said
@@ -298,6 +316,9 @@ def prepare() -> None:
 
     torch.set_num_threads(1)
     pools.local_executor = shard_workers.local_executor = forked_workers
+    for name in ("prepare", "shards"):  # one text is certified, not eight: half of the time of a small cache
+        writing = import_module(f"probekit.activations.writing.{name}")
+        writing.quick_certificate = partial(writing.quick_certificate, most=1)
 
 
 if __name__ == "__main__":

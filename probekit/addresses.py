@@ -14,7 +14,16 @@ from typing import Any
 
 from probekit.errors import CacheError, DataError, ProbekitError, UsageError
 
-__all__ = ["SCHEMES", "address_of", "addresses_in", "filesystem", "is_address", "refuse_addresses"]
+__all__ = [
+    "SCHEMES",
+    "address_of",
+    "addresses_in",
+    "check_data_card",
+    "filesystem",
+    "is_address",
+    "offline",
+    "refuse_addresses",
+]
 
 SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "https", "file", "memory")
 """The schemes that are opened. Not http: whoever is on the way could change what arrives, digests included."""
@@ -110,3 +119,78 @@ def refuse_addresses(value: Any, file: Path, *, allowed: bool = False) -> None:
             "--allow-remote.",
             file=file,
         )
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Fetch nothing from the hub in the block, whose libraries read HF_HUB_OFFLINE only when they are imported."""
+    import huggingface_hub.constants as hub
+    from datasets import config
+
+    before = hub.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
+    hub.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        hub.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
+
+
+def check_data_card(repository: str, revision: str | None = None) -> None:
+    """Check that a data set, on the hub or in a folder, has all of its files in itself.
+
+    Its README.md may name others (``data_files``), and the library ``datasets`` opens any address that stands there.
+
+    Raises
+    ------
+    DataError
+        If it names files that are elsewhere.
+    """
+    import yaml  # type: ignore[import-untyped]
+
+    for name in ("README.md", ".huggingface.yaml"):
+        path = _card_file(repository, name, revision)
+        if path is None:
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        head = re.match(r"\ufeff?\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|$)", text, re.DOTALL)
+        try:
+            content = yaml.safe_load(text if name.endswith(".yaml") else head[1] if head else "")
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise DataError(f"cannot be read as YAML: {' '.join(str(error).split())[:200]}.", file=path) from None
+        for one in _texts(content.get("configs") if isinstance(content, Mapping) else None):
+            if "::" in one or (":/" in one and not one.startswith("hf://")) or one.startswith(("/", "~")) or (
+                ".." in re.split(r"[/\\]", one)
+            ):  # fmt: skip
+                raise DataError(
+                    f"names {one!r}, which is not in the data set; whoever wrote it chose the place, so nothing was "
+                    "opened. Copy the files to a folder of your own.",
+                    file=path,
+                )
+
+
+def _card_file(repository: str, name: str, revision: str | None) -> Path | None:
+    """A file beside the data of a data set; None if there is none, or none can be fetched."""
+    if Path(repository).is_dir():
+        return path if (path := Path(repository) / name).is_file() else None
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repository, name, repo_type="dataset", revision=revision))
+    except (OSError, ValueError):  # absent, offline, private, no name of a repository: loading it says what is wrong
+        return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a value of YAML, at any depth, but names of splits and configurations; what stands twice, once."""
+    left, seen = [value], set[int]()
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, Mapping | list) and id(one) not in seen:
+            seen.add(id(one))
+            left += one if isinstance(one, list) else [v for k, v in one.items() if k not in NAMES]
+
+
+NAMES = ("split", "config_name", "sep", "delimiter")
+"""Keys of a data card whose texts name no file."""

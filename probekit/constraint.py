@@ -18,10 +18,12 @@ import collections.abc as abc
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import lru_cache
 from inspect import isclass
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from types import NoneType, UnionType
@@ -54,6 +56,7 @@ __all__ = [
     "Share",
     "Size",
     "Threads",
+    "as_array",
     "check",
     "plain",
     "spelled",
@@ -147,6 +150,8 @@ MOST_DRAWS = 1_000_000
 
 LARGEST = (1 << 63) - 1
 """No number of anything is larger."""
+MANIEST = 1_000_000
+"""No list of arguments is longer."""
 BOUNDS = {Most: operator.le, Ge: operator.ge, Gt: operator.gt, Le: operator.le, Lt: operator.lt}
 MANY = (tuple, list, abc.Sequence, abc.Iterable, abc.Collection)
 
@@ -305,12 +310,23 @@ def _many(hint: Any, value: Any, commas: bool) -> tuple[Any, ...]:
     if isinstance(value, list | tuple) and items[0] is str:  # pairs of names may stand in lists of their own
         value = [one for part in value for one in (part if isinstance(part, list | tuple) else [part])]
     single = not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | os.PathLike)
-    value = [value] if single else list(value)
+    value = [value] if single else _listed(value)
     if len(items) > 1 and items[1] is not Ellipsis:
         if not isinstance(value, Sequence) or len(value) != len(items):
             raise Unfit(f"it must be {described(hint)}.")
         return tuple(_fit(item, one, commas) for item, one in zip(items, value, strict=True))
     return tuple(_item(items[0], one, alone=len(value) == 1) for one in value)
+
+
+def _listed(values: Iterable[Any]) -> list[Any]:
+    """The values, of which an iterator may have without end."""
+    try:
+        found = list(islice(values, MANIEST + 1))
+    except Exception:  # of a stranger's object
+        raise Unfit("it cannot be listed.") from None
+    if len(found) > MANIEST:
+        raise Unfit(f"it has more than {MANIEST:,} values.", near=True)
+    return found
 
 
 def _item(hint: Any, value: Any, *, alone: bool) -> Any:
@@ -350,6 +366,8 @@ def _real(value: Any) -> float:
 def _text(value: Any) -> str:
     """A text; a path is one, too."""
     if isinstance(value, str) and not isinstance(value, Enum):
+        if "\0" in value:
+            raise Unfit("no text here contains a NUL character.", near=True)
         return value if type(value) is str else str(value)
     if isinstance(value, Enum) and isinstance(value.value, str):
         return value.value
@@ -417,10 +435,10 @@ def _member(value: Any, known: Sequence[Any]) -> Any:
 
 def _enum(kind: Any, value: Any) -> Any:
     """The member of an enum; some have short names."""
-    try:
-        return kind(value)
-    except ValueError:
-        return kind(_member(value, [member.value for member in kind]))
+    if isinstance(value, str | int):
+        with suppress(ValueError):
+            return kind(value)
+    return kind(_member(value, [member.value for member in kind]))
 
 
 def _wanted(hint: Any, rule: Any) -> str:
@@ -473,6 +491,8 @@ def described(hint: Any) -> str:
     if origin is Literal:
         return _or(list(map(str, args)))
     if origin in MANY:
+        if len(args) > 1 and args[1] is not Ellipsis:
+            return f"{len(args)} values, {' and '.join(map(described, args))}"
         return f"{described(args[0])}, or several" if args else "a list"
     kind = origin or hint
     if kind in WORDS:
@@ -499,6 +519,18 @@ def _shown(value: Any) -> str:
         text = f"a {type(value).__name__}"
     text = " ".join(text.split())
     return text if len(text) <= 100 else f"{text[:100]} …"
+
+
+def as_array(name: str, value: Any, dtype: Any = None) -> Any:
+    """A value as numpy reads it; raises UsageError for what is no array, such as rows of several lengths."""
+    import numpy as np
+
+    try:
+        if not hasattr(value, "__array__") and hasattr(value, "__len__") and len(value) > 1 << 31:
+            raise OverflowError
+        return np.asarray(value, dtype)
+    except Exception:  # numpy raises ValueError, TypeError, OverflowError …, and what a stranger's object raises
+        raise UsageError(f"{name} is {_shown(value)}; it must be an array of numbers.") from None
 
 
 def plain(hint: Any) -> Any:

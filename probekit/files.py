@@ -401,8 +401,8 @@ def remove_unfinished(folder: Path, ours: Callable[[str], bool], *, held: bool =
     ours
         Whether to remove drafts with this final name.
     held
-        Whether the caller holds the lock of the folder, which is probekit's: only then are files removed by name
-        alone, a running process with the same id is an unrelated one, and what other machines left is unfinished.
+        Whether the caller holds the lock of the folder, which is probekit's: then a running process with the same id
+        is an unrelated one, and what other machines left is unfinished.
     """
     for left in folder.iterdir() if folder.is_dir() else ():
         writer = writer_of(left.name)
@@ -411,8 +411,6 @@ def remove_unfinished(folder: Path, ours: Callable[[str], bool], *, held: bool =
         if (unfinished := draft_of(left, here=not held)) is not None:
             if not unfinished.is_symlink():
                 remove(unfinished)
-            remove(left)
-        elif held and stat.S_ISREG(left.lstat().st_mode) and not writer[0].endswith(DRAFT):
             remove(left)
 
 

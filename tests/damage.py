@@ -75,20 +75,25 @@ class Hangs(BaseException):
 
 @contextmanager
 def watched(seconds: int = 10, room: int = 1 << 30) -> Iterator[None]:
-    """Raise Hangs after a time; let no more than ``room`` bytes be allocated beyond what there is."""
+    """Raise Hangs after some seconds of work, or twenty times as many of waiting on a machine however busy.
+
+    No more than ``room`` bytes are allocated beyond what there is.
+    """
 
     def stop(*_: Any) -> None:
         raise Hangs
 
     used = int(re.search(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) << 10  # type: ignore[index]
-    before, limits = signal.signal(signal.SIGALRM, stop), resource.getrlimit(resource.RLIMIT_DATA)
+    late = (signal.SIGPROF, signal.SIGALRM)
+    before, limits = [signal.signal(one, stop) for one in late], resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (used + room, limits[1]))
-    signal.alarm(seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds), signal.alarm(20 * seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0), signal.alarm(0)
+        for one, handler in zip(late, before, strict=True):
+            signal.signal(one, handler)
         resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 

@@ -35,6 +35,7 @@ from probekit.files import (
     open_to_write,
     read_lines,
     remove,
+    remove_unfinished,
     seal,
     stream_lines,
     whole,
@@ -178,6 +179,13 @@ def test_people_names_are_not_taken_for_ours(tmp_path):
     with pytest.raises(UsageError, match="exists"), new_folder(tmp_path / "model"):
         raise AssertionError
     assert os.listdir(tmp_path / "model") == ["config.json"]
+
+
+def test_a_name_alone_is_no_proof_in_a_locked_folder_either(tmp_path):
+    """Files named as drafts of killed processes, of which no note says that they are."""
+    (tmp_path / f".config.json.99999-{THREAD}").write_text("years of work")
+    remove_unfinished(tmp_path, lambda name: True, held=True)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["years of work"]
 
 
 def test_remove_does_not_follow_links(tmp_path):

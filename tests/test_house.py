@@ -17,6 +17,7 @@ RANK = {
     **dict.fromkeys(
         (
             "addresses",
+            "calls",
             "constraint",
             "display",
             "errors",

@@ -12,6 +12,7 @@ from probekit.activations.inspection import verify
 from probekit.activations.manifest import BEGUN, MANIFEST, MANIFEST_FILE, Manifest, is_shard_folder
 from probekit.activations.remote import fetch, local
 from probekit.addresses import address_of, filesystem, is_address
+from probekit.calls import checked
 from probekit.errors import CacheCorrupt, CacheError, UsageError
 from probekit.files import remove_unfinished, whole
 from probekit.runtime import Progress, no_progress
@@ -19,6 +20,7 @@ from probekit.runtime import Progress, no_progress
 __all__ = ["copy_cache"]
 
 
+@checked
 def copy_cache(cache: str | Path, out: str | Path, /, *, progress: Progress = no_progress) -> str:
     """Copy a cache, file or folder, from and to folders here and URLs such as ``s3://bucket/cola``.
 

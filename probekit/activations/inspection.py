@@ -16,12 +16,14 @@ from probekit.activations.manifest import is_shard_folder
 from probekit.activations.remote import local
 from probekit.activations.shard_inspection import shard_problems
 from probekit.addresses import is_address
+from probekit.calls import checked
 from probekit.errors import CacheCorrupt
 from probekit.runtime import Progress, no_progress
 
 __all__ = ["Verdict", "inspect", "verify"]
 
 
+@checked
 def inspect(path: str | Path) -> dict[str, str]:
     """The contents of the cache at ``path``: task, model, layers, labels …, as text.
 
@@ -53,6 +55,7 @@ class Verdict:
         return not self.problems
 
 
+@checked
 def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
     """Read the whole cache and compare every digest, and the rows of repeated texts with those of the first.
 

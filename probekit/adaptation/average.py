@@ -17,14 +17,14 @@ from probekit.adaptation.options import AverageOptions, Regime, TrainOptions
 from probekit.adaptation.runs.constant import constant_rows
 from probekit.adaptation.runs.digests import check_weights
 from probekit.adaptation.runs.evaluation import predict_run
-from probekit.adaptation.runs.folder import HEAD, ROWS, WEIGHTS, locked_run, read_card, save_averaged
+from probekit.adaptation.runs.folder import HEAD, ROWS, WEIGHTS, locked_run, read_card, save_averaged, write_card
 from probekit.adaptation.runs.predictions import Evaluation
 from probekit.adaptation.runs.rows import columns_of
 from probekit.adaptation.runs.run import Run, open_run
 from probekit.adaptation.runs.seeds import members
 from probekit.adaptation.training.multi_task import card_for, further_tasks, predictions_name
 from probekit.errors import UsageError
-from probekit.files import draft
+from probekit.files import digest_of_content, draft
 from probekit.metrics import metric
 from probekit.models.identity import CARD
 from probekit.public import public
@@ -87,11 +87,23 @@ def average(*runs: str | Path | Run, out: str | Path, options: AverageOptions, p
     identity = {"averaged": named, "greedy": options.greedy}
     place = Path(out)
     with locked_run(place):
-        if (place / CARD).is_file() and read_card(place)["identity"] == identity:
-            return open_run(place)
+        if (place / CARD).is_file() and (card := read_card(place))["identity"] == identity:
+            if card["complete"]:
+                return open_run(place)
+            _remove_moved(place, card)
         if strange := [file.name for file in place.iterdir() if file.name != ".lock"]:
             raise UsageError(f"{place} holds {strange[0]}; give another --out.")
         return _average(folders, cards, identity, place, options, progress)
+
+
+def _remove_moved(out: Path, card: Mapping[str, Any]) -> None:
+    """Remove what a killed process had moved to the folder, of which its card says names and contents."""
+    moved = card.get("moved")
+    for name, content in moved.items() if isinstance(moved, Mapping) else ():
+        file = out / Path(name).name
+        if file.is_file() and not file.is_symlink() and digest_of_content(file) == content:
+            file.unlink()
+    (out / CARD).unlink()
 
 
 def _check(folders: Sequence[Path], cards: Sequence[Mapping[str, Any]]) -> None:
@@ -156,7 +168,9 @@ def _average(
         card |= {"metrics": results[task.name, dev].metrics}
         card |= {"test": results[task.name, others[0]].metrics if others else None}
         _write(mean, card, results, cards, folders, new)
-        for file in sorted(new.iterdir(), key=lambda f: f.name == CARD):
+        *files, last = sorted(new.iterdir(), key=lambda f: f.name == CARD)
+        write_card(out, {**card, "complete": False, "moved": {file.name: digest_of_content(file) for file in files}})
+        for file in (*files, last):
             file.replace(out / file.name)
     return open_run(out)
 

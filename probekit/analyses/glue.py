@@ -9,6 +9,7 @@ import numpy as np
 from probekit.adaptation.data.validation import VALIDATION
 from probekit.adaptation.options import Regime
 from probekit.analyses.regimes import by_seeds
+from probekit.calls import checked
 from probekit.errors import UsageError
 from probekit.rows import as_rows, make_rows
 
@@ -40,6 +41,7 @@ NUMBERS = ("value", "ci_low", "ci_high")
 SCORE, PARTIAL = "glue-score", "glue-partial"
 
 
+@checked
 def glue_score(*rows: Any) -> pd.DataFrame:
     """GLUE score of each encoder on dev: the mean of nine tasks.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.analyses.task_splits import Part, draw, splits_of
+from probekit.calls import checked
 from probekit.errors import UsageError
 from probekit.files import FileKind, check_folder, whole
 from probekit.tasks.check import UNBALANCED, metrics_of_unbalanced
@@ -24,6 +25,7 @@ MAX_LISTED = 12
 """Most classes that a comment in the task file lists."""
 
 
+@checked
 def new_task(
     data: str | Path,
     /,

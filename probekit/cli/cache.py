@@ -119,7 +119,7 @@ def cache_activations(
             )
         with cache:
             if not processes()[0]:  # only the first of torchrun's processes prints
-                (_line if several else _summary)(cache, seen)
+                (_line if several else _summary)(cache, seen, options.workers)
 
 
 def _waiting(seen: dict[str, float]) -> None:
@@ -148,7 +148,7 @@ def _watching(prefix: str) -> Iterator[tuple[Progress, dict[str, float]]]:
     seen["seconds"] = monotonic() - began
 
 
-def _line(cache: Any, seen: dict[str, float]) -> None:
+def _line(cache: Any, seen: dict[str, float], workers: int) -> None:
     """One of several caches."""
     from probekit.activations.description import unread
 
@@ -160,7 +160,7 @@ def _line(cache: Any, seen: dict[str, float]) -> None:
         say(lost)
 
 
-def _summary(cache: Any, seen: dict[str, float]) -> None:
+def _summary(cache: Any, seen: dict[str, float], workers: int) -> None:
     from probekit.activations.description import unread
 
     counts, size = cache.spec["counts"], cache.nbytes
@@ -180,7 +180,8 @@ def _summary(cache: Any, seen: dict[str, float]) -> None:
     if lost := unread(cache):
         say(lost)
     if "model" not in seen:
-        say(f"{seen['seconds']:.1f} s; other processes made it" if "others" in seen else "already cached")
+        made = f"in {workers} processes" if workers > 1 else "other processes made it"
+        say(f"{seen['seconds']:.1f} s; {made}" if "others" in seen else "already cached")
         return
     model, texts, pieces = seen["model"], seen["examples"], seen["tokens"]
     say(

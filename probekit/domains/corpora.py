@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import xxhash
 
+from probekit.addresses import check_data_card
 from probekit.errors import DataError, UsageError
 from probekit.files import digest, parse_json
 
@@ -186,6 +187,7 @@ def read_hub(
     import datasets
 
     where = f"{name}, {config}" if config else name
+    check_data_card(name, revision)
     try:
         rows = datasets.load_dataset(name, config, split=split, streaming=True, revision=revision)
     except Exception as error:

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from scipy.special import xlog1py
 
+from probekit.calls import checked
+from probekit.constraint import as_array
 from probekit.domains import _kernels as kernels
 from probekit.domains.options import Measure
 from probekit.errors import UsageError
@@ -48,7 +51,8 @@ def of_js(measure: str, bits: np.ndarray) -> np.ndarray | None:
     return None if function is None else function(bits)
 
 
-def js_divergence(p: np.ndarray, q: np.ndarray) -> float:
+@checked
+def js_divergence(p: Any, q: Any) -> float:
     """Jensen-Shannon divergence of two distributions in bits, 0 (equal) … 1 (nothing in common); symmetric.
 
     Parameters
@@ -94,7 +98,7 @@ def contributions(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     errors are as in :func:`js_divergence`.
     """
     p, q = (
-        _distributions(np.atleast_1d(np.asarray(x, dtype=np.float64))[None], name) for x, name in ((p, "p"), (q, "q"))
+        _distributions(np.atleast_1d(as_array(name, x, np.float64))[None], name) for x, name in ((p, "p"), (q, "q"))
     )
     if p.ndim != 2 or p.shape != q.shape:
         raise UsageError(

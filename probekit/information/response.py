@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from probekit.constraint import as_array
 from probekit.errors import NonFiniteError, UsageError
 
 __all__ = ["SMALLEST", "Response", "of_size", "response", "symbols", "vectors"]
@@ -75,10 +76,7 @@ def response(y: Any, *, discrete: bool | None = None) -> Response:
         For NaN and infinity.
     """
     _unmasked(y, "labels")
-    try:
-        y = np.asarray(y)
-    except ValueError:
-        raise UsageError("labels are an array (n,) or (n, m); these are ragged.") from None
+    y = as_array("y", y)
     if y.dtype == object:
         kinds = {type(v) for v in y.ravel()}
         if kinds != {str}:
@@ -141,8 +139,8 @@ def symbols(x: Any, rows: int) -> np.ndarray | None:
         If there are not ``rows`` of them.
     """
     try:
-        x = np.asarray(x) if getattr(x, "ndim", 1) == 1 else None
-    except ValueError:  # ragged: no symbols, and no vectors either
+        x = as_array("x", x) if getattr(x, "ndim", 1) == 1 else None
+    except UsageError:  # ragged: no symbols, and no vectors either
         return None
     if x is not None and x.dtype == object and x.ndim == 1 and all(isinstance(v, str) for v in x):
         x = x.astype(str)
@@ -163,11 +161,10 @@ def vectors(x: Any, rows: int) -> np.ndarray:
     """
     _unmasked(x, "vectors")
     try:
-        x = x if isinstance(x, np.ndarray) else np.asarray(x)
-    except ValueError:
-        raise UsageError("vectors are a matrix (n, d); these rows are not of one length.") from None
+        x = x if isinstance(x, np.ndarray) or not hasattr(x, "__array__") else np.asarray(x)
     except (TypeError, RuntimeError) as error:  # torch's word on bfloat16, gradients and devices
         raise UsageError(f"vectors cannot be read as an array ({error}).") from None
+    x = as_array("x", x)
     if x.ndim == 1:
         x = x[:, None]
     if x.ndim != 2 or 0 in x.shape:

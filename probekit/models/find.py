@@ -104,7 +104,9 @@ def _snapshot(model: str, revision: str | None) -> Path:
             what = what if close else "Check the name, or give the path of a folder."
         elif isinstance(error, LocalEntryNotFoundError):
             why = "this machine has no copy, and " + (
-                "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
+                "nothing is fetched (HF_HUB_OFFLINE is set, or a file that may be a stranger's names the model)"
+                if constants.HF_HUB_OFFLINE
+                else "the hub cannot be reached"
             )
         else:
             why, what = first_line(error).rstrip("."), "Check the name, or give the path of a folder."

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from probekit.calls import keywords
 from probekit.errors import UsageError
 from probekit.models.conversion import BILSTM, ELMO, SKIP_THOUGHTS, reads_apart
 from probekit.models.encoder import Encoder, Text, Tokens
@@ -16,7 +17,6 @@ from probekit.models.folder import model_type
 from probekit.models.options import LoadOptions, Packing
 from probekit.models.transformers.encoder import load_transformer
 from probekit.models.transformers.encoder import text_reader as piece_reader
-from probekit.public import keywords
 
 __all__ = ["TextReader", "load_encoder", "parts_pairs", "text_reader"]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probekit.activations.writing.journal import journal_path, locked, partial_path
+from probekit.calls import checked
 from probekit.errors import CacheBusy, CacheError, UsageError
 from probekit.files import DATA_CACHE, is_running
 from probekit.models.identity import CARD
@@ -37,6 +38,7 @@ def candidates(folder: str | Path = DATA_CACHE, options: CleanOptions | None = N
     return [item for item in found if item.what == options.what and item.changed <= before]
 
 
+@checked
 def clean(
     folder: str | Path = DATA_CACHE,
     *,

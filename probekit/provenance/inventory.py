@@ -16,6 +16,7 @@ from probekit.activations.manifest import BEGUN, MANIFEST, MANIFEST_FILE, is_sha
 from probekit.activations.writing.journal import journal_path, partial_path
 from probekit.activations.writing.leases import is_of_worker, of_workers
 from probekit.analyses.streaming.state import is_state
+from probekit.calls import checked
 from probekit.errors import CacheError, UsageError
 from probekit.files import DATA_CACHE, held, in_words, is_running, parse_json, read_json
 from probekit.models.identity import CARD, RUN_FORMAT
@@ -93,6 +94,7 @@ class Item:
         return {"path": str(self.path), **values, "clean": None if self.what is None else str(self.what)}
 
 
+@checked
 def results(
     folder: str | Path = DATA_CACHE,
     *,

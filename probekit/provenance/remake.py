@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from probekit.activations import ActivationCache
+from probekit.addresses import offline
 from probekit.errors import CacheError, ModelError, ProbekitError, UsageError
 from probekit.models.find import MINILM, minilm_folder
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
@@ -313,26 +314,12 @@ class Sources:
 
 def _load(place: Place, split: str) -> Task | None:
     try:
-        with nullcontext() if place.task.startswith("grammar:") else _no_network():
+        with nullcontext() if place.task.startswith("grammar:") else offline():
             if is_stream(place.task):
                 return stream_task(place.task, split=split)
             return load_task(place.task, place.data_dir)
     except (ProbekitError, OSError):
         return None
-
-
-@contextmanager
-def _no_network() -> Iterator[None]:
-    """The effect of HF_HUB_OFFLINE, which the hub's libraries read only when they are imported."""
-    import huggingface_hub.constants as hub
-    from datasets import config
-
-    before = hub.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
-    hub.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        hub.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
 
 
 def _model_folder(model: str | Path, revision: str | None) -> Path | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.addresses import refuse_addresses
+from probekit.calls import checked
 from probekit.errors import DataError, UsageError
 from probekit.provenance.cards import Card, elsewhere, read_any_card, unread
 from probekit.provenance.comparison import Comparison, compare_rows
@@ -124,6 +125,7 @@ class Reproduction:
         return f"<Reproduction {self.verdict}, largest difference {self.comparison.largest:.3g}: {self.recipe}>"
 
 
+@checked
 def reproduce(
     card: str | Path,
     *,

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probekit.calls import checked
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import FileKind, check_folder, digest_of_content, whole
 from probekit.parquet import open_parquet
@@ -104,7 +105,8 @@ def saved_examples(path: Path) -> list[Path]:
     return []
 
 
-def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) -> Path:
+@checked
+def write_rows(rows: Any, path: str | Path, card: Mapping[str, Any]) -> Path:
     """Write ``rows`` as Parquet, or CSV by suffix, and ``card`` (see :mod:`probekit.rows.card`) as JSON next to them.
 
     Both files are written atomically, the card last; the card stores the number of rows and the xxh3 digest of their
@@ -117,7 +119,7 @@ def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) ->
     DataError
         If ``rows`` are not valid rows.
     """
-    path, rows = Path(path), make_rows(rows)
+    path, rows = Path(path), make_rows(as_rows(rows))
     writers: dict[str, Callable[[Path], None]] = {
         ".parquet": lambda to: rows.to_parquet(to, index=False, write_page_checksum=True),
         ".csv": lambda to: rows.to_csv(to, index=False),
@@ -134,6 +136,7 @@ def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) ->
     return path
 
 
+@checked
 def read_rows(*paths: str | Path) -> pd.DataFrame:
     """The rows of all files (Parquet or CSV), concatenated; a file that no longer fits its evidence card is warned of.
 

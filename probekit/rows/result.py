@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probekit.calls import checked
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest_of_content, read_json
 from probekit.functions import FUNCTIONS
@@ -285,6 +286,7 @@ def joined(results: Sequence[Result]) -> Result:
     return Result(rows, tuple(predictions), results[0].recipe, tuple(read for one in results for read in one.reads))
 
 
+@checked
 def read(path: str | Path) -> Result:
     """Read a saved result.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from probekit.calls import checked
 from probekit.tasks.chat import role_counts
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
@@ -176,6 +177,7 @@ def _shared_groups(s: SplitReport) -> Iterator[str]:
         )
 
 
+@checked
 def check_task(task: str | Path | Task, data_dir: str | Path | None = None) -> TaskReport:
     """Count everything in a task; takes a second or two for 100,000 examples.
 

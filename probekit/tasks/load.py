@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from probekit.calls import checked
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.files import is_path
 from probekit.tasks import pairs
@@ -88,6 +89,7 @@ def shown_task(name: str) -> str:
     return f"{DATASETS[base][0].shown}{': ' * bool(colon)}{part}" if base in DATASETS else name
 
 
+@checked
 def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | None = None) -> Task:
     """The task called ``name``.
 

@@ -20,9 +20,13 @@ domain          domain of the example, or a list of domains; one of several doma
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -48,13 +52,11 @@ class Conditions(BaseModel):
     domain: str | list[str] | None = None
 
     def hold(self, example: Example, label_names: Sequence[str]) -> bool:
-        """Whether an example is in the slice."""
+        """Whether an example fulfils all conditions but the regular expressions."""
         words = len(example.words or example.text.split()) + len((example.pair or "").split())
         gold = label_names[int(example.label)] if self.label is not None and isinstance(example.label, int) else None
         return (
-            (self.text is None or re.search(self.text, example.text) is not None)
-            and (self.pair is None or re.search(self.pair, example.pair or "") is not None)
-            and (self.words_at_least is None or words >= self.words_at_least)
+            (self.words_at_least is None or words >= self.words_at_least)
             and (self.words_at_most is None or words <= self.words_at_most)
             and (self.label is None or gold in _several(self.label))
             and (self.domain is None or not set(_several(self.domain)).isdisjoint(domains_of(example.domain)))
@@ -90,18 +92,47 @@ class Slices:
         Raises
         ------
         DataError
-            For a slice without an example, a condition that the task cannot have, and a slice named as a domain.
+            For a slice without an example, a condition that the task cannot have, a slice named as a domain, and a
+            regular expression that takes minutes.
         """
         found = {}
         for name, conditions in self.conditions.items():
             self._check(name, conditions, task, split)
-            inside = frozenset(e.id for e in split if conditions.hold(e, task.label_names))
+        matched = self._matched(split)
+        for name, conditions in self.conditions.items():
+            examples = compress(split, matched[name]) if name in matched else split
+            inside = frozenset(e.id for e in examples if conditions.hold(e, task.label_names))
             if not inside:
                 raise self._error(
                     name, f" holds none of the {len(split)} examples of {task.name} {split.name}; change it."
                 )
             found[name] = inside
         return found
+
+    def _matched(self, split: Split) -> dict[str, list[bool]]:
+        """For each slice with regular expressions whether all of them are found in each example.
+
+        Some, such as ``(a+)+$``, take years on one text, and ``re`` knows no limit: another process searches, and ends.
+        """
+        asked = [(name, key, given) for name, one in self.conditions.items() for key in ("text", "pair")
+                 if (given := getattr(one, key)) is not None]  # fmt: skip
+        if not asked:
+            return {}
+        texts = {key: [getattr(e, key) or "" for e in split] for key in {key for _, key, _ in asked}}
+        request = json.dumps([texts, [(key, given) for _, key, given in asked], SECONDS])
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", _SEARCH], input=request.encode(), capture_output=True)
+        found = [[mark == "1" for mark in line] for line in done.stdout.decode().splitlines()]
+        if done.returncode:
+            name, key, given = asked[min(len(found), len(asked) - 1)]
+            raise self._error(
+                name,
+                f", key {key!r}: {given!r} is not found in {len(split):,} texts within {SECONDS} seconds; write it "
+                "without a repetition within a repetition.",
+            )
+        matched: dict[str, list[bool]] = {}
+        for (name, _, _), marks in zip(asked, found, strict=True):
+            matched[name] = [a and b for a, b in zip(matched.get(name, marks), marks, strict=True)]
+        return matched
 
     def _check(self, name: str, conditions: Conditions, task: Task, split: Split) -> None:
         if name in task.domains:
@@ -117,6 +148,19 @@ class Slices:
 
     def _error(self, name: str, message: str) -> DataError:
         return DataError(f"slice {name!r}{message}", file=self.path, line=self.lines[name])
+
+
+SECONDS = 60
+"""Of work, for the regular expressions of all slices on one split."""
+_SEARCH = """
+import json, re, resource, sys
+texts, asked, seconds = json.load(sys.stdin.buffer)
+resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+for key, pattern in asked:
+    search = re.compile(pattern).search
+    print("".join("01"[search(text) is not None] for text in texts[key]), flush=True)
+"""
+"""What the other process does: a line of 0 and 1 for each regular expression."""
 
 
 def read_slices(path: str | Path) -> Slices:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from probekit.calls import checked
 from probekit.errors import DataError, UsageError
 from probekit.files import FileKind, check_folder, slug, whole
 from probekit.tasks.load import load_task, treebank_task
@@ -16,6 +17,7 @@ PARTS = {"train": "tr", "dev": "va", "test": "te"}
 NEW = FileKind("a file that is not there yet", lambda path: False)
 
 
+@checked
 def write_tasks(
     tasks: Sequence[str] | str, /, *, out: str | Path, data_dir: str | Path | None = None, seed: int = 0
 ) -> list[Path]:

@@ -96,7 +96,13 @@ def test_answers_that_are_not_in_their_context(asked, message, tmp_path):
 
 
 def test_files_that_are_not_squad(tmp_path):
-    for content in ("[]", "{", '{"data": 3}', '{"data": [{"paragraphs": [{"qas": [{}]}]}]}'):
+    for content in (
+        "[]",
+        "{",
+        '{"data": 3}',
+        '{"data": [{"paragraphs": [{"qas": [{}]}]}]}',
+        '{"data": [], "data": [1]}',
+    ):
         path = tmp_path / "x.json"
         path.write_text(content)
         with pytest.raises(DataError, match=r"x\.json"):

@@ -1,6 +1,7 @@
 """Averaged weights and averaged predictions, against their definitions."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from probekit.analyses.ensemble import ensemble
 from probekit.cli import main
 from probekit.cli.patterns import natural
 from probekit.errors import ModelError, UsageError
+from probekit.models.identity import CARD
 from probekit.statistics.predictions import Predictions
 
 
@@ -93,6 +95,32 @@ def test_what_cannot_be_averaged(runs, tiny_bert, folder, tmp_path):
     with pytest.raises(UsageError, match=r"holds mine\.txt"):
         average(runs, out=tmp_path / "taken")
     assert (tmp_path / "taken/mine.txt").read_text() == "mine"
+
+
+def test_what_a_killed_average_had_moved_is_made_again(runs, tmp_path, monkeypatch):
+    """It is killed after it has moved some of its files; what is not its own stays, and is told."""
+    want = average(runs, out=tmp_path / "soup", device="cpu")
+    moved, replace = [], Path.replace
+
+    def move(self, to):
+        if Path(to).parent == tmp_path / "other":
+            moved.append(Path(to).name)
+            if len(moved) == 5:
+                raise KeyboardInterrupt
+        return replace(self, to)
+
+    monkeypatch.setattr(Path, "replace", move)
+    with pytest.raises(KeyboardInterrupt):
+        average(runs, out=tmp_path / "other", device="cpu")
+    monkeypatch.undo()
+    assert {CARD, *moved[:-1]} <= {file.name for file in (tmp_path / "other").iterdir()}
+    (tmp_path / "other/mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"holds mine\.txt"):
+        average(runs, out=tmp_path / "other", device="cpu")
+    (tmp_path / "other/mine.txt").unlink()
+    made = average(runs, out=tmp_path / "other", device="cpu")
+    assert made.metrics == want.metrics
+    assert {f.name for f in made.path.iterdir()} == {f.name for f in want.path.iterdir()}
 
 
 def test_only_the_seeds_that_the_folder_lists_are_members(runs, folder, tiny_bert, tmp_path, caplog, capsys):

@@ -349,3 +349,13 @@ def test_a_merged_run_needs_no_base(run, tiny_model, tmp_path, call, method):
         probekit.merge(tmp_path / "whole", tmp_path / "again")
     with pytest.raises(UsageError, match="exists"):
         probekit.merge(done.path, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("wrong", [{"megatron_config": {"a": 1}}, {"megatron_core": "os"}])
+def test_no_module_that_an_adapter_names_is_imported(run, tmp_path, wrong):
+    folder = tmp_path / "run"
+    shutil.copytree(run("bert", "lora").path, folder)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | wrong))
+    with pytest.raises(ModelError, match=r"adapter_config\.json names Megatron's modules"):
+        probekit.load_encoder(folder, device="cpu")

@@ -81,7 +81,7 @@ def test_discrete_says_otherwise():
 
 
 REFUSED = {
-    "ragged": ([[1], [1, 2]] * 15, {}, "labels are an array (n,) or (n, m); these are ragged."),
+    "ragged": ([[1], [1, 2]] * 15, {}, "y is [[1], [1, 2], [1], [1, 2], "),
     "3-d": (np.zeros((30, 2, 2)), {}, "labels are an array (n,) or (n, m), not of shape (30, 2, 2)."),
     "a number": (3, {}, "labels are an array (n,) or (n, m), not of shape ()."),
     "empty": ([], {}, "labels are an array (n,) or (n, m), not of shape (0,)."),
@@ -151,7 +151,7 @@ def test_vectors_are_widened_not_copied(kind):
 
 
 REFUSED_VECTORS = {
-    "ragged": ([[1.0], [1.0, 2.0]] * 15, "vectors are a matrix (n, d); these rows are not of one length."),
+    "ragged": ([[1.0], [1.0, 2.0]] * 15, "x is [[1.0], [1.0, 2.0], "),
     "3-d": (np.zeros((30, 2, 2)), "vectors are a matrix (n, d) with at least one column, not of shape (30, 2, 2)."),
     "no columns": (np.zeros((30, 0)), "with at least one column, not of shape (30, 0)."),
     "strings": (np.full((30, 2), "a"), "vectors are numbers, not <U1."),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from probekit.cli import main
-from probekit.errors import ProbekitError, UsageError
+from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.rows import read_card
 from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps
@@ -308,3 +308,11 @@ def test_variants_and_seeds_of_runs_are_chosen(written):
 def test_runs_that_cannot_be_chosen(written, sections, message):
     with pytest.raises(ProbekitError, match=message):
         steps(written(sections))
+
+
+@pytest.mark.parametrize("where", ["options = { KEY = 'wandb' }", "fine-tune = { KEY = 'wandb' }", "KEY = 'wandb'"])
+@pytest.mark.parametrize("key", ["report_to", "report-to"])
+def test_no_study_reports_in_the_users_name(written, where, key):
+    section = '[[train]]\ntasks = ["grammar:sentiment"]\nregimes = ["fine-tune"]\n'
+    with pytest.raises(DataError, match="report.to"):
+        read_study(written(section + where.replace("KEY", key)), allow_remote=True)

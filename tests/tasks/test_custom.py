@@ -285,6 +285,14 @@ def test_what_tables_write_for_no_number_is_no_class_among_numbers(own: Callable
     assert "1 'nan'" in lost.notes[-1]
 
 
+def test_a_class_that_is_a_text_and_a_number_is_told(own: Callable) -> None:
+    rows = [{"text": f"t{i}", "label": label} for i, label in enumerate([1, "1", 0, "no", True, "true"])]
+    task = own('[splits]\ntrain = "t.jsonl"\n', {"t.jsonl": "\n".join(map(json.dumps, rows))})
+    assert set(task.label_names) == {"0", "1", "no", "true"}
+    told = [note for note in task.notes if "both are one class" in note]
+    assert [note.partition("'")[2].partition("'")[0] for note in told] == ["1", "true"]
+
+
 WORDS = ["null", "nan", "<NA>", "#N/A", "NA", "None", "n/a", "word"]
 
 

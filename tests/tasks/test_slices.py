@@ -92,3 +92,12 @@ def test_what_a_task_does_not_have(text, message, tmp_path):
 def test_a_missing_file(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         read_slices(tmp_path / "none.toml")
+
+
+def test_a_regular_expression_that_takes_years_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("probekit.tasks.slices.SECONDS", 1)
+    task = Task("t", TaskKind.CLASSIFICATION, {"dev": Split("dev", (Example("a", "a" * 60 + "!", 0),))}, ("no", "yes"))
+    with pytest.raises(
+        DataError, match=r"line 3: slice 'bad', key 'text': '\(a\+\)\+\$' is not found in 1 texts within"
+    ):
+        members("[good]\ntext = 'a'\n[bad]\ntext = '(a+)+$'\n", tmp_path, task)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.addresses import offline
 from probekit.analyses.exploration.texts import model_of
 from probekit.errors import ModelError, UsageError, first_line
 
@@ -89,7 +90,8 @@ def _loaded(model: str, revision: str | None, random_weights: int | None) -> tup
     from probekit.models.transformers.stock import load_model
     from probekit.runtime import Dtype
 
-    folder = resolve_model(model, revision)
+    with offline():  # whoever made the cache chose the model
+        folder = resolve_model(model, revision)
     net = load_model(
         folder, dtype=Dtype.FLOAT32, device=torch.device("cpu"), random_weights=random_weights, attention="eager"
     )

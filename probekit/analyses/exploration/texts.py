@@ -11,6 +11,7 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.activations.pooling import TokenLevel
 from probekit.activations.writing.request import data_digest
+from probekit.addresses import offline
 from probekit.analyses.exploration.points import token_rows
 from probekit.errors import ProbekitError, first_line
 from probekit.tasks.context import in_context
@@ -30,10 +31,12 @@ def find_texts(cache: ActivationCache, task: Task | None = None) -> tuple[Texts 
     """The texts of the examples of a cache, and a note if they are not the task's own.
 
     They come from ``task``, else from the task that the cache's recipe names, if its data can be read and are those of
-    the cache; else from the tokenizer of the cache's model, which does not restore spaces and capitals exactly.
+    the cache; else from the tokenizer of the cache's model, which does not restore spaces and capitals exactly. The
+    cache may be a stranger's: nothing that it names is fetched from the hub.
     """
     try:
-        return _of_task(cache, task), ""
+        with offline():
+            return _of_task(cache, task), ""
     except (ProbekitError, OSError, LookupError) as error:
         reason = first_line(error)
     try:
@@ -93,7 +96,8 @@ def tokenizer_of(cache: ActivationCache) -> Any:
     from probekit.models.folder import configuration
     from probekit.models.transformers.encoder import text_reader
 
-    folder = resolve_model(model_of(cache), cache.spec.get("revision"))
+    with offline():  # whoever made the cache chose the model
+        folder = resolve_model(model_of(cache), cache.spec.get("revision"))
     config = configuration(folder)
     return text_reader(folder, config).backend
 

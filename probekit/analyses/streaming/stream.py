@@ -13,6 +13,7 @@ from probekit.analyses.streaming.layers import ERASERS_FILE, cka_rows, eraser_ro
 from probekit.analyses.streaming.options import Analysis, StreamOptions, part_of
 from probekit.analyses.streaming.probes import PROBES
 from probekit.analyses.streaming.state import STATE_FILE, State, check_same, merged, read_state
+from probekit.calls import checked
 from probekit.errors import UsageError
 from probekit.files import check_folder
 from probekit.models.encoder import Encoder
@@ -104,6 +105,7 @@ def stream(
     return _measured(job, found, names, options, progress)
 
 
+@checked
 def merge_streams(*states: str | Path) -> State:
     """The state of several parts of one stream; the order does not matter.
 

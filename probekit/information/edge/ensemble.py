@@ -9,15 +9,16 @@ an estimate without the lower clip.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 
+from probekit.calls import checked
+from probekit.constraint import Checked, Ge, Gt, Most, NotNegative, Said, Threads, as_array
 from probekit.errors import UsageError
 from probekit.information.edge import _kernels as kernels
 from probekit.information.edge.sides import Run, alone, as_they_are, projected, shared
@@ -53,51 +54,35 @@ class Hashing(StrEnum):
     FLOOR = "floor"
 
 
+Width = Annotated[
+    float, Gt(0), Said("above 0, because buckets need a width; for discrete values use a small one, 0.001")
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeSettings:
+class EdgeSettings(Checked):
     """The settings of :func:`edge`, where they are described."""
 
-    version: str = "4.3.1"
+    version: Literal["4.2.0", "4.3.1", "4.4.1"] = "4.3.1"
     U: float = 10
-    gamma: Sequence[float] = (1, 1)
-    epsilon: Sequence[float] = (0, 0)
-    epsilon_vector: str | None = None
-    eps_range_factor: float = 0.1
+    gamma: tuple[Width, Width] = (1, 1)
+    epsilon: tuple[NotNegative, NotNegative] = (0, 0)
+    epsilon_vector: Bandwidths | None = None
+    eps_range_factor: Annotated[float, Gt(-1)] = 0.1
     normalize_epsilon: bool = True
-    ensemble_estimation: str = Ensemble.MEDIAN
-    L_ensemble: int | None = None
-    hashing: str = Hashing.P_STABLE
+    ensemble_estimation: Ensemble = Ensemble.MEDIAN
+    L_ensemble: Annotated[int, Ge(1), Most(10_000)] | None = None
+    hashing: Hashing = Hashing.P_STABLE
     stochastic: bool = False
 
-    def __post_init__(self) -> None:
-        if self.version not in SHRINK:
-            raise UsageError(f"version must be one of {', '.join(SHRINK)}, not {self.version!r}.")
+    def together(self) -> None:
         old = self.version == "4.2.0"
         if self.epsilon_vector is None:
             object.__setattr__(self, "epsilon_vector", Bandwidths.FIXED if old else Bandwidths.RANGE)
         if self.L_ensemble is None:
             object.__setattr__(self, "L_ensemble", 5 if old else 10)
-        if str(self.hashing).lower().replace("-", "") == "tsne":
-            raise UsageError("the t-SNE hash of 4.4.1 is not supported; hashing must be p-stable or floor.")
-        choices = {"epsilon_vector": Bandwidths, "ensemble_estimation": Ensemble, "hashing": Hashing}
-        for name, choice in choices.items():
-            if getattr(self, name) not in list(choice):
-                raise UsageError(f"{name} must be {' or '.join(choice)}, not {getattr(self, name)!r}.")
-        for name in ("gamma", "epsilon"):
-            pair = np.asarray(getattr(self, name), dtype=np.float64)
-            if pair.shape != (2,) or not np.isfinite(pair).all() or pair.min() < 0:
-                raise UsageError(f"{name} must be two numbers, for x and for y, not {getattr(self, name)!r}.")
-        if min(self.gamma) == 0:
-            raise UsageError(
-                "gamma must be above 0, because buckets need a width; for discrete values use a small one, 0.001."
-            )
         if self.epsilon[0] and not self.epsilon[1]:
             raise UsageError("epsilon[0] is given without epsilon[1]; give both, or (0, 0) to adapt both to the data.")
-        if not (np.isfinite(self.U) and np.isfinite(self.eps_range_factor) and self.eps_range_factor > -1):
-            raise UsageError(f"U and eps_range_factor must be numbers, the latter above -1; not {self.U!r}, "
-                             f"{self.eps_range_factor!r}.")  # fmt: skip
-        if not self.L_ensemble or self.L_ensemble < 1 or self.L_ensemble % 1:
-            raise UsageError(f"L_ensemble must be a whole number of 1 or more, not {self.L_ensemble!r}.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,23 +122,24 @@ class EdgeDetails:
         return self.passes[-1].value
 
 
+@checked
 def edge(
-    x: np.ndarray,
-    y: np.ndarray,
-    version: str = "4.3.1",
+    x: Any,
+    y: Any,
+    version: Any = "4.3.1",
     *,
     U: float = 10,
-    gamma: Sequence[float] = (1, 1),
-    epsilon: Sequence[float] = (0, 0),
+    gamma: Any = (1, 1),
+    epsilon: Any = (0, 0),
     epsilon_vector: str | None = None,
     eps_range_factor: float = 0.1,
     normalize_epsilon: bool = True,
-    ensemble_estimation: str = "median",
+    ensemble_estimation: Any = "median",
     L_ensemble: int | None = None,
-    hashing: str = "p-stable",
+    hashing: Any = "p-stable",
     stochastic: bool = False,
     rng: np.random.Generator | None = None,
-    threads: int | None = None,
+    threads: Threads | None = None,
 ) -> float:
     """Mutual information of x and y in bits, exactly as in the author's script of this version.
 
@@ -237,7 +223,7 @@ def edge(
     True
     """
     settings = EdgeSettings(
-        version=version, U=U, gamma=gamma, epsilon=epsilon, epsilon_vector=epsilon_vector,
+        version=version, U=U, gamma=gamma, epsilon=epsilon, epsilon_vector=cast("Any", epsilon_vector),
         eps_range_factor=eps_range_factor, normalize_epsilon=normalize_epsilon,
         ensemble_estimation=ensemble_estimation, L_ensemble=L_ensemble, hashing=hashing, stochastic=stochastic,
     )  # fmt: skip
@@ -274,10 +260,7 @@ def edge_details(
 
 def _matrices(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """x and y as float32 or float64 (n, d), row after row in memory."""
-    try:
-        y = np.asarray(y)
-    except ValueError:
-        raise UsageError("labels must be an array (n,) or (n, d); these are ragged.") from None
+    y = as_array("y", y)
     if y.dtype.kind in "USO":
         raise UsageError("EDGE treats labels as numbers, with order and distances; these are "
                          f"{'strings' if y.dtype.kind in 'US' else 'objects'}. "

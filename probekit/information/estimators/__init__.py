@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from importlib import import_module
-from typing import Any
+from inspect import signature
+from typing import Annotated, Any
 
 import numpy as np
 
-from probekit.errors import UsageError
+from probekit.constraint import Count, Draws, Ge, Most, NotNegative, Positive, Seed, Threads, check
+from probekit.errors import UsageError, did_you_mean
 from probekit.information.estimate import Information
 from probekit.information.options import InformationEstimator
 from probekit.information.response import Response, of_size, response, symbols, vectors
@@ -112,21 +115,44 @@ def mutual_information(
     >>> f"{one.value:.2f} of {one.entropy:.2f} bits, p = {one.p:.2f}"
     '1.00 of 1.00 bits, p = 0.05'
     """
-    estimator = InformationEstimator.named(estimator)
-    for name, least in (("shuffles", 0), ("seed", 0), ("grids", 1)):
-        if name in options and not (isinstance(options[name], int | np.integer) and options[name] >= least):
-            raise UsageError(f"{name} must be a whole number of {least} or more, not {options[name]!r}.")
+    estimator = InformationEstimator.named(check("estimator", str, estimator))
+    discrete = check("discrete", bool | None, discrete)
     labels = response(y, discrete=discrete)
     values = symbols(x, len(labels))
     if values is not None:
         if estimator not in (InformationEstimator.EDGE, InformationEstimator.PLUG_IN):
             raise UsageError(f"x holds single values, which need {InformationEstimator.PLUG_IN}, not {estimator}.")
-        return _find(InformationEstimator.PLUG_IN)(values, labels, groups=groups, **options)
+        estimator = InformationEstimator.PLUG_IN
+        return _find(estimator)(values, labels, groups=groups, **_checked(estimator, options))
     if estimator == InformationEstimator.PLUG_IN:
         raise UsageError("the plug-in estimate needs values (n,): integers, booleans or strings; x holds vectors.")
-    found = vectors(x, len(labels))
+    found, options = vectors(x, len(labels)), _checked(estimator, options)
     with blas_thread():
         return _find(estimator)(found if estimator in PUBLISHED else of_size(found), labels, groups=groups, **options)
+
+
+OPTIONS: dict[str, Any] = {
+    "shuffles": Draws, "seed": Seed, "grids": Annotated[int, Ge(1), Most(10_000)], "folds": Annotated[int, Ge(2)],
+    "neighbours": Count, "components": Count | None, "bins": Annotated[int, Ge(2), Most(1_000_000)],
+    "label_bins": Annotated[int, Ge(2), Most(1_000_000)], "noise": Positive, "span": tuple[float, float] | None,
+    "Cs": tuple[Positive, ...], "alphas": tuple[Positive, ...], "weight_decays": tuple[NotNegative, ...],
+    "threads": Threads | None,
+}  # fmt: skip
+"""The options of estimators; those of the author's scripts are checked with them."""
+
+
+def _checked(estimator: InformationEstimator, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an estimator, each checked; raises UsageError for those that it does not have."""
+    parameters = signature(_find(estimator)).parameters.values()
+    known = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - PLACES[estimator][2].keys() - {"groups"}
+    if estimator in PUBLISHED:
+        from probekit.information.edge import EdgeSettings
+
+        known |= {f.name for f in fields(EdgeSettings)} - {"version"} | {"threads"}
+    for name in options:
+        if name not in known:
+            raise UsageError(f"{estimator} has no option {name!r}; {did_you_mean(name, known)}")
+    return {name: check(name, OPTIONS.get(name, Any), value) for name, value in options.items()}
 
 
 def _find(estimator: InformationEstimator) -> Callable[..., Information]:
@@ -157,7 +183,8 @@ def published(
     """
     from probekit.information.edge import EdgeSettings, edge_details
 
-    version, first = estimator.removeprefix("edge-").removesuffix("-first-pass"), estimator.endswith("-first-pass")
+    version: Any = estimator.removeprefix("edge-").removesuffix("-first-pass")
+    first = estimator.endswith("-first-pass")
     labels: Any = y.numbers if y.codes is None else y.codes[:, None].astype(np.float64)
     if first:
         settings["normalize_epsilon"] = False

@@ -73,11 +73,17 @@ class Adapted:
         if self.method not in LIBRARY:
             return self.settings
         try:
-            return dict(read_json(self.folder / ADAPTER_CONFIG))
+            found = dict(read_json(self.folder / ADAPTER_CONFIG))
         except (OSError, ValueError, TypeError) as error:
             raise ModelError(
                 f"{self.folder / ADAPTER_CONFIG} cannot be read ({error}). Train the run again."
             ) from error
+        if found.get("megatron_config") or found.get("megatron_core") not in (None, "megatron.core"):
+            raise ModelError(
+                f"{self.folder / ADAPTER_CONFIG} names Megatron's modules, which peft would import; probekit does not "
+                "load such a run."
+            )
+        return found
 
     def digest(self) -> str:
         """xxh3 digest (32 hex digits) of everything that determines the model, wherever its base is."""

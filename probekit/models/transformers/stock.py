@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel
 
+from probekit.calls import keywords
 from probekit.errors import ModelError, UsageError, first_line
 from probekit.files import in_words
 from probekit.models.adapted.record import adapted
@@ -22,7 +23,6 @@ from probekit.models.find import resolve_model
 from probekit.models.folder import check_config, model_type, weight_files
 from probekit.models.identity import identify
 from probekit.models.options import LoadOptions
-from probekit.public import keywords
 from probekit.recipe import option
 from probekit.runtime import Dtype, resolve_device
 

@@ -18,6 +18,7 @@ import torch
 from scipy.linalg import qr
 from sklearn.exceptions import ConvergenceWarning
 
+from probekit.constraint import check
 from probekit.errors import NonFiniteError, UsageError
 from probekit.runtime import resolve_device
 
@@ -66,7 +67,7 @@ def _intels() -> bool:
 
 def accelerator(device: str) -> str:
     """The torch device of a name; raises UsageError if it does not exist or has no float64 (MPS)."""
-    found = resolve_device(device)
+    found = resolve_device(check("device", str, device))
     if found.startswith("mps"):
         raise UsageError("probes need float64, which mps does not support; use device='cpu'.")
     return found

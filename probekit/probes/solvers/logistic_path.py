@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from probekit.constraint import Count, NotNegative, check
+from probekit.constraint import Count, NotNegative, as_array, check
 from probekit.errors import UsageError
 from probekit.probes.solvers.design import accelerator, check_matrix, unsolved
 from probekit.probes.solvers.logistic import CS, balanced, fit_logistic
@@ -116,11 +116,11 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         """
         tol = check("tol", NotNegative | None, self.tol)
         max_iter = check("max_iter", Count, self.max_iter)
-        Cs = np.atleast_1d(np.asarray(self.Cs, dtype=np.float64))
+        standardise = check("standardise", bool, self.standardise)
+        class_weight = check("class_weight", Literal["balanced"] | Mapping[Any, float] | None, self.class_weight)
+        Cs = np.atleast_1d(as_array("Cs", self.Cs, np.float64))
         if Cs.ndim != 1 or not len(Cs) or not (np.isfinite(Cs).all() and (Cs > 0).all()):
             raise UsageError(f"Cs must be positive numbers, not {self.Cs}.")
-        if not (self.class_weight in (None, "balanced") or isinstance(self.class_weight, Mapping)):
-            raise UsageError(f"class_weight must be None, 'balanced' or a mapping, not {self.class_weight!r}.")
         X, Y = _validated(self, X, y)
         self.classes_, codes = np.unique(Y, return_inverse=True)
         codes = np.ascontiguousarray(codes.reshape(Y.shape).reshape(len(Y), -1).T)
@@ -130,10 +130,10 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
             rows = np.flatnonzero(~unused)
             codes, weights = codes[:, rows], weights[:, rows]
         _check_classes(codes, weights, len(self.classes_))
-        if self.class_weight == "balanced":
+        if class_weight == "balanced":
             weights = balanced(codes, len(self.classes_), weights)
-        elif isinstance(self.class_weight, Mapping):
-            factors = _factors(self.class_weight, self.classes_)
+        elif class_weight is not None:
+            factors = _factors(class_weight, self.classes_)
             weights = factors[codes] * (1 if weights is None else weights)
         fit = fit_logistic(
             X,
@@ -141,7 +141,7 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
             len(self.classes_),
             Cs,
             rows=rows,
-            standardise=self.standardise,
+            standardise=standardise,
             weights=weights,
             tol=tol,
             max_iter=max_iter,

@@ -11,6 +11,7 @@ import torch
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from probekit.constraint import as_array, check
 from probekit.errors import UsageError
 from probekit.probes.solvers.basis import Basis, lost
 from probekit.probes.solvers.design import (
@@ -334,20 +335,21 @@ class RidgePath(RegressorMixin, BaseEstimator):
         UsageError
             For penalties that are not positive, or weights that are negative or of another shape.
         """
-        alphas = np.atleast_1d(np.asarray(self.alphas, dtype=np.float64))
+        standardise = check("standardise", bool, self.standardise)
+        alphas = np.atleast_1d(as_array("alphas", self.alphas, np.float64))
         if alphas.ndim != 1 or not len(alphas) or not (np.isfinite(alphas).all() and (alphas > 0).all()):
             raise UsageError(f"alphas must be positive numbers, not {self.alphas}.")
         X, Y = validate_data(self, X, y, dtype="numeric", multi_output=True, y_numeric=True, ensure_min_samples=2)
         check_matrix(X, len(Y))
         values = np.asarray(Y, dtype=np.float64).reshape(len(Y), -1).T
         if sample_weight is not None:
-            fit = fit_weighted_ridge(X, values, alphas, _row_weights(sample_weight, len(X)), self.standardise)
+            fit = fit_weighted_ridge(X, values, alphas, _row_weights(sample_weight, len(X)), standardise)
         else:
             fit = fit_ridge(
                 X,
                 values,
                 alphas,
-                standardise=self.standardise,
+                standardise=standardise,
                 leave_one_out=True,
                 dtype=torch.float64 if X.dtype == np.float64 else None,
                 device=accelerator(self.device),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from probekit.addresses import check_data_card
 from probekit.errors import DataError, UsageError
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.files.readers import Table
@@ -94,6 +95,7 @@ def from_hub(what: str, repository: str, config: str | None = None, **options: A
     """
     import datasets
 
+    check_data_card(repository, options.get("revision"))
     try:
         return datasets.load_dataset(repository, config, **options)
     except Exception as error:

@@ -99,6 +99,10 @@ def without_label(rows: Mapping[str, Rows], listed: Sequence[str] | None, *, sco
             for name, count in kept.items()
             if name not in none and (name in NUMBERS or name.strip().lower() in set(WORDS) - {"none"})
         ]
+        notes += [
+            f"{name!r} stands in the data as a text and as a number or truth value; both are one class."
+            for name in sorted(() if scores else _of_two_kinds(part.columns.get(role, ()) for part in rows.values()))
+        ]
         for split in list(counts)[:1]:
             found[split] = replace(found[split], notes=(*found[split].notes, *notes))
     return found
@@ -109,6 +113,17 @@ def _counted(values: Sequence[Any], role: str) -> Counter[str]:
     if role == "label":
         return Counter(class_name(v) for v in values if not missing(v))
     return Counter(class_name(tag) for tags in values if isinstance(tags, list) for tag in tags if not missing(tag))
+
+
+def _of_two_kinds(columns: Iterable[Sequence[Any]]) -> set[str]:
+    """The names of classes that stand there as texts and as something else, such as "1" and 1."""
+    kinds: dict[str, set[bool]] = {}
+    for column in columns:
+        for value in column:
+            for one in value if isinstance(value, list) else (value,):
+                if not missing(one):
+                    kinds.setdefault(class_name(one), set()).add(isinstance(one, str))
+    return {name for name, both in kinds.items() if len(both) > 1}
 
 
 def _cleared(part: Rows, role: str, is_none: Callable[[Any], bool]) -> Rows:

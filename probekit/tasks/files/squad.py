@@ -31,7 +31,7 @@ def read_squad(path: str | Path) -> list[Example]:
     try:
         raw = path.read_bytes()
         check_text(path, raw)
-        articles = parse_json(raw)["data"]
+        articles = parse_json(raw, unique=True)["data"]
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror or error}.", file=path) from error
     except (ValueError, KeyError, TypeError) as error:
