@@ -7,10 +7,13 @@ import json
 
 import pytest
 
-from probekit.addresses import check_data_card, offline
+import probekit
+from probekit.addresses import check_data_card, no_addresses, offline
 from probekit.domains.corpora import read_hub
-from probekit.errors import DataError, ModelError
+from probekit.errors import CacheError, DataError, ModelError, UsageError
 from probekit.models.find import resolve_model
+from probekit.recipe import Recipe
+from probekit.studies.worker import perform
 from probekit.tasks import load_task
 
 
@@ -65,3 +68,21 @@ def test_offline_asks_no_hub(listener, monkeypatch):
     with offline(), pytest.raises(ModelError, match="nothing is fetched"):
         resolve_model("someone/no-such-model-at-all")
     assert listener.connections == []
+
+
+def test_what_a_strangers_file_runs_opens_no_address_however_it_is_named():
+    """The gate is where addresses are opened, so it holds for texts that no check of the file has seen."""
+    with no_addresses():
+        with pytest.raises(UsageError, match=r"memory://cola\.h5 is not opened, .*add --allow-remote"):
+            probekit.ActivationCache("memory://cola.h5")
+        with no_addresses(allowed=True), pytest.raises(UsageError, match="is not opened"):
+            probekit.ActivationCache("memory://cola.h5")
+    with no_addresses(allowed=True), pytest.raises(CacheError, match="does not exist"):
+        probekit.ActivationCache("memory://cola.h5")
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_step_of_a_study_opens_an_address_only_where_it_is_allowed(tmp_path, allowed):
+    recipe = Recipe("probe", {"train": "memory://a.h5", "dev": "memory://b.h5"})
+    ended = perform(recipe, str(tmp_path / "log"), {}, allow_remote=allowed)
+    assert ("does not exist" if allowed else "add --allow-remote") in ended.error

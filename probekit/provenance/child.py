@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import nullcontext
 
+from probekit.addresses import no_addresses
 from probekit.display import shown
 from probekit.errors import ProbekitError
 from probekit.recipe import Recipe
@@ -19,7 +20,8 @@ def main() -> int:
     end_with_parent()
     try:
         given = json.load(sys.stdin)
-        with torch_threads(threads) if (threads := given["threads"]) else nullcontext():
+        threads = torch_threads(given["threads"]) if given["threads"] else nullcontext()
+        with threads, no_addresses(allowed=given["allow_remote"]):
             Recipe.from_json(given["recipe"]).run()
     except (ProbekitError, OSError) as error:
         print(f"probekit: {shown(' '.join(str(error).split()))}", file=sys.stderr)  # noqa: T201

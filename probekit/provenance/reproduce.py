@@ -257,7 +257,12 @@ def _run(recipe: Recipe, plan: Plan, threads: Any = None) -> None:
     ``threads`` is the number of torch's threads on the card of a training, where it affects how sums are rounded.
     """
     command = [sys.executable, "-P", "-m", "probekit.provenance.child"]  # -P: nothing in the folder is imported
-    given = json.dumps({"recipe": recipe.to_json(), "threads": threads if isinstance(threads, int) else None})
+    given = json.dumps(
+        {
+            "recipe": recipe.to_json(), "allow_remote": plan.allow_remote,
+            "threads": threads if isinstance(threads, int) else None,
+        }
+    )  # fmt: skip
     how: Any = {"cwd": plan.folder, "env": {**os.environ, **({} if plan.allow_remote else OFFLINE)}}
     done = subprocess.run(command, input=given, stdout=subprocess.DEVNULL, text=True, check=False, **how)
     if done.returncode:

@@ -125,7 +125,7 @@ def plan_run(
     page, leaf = report_step(study.title, steps), "quick.html" if options.quick else "report.html"
     steps.append(replace(page, arguments={**page.arguments, "out": Inside(leaf)}, leaves=(leaf,)))
     check_steps(study, steps)
-    return PlannedStudy(study, folder, tuple(steps))
+    return PlannedStudy(study, folder, tuple(steps), allow_remote=True)  # the user named all of it
 
 
 def _study(model: str, tasks: list[str], options: RunOptions) -> Study:

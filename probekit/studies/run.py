@@ -50,6 +50,7 @@ class PlannedStudy:
     study: Study
     folder: Path
     steps: tuple[Step, ...]
+    allow_remote: bool = False
 
     def forecast(self) -> dict[str, Forecast]:
         """By step, its state and a rough estimate of its time, for steps that run one after another.
@@ -163,7 +164,9 @@ def plan_study(study: str | Path, out: str | Path | None = None, options: StudyO
     found = read_study(study, models=models, changes=options.set_, allow_remote=options.allow_remote)
     steps = study_steps(found, options.data_dir)
     check_steps(found, steps)
-    return PlannedStudy(found, Path(out) if out else Path("studies") / slug(found.name), tuple(steps))
+    return PlannedStudy(
+        found, Path(out) if out else Path("studies") / slug(found.name), tuple(steps), options.allow_remote
+    )
 
 
 def run_study(
@@ -190,7 +193,9 @@ def run_study(
         check_logs(out, planned.steps)
         for folder in {out / "steps", *((out / leaf).parent for step in planned.steps for leaf in step.leaves)}:
             remove_unfinished(folder, lambda _: True)
-        return StudyRun(out, tuple(run_steps(planned.steps, out, pool, begin=begin, tell=tell)))
+        return StudyRun(
+            out, tuple(run_steps(planned.steps, out, pool, allow_remote=planned.allow_remote, begin=begin, tell=tell))
+        )
 
 
 def pool_of(workers: WorkerOptions) -> Pool:

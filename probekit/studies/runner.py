@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def run_steps(
     out: Path,
     pool: Pool,
     *,
+    allow_remote: bool = False,
     begin: Callable[[Step], None] = lambda _: None,
     tell: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
@@ -62,6 +64,8 @@ def run_steps(
         The study's folder; the log of a step is ``OUT/logs/STEP.log``.
     pool : Pool
         The workers. A step whose process dies is tried once more, with no other step running.
+    allow_remote : bool
+        Whether steps may open addresses.
     begin, tell : callable
         Called with each step when it starts, and with its outcome when it ends.
 
@@ -70,7 +74,7 @@ def run_steps(
     list of Outcome
         In the order of the steps.
     """
-    run = _Run(out, pool, begin, tell, {step.name: step for step in steps}, state_of(steps, out))
+    run = _Run(out, pool, allow_remote, begin, tell, {step.name: step for step in steps}, state_of(steps, out))
     order = TopologicalSorter({step.name: step.needs for step in steps})
     order.prepare()
     try:
@@ -89,6 +93,7 @@ class _Run:
 
     out: Path
     pool: Pool
+    allow_remote: bool
     begin: Callable[[Step], None]
     tell: Callable[[Outcome], None]
     steps: dict[str, Step]
@@ -142,7 +147,8 @@ class _Run:
         make_room(self.out, step, self.states[step.name].digest)
         self.begin(step)
         self.executor = self.executor or self.workers.enter_context(self.pool.make())
-        future = self.executor.submit(perform, recipe, str(log.absolute()), self._device(step, slot), self.name)
+        done = partial(perform, run=self.name, allow_remote=self.allow_remote)
+        future = self.executor.submit(done, recipe, str(log.absolute()), self._device(step, slot))
         self.running[future] = step.name, slot, recipe
 
     def _device(self, step: Step, slot: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from probekit.addresses import no_addresses
 from probekit.errors import ProbekitError
 from probekit.files import open_to_write
 from probekit.functions import parameters
@@ -38,7 +39,7 @@ class Ended:
     warnings: tuple[str, ...] = ()
 
 
-def perform(recipe: Recipe, log: str, more: Mapping[str, Any], run: str = "") -> Ended:
+def perform(recipe: Recipe, log: str, more: Mapping[str, Any], run: str = "", *, allow_remote: bool = False) -> Ended:
     """Run a recipe with additional arguments. Several may run at once, in processes or threads.
 
     Parameters
@@ -51,12 +52,15 @@ def perform(recipe: Recipe, log: str, more: Mapping[str, Any], run: str = "") ->
         Additional arguments, such as the ``device`` of the worker.
     run : str, default ""
         What all steps of a run have in common; see :func:`probekit.tasks.kept.keeping_tasks`.
+    allow_remote : bool, default False
+        Whether the step may open addresses.
     """
     began = monotonic()
     path = Path(log)
     path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(open_to_write(path), "w", encoding="utf-8") as stream, _logged(stream) as warned, keeping_tasks(run):
-        error = _run_and_explain(recipe, more, stream)
+        with no_addresses(allowed=allow_remote):
+            error = _run_and_explain(recipe, more, stream)
         if error:
             stream.write(f"{error}\n")
     return Ended(monotonic() - began, error.removeprefix("probekit: "), tuple(dict.fromkeys(warned)))

@@ -150,7 +150,7 @@ def test_a_broken_task_spoils_its_own_steps(steps, tmp_path, monkeypatch):
     assert all("unknown task" in message for message in failing.values())
     assert {name.split()[1].split(".")[0] for name in failing} == {"nonsense", "grammar-sentimnet"}
 
-    def touch(recipe, log, more, run):
+    def touch(recipe, log, more, **_):
         """Leaves what it should, but for one run."""
         done.append(recipe)
         if recipe.function == "train" and "land" in recipe.arguments["task"]:
@@ -187,7 +187,7 @@ def test_what_needs_no_training_comes_first_and_analyses_follow_their_caches(tmp
     def step(name, function, *needs):
         return Step(name, function, {"out": Inside(name)}, needs, (name,))
 
-    def touch(recipe, log, more, run):
+    def touch(recipe, log, more, **_):
         Path({**recipe.arguments, **recipe.leaves}["out"]).write_text("x")
         return Ended(0.1)
 
@@ -403,7 +403,7 @@ def test_a_process_that_is_killed_costs_its_step(tmp_path):
 
 
 def test_an_analysis_of_several_runs_goes_on_with_those_that_exist(tmp_path, monkeypatch):
-    def touch(recipe, log, more, run):
+    def touch(recipe, log, more, **_):
         place = Path({**recipe.arguments, **recipe.leaves}["out"])
         if place.name in fails:
             return Ended(0.1, "the loss is no number")

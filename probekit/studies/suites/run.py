@@ -99,7 +99,9 @@ def plan_suite(suite: str | Path, out: str | Path | None = None, options: StudyO
     if not any(step.function == "scoreboard" for step in steps):
         errors = "; ".join(dict.fromkeys(step.error for step in steps if step.error))
         raise UsageError(f"nothing of the suite {found.name} can be done: {errors}")
-    return PlannedStudy(study, Path(out) if out else Path("suites") / slug(found.name), tuple(steps))
+    return PlannedStudy(
+        study, Path(out) if out else Path("suites") / slug(found.name), tuple(steps), options.allow_remote
+    )
 
 
 def board_of(done: StudyRun) -> Result:
