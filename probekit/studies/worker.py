@@ -105,19 +105,19 @@ def _logged(stream: Any) -> Iterator[list[str]]:
     for one in (handler, warned):
         one.addFilter(lambda record: record.thread == thread or record.thread not in _at_work)
     # a new list each time: another thread may be in a loop over the old one, and would skip a handler
-    listening = [*((name, handler) for name in LOGGERS), ("", warned)]
+    listening: list[tuple[str, logging.Handler]] = [*((name, handler) for name in LOGGERS), ("", warned)]
     with _changing:
         _at_work.add(thread)
         if len(_at_work) == 1:
             logging.captureWarnings(capture=True)
-        for name, one in listening:
-            logging.getLogger(name).handlers = [*logging.getLogger(name).handlers, one]
+        for name, own in listening:
+            logging.getLogger(name).handlers = [*logging.getLogger(name).handlers, own]
     try:
         yield warned.texts
     finally:
         with _changing:
-            for name, one in listening:
-                logging.getLogger(name).handlers = [h for h in logging.getLogger(name).handlers if h is not one]
+            for name, own in listening:
+                logging.getLogger(name).handlers = [h for h in logging.getLogger(name).handlers if h is not own]
             _at_work.discard(thread)
             if not _at_work:
                 logging.captureWarnings(capture=False)
