@@ -37,7 +37,8 @@ def test_killed_at_system_calls(tiny_bert: Path, tmp_path: Path, stride: int) ->
     assert report["wrong"] == report["taken for whole"] == 0
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [8, 30])
 def test_killed_at_random_moments(tiny_bert: Path, tmp_path: Path, kills: int) -> None:
     report = killing(tiny_bert, tmp_path, "random", str(kills))
     assert report["kills"] >= kills
