@@ -257,3 +257,9 @@ def test_tested_suites_of_all_models_are_one_family(analysis):
     tested = [record(analysis=analysis, layer=k, model=m, p_adjusted=0.04) for m in "ab" for k in range(3)]
     assert families(make_rows(tested)) == 1
     assert families(make_rows([record(analysis=analysis)])) == 0
+
+
+def test_no_rows_at_all_are_told():
+    for given in ([], ()):
+        with pytest.raises(UsageError, match="no rows in an empty list"):
+            as_rows(given)
