@@ -146,7 +146,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = ["| claim, setting | promised | before | now | runs | refused |", "|---|---|---|---|---|---|"]
     for name, found in results.items():
         one = CASES[name]
-        promised = f"≤ {one.nominal:.0%}" if one.kind == "false positives" else f"covers {100 * one.nominal:g}%"
+        promised = f"≤ {100 * one.nominal:.3g}%" if one.kind == "false positives" else f"covers {100 * one.nominal:g}%"
         now = "refused" if np.isnan(found["rate"]) else f"{found['rate']:.1%} ± {found['error']:.1%}"
         mark = "" if found["ok"] else " **outside**"
         lines.append(
