@@ -27,6 +27,7 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: accelerate collects garbage before each training, half a second with all of it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000)  # tables and modules are many small objects, and little of it is garbage
     gc.enable()
 
 

@@ -55,7 +55,11 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("what", OUTPUTS)
+AS_OTHERS = ("table rows", "plot png", "plot eps", "mdl")  # written as rows and figures of others are
+QUICK = [pytest.param(what, marks=[pytest.mark.slow] if what in AS_OTHERS else []) for what in OUTPUTS]
+
+
+@pytest.mark.parametrize("what", QUICK)
 def test_a_strangers_file_is_refused_and_our_own_replaced(what, call, caches):
     words, name = OUTPUTS[what]
     words = [caches[("CACHE", "DEV").index(w)] if w in ("CACHE", "DEV") else w for w in words]
@@ -262,8 +266,14 @@ def test_another_place_is_taken_again_and_again(rows, call):
     assert Path("s.examples.parquet").read_bytes() == Path("p.examples.parquet").read_bytes()
 
 
-@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
-@pytest.mark.parametrize("suffix", ["", ".journal", ".partial", ".partial.new"])
+@pytest.mark.parametrize(
+    ("suffix", "overwrite"),
+    [
+        *((suffix, []) for suffix in ("", ".journal", ".partial", ".partial.new")),
+        ("", ["--overwrite"]),
+        *(pytest.param(f, ["--overwrite"], marks=pytest.mark.slow) for f in (".journal", ".partial", ".partial.new")),
+    ],
+)
 def test_what_lies_where_a_cache_grows(suffix, overwrite, call, tiny_bert):
     words = ["cache-activations", "--model", tiny_bert, "--task", "task.toml", "--split", "dev", "--device", "cpu"]
     words += ["--limit", 4, *overwrite, "--out", "notes.h5"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -73,9 +75,16 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Families that only the tests of sites use: norms around a branch, one projection for queries, keys and values, a
 mixture of experts (in one of Qwen's blocks none)."""
+QUICK = {"bert", "albert", "deberta-v2", "t5", "gpt2", "gpt_neox", "llama", "gemma2", "phi3", "mixtral", "modernbert"}
+"""One family of each kind: shared blocks, relative positions, one norm more or fewer, parallel branches, experts."""
 BYTE_LEVEL = {"roberta", "gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"} | MORE.keys() - {"modernbert"}
 DECODERS = {"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}
 FINAL_NORM = DECODERS | {"t5"}
+
+
+def families(names: Iterable[str]) -> list[Any]:
+    """Parameters of a test: those of QUICK, and the others as slow ones."""
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def tiny_model(family: str, folder: Path, seed: int = 0, **config: Any) -> Path:

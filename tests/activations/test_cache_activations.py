@@ -204,8 +204,14 @@ def test_word_vectors_are_aligned(encoder, tmp_path, level):
     assert verify(cache.path).ok
 
 
-@pytest.mark.parametrize(("store", "relative"), [("float16", 2**-11), ("bfloat16", 2**-8)])
-@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(
+    ("store", "relative", "compress"),
+    [
+        *(("float16", 2**-11, True), ("bfloat16", 2**-8, False)),
+        pytest.param("float16", 2**-11, False, marks=pytest.mark.slow),
+        pytest.param("bfloat16", 2**-8, True, marks=pytest.mark.slow),
+    ],
+)
 def test_half_precision(encoder, tmp_path, store, relative, compress):
     full = cache_activations(encoder, toy_task(), tokens=True, out=tmp_path / "f.h5")
     half = cache_activations(encoder, toy_task(), tokens=True, store=store, compress=compress, out=tmp_path / "h.h5")
@@ -611,7 +617,13 @@ def test_a_reader_keeps_the_file_it_opened(encoder, tmp_path, monkeypatch):
 MADE_WITH = ["/pieces/token_ids", "/pieces/length", "/pieces/blocks", "/labels", "/ids", "/index/row_to_unique", "spec"]
 
 
-@pytest.mark.parametrize("name", MADE_WITH)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=[] if n in ("/pieces/token_ids", "/labels", "spec") else pytest.mark.slow)
+        for n in MADE_WITH
+    ],
+)
 def test_damage_to_what_an_unfinished_file_was_made_with_is_found(encoder, tmp_path, small_blocks, monkeypatch, name):
     out = tmp_path / "c.h5"
     with monkeypatch.context() as patch:

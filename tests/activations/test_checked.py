@@ -148,7 +148,9 @@ def test_a_cache_that_is_cut_short_under_a_reader(copy):
         ActivationCache(path)
 
 
-@pytest.mark.parametrize("analyse", [partial(mi, shuffles=1), mdl], ids=["mi", "mdl"])
+@pytest.mark.parametrize(
+    "analyse", [partial(mi, shuffles=1), pytest.param(mdl, marks=pytest.mark.slow)], ids=["mi", "mdl"]
+)
 def test_a_mapped_cache_that_is_cut_short_amid_an_analysis(analyse, copy, monkeypatch):
     """As layers of more than a gigabyte are read; where they are not looked at first, the process is killed here."""
     path = copy()

@@ -219,7 +219,7 @@ def test_the_order_of_a_stateful_plan():
             assert len(tokens) == 1 or sum(tokens) <= max(20, length.sum() // plan_module.BLOCKS)
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 4, 64])
+@pytest.mark.parametrize("size", [4, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 64))])
 def test_stateful_is_the_originals_loop(word, network, tmp_path, small_blocks, size):
     """Batch for batch, with texts that come again, and with empty ones, which are read, too."""
     task = toy_task()

@@ -70,7 +70,7 @@ FAMILIES = ("gpt2", "llama", "qwen3", "gemma2", "gemma3", "olmo2", "phi3", "gpt_
 experts."""
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", tiny.families(FAMILIES))
 def test_pieces_and_states_of_transformers_as_it_writes(family, writers, tmp_path):
     folder = writers(family)
     cache = cached(folder, tmp_path, generate=f"max_new_tokens={NEW}", tokens=True, pooling="mean,last")

@@ -51,7 +51,8 @@ def slow_rows(positions, special):
 
 
 @pytest.mark.parametrize(
-    ("family", "positions"), [("bert", "last:4"), ("bert", "special"), ("gpt2", "first"), ("gpt2", "last")]
+    ("family", "positions"),
+    [("bert", "last:4"), ("bert", "special"), pytest.param("gpt2", "first", marks=pytest.mark.slow), ("gpt2", "last")],
 )
 def test_what_is_pooled_and_stored(family, positions, tiny_model, tmp_path):
     whole = every(tiny_model(family), TASK, tmp_path)
@@ -93,8 +94,16 @@ def test_spans_of_equal_texts_are_each_their_own(tiny_bert, tmp_path):
     assert (cache.targets.last - cache.targets.first + 1)[:, 0].tolist() == [len(rows) for rows in chosen]
 
 
-@pytest.mark.parametrize("pairs", ["joint", "separate"])
-@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize(
+    ("family", "pairs"),
+    [
+        *(("bert", "joint"), ("roberta", "joint"), ("gpt2", "separate")),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("bert", "separate"), ("roberta", "separate"), ("gpt2", "joint"))
+        ),
+    ],
+)
 def test_spans_of_pairs(family, pairs, tiny_model, tmp_path):
     spans = (Span(4, 7), Span(0, 5, second=True))
     example = Example("0", "the cat sat", pair="small dog runs", targets=(Target(spans, 0),))

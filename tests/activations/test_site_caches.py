@@ -37,7 +37,9 @@ def alone(encoder, text):
     return tokens, read_alone(encoder, Batch(tokens.token_ids, tokens.type_ids, tokens.length), encoder.proofs)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "gemma2", "t5", "mixtral"])
+@pytest.mark.parametrize(
+    "family", ["gpt2", "t5", "mixtral", *(pytest.param(f, marks=pytest.mark.slow) for f in ("bert", "gemma2"))]
+)
 def test_what_is_stored_is_what_one_text_alone_gives(family, folders, tmp_path):
     sites = SITES.replace(",mlp_act", ",router_logits") if family == "mixtral" else SITES
     cache = probekit.cache_activations(

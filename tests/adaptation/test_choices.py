@@ -64,7 +64,7 @@ def test_choices_are_scored_as_by_transformers(tiny_bert, tmp_path):
     assert torch.allclose(found["loss"], theirs.loss, atol=1e-6)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
+@pytest.mark.parametrize("family", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_examples_with_different_numbers_of_choices(family, tiny_model, tmp_path):
     task = which()
     run = train(task, tiny_model(family), tmp_path / "run", **ONCE)
@@ -118,7 +118,13 @@ def test_superglue_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("family", "pairs"), [("bert", "joint"), ("bert", "separate"), ("roberta", "joint"), ("gpt2", "joint")]
+    ("family", "pairs"),
+    [
+        ("bert", "joint"),
+        ("bert", "separate"),
+        pytest.param("roberta", "joint", marks=pytest.mark.slow),
+        ("gpt2", "joint"),
+    ],
 )
 def test_marked_words(family, pairs, tiny_model, tmp_path):
     """The head reads the mean of the word's pieces, found by encoding it in its place."""

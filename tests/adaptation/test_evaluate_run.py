@@ -38,7 +38,7 @@ def agree(found, told):
     [
         ("bert", praise(), {}),
         pytest.param("t5", count(), {"pooling": "max"}, marks=pytest.mark.slow),
-        ("gpt2", pairs(), {"pairs": "separate"}),
+        pytest.param("gpt2", pairs(), {"pairs": "separate"}, marks=pytest.mark.slow),
         ("roberta", tags(), {"head": "crf", "max_length": 7}),
         pytest.param("deberta-v2", pairs(), {}, marks=pytest.mark.slow),
         pytest.param("bert", tags(), {"head": "bilstm-crf", "hidden_size": 5}, marks=pytest.mark.slow),

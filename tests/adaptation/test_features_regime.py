@@ -102,7 +102,7 @@ def test_chosen_layers(caches, tmp_path):
         train_on_caches(*caches(praise()), tmp_path / "other", head="linear", layers=[17], **SHORT)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "t5"])
+@pytest.mark.parametrize("family", ["gpt2", pytest.param("t5", marks=pytest.mark.slow)])
 def test_the_final_norm_is_a_layer_like_others(family, caches, tmp_path):
     run = train_on_caches(*caches(praise(), family), tmp_path / "run", head="linear", **SHORT)
     assert run.card["layers"] == ["0", "1", "2", "3", "final_norm"]
@@ -128,10 +128,10 @@ def plainly_stored(caches, tmp_path_factory):
     "how",
     [
         {"store": "bfloat16"},
-        {"store": "float16"},
+        pytest.param({"store": "float16"}, marks=pytest.mark.slow),
         {"compress": True},
         {"tokens": True, "token_level": "word-first"},
-        {"tokens": True, "token_level": "word-mean"},
+        pytest.param({"tokens": True, "token_level": "word-mean"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

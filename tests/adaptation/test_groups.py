@@ -21,7 +21,7 @@ def names(groups):
     return {name: [key for key, _ in members] for name, members in groups}
 
 
-@pytest.mark.parametrize("family", tiny.FAMILIES)
+@pytest.mark.parametrize("family", tiny.families(tiny.FAMILIES))
 def test_each_parameter_is_in_the_layer_that_it_acts_in(tiny_model, family):
     encoder, head = encoder_of(tiny_model(family)), nn.Linear(4, 2)
     groups = layer_groups(encoder, head=head)

@@ -115,7 +115,7 @@ def test_peft_opens_a_run(run, tiny_model, family, method):
     assert all(name_in_file(name_in_model(name)) == name for name in saved)
 
 
-@pytest.mark.parametrize("method", quick("dora", "prefix"))
+@pytest.mark.parametrize("method", quick("prefix"))
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(run, tiny_bert, tmp_path, method):
     right = run("bert", method)
     how = HOW | {"method": method, "save_at": "0,3", "evaluate_every": 2}
@@ -260,7 +260,7 @@ def test_cached_layers_of_a_run(run, tmp_path):
     assert probekit.certify(done.path).passed
 
 
-@pytest.mark.parametrize("method", quick("prompt", "adapter"))
+@pytest.mark.parametrize("method", quick("prompt"))
 def test_every_method_reads_a_mix_of_chosen_layers(tiny_bert, tmp_path, method):
     done = train(praise(), tiny_bert, tmp_path / "run", method=method, mix=True, layers=(0, 2), **HOW)
     learner, card = load_learner(done.path)
@@ -330,7 +330,7 @@ def test_methods_without_such_weights_are_refused(tiny_model, tmp_path):
         train(praise(), tiny_model("bert"), tmp_path / "b", method="last", last=4, **SHORT)
 
 
-@pytest.mark.parametrize("method", quick("dora", "norms"))
+@pytest.mark.parametrize("method", quick("dora"))
 def test_a_merged_run_needs_no_base(run, tiny_model, tmp_path, call, method):
     done = run("bert", method)
     if method not in MERGEABLE:

@@ -167,7 +167,12 @@ def test_ewc_after_another_task(old, tmp_path):
 
 @pytest.mark.parametrize(
     ("task", "head"),
-    [(OLD, "auto"), (count(8, 6), "auto"), (tags(16, 6), "softmax"), (tags(16, 6), "crf")],
+    [
+        (OLD, "auto"),
+        (count(8, 6), "auto"),
+        pytest.param(tags(16, 6), "softmax", marks=pytest.mark.slow),
+        (tags(16, 6), "crf"),
+    ],
     ids=["classes", "numbers", "tags", "crf"],
 )
 def test_the_information_is_that_of_the_likelihood(task, head, tiny_bert, tmp_path):

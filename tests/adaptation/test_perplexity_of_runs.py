@@ -92,12 +92,14 @@ WAYS = {
     "prompt": {"method": "prompt", "virtual_tokens": 4}, "norms": {"method": "norms"}, "fewer": {"keep_layers": 1},
     "top": {"unfreezing": "top", "pooling": "last"},
 }  # fmt: skip
+SOON = (("causal-lm", "full"), ("masked-lm", "lora"), ("causal-lm", "prompt"), ("masked-lm", "top"))
+"""All weights, some that can be merged, states before the text, and a head alone."""
 
 
 @pytest.mark.parametrize(
     ("place", "way"),
     [
-        pytest.param(kind, way, marks=[pytest.mark.slow] if (i + k) % 2 else [])  # each way with one of the models
+        pytest.param(kind, way, marks=[] if (kind, way) in SOON else [pytest.mark.slow])
         for k, kind in enumerate(CONFIGS)
         for i, way in enumerate(WAYS)
     ],

@@ -277,8 +277,15 @@ def test_the_dropout_of_the_encoder(tiny_model, folder):
         Hyperparameters(encoder_dropout=0.1, regime="feature-extraction")
 
 
-@pytest.mark.parametrize("schedule", [Schedule.SLANTED_TRIANGULAR, Schedule.BERT])
-@pytest.mark.parametrize("stop", [5, 6])  # before the last update of an epoch, and between two
+@pytest.mark.parametrize(
+    ("schedule", "stop"),  # before the last update of an epoch, and between two
+    [
+        (Schedule.SLANTED_TRIANGULAR, 5),
+        (Schedule.BERT, 6),
+        pytest.param(Schedule.SLANTED_TRIANGULAR, 6, marks=pytest.mark.slow),
+        pytest.param(Schedule.BERT, 5, marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupted_run_goes_on_alike(folder, tmp_path, schedule, stop):
     whole, weights = run(folder, tmp_path / "whole", Unfreezing.GRADUAL, 4, schedule=schedule)
     first, _ = run(folder, tmp_path / "cut", Unfreezing.GRADUAL, 4, schedule=schedule, stop_after=stop)

@@ -77,7 +77,7 @@ class Watched(SliceHeads):
     [
         (praise, {}),
         pytest.param(count, {}, marks=pytest.mark.slow),
-        (pairs, {"pairs": "separate", "head": "pair"}),
+        pytest.param(pairs, {"pairs": "separate", "head": "pair"}, marks=pytest.mark.slow),
         pytest.param(ratings, {"pairs": "separate", "head": "rating"}, marks=pytest.mark.slow),
         (count, {"long": "windows", "max_length": 8}),
         (praise, {"regime": "feature-extraction", "head": "linear"}),

@@ -193,7 +193,7 @@ def test_labelled_words_are_points(tmp_path, tiny_bert):
         assert written.labels("dev").tolist() == list(task.split("dev")[1].label)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
+@pytest.mark.parametrize("family", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_pairs_read_together_and_apart(tmp_path, tiny_model, family):
     _, dev = word_caches(
         tmp_path, tiny_model(family), "pairs", tokens=True, pairs="separate" if family == "gpt2" else "auto"

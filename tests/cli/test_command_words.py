@@ -71,7 +71,7 @@ THINGS = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_words_are_read_as_the_recipe_that_they_show(name, reached, capsys):
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=15, deadline=None)
     @given(st.fixed_dictionaries({}, optional=OPTIONS[name]))
     def check(options):
         recipe = Recipe.of(name, THINGS[name] | options)

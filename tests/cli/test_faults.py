@@ -237,8 +237,17 @@ def test_a_mistake_says_what_to_do_in_the_words_that_were_typed(call, tmp_path, 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("words", [["tasks"], ["--help"], ["tasks", "check", "grammar:sentiment"]])
-@pytest.mark.parametrize("errors", [False, True])
+@pytest.mark.parametrize(
+    ("words", "errors"),
+    [
+        (["tasks"], False),
+        (["--help"], True),
+        *(
+            pytest.param(["tasks", "check", "grammar:sentiment"], errors, marks=pytest.mark.slow)
+            for errors in (False, True)
+        ),
+    ],
+)
 def test_a_reader_that_has_ended_ends_the_command_silently(words, errors, tmp_path):
     """As in ``probekit tasks | head``, and with ``errors`` as in ``probekit tasks 2>&1 | head``."""
     reading, writing = os.pipe()

@@ -107,7 +107,7 @@ CARDS = [
 ]
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("words", CARDS, ids=lambda words: f"{words[1]}-{words[2].stem}")
 def test_tables_of_papers_fit_the_terminal(words, width, call, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))

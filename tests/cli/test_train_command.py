@@ -61,7 +61,7 @@ def test_fine_tuning_and_evaluating(tiny_bert, tmp_path, told):
     assert told()[0][1] == f"accuracy: 95 % interval {row['ci_low']:.4f} to {row['ci_high']:.4f}"
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["beside", "data-dir"])
+@pytest.mark.parametrize("apart", [pytest.param(False, marks=pytest.mark.slow), True], ids=["beside", "data-dir"])
 def test_a_task_of_ones_own_is_found_again(apart, tiny_bert, tmp_path, told, monkeypatch):
     files = tmp_path / "files" if apart else tmp_path
     files.mkdir(exist_ok=True)

@@ -135,7 +135,9 @@ def test_documents_are_dealt_to_blocks_at_random_and_none_is_lost():
     assert (few.matrix.sum(axis=1) == 2).all()  # each document a block
 
 
-@pytest.mark.parametrize("sizes", [(10, 20), (10, 200), (200, 10), (150, 300)])
+@pytest.mark.parametrize(
+    "sizes", [(10, 20), (10, 200), *(pytest.param(s, marks=pytest.mark.slow) for s in ((200, 10), (150, 300)))]
+)
 def test_two_halves_give_the_whole(tmp_path, sizes):
     folders = [tmp_path / name for name in ("one", "two", "whole")]
     for folder in folders:

@@ -127,7 +127,10 @@ def test_published_numbers_of_classes_are_those_of_their_codes(sample):
 
 @pytest.mark.parametrize(
     ("estimator", "wide"),
-    [("mlp", False), *((name, wide) for name in ("edge", "knn", "logistic", "ridge") for wide in (False, True))],
+    [
+        pytest.param("mlp", False, marks=pytest.mark.slow),
+        *((name, wide) for name in ("edge", "knn", "logistic", "ridge") for wide in (False, True)),
+    ],
 )
 def test_vectors_of_any_size(estimator, wide):
     """Denormals, and numbers whose squares are infinite: a power of two changes nothing, but for rounding."""

@@ -88,7 +88,7 @@ def test_equal_to_torch(separate, skip, onednn):
 
 
 @pytest.mark.parametrize("onednn", [False, ONEDNN, ONE_BY_ONE], indirect=True)
-@pytest.mark.parametrize("separate", [True, False])
+@pytest.mark.parametrize("separate", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_twenty_steps_of_training(separate, onednn):
     model, plain = pair(separate=separate, skip=True, onednn=onednn)
     torch.manual_seed(5)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tiny
 import torch
 
 from probekit.errors import ModelError
@@ -20,7 +21,9 @@ REPLACED = {"bert": (AddedNorm, 2), "roberta": (AddedNorm, 2), "llama": (GatedML
 """Modules of each block."""
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "gpt_neox", "distilbert", "albert", "llama", "qwen3"])
+@pytest.mark.parametrize(
+    "family", tiny.families(["bert", "roberta", "gpt2", "gpt_neox", "distilbert", "albert", "llama", "qwen3"])
+)
 def test_fused_steps_change_nothing_but_rounding(family, tiny_model, monkeypatch):
     new = load_encoder(tiny_model(family))
     monkeypatch.setattr(huggingface, "fuse", lambda model, run: False)

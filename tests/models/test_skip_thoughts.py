@@ -115,7 +115,7 @@ def test_it_is_torchs_gru(made):
         torch.testing.assert_close(ours(packed.data, packed.batch_sizes.tolist()), theirs(packed)[0].data)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_no_number_depends_on_the_batch(tmp_path, threads):
     """Nor on the threads; 300 sentences are enough for torch to split its work."""
     if not onednn_available(torch.float32):

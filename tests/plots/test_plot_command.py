@@ -95,7 +95,7 @@ def test_names_title_and_place_of_the_legend(files, capsys):
     assert "names has 'cola' twice; give each name once." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("width", ["column", "text"])
+@pytest.mark.parametrize("width", ["column", pytest.param("text", marks=pytest.mark.slow)])
 def test_a_long_title_is_wrapped_to_the_figure(files, width):
     words = (
         "Which layers of a small sentence encoder, trained on paraphrases, separate objective from subjective sentences"

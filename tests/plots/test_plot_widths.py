@@ -91,7 +91,7 @@ KINDS = (
         # the narrow one is the harder one
         pytest.param(
             draw, width, id=f"{draw.__name__}-{name}",
-            marks=[pytest.mark.slow] if name == "text" and draw not in (of_layers, of_relations) else [],
+            marks=[pytest.mark.slow] if draw is of_losses or (name == "text" and draw is not of_relations) else [],
         )
         for draw in KINDS
         for name, width in WIDTHS.items()

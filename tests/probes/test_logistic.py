@@ -257,7 +257,7 @@ def test_a_class_that_one_target_lacks():
     np.testing.assert_allclose(p[1, 0, :, :3], alone, atol=2e-4)
 
 
-@pytest.mark.parametrize("n", [20, 48, 200])
+@pytest.mark.parametrize("n", [20, *(pytest.param(n, marks=pytest.mark.slow) for n in (48, 200))])
 def test_classes_that_no_row_has_do_not_run_away(n):
     """Two of four classes are absent: what is fitted for the others is as without them."""
     rng = np.random.default_rng(0)

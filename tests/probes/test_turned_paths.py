@@ -25,8 +25,10 @@ def whole(y: np.ndarray, predicted: np.ndarray, loss: np.ndarray | None) -> np.n
     return loss.mean(2, dtype=np.float64)
 
 
-@pytest.mark.parametrize("folds", [1, 3])
-@pytest.mark.parametrize("strength", [0.2, 2.0])
+@pytest.mark.parametrize(
+    ("strength", "folds"),
+    [(0.2, 1), (2.0, 3), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((0.2, 3), (2.0, 1)))],
+)
 def test_the_choice_is_that_of_the_whole_grid(strength, folds):
     x, y, held = case(strength)
     fold = np.where(held, 0, -1) if folds == 1 else np.arange(N) % folds

@@ -170,7 +170,10 @@ def test_another_format_is_named(folder):
     [
         {},
         {"pooling": ["mean", "first"], "random_weights": 3, "model_name": "a name", "max_length": 9},
-        {"pooling": [], "tokens": True, "token_level": "word-mean", "store": "float16", "split": "train"},
+        pytest.param(
+            {"pooling": [], "tokens": True, "token_level": "word-mean", "store": "float16", "split": "train"},
+            marks=pytest.mark.slow,
+        ),
         {"task": "grammar:paraphrase", "pairs": "separate", "dtype": "bfloat16", "limit": None},
     ],
 )

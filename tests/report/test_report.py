@@ -267,7 +267,9 @@ def test_cards(tmp_path):
     assert "torch 9.9" in html
 
 
-@pytest.mark.parametrize("body", ["[]", '{"rows": 3}', '{"rows": {}}', "1"])
+@pytest.mark.parametrize(
+    "body", ["[]", *(pytest.param(body, marks=pytest.mark.slow) for body in ('{"rows": 3}', '{"rows": {}}', "1"))]
+)
 def test_odd_cards(tmp_path, body):
     path = save(curve([0.9]), tmp_path / "a.parquet")
     card_path(path).write_text(body)

@@ -236,8 +236,14 @@ def read_by(found, name):
     return [Path(one).name.removesuffix(".dev.h5") for one in caches if ".dev." in one]
 
 
-@pytest.mark.parametrize("kind", ["study", "suite"])
-@pytest.mark.parametrize("url", ["dask://{}/x::file:///x", "https://{}/cache", "s3://{}/x", "tcp://{}"])
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        pytest.param(kind, url, marks=[] if kind == "study" or url.startswith("https") else pytest.mark.slow)
+        for kind in ("study", "suite")
+        for url in ("dask://{}/x::file:///x", "https://{}/cache", "s3://{}/x", "tcp://{}")
+    ],
+)
 def test_an_address_in_a_file_is_opened_only_where_it_is_allowed(written, call, listener, kind, url):
     """But what readers see may hold addresses, and what the user types is his own."""
     address = url.format(listener.address)

@@ -48,7 +48,7 @@ def lacking(family, depth):
     return missing | (set() if normed else {Site("final_norm")})
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", tiny.families(FAMILIES))
 def test_every_site_is_proven_in_float64(family, folders):
     encoder = exact(folders(family))
     proofs = prove(encoder).proofs
@@ -64,7 +64,7 @@ def test_every_site_is_proven_in_float64(family, folders):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", tiny.families(FAMILIES))
 def test_every_site_is_proven_as_it_runs(family, dtype, folders):
     encoder = load_encoder(folders(family), dtype=dtype)
     proofs = prove(encoder).proofs
@@ -73,7 +73,7 @@ def test_every_site_is_proven_as_it_runs(family, dtype, folders):
     assert max(proof.error for proof in proofs.values() if proof.error is not None) <= largest
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", tiny.families(FAMILIES))
 def test_raw_and_added_differ_only_where_a_norm_is_between(family, folders):
     encoder = load_encoder(folders(family))
     proofs = prove(encoder)
@@ -82,7 +82,7 @@ def test_raw_and_added_differ_only_where_a_norm_is_between(family, folders):
         assert (taps[0] != taps[1]) is (family in NORMED_BRANCHES)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", tiny.families(FAMILIES))
 def test_one_at_a_time_and_in_a_batch(family, folders):
     encoder = load_encoder(folders(family))
     choose_sites(encoder, [name for name in NAMES if name not in ("attn_probs", *CROSS, *left_out(family))])

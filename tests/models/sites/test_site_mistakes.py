@@ -37,7 +37,7 @@ def test_nothing_planted(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("branch", ["attn", "mlp"])
-@pytest.mark.parametrize("family", ["gemma2", "gemma3", "olmo2"])
+@pytest.mark.parametrize("family", ["gemma2", *(pytest.param(f, marks=pytest.mark.slow) for f in ("gemma3", "olmo2"))])
 def test_raw_taken_for_what_is_added(family, branch, dtype, tmp_path):
     encoder = load_encoder(tiny.tiny_model(family, tmp_path), dtype=dtype)
     raw, post = Site(f"{branch}_out", 1), Site(f"{branch}_out_post", 1)
@@ -59,7 +59,9 @@ def test_what_is_added_taken_for_raw(branch, tmp_path):
     assert proofs[Site(f"{branch}_out", 1)].error > 0.3
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "gpt_neox", "llama", "albert"])
+@pytest.mark.parametrize(
+    "family", ["bert", "llama", *(pytest.param(f, marks=pytest.mark.slow) for f in ("gpt2", "gpt_neox", "albert"))]
+)
 @pytest.mark.parametrize("name", ["attn_out", "attn_out_post", "mlp_out_post", "mlp_act", "z", "value"])
 def test_a_block_too_far(name, family, tmp_path):
     encoder = loaded(family, tmp_path)
