@@ -15,7 +15,7 @@ from probekit.models.identity import identify
 from probekit.models.scoring.head import Head
 from probekit.models.scoring.scorer import Scorer
 from probekit.models.transformers.encoder import text_reader
-from probekit.models.transformers.stock import quiet_transformers
+from probekit.models.transformers.stock import placed, quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
 from probekit.runtime import Dtype, resolve_device
 
@@ -97,7 +97,7 @@ def load_scorer(
     )
     where = torch.device(resolve_device(device))
     net = load_language_model(folder, causal=causal, random_weights=random_weights)
-    net = net.to(device=where, dtype=getattr(torch, dtype))
+    net = placed(net, where, Dtype(dtype))
     tokenizer = load_tokenizer(folder)
     if not causal and tokenizer.mask_token_id is None:
         raise UsageError(f"the tokenizer of {model} has no piece for masks, without which it predicts nothing.")

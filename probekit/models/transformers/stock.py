@@ -33,6 +33,7 @@ __all__ = [
     "find_final_norm",
     "load_described",
     "load_model",
+    "placed",
     "quiet_transformers",
     "same",
 ]
@@ -136,7 +137,7 @@ def load_model(folder: Path, *, options: StockOptions) -> Any:
         from probekit.models.adapted.loading import load_adapted
 
         model = load_adapted(run, attention=options.attention, dropout=options.dropout)
-        return _placed(model, options.device, options.dtype)
+        return placed(model, options.device, options.dtype)
     model = _whole(folder, options)
     model.config.use_cache = False
     if options.quantise is not None:
@@ -146,7 +147,7 @@ def load_model(folder: Path, *, options: StockOptions) -> Any:
     if options.device_map is not None or options.processes > 1:
         _check_spread(model, folder)
     else:
-        model = _placed(model, options.device, options.dtype)
+        model = placed(model, options.device, options.dtype)
     return model.eval().requires_grad_(requires_grad=False)
 
 
@@ -233,13 +234,19 @@ def check_plan(folder: Path, config: Any, processes: int) -> None:
             raise UsageError(f"{folder} has {count} {what}, which {processes} processes cannot share out equally.")
 
 
-def _placed(model: Any, device: torch.device | str, dtype: Dtype) -> Any:
-    """A model on a device, its weights in a precision except for quantised ones."""
-    if not getattr(model, "is_quantized", False):
-        return model.to(device=device, dtype=getattr(torch, dtype))
-    for parameter in model.parameters():
-        if parameter.is_floating_point():
-            parameter.data = parameter.data.to(getattr(torch, dtype))
+def placed(model: Any, device: torch.device | str, dtype: Dtype) -> Any:
+    """A model on a device, its weights in a precision except for quantised ones.
+
+    What it computes itself and does not store, such as the frequencies of rotary positions, keeps transformers'
+    precision: rounded to bfloat16, they turn a position 1,000 by another angle.
+    """
+    if getattr(model, "is_quantized", False):
+        own = list(model.parameters())
+    else:
+        own = [tensor for tensor in model.state_dict(keep_vars=True).values() if isinstance(tensor, torch.Tensor)]
+    for tensor in own:
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(getattr(torch, dtype))
     return model.to(device=device)
 
 

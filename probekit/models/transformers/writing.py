@@ -22,6 +22,7 @@ from probekit.models.scoring.load import is_causal, load_language_model
 from probekit.models.transformers.encoder import TOLERANCE, relative_error
 from probekit.models.transformers.onednn import PrepackedLinear
 from probekit.models.transformers.packed import switches
+from probekit.models.transformers.stock import placed
 from probekit.runtime import Dtype, torch_threads
 
 __all__ = ["Draw", "Writer", "load_writer"]
@@ -187,7 +188,7 @@ def load_writer(model: str | Path, folder: Path, encoder: Any) -> Writer:
     if getattr(encoder.model, "prompt_tokens", 0):
         raise ModelError(f"{model} reads trained vectors before each text, with which probekit does not write.")
     net = load_language_model(folder, causal=True, random_weights=None)
-    net = net.to(device=encoder.device, dtype=getattr(torch, encoder.spec["dtype"]))
+    net = placed(net, encoder.device, Dtype(encoder.spec["dtype"]))
     head = Head(net, causal=True)
     base = next(f"{name}." for name, part in net.named_modules() if part is head.base)
     kept = {id(p) for name, p in net.named_parameters(remove_duplicate=False) if not name.startswith(base)}
