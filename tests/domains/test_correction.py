@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from probekit.domains.corpora import read_texts
-from probekit.domains.correction import js_of_domains, js_with_error
+from probekit.domains.correction import _sums, js_of_domains, js_with_error
 from probekit.domains.counting import count
 from probekit.domains.divergence import js_divergence
 
@@ -74,3 +74,11 @@ def test_equal_documents_are_dealt_to_one_block():
     columns = [found.terms.index(term) for term in once.terms]
     twice = found.matrix.toarray()[:, columns] == 2 * once.matrix.toarray()
     assert twice.all(1).sum() >= 46  # but for the last text of each, which may go on
+
+
+def test_the_variance_of_a_count_is_that_of_a_ratio_between_blocks():
+    rng = np.random.default_rng(2)
+    blocks = rng.poisson(3, (6, 4)).astype(float)
+    tokens, p = blocks.sum(1), blocks.sum(0) / blocks.sum()
+    wanted = ((blocks - np.outer(tokens, p)) ** 2).sum(0) * 6 / 5
+    np.testing.assert_allclose(_sums(sparse.csr_array(blocks)).variance, wanted)

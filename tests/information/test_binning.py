@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import mutual_info_score
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.information.estimators.binning import binning
+from probekit.information.estimators.binning import binning, verdict
 from probekit.information.response import response
 
 
@@ -71,3 +71,9 @@ def test_bad_input():
         x[5, 1] = bad
         with pytest.raises(NonFiniteError, match="column 1"):
             binning(x, y)
+
+
+def test_a_value_is_undetermined_if_shuffled_labels_give_more_than_half_of_what_there_is():
+    assert np.isnan(verdict(0.9, 0.51, 1.0, 64, "few")[0])
+    assert verdict(0.9, 0.49, 1.0, 64, "few")[:2] == (0.9, "")
+    assert np.isnan(verdict(1.9, 0.6, 3.0, 2, "few")[0])  # two examples give one bit at most

@@ -11,7 +11,14 @@ import torch
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.edges import train as training
-from probekit.probes.edges.depth import centre_of_gravity, expected_layer, expected_layer_of, over_seeds, rare_class
+from probekit.probes.edges.depth import (
+    _fieller,
+    centre_of_gravity,
+    expected_layer,
+    expected_layer_of,
+    over_seeds,
+    rare_class,
+)
 from probekit.probes.edges.evaluate import MIX, evaluate_edges
 from probekit.probes.edges.model import Probes, first_weights, gates, logits, mix_weights
 from probekit.probes.edges.options import EdgeOptions
@@ -313,3 +320,12 @@ def test_the_interval_of_the_expected_layer_covers_that_of_the_population() -> N
         covered.append(low <= truth <= high)
     assert len(covered) == 400
     assert 0.92 < np.mean(covered) < 0.98  # standard error .011
+
+
+def test_both_ends_of_fiellers_interval_are_t_standard_errors_away():
+    above, below, t = 3.0, 2.0, 1.9
+    cov = np.array([[0.09, 0.05], [0.05, 0.04]])
+    ends = _fieller(above / below, cov, below, t)
+    assert ends[0] < above / below < ends[1]
+    for e in ends:
+        assert (above - e * below) ** 2 == pytest.approx(t**2 * (cov[0, 0] - 2 * e * cov[0, 1] + e**2 * cov[1, 1]))
