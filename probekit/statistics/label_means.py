@@ -92,7 +92,7 @@ def differences_of_means(
         if one is not None:
             value[c], (p[c], null[c]) = one.value[:, 0], one.two_sided()
             low[c], high[c] = one.ends(1 - level)
-    adjusted = adjust(p.ravel(), null.reshape(-1, draws)).reshape(shape)
+    adjusted = np.maximum(adjust(p.ravel(), null.reshape(-1, draws)), p.ravel()).reshape(shape)
     return LabelMeans(value, low, high, p, adjusted)
 
 

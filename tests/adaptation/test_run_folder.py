@@ -20,6 +20,7 @@ from probekit.adaptation.runs.folder import RESUME, begin, load_weights, locked_
 from probekit.adaptation.runs.run import open_run
 from probekit.adaptation.train import train, train_on_caches
 from probekit.errors import CacheBusy, DataError, ModelError, NonFiniteError, UsageError
+from probekit.files import _note
 from probekit.rows import read_rows
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
@@ -319,10 +320,15 @@ def test_what_was_killed_before_its_first_card_is_begun_anew(tmp_path):
     """Also by a process of the same number, as in a container; what others call alike stays."""
     card = tmp_path / f".probekit.json.{os.getpid()}-140012345678912"
     card.write_text("{")
+    note = card.with_name(f".probekit.json.draft.{os.getpid()}-140012345678912")
+    note.write_bytes(_note(card.name))
     assert begin(tmp_path, {}, overwrite=False) is None
-    assert not card.exists()
+    assert not list(tmp_path.iterdir())
     card.write_text("{")
-    (tmp_path / ".rows.parquet.4711-140012345678912").write_text("PAR1")
+    note.write_bytes(_note(card.name))
+    rows = tmp_path / ".rows.parquet.4711-140012345678912"
+    rows.write_text("PAR1")
+    rows.with_name(".rows.parquet.draft.4711-140012345678912").write_bytes(_note(rows.name))
     theirs = tmp_path / ".notes.4711-140012345678912"
     theirs.write_text("mine")
     remove_run(tmp_path)

@@ -30,6 +30,7 @@ from probekit.adaptation.search.space import read_space, shipped_spaces
 from probekit.adaptation.signals.options import SignalOptions
 from probekit.cli import main
 from probekit.errors import CacheBusy, DataError, NonFiniteError, UsageError
+from probekit.files import _note
 from probekit.rows import make_rows, read_rows
 from probekit.tasks import load_task
 
@@ -387,8 +388,11 @@ def test_the_table_of_trials_appears_whole(write, tmp_path, monkeypatch):
     before = [file.read_bytes() for file in files]
     killed = tmp_path / "out" / f".best.toml.{os.getpid()}-140012345678912"
     killed.write_text("# what a killed process was writing")
+    note = killed.with_name(f".best.toml.draft.{os.getpid()}-140012345678912")
+    note.write_bytes(_note(killed.name))
     search(read_space(write("learning_rate = [0.01]\nepochs = 1", keys.format(1))), out=tmp_path / "out")
     assert not killed.exists()
+    assert not note.exists()
 
     def full(frame, path, **_):
         Path(path).write_bytes(b"PAR1 and no more")

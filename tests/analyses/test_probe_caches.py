@@ -34,7 +34,7 @@ class Memory:
         self.vectors = rng.normal(size=(3, n, 6)).astype(np.float32)
         self.vectors[:, :, 0] += signal
         self.word_labels, self.word_sentence = self.labels, np.arange(n) // 5
-        self.origin, self.groups, self.group_names = {}, None, None
+        self.origin, self.groups, self.group_names, self.grouping = {}, None, None, {}
         self.unread_words = np.zeros(0, dtype=np.int64)
         self.truncated = np.zeros(n, dtype=bool)
         self.ids, self.domains = np.array([f"{split}-{i}" for i in range(n)]), None

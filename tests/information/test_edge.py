@@ -394,7 +394,7 @@ def test_numbers_whose_squares_are_beyond_float64():
         ({"hashing": "lsh"}, "it must be one of p-stable, floor"),
         ({"ensemble_estimation": "mean"}, "ensemble_estimation is 'mean'; did you mean"),
         ({"epsilon_vector": "grid"}, "fixed, range|did you mean range"),
-        ({"gamma": (1, 0)}, "above 0, as buckets need a width"),
+        ({"gamma": (1, 0)}, "above 0, because buckets need a width"),
         ({"gamma": 1}, "gamma is 1; it must be 2 values"),
         ({"epsilon": (-1, 1)}, "epsilon is .-1, 1.; .*0 or more"),
         ({"epsilon": (1, 0)}, "without epsilon\\[1\\]; give both"),

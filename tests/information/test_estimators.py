@@ -202,7 +202,7 @@ def test_vectors_as_lists_are_vectors(sample):
 
 REFUSED = {
     "an unknown name": ("edges", "vectors", 1, "unknown estimator 'edges'; did you mean edge?"),
-    "no name": (None, "vectors", 1, "unknown estimator None; "),
+    "no name": (None, "vectors", 1, "estimator is None; it must be a text."),
     "the plug-in of vectors": ("plug-in", "vectors", 1, "the plug-in estimate needs values (n,)"),
     "neighbours of symbols": ("knn", "symbols", 1, "x holds single values, which need plug-in, not knn."),
     "the scripts on symbols": ("edge-4.3.1", "symbols", 1, "x holds single values, which need plug-in"),
