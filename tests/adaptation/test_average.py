@@ -82,6 +82,9 @@ def test_a_greedy_soup_is_never_worse_on_dev_than_its_best_run(runs, tmp_path):
     best = max(run.metrics["accuracy"] for run in runs.runs)
     assert made.metrics["accuracy"] >= best - 1e-12
     assert 1 <= len(made.card["kept"]) <= 3
+    one = runs.runs[0]
+    same = average(one, one, out=tmp_path / "same", greedy=True, device="cpu")
+    assert same.card["kept"] == [str(one.path)] * 2  # what is as good stays in, as in Wortsman et al. 2022
 
 
 def test_what_cannot_be_averaged(runs, tiny_bert, folder, tmp_path):
