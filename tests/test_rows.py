@@ -10,6 +10,7 @@ import pytest
 
 import probekit
 from probekit.errors import DataError, UsageError
+from probekit.files import digest_of_content
 from probekit.recipe import Read, Recipe
 from probekit.rows import (
     COLUMNS,
@@ -23,6 +24,7 @@ from probekit.rows import (
     write_rows,
 )
 from probekit.rows.card import make_card, revision
+from probekit.rows.examples import told_by
 from probekit.rows.families import families
 
 CARD = {"words": "probekit probe a.h5 b.h5"}
@@ -263,3 +265,11 @@ def test_no_rows_at_all_are_told():
     for given in ([], ()):
         with pytest.raises(UsageError, match="no rows in an empty list"):
             as_rows(given)
+
+
+def test_examples_that_are_gone_are_no_others(tmp_path):
+    (tmp_path / "a").write_text("a")
+    told = [digest_of_content(tmp_path / "a"), "of a file that is gone"]
+    assert told_by({"examples": told}, [tmp_path / "a"]) == [tmp_path / "a"]
+    with pytest.raises(DataError, match="describes other examples"):
+        told_by({"examples": ["of a file that is gone"]}, [tmp_path / "a"])

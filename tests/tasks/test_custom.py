@@ -321,6 +321,7 @@ def test_classes_named_like_missing_values_keep_their_examples(own: Callable, tm
         (({"0": 9, "1": 8, "2": 7, "-1": 1},), None, {"-1"}),  # SNLI
         (({"0": 9, "1": 8, "2": 7, "-1": 6}, {"0": 3, "1": 3, "2": 2, "-1": 3}), None, set()),  # four classes
         (({"0": 9, "1": 8, "2": 7, "-1": 90},), None, {"-1"}),  # most are unlabelled
+        (({"0": 99, "1": 98, "2": 97, "-1": 9, "-100": 1},), None, {"-1", "-100"}),
         (({"0": 9, "1": 8, "-1": 7},), None, set()),  # three sentiments
         (({"0": 9, "1": 8, "-1": 7},), ["0", "1"], {"-1"}),
         (({"-1": 9, "1": 8},), None, set()),

@@ -67,15 +67,15 @@ def names_of_none(labels: Iterable[Counter[str]], listed: Sequence[str] | None, 
         found |= doubtful - set(NUMBERS)
     if not scores and others and all(x is not None and x == int(x) for x in amounts):
         count_up = sorted(amounts) == list(range(len(amounts))) and len(amounts) > 2  # type: ignore[type-var]
-        found |= doubtful & set(NUMBERS if count_up and _unlike_the_others(labels) else NUMBERS[1:])
+        found |= doubtful & set(NUMBERS if count_up and _unlike_the_others(labels, others) else NUMBERS[1:])
     return found
 
 
-def _unlike_the_others(labels: Iterable[Counter[str]]) -> bool:
+def _unlike_the_others(labels: Iterable[Counter[str]], others: Iterable[str]) -> bool:
     """Whether -1 is much rarer than each other class, as where annotators disagreed, or the label of most examples."""
     count = sum(labels, Counter[str]())
-    hidden = count.pop(NUMBERS[0], 0)
-    return 5 * hidden < min(count.values()) or hidden > count.total()
+    hidden, known = count[NUMBERS[0]], [count[name] for name in others]
+    return 5 * hidden < min(known) or hidden > sum(known)
 
 
 def without_label(rows: Mapping[str, Rows], listed: Sequence[str] | None, *, scores: bool) -> dict[str, Rows]:
