@@ -13,7 +13,7 @@ from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.rows import COLUMNS
 from probekit.rows.card import is_card
 
-__all__ = ["cache_of", "pieces", "size_of", "state", "written_by"]
+__all__ = ["cache_of", "pieces", "size_of", "state", "trials_of", "written_by"]
 
 PIECES = (".partial.zstd", ".partial.new", ".partial", ".journal")
 """Suffixes of a cache that is being made."""
@@ -47,6 +47,16 @@ def _is_piece(path: Path) -> bool:
     except OSError:  # gone meanwhile, or not for us to see
         return False
     return not start or start.startswith(b'{"structure": "' if path.name.endswith(".journal") else b"\x89HDF\r\n\x1a\n")
+
+
+def trials_of(names: Mapping[str, Path]) -> list[Path]:
+    """The storage of a search among files by name, with the journal by which SQLite undoes an unfinished change."""
+    found = [names[name] for name in ("trials.db", "trials.db-journal") if name in names]
+    try:
+        with found[0].open("rb") as file:
+            return found if file.read(16) in (b"", b"SQLite format 3\0") else []  # empty before its first change
+    except (IndexError, OSError):  # there is none, or it is not for us to see
+        return []
 
 
 def written_by(path: Path) -> int | None:

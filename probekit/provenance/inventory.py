@@ -20,7 +20,7 @@ from probekit.calls import checked
 from probekit.errors import CacheError, UsageError
 from probekit.files import DATA_CACHE, held, in_words, is_running, parse_json, read_json
 from probekit.models.identity import CARD, RUN_FORMAT
-from probekit.provenance.disk import cache_of, pieces, size_of, state, written_by
+from probekit.provenance.disk import cache_of, pieces, size_of, state, trials_of, written_by
 from probekit.provenance.documents import with_documents
 from probekit.provenance.old_cards import recipe_of_command
 from probekit.provenance.remake import Place, Sources, recipe_of_spec
@@ -240,6 +240,10 @@ def _walk(folder: Path) -> Iterator[Item]:
                 files.pop(card.name, None)
             del files[path.name]
             yield item
+    if trials := trials_of(files):
+        for path in trials:
+            del files[path.name]
+        yield _item(trials[0], "search", "its trials", paths=trials, why="results are left alone")
     for path in files.values():
         pid = written_by(path)
         if pid is None and path.suffix == ".npz" and is_state(path):

@@ -581,3 +581,22 @@ def test_caches_of_minilm_can_be_made_again(tmp_path):
     cache_activations("minilm", "grammar:sentiment", "dev", limit=4, out=out).close()
     (item,) = results(tmp_path)
     assert (item.what, item.model, item.task) == ("caches", "minilm", "grammar:sentiment dev")
+
+
+def test_trials_of_a_killed_search_are_listed_with_their_journal(tmp_path):
+    found, notes = tmp_path / "found", tmp_path / "notes"
+    found.mkdir(), notes.mkdir()
+    (notes / "trials.db").write_text("my own notes")
+    killed = """if True:
+        import os, sqlite3, sys
+        trials = sqlite3.connect(sys.argv[1])
+        trials.execute("create table trials (id)")
+        trials.execute("pragma cache_size = 1")
+        trials.executemany("insert into trials values (?)", [(bytes(5000),)] * 50)
+        os._exit(0)
+    """
+    subprocess.run([sys.executable, "-c", killed, found / "trials.db"], check=True)
+    (search,) = results(found)
+    assert (search.kind, search.what, search.path) == ("search", None, found / "trials.db")
+    assert set(search.paths) == set(found.iterdir()) == {found / "trials.db", found / "trials.db-journal"}
+    assert [item.kind for item in results(notes)] == ["unknown"]
