@@ -51,8 +51,8 @@ LONGEST, IDLE = 120, 1800
 """Seconds of work, and of waiting on a machine however busy, after which a command hangs."""
 HANG = (-signal.SIGPROF, -signal.SIGALRM)
 """How such a command ends."""
-TIMES = {"seconds", "created", "cost", "left"}
-"""What JSON says of time, and marks of files that say it."""
+TIMES = {"seconds", "created", "cost", "left", "warnings"}
+"""What JSON says of time, marks of files that say it, and warnings, which name what a killed run left."""
 BAD = ("lost", "wrong", "foreign", "unnamed", "traceback", "hang")
 
 

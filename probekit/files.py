@@ -362,11 +362,12 @@ def draft_of(note: Path, *, here: bool = False) -> Path | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         if stat.S_ISREG(note.lstat().st_mode) and note.stat().st_size < 1 << 12:
             text = note.read_bytes()
-            if text and _note(name).startswith(text):  # also if its process was killed while it wrote it
-                return note.with_name(name)
+            new = note.with_name(name)
+            if _note(name).startswith(text) and (text or not os.path.lexists(new)):
+                return new  # also if its process was killed while it wrote the note: an empty one proves no draft
             where = str(json.loads(text.decode("utf-8", "surrogateescape"))["machine"])
             if text == _note(name, where) and not here:
-                return note.with_name(name)
+                return new
     return None
 
 

@@ -106,7 +106,8 @@ class StudyFolder:
                 path.with_name("study.json") if self.title else path if leaf.name == ".lock" and self.records else None
             )
         names = [*self.records, *map(slug, self.steps)]
-        names_of_files = {*(f"steps/{name}.json" for name in self.records), *(f"logs/{name}.log" for name in names)}
+        names_of_files = {f"steps/{name}.json" for name in self.records}
+        names_of_files |= {f"logs/{name}.log" for name in names} | {f"steps/{name}.begun" for name in names}
         names_of_files.update(left for record in self.records.values() for left in record.left)
         depth = len(leaf.parts) - 1
         return [path, *path.parents][depth] if leaf.as_posix() in names_of_files else None

@@ -22,8 +22,8 @@ __all__ = [
     "make_room",
     "read_record",
     "remove_record",
-    "remove_scratch",
     "state_of",
+    "tidy",
     "write_record",
 ]
 
@@ -160,7 +160,6 @@ def write_record(
         "left": {leaf: _mark(out / leaf) for leaf in step.leaves}, "warnings": list(warnings),
     }  # fmt: skip
     write(_path(out, step), json.dumps(record, indent=1, ensure_ascii=False) + "\n", RECORD_FILE)
-    _begun(out, step).unlink(missing_ok=True)
 
 
 def make_room(out: Path, step: Step, digest: str) -> None:
@@ -201,10 +200,14 @@ def _remove_encoder(folder: Path, leaf: str, record: Record | None) -> None:
         folder.rmdir()
 
 
-def remove_scratch(out: Path, step: Step) -> None:
-    """Delete the caches of a step that no other step needs."""
+def tidy(out: Path, step: Step) -> None:
+    """Delete what a step that is done leaves: the note that it was begun, and caches that no other step needs."""
     from probekit.activations.hdf5 import is_cache_file
 
+    begun = _begun(out, step)
+    with suppress(OSError, ValueError):
+        if not begun.is_symlink() and BEGUN_FILE.ours(begun):
+            begun.unlink()
     folder = out / step.scratch
     if not step.scratch or folder.is_symlink() or not folder.is_dir():
         return

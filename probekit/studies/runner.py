@@ -21,8 +21,8 @@ from probekit.studies.records import (
     log_path,
     make_room,
     remove_record,
-    remove_scratch,
     state_of,
+    tidy,
     write_record,
 )
 from probekit.studies.steps import Step
@@ -129,7 +129,7 @@ class _Run:
         state = self.states[step.name]
         if state.word != "done":
             return None
-        remove_scratch(self.out, step)
+        tidy(self.out, step)
         return Outcome(step, "reused", warnings=state.warnings)
 
     def _broken(self, step: Step) -> list[str]:
@@ -185,7 +185,7 @@ class _Run:
             return [self._end(Outcome(step, "failed", ended.seconds, message, ended.warnings))]
         without = self._unused(step)
         write_record(self.out, step, self.states[name].digest, recipe, ended.seconds, without, ended.warnings)
-        remove_scratch(self.out, step)
+        tidy(self.out, step)
         note = f"without {', '.join(without)}" if without else ""
         return [self._end(Outcome(step, "done", ended.seconds, note, ended.warnings))]
 

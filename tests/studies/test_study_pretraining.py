@@ -13,7 +13,7 @@ import probekit
 from probekit.errors import DataError
 from probekit.studies.file import read_study
 from probekit.studies.plan import check_steps, study_steps
-from probekit.studies.records import remove_scratch
+from probekit.studies.records import tidy
 from probekit.studies.steps import Inside, Step
 
 CONFIG = '{ model_type = "bilstm", input = "pieces", cells = 6, embedding_size = 5, directions = "separate" }'
@@ -303,10 +303,10 @@ def test_only_caches_are_deleted_from_scratch(tmp_path):
     folder = tmp_path / "caches/s"
     folder.mkdir(parents=True)
     (folder / "mine.h5").write_text("not a cache")
-    remove_scratch(tmp_path, step)
+    tidy(tmp_path, step)
     assert (folder / "mine.h5").exists()
     (folder / "mine.h5").unlink()
-    remove_scratch(tmp_path, step)
+    tidy(tmp_path, step)
     assert not folder.exists()
 
 

@@ -106,8 +106,13 @@ def test_a_study_from_end_to_end(steps, tmp_path, monkeypatch):
     card = read_card(next((out / "rows").glob("probe*pretrained.mean.parquet")))
     assert card["recipe"]["arguments"]["train"].startswith(f"{out}/caches/")
 
+    left, mine = (out / "steps" / f"{page}.begun" for page in ("report", "table-regimes"))
+    left.write_text("0" * 32)  # killed after its record was written
+    mine.write_text("my notes")
     again = run_steps(todo, out, HERE)
     assert {o.state for o in again} == {"reused"}
+    assert list((out / "steps").glob("*.begun")) == [mine]
+    mine.unlink()
 
     later = steps("probe.0.options.controls=1")  # changes probes, their figure, and what is made of all rows
     changed = {name for name, state in states(later, out).items() if state != "done"}
