@@ -105,27 +105,27 @@ class Call:
 
 
 CPU, QUICK = {"device": "cpu"}, {"resamples": 100}
-FEW = {"layers": (1,), "controls": 0}
+FEW = {"layers": (0, 1), "controls": 0}
 PAIR = ("train.h5", "dev.h5")
 CALLS: dict[str, Call] = {
     "cache_activations": Call(("m", "t.toml", "train"), {"out": "new.h5", "limit": 4, **CPU}, slow=True),
-    "certify": Call(("m",), {"limit": 1, "layers": ("1",), **CPU}, slow=True),
+    "certify": Call(("m",), {"texts": "a.txt", **CPU}, slow=True),
     "export": Call(("train.h5",), {"to": "npy", "out": "exported"}),
-    "import_activations": Call(("exported",), {"model": "m", "out": "i.h5", **CPU}),
+    "import_activations": Call(("given",), {"model": "m", "out": "i.h5", **CPU}),
     "prove_sites": Call(("m",), CPU, slow=True),
     "convert": Call(("skip-thoughts:thoughts",), {"out": "converted"}),
     "new_encoder": Call(("c.json",), {"out": "encoder", "tokenizer": "m"}),
     "probe": Call(PAIR, {**FEW, **QUICK, "folds": 2, "penalties": (1.0,)}),
     "mi": Call(("train.h5",), {**FEW, "shuffles": 1}),
     "mdl": Call(("train.h5",), {**FEW, "orders": 1, "penalties": (1.0,)}),
-    "structural": Call(PAIR, {**FEW, "epochs": 1, **QUICK}),
-    "edges": Call(PAIR, {**FEW, "steps": 1, **QUICK}),
-    "pairs": Call(("m", "blimp"), {"limit": 4, **CPU}),
+    "structural": Call(("words.train.h5", "words.dev.h5"), {**FEW, "epochs": 1, **QUICK}),
+    "edges": Call(("words.train.h5", "words.dev.h5"), {**FEW, "steps": 1, **QUICK}),
+    "pairs": Call(("m", "pairs.jsonl"), {"limit": 4, **CPU}),
     "shift": Call(PAIR, {**FEW, **QUICK}),
     "places": Call(PAIR, {"task": "t.toml", **FEW, **QUICK}),
     "choices": Call(("m", "t.toml"), CPU),
-    "similarity": Call(("train.h5", "train.h5"), {"layers": (1,), **QUICK}),
-    "movement": Call(("train.h5", "train.h5"), {"layers": (1,), **QUICK}),
+    "similarity": Call(("other.h5", "more.h5"), {"layers": (1,), **QUICK}),
+    "movement": Call(("other.h5", "more.h5"), {"layers": (1,), **QUICK}),
     "geometry": Call(("train.h5",), {"layers": (1,)}),
     "transferability": Call(("train.h5",), {"layers": (1,), "permutations": 20}),
     "stream": Call(("m", "t.toml"), {"layers": (1,), "analysis": ("mass-mean",), "controls": 0, **QUICK, **CPU}, True),
@@ -139,11 +139,11 @@ CALLS: dict[str, Call] = {
     "pretrain_encoder": Call(("m", "t.toml", "run4"), {"steps": 1, **CPU}, slow=True),
     "evaluate": Call(("run",), {"split": "dev", **CPU}, slow=True),
     "search": Call(("space.toml",), {"out": "found", "trials": 1, **CPU}, slow=True),
-    "guidelines": Call(("run", "run"), QUICK),
+    "guidelines": Call(("run", "lora"), {"resamples": 1000}),
     "ensemble": Call(("run", "run"), QUICK),
-    "merge": Call(("run", "merged")),
+    "merge": Call(("lora", "merged")),
     "average": Call(("run", "run"), {"out": "soup", **CPU}, slow=True),
-    "table": Call(("layers", "p.parquet")),
+    "table": Call(("regimes", "run/rows.parquet")),
     "plot": Call(("layers", "p.parquet")),
     "report": Call(("p.parquet",), {"out": "page.html"}, slow=True),
     "explore": Call(("train.h5",), {"layers": (1,)}),
@@ -151,7 +151,7 @@ CALLS: dict[str, Call] = {
     "run": Call(("m", "t.toml"), {"out": "first", "quick": True, **CPU}, slow=True),
     "demo": Call((), {"caches": "demo", "figures": "demo-figures"}, slow=True),
     "check_task": Call(("t.toml",)),
-    "clean": Call(("run",)),
+    "clean": Call(("run",), {"yes": True}),
     "copy_cache": Call(("train.h5", "copied.h5")),
     "edge": Call((lambda: ARRAYS[0], lambda: ARRAYS[1]), {"threads": 1}),
     "glue_score": Call(("p.parquet",)),
@@ -161,7 +161,7 @@ CALLS: dict[str, Call] = {
     "load_task": Call(("t.toml",)),
     "merge_streams": Call(("s.npz",)),
     "mutual_information": Call((lambda: ARRAYS[0], lambda: ARRAYS[1]), {"shuffles": 1}),
-    "new_task": Call(("t.csv",), {"out": "new.toml"}),
+    "new_task": Call(("train.csv",), {"out": "new.toml"}),
     "read": Call(("p.parquet",)),
     "read_rows": Call(("p.parquet",)),
     "reproduce": Call(("p.parquet.json",), {"out": "again"}, slow=True),
@@ -174,6 +174,8 @@ CALLS: dict[str, Call] = {
     "RidgePath": Call((), {"alphas": (1.0,)}),
 }
 """By its name how each is called."""
+WITHOUT = {"choices", "convert", "glue_score", "import_activations", "pairs", "places", "shift", "structural"}
+"""Of these, calls without odd values end in a sentence: the folder of files has nothing for them."""
 ARRAYS = (np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)
 MORE = {"mutual_information": ("shuffles", "seed", "grids", "folds", "unknown")}
 """Options that stand in no signature."""
@@ -209,15 +211,18 @@ def cases(seed: int, each: int) -> list[tuple[str, int | str, str, bool]]:
 @pytest.fixture(scope="module")
 def files(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the calls read."""
-    from adaptation.lessons import praise
-
     folder = tmp_path_factory.mktemp("files")
     caches = word_caches(folder, tiny_bert, sizes={"train": 40, "dev": 24})
+    word_caches(folder, tiny_bert, "sequence-labelling", name="words", sizes={"train": 40, "dev": 24})
     for path, name in zip(caches, PAIR, strict=True):
         path.rename(folder / name)
     shutil.copytree(tiny_bert, folder / "m")
-    (folder / "t.toml").write_text('text = "a"\nlabel = "b"\n[splits]\ntrain = "t.csv"\ndev = "t.csv"\n')
-    (folder / "t.csv").write_text("a,b\n" + "".join(f"the cat {i},{'xy'[i % 2]}\n" for i in range(24)))
+    splits = "".join(f'{split} = "{split}.csv"\n' for split in ("train", "dev", "test"))
+    (folder / "t.toml").write_text(f'text = "a"\nlabel = "b"\n[splits]\n{splits}')
+    for noun, split in (("cat", "train"), ("dog", "dev"), ("bird", "test")):
+        (folder / f"{split}.csv").write_text("a,b\n" + "".join(f"the {noun} {i},{'xy'[i % 2]}\n" for i in range(24)))
+    pair = '{"sentence_good": "the cat sat", "sentence_bad": "the cat sees %d", "UID": "order"}\n'
+    (folder / "pairs.jsonl").write_text("".join(pair % i for i in range(8)))
     for name in "ab":
         (folder / f"{name}.txt").write_text(f"the cat sees {name} .\n" * 40)
     (folder / "c.json").write_text('{"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 1}')
@@ -229,7 +234,12 @@ def files(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (folder / "suite.toml").write_text('title = "S"\n[[tasks]]\ngroup = "g"\ntasks = ["t.toml"]\n')
     with chdir(folder):
-        probekit.train(praise(8, 4), "m", "run", epochs=1, batch_size=4, device="cpu")
+        for run, how in (("run", {}), ("lora", {"method": "lora"})):
+            probekit.train("t.toml", "m", run, epochs=1, batch_size=8, device="cpu", **how)
+        probekit.cache_activations("m", "t.toml", "train", out="other.h5", device="cpu").close()
+        probekit.cache_activations("m", "t.toml", "train", out="more.h5", device="cpu", random_weights=0).close()
+        probekit.stream("m", "t.toml", layers=(1,), analysis=("mass-mean",), state="s.npz", device="cpu")
+        probekit.export("other.h5", to="npy", out="given")
         probekit.probe(*PAIR, **FEW, resamples=100, folds=2, penalties=(1.0,), out="p.parquet")
     return folder
 
@@ -281,9 +291,20 @@ def test_every_public_function_is_called():
     assert set(CALLS) == functions | set(FUNCTIONS) | {"ActivationCache", "LogisticPath", "RidgePath"}
 
 
-def test_odd_arguments_end_in_a_result_or_a_sentence(files, tmp_path):
-    chosen = [case for case in cases(seed=0, each=1) if not CALLS[case[0]].slow or not case[3]]
-    assert sum(attack(chosen, files, tmp_path).values()) == len(chosen) >= 55
+@pytest.mark.slow
+def test_the_calls_have_a_result_but_for_these(files, tmp_path):
+    told, quiet = set(), set(CALLS) - {"demo"}
+    for name in sorted(quiet):
+        work = Path(shutil.copytree(files, tmp_path / name))
+        with chdir(work), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            places = [one() if callable(one) else one for one in CALLS[name].places]
+            try:
+                called(name)(*places, **CALLS[name].named)
+            except (ProbekitError, OSError) as error:
+                told.add(name)
+                print(f"{name}: {error}")
+    assert told == WITHOUT
 
 
 @pytest.mark.slow

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -75,11 +77,11 @@ def read_predictions(folder: Path) -> None:
     Predictions.read(folder / "p.examples.parquet")
 
 
-def make_cache(folder: Path) -> None:
+def make_cache(folder: Path, *, compress: bool = False) -> None:
     from activations.toys import toy_tags
 
-    model = MODEL["bert"]
-    probekit.cache_activations(model, toy_tags(8), "train", out=folder / "c.h5", tokens=True, device="cpu")
+    how: dict[str, Any] = {"tokens": True, "compress": compress, "device": "cpu"}
+    probekit.cache_activations(MODEL["bert"], toy_tags(8), "train", out=folder / "c.h5", **how)
 
 
 def read_cache(folder: Path) -> None:
@@ -119,6 +121,34 @@ def read_words(folder: Path) -> None:
 def make_parquet_task(folder: Path) -> None:
     (folder / "q.toml").write_text('text = "a"\nlabel = "gold"\n[splits]\ntrain = "q.parquet"\n')
     pd.DataFrame({"a": [f"text {i}" for i in range(9)], "gold": [0, 1, 2] * 3}).to_parquet(folder / "q.parquet")
+
+
+def make_questions(folder: Path) -> None:
+    (folder / "t.toml").write_text('type = "question-answering"\n[splits]\ntrain = "q.json"\n')
+    answers = [{"text": "cat", "answer_start": 4}]
+    asked = [{"id": f"q{i}", "question": "who sat?", "answers": answers[: i % 2]} for i in range(3)]
+    paragraphs = [{"context": "the cat sat on the mat", "qas": asked}]
+    content = {"version": "v2.0", "data": [{"title": "cats", "paragraphs": paragraphs}]}
+    (folder / "q.json").write_text(json.dumps(content))
+
+
+def make_arrow(folder: Path) -> None:
+    import pyarrow as pa
+
+    (folder / "d").mkdir()
+    table = pa.table({"text": ["one two", "three", None] * 3, "label": [0, 1, 1] * 3})
+    with pa.OSFile(str(folder / "d/train.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    (folder / "d/README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: train.arrow\n---\n"
+    )
+
+
+def read_arrow(folder: Path) -> None:
+    from probekit.domains.corpora import read_hub
+
+    for chunk in read_hub(str(folder / "d"), "train").chunks:
+        len(chunk.data)
 
 
 def make_study(folder: Path) -> None:
@@ -253,6 +283,9 @@ SUBJECTS = {
     "cards": Subject(make_rows_files, ("r.parquet.json",), lambda f: probekit.read(f / "r.parquet"), 40),
     "predictions": Subject(make_predictions, ("p.examples.parquet",), read_predictions, 60),
     "caches": Subject(make_cache, ("c.h5",), read_cache, 20),
+    "compressed caches": Subject(lambda f: make_cache(f, compress=True), ("c.h5",), read_cache, 10),
+    "questions": Subject(make_questions, ("t.toml", "q.json"), lambda f: probekit.load_task(str(f / "t.toml")), 100),
+    "data sets": Subject(make_arrow, ("d/train.arrow", "d/README.md"), read_arrow, 20),
     "tasks": Subject(make_task, ("t.toml", "t.csv", "t.jsonl"), lambda f: probekit.load_task(str(f / "t.toml")), 150),
     "tasks of words": Subject(make_words, ("w.toml", "w.conll", "w.conllu"), read_words, 150),
     "tasks in parquet": Subject(make_parquet_task, ("q.parquet",), lambda f: probekit.load_task(str(f / "q.toml")), 80),
