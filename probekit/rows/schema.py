@@ -6,6 +6,7 @@ A row is one measured number. Plots, tables and reports select rows by columns, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError
@@ -128,9 +129,7 @@ def _is_typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> bool:
     """Whether :func:`_typed` would change nothing."""
     import pandas as pd
 
-    kinds = (
-        dict.fromkeys(TEXT, "string") | dict.fromkeys((*WHOLE, *OWN_WHOLE), "Int64") | dict.fromkeys(REAL, "float64")
-    )
+    kinds = _kinds(TEXT) | dict.fromkeys(TEXT, "string")  # text of either missing value
     in_order = tuple(rows.columns[: len(columns)]) == columns and "layer_name" not in rows
     in_kind = all(dtype == kinds[name] for name, dtype in rows.dtypes.items() if name in kinds)
     whole = in_order and in_kind and not any(rows[name].hasnans for name in TEXT if name in columns)
@@ -148,39 +147,48 @@ def _typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
         sites = rows["site"].fillna("") if "site" in rows else [""] * len(rows)
         rows["site"] = [given or parsed for given, (parsed, _) in zip(sites, places, strict=True)]
         rows["layer"] = [number for _, number in places]
+    kinds = _kinds(columns)
+    missing = cache(lambda kind: pd.Series("" if kind == pd.StringDtype() else None, index=rows.index, dtype=kind))
     order = (*columns, *(c for c in rows.columns if c not in columns))
-    return pd.DataFrame({c: _column(rows, c, text=c in TEXT and c in columns) for c in order}, index=rows.index)
+    made = {c: _column(rows[c], kinds.get(c)) if c in rows else missing(kinds.get(c)) for c in order}
+    return pd.DataFrame(made, index=rows.index)
 
 
-def _column(rows: pd.DataFrame, name: str, *, text: bool) -> pd.Series:
-    """A column with its dtype, if it has one; what is missing is "" or missing."""
+def _kinds(columns: Iterable[str]) -> dict[str, Any]:
+    """The dtype of each column that has one; text only among these columns."""
     import pandas as pd
 
-    whole, real = name in (*WHOLE, *OWN_WHOLE), name in REAL
-    kind = pd.StringDtype() if text else "Int64" if whole else "float64" if real else None
-    if name not in rows:
-        return pd.Series("" if text else None, index=rows.index, dtype=kind)
-    column = rows[name]
-    if kind is None or (column.dtype == kind and not (text and column.hasnans)):
+    text = dict.fromkeys((name for name in TEXT if name in columns), pd.StringDtype())
+    return text | dict.fromkeys((*WHOLE, *OWN_WHOLE), "Int64") | dict.fromkeys(REAL, "float64")
+
+
+def _column(column: pd.Series, kind: Any) -> pd.Series:
+    """A column with its dtype, if it has one; text that is missing is ""."""
+    import pandas as pd
+
+    if kind is None:
         return _own(column)
-    return column.fillna("").astype("string") if text else _numbers(column, whole=whole)
+    text = kind == pd.StringDtype()
+    if column.dtype == kind and not (text and column.hasnans):
+        return column
+    return column.fillna("").astype("string") if text else _numbers(column, whole=kind == "Int64")
 
 
 def _own(column: pd.Series) -> pd.Series:
     """A column of a single analysis, with numbers and truth where another program has made text of them."""
     import pandas as pd
 
+    if column.name not in (*OWN_NUMBERS, *OWN_FLAGS):
+        return column
     if not pd.api.types.is_string_dtype(column.dropna()) or column.isna().all():
         return column
     if column.name in OWN_NUMBERS:
         return _numbers(column, whole=False)
-    if column.name in OWN_FLAGS:
-        flags = column.str.lower().map({"true": True, "false": False, "1": True, "0": False})
-        if (bad := flags.isna() & column.notna()).any():
-            found = column[bad].iloc[0]
-            raise DataError(f"row {_first(bad)}, column {column.name!r}: {found!r} is neither true nor false.")
-        return flags
-    return column
+    flags = column.str.lower().map({"true": True, "false": False, "1": True, "0": False})
+    if (bad := flags.isna() & column.notna()).any():
+        found = column[bad].iloc[0]
+        raise DataError(f"row {_first(bad)}, column {column.name!r}: {found!r} is neither true nor false.")
+    return flags
 
 
 def layer_order(rows: pd.DataFrame) -> pd.Series:
@@ -225,6 +233,8 @@ def _place(name: str) -> tuple[str, int | None]:
 def _numbers(column: pd.Series, *, whole: bool) -> pd.Series:
     import pandas as pd
 
+    if pd.api.types.is_integer_dtype(column.dtype):
+        return column.astype("Int64" if whole else "float64")
     numbers = pd.to_numeric(column, errors="coerce")
     bad = numbers.isna() & column.notna()
     if whole:
