@@ -278,33 +278,33 @@ def read_activations(folder: Path) -> None:
 
 
 SUBJECTS = {
-    "rows parquet": Subject(make_rows_files, ("r.parquet",), lambda f: probekit.read_rows(f / "r.parquet"), 40),
-    "rows csv": Subject(make_rows_files, ("r.csv",), lambda f: probekit.read_rows(f / "r.csv"), 60),
-    "cards": Subject(make_rows_files, ("r.parquet.json",), lambda f: probekit.read(f / "r.parquet"), 40),
-    "predictions": Subject(make_predictions, ("p.examples.parquet",), read_predictions, 60),
-    "caches": Subject(make_cache, ("c.h5",), read_cache, 20),
-    "compressed caches": Subject(lambda f: make_cache(f, compress=True), ("c.h5",), read_cache, 10),
-    "questions": Subject(make_questions, ("t.toml", "q.json"), lambda f: probekit.load_task(str(f / "t.toml")), 100),
-    "data sets": Subject(make_arrow, ("d/train.arrow", "d/README.md"), read_arrow, 20),
-    "tasks": Subject(make_task, ("t.toml", "t.csv", "t.jsonl"), lambda f: probekit.load_task(str(f / "t.toml")), 150),
-    "tasks of words": Subject(make_words, ("w.toml", "w.conll", "w.conllu"), read_words, 150),
-    "tasks in parquet": Subject(make_parquet_task, ("q.parquet",), lambda f: probekit.load_task(str(f / "q.toml")), 80),
-    "studies": Subject(make_study, ("s.toml",), read_study, 60),
-    "spaces": Subject(make_space, ("s.toml",), read_space, 100),
-    "models": Subject(lambda f: shutil.copytree(MODEL["bert"], f, dirs_exist_ok=True), BERT, read_model, 12),
-    "elmo": Subject(make_elmo, ("options.json", "weights.hdf5"), read_elmo, 40),
+    "rows parquet": Subject(make_rows_files, ("r.parquet",), lambda f: probekit.read_rows(f / "r.parquet"), 13),
+    "rows csv": Subject(make_rows_files, ("r.csv",), lambda f: probekit.read_rows(f / "r.csv"), 20),
+    "cards": Subject(make_rows_files, ("r.parquet.json",), lambda f: probekit.read(f / "r.parquet"), 13),
+    "predictions": Subject(make_predictions, ("p.examples.parquet",), read_predictions, 20),
+    "caches": Subject(make_cache, ("c.h5",), read_cache, 6),
+    "compressed caches": Subject(lambda f: make_cache(f, compress=True), ("c.h5",), read_cache, 6),
+    "questions": Subject(make_questions, ("t.toml", "q.json"), lambda f: probekit.load_task(str(f / "t.toml")), 33),
+    "data sets": Subject(make_arrow, ("d/train.arrow", "d/README.md"), read_arrow, 6),
+    "tasks": Subject(make_task, ("t.toml", "t.csv", "t.jsonl"), lambda f: probekit.load_task(str(f / "t.toml")), 50),
+    "tasks of words": Subject(make_words, ("w.toml", "w.conll", "w.conllu"), read_words, 50),
+    "tasks in parquet": Subject(make_parquet_task, ("q.parquet",), lambda f: probekit.load_task(str(f / "q.toml")), 26),
+    "studies": Subject(make_study, ("s.toml",), read_study, 20),
+    "spaces": Subject(make_space, ("s.toml",), read_space, 33),
+    "models": Subject(lambda f: shutil.copytree(MODEL["bert"], f, dirs_exist_ok=True), BERT, read_model, 6),
+    "elmo": Subject(make_elmo, ("options.json", "weights.hdf5"), read_elmo, 13),
     "skip-thoughts": Subject(
-        make_thoughts, ("uni_skip.npz", "bi_skip.npz", "utable.npy", "dictionary.txt", "vectors.txt"), read_thoughts, 40
+        make_thoughts, ("uni_skip.npz", "bi_skip.npz", "utable.npy", "dictionary.txt", "vectors.txt"), read_thoughts, 13
     ),
-    "runs": Subject(make_run, ("probekit.json", "head.safetensors", "config.json", "model.safetensors"), read_run, 12),
-    "corpora": Subject(make_corpora, ("a.txt", "b.jsonl", "c.txt.gz"), read_corpora, 150),
+    "runs": Subject(make_run, ("probekit.json", "head.safetensors", "config.json", "model.safetensors"), read_run, 6),
+    "corpora": Subject(make_corpora, ("a.txt", "b.jsonl", "c.txt.gz"), read_corpora, 50),
     "activations of others": Subject(
         make_activations,
         ("v/0.safetensors", "a/a.safetensors", "n/a.npz", "s/data-00000-of-00001.arrow", "s/state.json"),
         read_activations,
-        60,
+        20,
     ),
-    "counts": Subject(make_counts, ("c.parquet",), read_counts, 60),
+    "counts": Subject(make_counts, ("c.parquet",), read_counts, 20),
 }
 
 

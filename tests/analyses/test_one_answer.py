@@ -45,8 +45,9 @@ def evaluated(seed, *, rate=0.5, n=120, metrics=("accuracy",), copies=1, **about
 
 
 CASES = [
-    *({"metrics": (name,)} for name in ("accuracy", "f1", "macro-f1", "matthews", "log-loss")),
-    {"rate": 0.05}, {"rate": 0.7, "n": 400}, {"copies": 3}, {"n": 24},
+    *({"metrics": (name,)} for name in ("accuracy", "f1", "log-loss")), {"rate": 0.05}, {"copies": 3},
+    *(pytest.param({"metrics": (name,)}, marks=pytest.mark.slow) for name in ("macro-f1", "matthews")),
+    *(pytest.param(case, marks=pytest.mark.slow) for case in ({"rate": 0.7, "n": 400}, {"n": 24})),
 ]  # fmt: skip
 
 
@@ -128,7 +129,7 @@ def test_the_critical_p_is_where_adjusted_p_pass():
     assert critical(np.array([0.1]), np.full((1, 9), 0.5), 0.05) == [0]  # nine draws reject nothing
 
 
-@pytest.mark.parametrize("tails", ["two-sided", "better"])
+@pytest.mark.parametrize("tails", ["two-sided", pytest.param("better", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("against", ["permuted", "layer-0"])
 def test_intervals_of_differences_hold_0_where_the_test_says_so(tails, against):
     found = set()

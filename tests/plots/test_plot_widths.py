@@ -83,15 +83,16 @@ KINDS = (
     *(of_layers, of_estimators, of_trajectories, of_mixes, of_differences),
     *(of_domains, of_relations, of_losses, of_transfers),
 )
+QUICK = {(of_relations, "text"), *((draw, "column") for draw in (of_layers, of_mixes, of_domains, of_transfers))}
+"""Figures that are drawn quickly, most of them at the width that is harder."""
 
 
 @pytest.mark.parametrize(
     ("draw", "width"),
     [
-        # the narrow one is the harder one
         pytest.param(
             draw, width, id=f"{draw.__name__}-{name}",
-            marks=[pytest.mark.slow] if draw is of_losses or (name == "text" and draw is not of_relations) else [],
+            marks=[] if (draw, name) in QUICK else [pytest.mark.slow],
         )
         for draw in KINDS
         for name, width in WIDTHS.items()

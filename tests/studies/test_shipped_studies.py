@@ -136,7 +136,12 @@ def steps_of(name, data, model, monkeypatch, tmp_path, elmo=""):
     return asked, {step.name: step for step in steps}
 
 
-@pytest.mark.parametrize("name", shipped_studies())
+LONG = ("friends-small", "friends-full", "adaptation-small")  # to plan
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in shipped_studies()]
+)
 def test_every_study_plans(name, data, tiny_bert, elmo, monkeypatch, tmp_path):
     model = elmo if "ELMo" in read_study(name).models else str(tiny_bert)
     asked, steps = steps_of(name, data, model, monkeypatch, tmp_path, elmo)

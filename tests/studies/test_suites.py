@@ -51,7 +51,7 @@ def steps_of(text: str, path: Path, models=None):
 
 
 @pytest.fixture(scope="module")
-def toys(tmp_path_factory, tiny_model):
+def toys(tmp_path_factory, tiny_model, no_certificates):
     """The folder of a suite that was run, and its scoreboard."""
     folder = tmp_path_factory.mktemp("suite")
     (folder / "toys.toml").write_text(SUITE)
