@@ -1,12 +1,14 @@
 """Tasks on one scale: choice of the layer, trees and pairs beside predictions, groups, leaderboards."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import probekit
+from probekit.analyses.board_line import MODEL, counted
 from probekit.analyses.scoreboard import board_rows
 from probekit.errors import DataError, UsageError
 from probekit.recipe import Read
@@ -455,3 +457,13 @@ def test_numbers_are_scored_by_the_first_metric_that_can_be_resampled():
     lines = board.rows[board.rows["line"] == "where"]
     assert "normalised(spearman)" in set(lines["metric"])
     assert lines["raw"].between(0.5, 0.9).all()
+
+
+def test_only_defined_scores_of_a_model_count():
+    rows = [
+        dict.fromkeys(MODEL) | {"model": "m", "counted": at != 0, "value": v}
+        for at, v in enumerate((0.9, float("nan"), 0.5))
+    ]
+    model = ("m", *[None] * (len(MODEL) - 1))
+    assert counted(SimpleNamespace(chosen=pd.DataFrame(rows)), model) == 2
+    assert counted(SimpleNamespace(chosen=pd.DataFrame(rows[:2])), model) is None

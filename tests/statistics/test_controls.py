@@ -151,3 +151,9 @@ def test_interval_of_selectivity():
     assert np.isnan(selectivity_interval(gold, constant)[0]).tolist() == [False, True]
     with pytest.raises(UsageError, match="do not match"):
         selectivity_interval(gold[:1], constant)
+
+
+def test_two_groups_of_rare_sizes_do_not_exchange_with_each_other_alone():
+    groups = np.repeat(np.arange(32), [1] * 30 + [3, 4])
+    draws = shuffled(groups, 200, 0, groups=groups)
+    assert set(draws[:, groups == 31][:, 0]) == set(range(32))

@@ -6,6 +6,7 @@ import pytest
 
 from probekit.statistics.comparisons import compare_predictions
 from probekit.statistics.curves import (
+    _less_biased,
     best_layer,
     centre_of_gravity,
     centre_within,
@@ -209,3 +210,9 @@ def test_only_the_last_layer_knows_anything():
         assert first[0] <= last[0]
         assert first[0] == pytest.approx(6)
         assert last[0] == pytest.approx(6)
+
+
+def test_a_corrected_expected_layer_is_not_below_the_first_that_can_gain():
+    layers, value = np.arange(4), np.array([0.0, 0.9, 0.95, 1.0])
+    later = np.tile([[0.0], [0.2], [0.6], [1.0]], 50)  # resamples expect a later layer, so the bias points below 1
+    assert _less_biased(layers, value, later) == 1

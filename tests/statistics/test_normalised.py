@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from probekit.errors import UsageError
 from probekit.metrics import metric
-from probekit.statistics.normalised import Measured, mean_score, normalised, normalised_rows
+from probekit.statistics.normalised import Measured, _error, mean_score, normalised, normalised_rows
 from probekit.statistics.predictions import Predictions
 
 
@@ -135,3 +136,17 @@ def test_coverage(k, draw_spread):
         low, high = normalised(one, noise, units=n, seed=run).ci[0]
         hits.append(low <= (value - control) / (1 - control) <= high)
     assert np.mean(hits) > 0.912
+
+
+def test_the_error_of_a_mean_over_draws_is_students():
+    draws = _error(np.array([[0.2, 0.5], [0.4, 0.5]]), 1001, 0)  # the standard error of .2 and .4 is .1
+    expected = 0.1 * stats.t.ppf((np.arange(1001) + 0.5) / 1001, 1)
+    np.testing.assert_allclose(np.sort(draws[0]), expected, atol=1e-12)
+    assert not draws[1].any()
+
+
+def test_few_units_widen_a_mean_by_what_replicates_lack():
+    again = np.random.default_rng(0).normal(size=(1, 4000))
+    (_, low, _), (_, wide, _) = (mean_score(np.zeros(1), again, [units]) for units in (10**6, 5))
+    factor = stats.t.ppf(0.975, 4) / stats.norm.ppf(0.975) * np.sqrt(5 / 4)
+    np.testing.assert_allclose(wide / low, factor, rtol=1e-4)

@@ -18,7 +18,7 @@ from probekit.statistics.multiplicity import holm
 from probekit.statistics.options import CompareOptions, Correction
 from probekit.statistics.permutation import exchanged
 from probekit.statistics.predictions import Predictions, join
-from probekit.statistics.relabelling import relabelled, shuffles
+from probekit.statistics.relabelling import _bins, above_chance, relabelled, shuffles
 
 TAGS = ("O", "B-X", "I-X", "B-Y")
 
@@ -290,3 +290,22 @@ def test_several_labels_have_a_p():
     noise = [label_sets(rng, lambda gold: (rng.random(gold.shape) < [0.5, 0.2, 0.1]).astype(int)) for _ in range(100)]
     ps = [compare_predictions(e, options=how)["p"].iloc[0] for e in noise]
     assert np.mean(np.array(ps) <= 0.05) <= 0.05 + 3 * 0.022
+
+
+def test_groups_of_similar_size_exchange_where_ten_are_enough():
+    bins = _bins(np.repeat(np.arange(20), [1] * 10 + [2] * 10))
+    assert [len(members) for members, *_ in bins] == [10, 10]
+    assert [len(members) for members, *_ in _bins(np.repeat(np.arange(19), [1] * 10 + [2] * 9))] == [19]
+
+
+def test_log_loss_above_chance_is_that_of_independent_labels():
+    rng = np.random.default_rng(0)
+    gold, p = rng.integers(3, size=60), rng.dirichlet(np.ones(3), size=60)[None]
+    fits = pd.DataFrame([{"task": "t", "split": "dev", "target": "gold", "model": "m"}])
+    e = Predictions(fits, np.arange(60).astype(str), gold, p.argmax(2), ("log-loss",), probabilities=p)
+    value, again = above_chance(
+        e, [0], "log-loss", relabelled(e, [0], "log-loss", draws=99, seed=0), resamples=200, seed=0
+    )
+    loss, share = -np.log(p[0]), np.bincount(gold, minlength=3) / 60
+    np.testing.assert_allclose(value, loss[np.arange(60), gold].mean() - loss.mean(0) @ share, rtol=1e-6)
+    assert np.abs(again).max() < 3
