@@ -214,3 +214,10 @@ def test_blocks_agree_between_data_sets_of_the_same_units() -> None:
     first, second = blocks_of(names, 10), blocks_of(names[::-1], 10)
     assert first.tolist() == second[::-1].tolist()
     assert np.bincount(first).tolist() == [5] * 10
+
+
+def test_data_sets_that_share_most_units_have_nearly_the_same_blocks():
+    names = [f"subject {i}" for i in range(100)]
+    every, some = dict(zip(names, blocks_of(names, 5), strict=True)), names[3:]
+    assert np.bincount(list(every.values())).tolist() == [20] * 5
+    assert sum(every[name] == block for name, block in zip(some, blocks_of(some, 5), strict=True)) > 90

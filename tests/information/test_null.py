@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import adjusted_mutual_info_score
 
 from probekit.information.hashing import _kernels as kernels
 from probekit.information.hashing.null import expected_information, log_factorials, measure, xlogx
@@ -36,6 +37,12 @@ def test_raw_entropy_and_null_mean_of_one_grid(two):
     assert found.null_mean == pytest.approx(expected, abs=1e-12)
     assert found.buckets == a.max() + 1
     assert found.labels == b.max() + 1
+
+
+def test_stretched_information_is_scikit_learns_adjusted_one():
+    a, b = np.random.default_rng(0).integers(0, (4, 3), size=(50, 2)).astype(np.int32).T
+    found = measure(a[None], b)
+    assert found.stretched == pytest.approx(adjusted_mutual_info_score(a, b, average_method="min") * found.top)
 
 
 @settings(deadline=None, max_examples=30)

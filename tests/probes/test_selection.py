@@ -6,7 +6,7 @@ from builders import signal_and_noise
 
 from probekit.errors import UsageError
 from probekit.probes.protocol import selection
-from probekit.probes.protocol.selection import Estimator, Problem, grid, select
+from probekit.probes.protocol.selection import Estimator, Problem, edge_of, grid, select
 from probekit.probes.solvers.logistic import CS, fit_logistic
 from probekit.probes.solvers.ridge import ALPHAS
 from probekit.statistics.folds import folds
@@ -160,3 +160,9 @@ def test_grids_begin_with_what_binds_most():
     assert grid(Estimator.LOGISTIC, None, 5) == CS
     with pytest.raises(UsageError, match="at most 5 dimensions"):
         grid(Estimator.K_SPARSE, (6.0,), 5)
+
+
+def test_a_best_setting_at_the_edge_is_one_only_if_it_gains():
+    score = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [2.0, 1.0, 2.0], [1.0, 1.0005, 2.0], [0.0, 0.0, 0.0]])
+    assert edge_of(score, score.argmin(1)).tolist() == [True, True, False, False, False]
+    assert not edge_of(np.ones((2, 1)), np.zeros(2, dtype=int)).any()
