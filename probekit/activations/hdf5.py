@@ -94,7 +94,7 @@ def datasets(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()) -
     """
     here = h5py.h5o.get_info(group.id).addr
     for key in group if here not in above else ():
-        if isinstance(group.get(key, getlink=True), h5py.HardLink):
+        if group.id.links.get_info(key.encode("utf-8", "surrogateescape")).type == h5py.h5l.TYPE_HARD:
             item = group[key]
             if isinstance(item, h5py.Group):
                 yield from datasets(item, f"{prefix}/{key}", (*above, here))
@@ -104,11 +104,12 @@ def datasets(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()) -
 
 def extents(f: h5py.File) -> dict[str, Extent]:
     """Extents of all non-empty contiguous datasets, by name."""
-    return {
-        name: Extent(ds.id.get_offset(), ds.shape, ds.dtype)
-        for name, ds in datasets(f)
-        if ds.chunks is None and ds.size and not ds.external and not ds.is_virtual
-    }
+    found = {}
+    for name, ds in datasets(f):
+        stored = ds.id.get_create_plist()
+        if stored.get_layout() == h5py.h5d.CONTIGUOUS and not stored.get_external_count() and ds.size:
+            found[name] = Extent(ds.id.get_offset(), ds.shape, ds.dtype)
+    return found
 
 
 def xxh3(array: np.ndarray) -> int:
