@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -281,8 +283,7 @@ def _check_size(folder: Path, config: Any, files: Sequence[Path]) -> None:
 
     A file saved from one part of an architecture may lack the weights of another part, such as T5's decoder.
     """
-    with torch.device("meta"):
-        n_parameters = sum(parameter.numel() for parameter in AutoModel.from_config(config).parameters())
+    n_parameters = _parameters(type(config), config.to_json_string())
     stored = sum(file.stat().st_size for file in files)
     if files and n_parameters > 4 * stored + SMALL:
         raise ModelError(
@@ -296,6 +297,14 @@ def _check_size(folder: Path, config: Any, files: Sequence[Path]) -> None:
             f"{in_words(4 * n_parameters)}; this "
             f"machine has {in_words(memory)}."
         )
+
+
+@cache
+def _parameters(kind: Any, described: str) -> int:
+    """The number of parameters of the model that a configuration describes, given by its class and its JSON."""
+    with torch.device("meta"):
+        model = AutoModel.from_config(kind.from_dict(json.loads(described)))
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 SMALL = 1 << 26
