@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,48 +147,70 @@ def _some(sample: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
     return {**sample, **{name: None if v is None else v[..., rows] for name, v in take.items()}}
 
 
-def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> Iterator[pd.DataFrame]:
+def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> list[pd.DataFrame]:
     """For the rows of one metric, the summary of each control's draws, and the difference of gold from it."""
+    import pandas as pd
+
     number = rows.groupby(KEYS, sort=False, dropna=False).ngroup().to_numpy()
     target, drawn = rows["target"].to_numpy(), rows["draw"].notna().to_numpy()
+    name = str(rows["metric"].iloc[0])
+    summaries: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
+    order: list[bool] = []  # which are differences, each of which stands below its control
     for group in range(number.max(initial=-1) + 1):
-        gold = rows[(number == group) & (target == "gold")]
+        gold = np.flatnonzero((number == group) & (target == "gold"))
         for control, word in DERIVED.items():
-            some = (number == group) & (target == control) & drawn
-            if not some.any():
+            at = np.flatnonzero((number == group) & (target == control) & drawn)
+            if not len(at):
                 continue
-            draws = rows[some]
-            noise = again[draws.index]
-            yield _summed_up(draws, noise, level)
-            if len(gold) == 1 and not (control == "control-task" and metric(gold["metric"].iloc[0]).spans):
-                ends = selectivity_interval(again[gold.index], noise[:, None], level=level) if noise.size else None
-                yield gold.assign(
-                    **dict.fromkeys(TESTED, np.nan),
-                    metric=derive(word, gold["metric"].iloc[0]),
-                    value=gold["value"] - draws["value"].mean(),
-                    value_unseen=gold["value_unseen"] - draws["value_unseen"].mean(),
-                    controls=len(draws),
-                    ci_low=np.nan if ends is None else ends[0],
-                    ci_high=np.nan if ends is None else ends[1],
-                    joint_low=np.nan,
-                    joint_high=np.nan,
-                )
+            summaries.append(_summed_up(rows, at, again[at], level))
+            order.append(False)
+            if len(gold) == 1 and not (control == "control-task" and metric(name).spans):
+                differences.append(_above(rows, gold, again, at, level) | {"metric": derive(word, name)})
+                order.append(True)
+    of_fits = {"penalty": np.nan, "penalty_at_edge": False, "held_out": np.nan, "digest": ""}
+    undefined = dict.fromkeys((*TESTED, "joint_low", "joint_high"), np.nan)
+    kept = {name: value for name, value in of_fits.items() if name in rows}
+    if not order:
+        return []
+    both = pd.concat([*_like(rows, summaries, draw=None, why="", **kept), *_like(rows, differences, **undefined)])
+    return [both.iloc[np.argsort(np.argsort(order, kind="stable"))]]
 
 
-def _summed_up(draws: pd.DataFrame, noise: np.ndarray, level: float) -> pd.DataFrame:
-    """One row for all draws of a control: their mean, and the range of single draws."""
+def _like(rows: pd.DataFrame, told: list[dict[str, Any]], **same: Any) -> list[pd.DataFrame]:
+    """Rows as those in the places ``like``, but for what is told of each, and what is the same of all."""
+    import pandas as pd
+
+    if not told:
+        return []
+    own = pd.DataFrame(told)
+    return [rows.iloc[own.pop("like")].assign(**{name: own[name].to_numpy() for name in own}, **same)]
+
+
+def _above(rows: pd.DataFrame, gold: np.ndarray, again: np.ndarray, at: np.ndarray, level: float) -> dict[str, Any]:
+    """What a row of gold has of its own as the difference from a control, whose draws are ``at`` these places."""
+    noise = again[at]
+    ends = selectivity_interval(again[gold], noise[:, None], level=level) if noise.size else None
+    return {
+        "like": gold[0],
+        "value": rows["value"].iloc[gold[0]] - rows["value"].iloc[at].mean(),
+        "value_unseen": rows["value_unseen"].iloc[gold[0]] - rows["value_unseen"].iloc[at].mean(),
+        "controls": len(at),
+        "ci_low": np.nan if ends is None else ends[0][0],
+        "ci_high": np.nan if ends is None else ends[1][0],
+    }
+
+
+def _summed_up(rows: pd.DataFrame, at: np.ndarray, noise: np.ndarray, level: float) -> dict[str, Any]:
+    """What the row of all draws of a control has of its own: their mean, and the range of single draws."""
     low, high = intervals(noise.reshape(1, -1), level=level)[0] if noise.size else (np.nan, np.nan)
-    of_fits: dict[str, Any] = {"penalty": np.nan, "penalty_at_edge": False, "held_out": np.nan, "digest": ""}
-    if "decrement" in draws:
-        of_fits["decrement"] = draws["decrement"].max()
-    return draws.iloc[:1].assign(
-        draw=None,
-        value=draws["value"].mean(),
-        value_unseen=draws["value_unseen"].mean(),
-        controls=len(draws),
-        converged=bool(draws["converged"].all()),
-        ci_low=low,
-        ci_high=high,
-        why="",
-        **{name: value for name, value in of_fits.items() if name in draws},
-    )
+    return {
+        "like": at[0],
+        "value": rows["value"].iloc[at].mean(),
+        "value_unseen": rows["value_unseen"].iloc[at].mean(),
+        "controls": len(at),
+        "converged": bool(rows["converged"].iloc[at].all()),
+        "ci_low": low,
+        "ci_high": high,
+        **({"decrement": rows["decrement"].iloc[at].max()} if "decrement" in rows else {}),
+    }
