@@ -41,10 +41,11 @@ def plot_rows(given: Any) -> pd.DataFrame:
         "fine-tuned 1" for another seed, "random weights", the name of any other checkpoint, "" for a pretrained model),
         ``run_kind``, the same without the seed, and ``method``: the estimator, or regime and head of a trained model.
     """
-    rows = printable(as_rows(given))
-    if "run_kind" in rows:  # already done for a larger table
-        return rows
-    rows = make_rows(rows)
+    import pandas as pd
+
+    if isinstance(given, pd.DataFrame) and "run_kind" in given:  # already done for a larger table
+        return given
+    rows = make_rows(printable(as_rows(given)))
     trained = rows["regime"] != ""
     head = (rows["regime"] + " " + rows["head"]).str.strip()
     rows["method"] = rows["estimator"].where((rows["estimator"] != "") | ~trained, head)

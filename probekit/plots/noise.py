@@ -28,11 +28,12 @@ def controls_by_layer(rows: pd.DataFrame, *, shuffled: bool = False) -> pd.DataF
     """
     import pandas as pd
 
-    rows = rows[rows["layer_name"] != ""]
+    by = ["analysis", "task", *CURVE, "random", "layer", "layer_name"]
+    used = (*by, "metric", "draw", "value", "ci_low", "ci_high", "null_mean", "null_edge")
+    rows = rows.loc[rows["layer_name"] != "", [c for c in used if c in rows]]
     rows = pd.concat([_permuted(rows), rows[rows["target"] != "gold"]])
     of_spans = [name for name in rows["metric"].unique() if metric_called(name).spans]
     rows = rows[~(rows["metric"].isin(of_spans) & (rows["target"] == "control-task"))]
-    by = ["analysis", "task", *CURVE, "random", "layer", "layer_name"]
     known = pd.MultiIndex.from_frame(rows.loc[rows["target"] == "permuted", [c for c in by if c != "target"]])
     other = pd.MultiIndex.from_frame(rows[[c for c in by if c != "target"]]).isin(known)
     rows = rows[~(other & (rows["target"] == "shuffled").to_numpy()) | shuffled]

@@ -71,7 +71,8 @@ def by_section(rows: pd.DataFrame) -> dict[Section, pd.DataFrame]:
     needed = pd.Index([*COLUMNS, *SHOWN])
     found = {}
     for title in Section:
-        if len(part := rows[section == title]):
+        if (its := section == title).any():
+            part = rows[its]
             additional = [c for c in part.columns if c not in set(needed) and part[c].notna().any()]
             found[title] = part[[*needed, *additional]]
     return found
