@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 
 import pytest
 from cyclopts import App
+from tiny import tiny_model
 
 import probekit
 from probekit.cli.commands import COMMANDS, make_app
@@ -38,17 +39,19 @@ def blocks(page: Path, *languages: str) -> list[str]:
     return [m["text"] for m in found if m["language"] in languages and not m["skipped"]]
 
 
-def with_blocks(*languages: str) -> pytest.MarkDecorator:
-    pages = [page for page in PAGES if blocks(page, *languages)]
-    return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+def with_blocks(*languages: str, slow: Collection[str] = ()) -> pytest.MarkDecorator:
+    pages = {page.relative_to(ROOT).as_posix(): page for page in PAGES if blocks(page, *languages)}
+    marked = [pytest.param(page, id=n, marks=[pytest.mark.slow] if n in slow else []) for n, page in pages.items()]
+    return pytest.mark.parametrize("page", marked)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, minilm) -> Path:
-    """The files that pages name: caches of MiniLM and of its random weights on a generated task, and rows."""
+def made(tmp_path_factory) -> Path:
+    """The files that pages name: caches of a model as deep as MiniLM, and of random weights, and rows."""
     folder = tmp_path_factory.mktemp("pages")
+    model = tiny_model("bert", tmp_path_factory.mktemp("models") / "MiniLM", num_hidden_layers=6)
     for seed, middle in ((None, ""), (0, ".random")):
-        encoder = probekit.load_encoder(minilm, device="cpu", random_weights=seed)
+        encoder = probekit.load_encoder(model, device="cpu", random_weights=seed)
         for split in ("train", "dev"):
             out = folder / f"{split}{middle}.h5"
             probekit.cache_activations(
@@ -63,7 +66,7 @@ def made(tmp_path_factory, minilm) -> Path:
         for split in ("train", "dev"):
             shutil.copy(folder / f"{split}{middle}.h5", folder / f"{name}.{split}.h5")
         caches = (folder / f"{name}.{split}.h5" for split in ("train", "dev"))
-        probed = probekit.probe(*caches, controls=1, out=folder / f"{name}.parquet")
+        probed = probekit.probe(*caches, controls=1, resamples=200, out=folder / f"{name}.parquet")
         if name == "pretrained":
             probed.save(folder / "sentiment.parquet")
     return folder
@@ -76,7 +79,12 @@ def workspace(made, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@with_blocks("python")
+LONG = [f"docs/{name}.md" for name in ("concepts", "reading-maps")]
+LONG += [f"docs/analyses/{name}.md" for name in ("domains", "mdl", "similarity")]
+"""Pages whose code runs for many seconds."""
+
+
+@with_blocks("python", slow=LONG)
 def test_python_runs(page, workspace):
     names = {"probekit": probekit}
     for text in blocks(page, "python"):

@@ -71,7 +71,9 @@ def everything(path) -> list[np.ndarray]:
         return found
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize(
+    "kind", ["texts", "compressed", *(pytest.param(k, marks=pytest.mark.slow) for k in ("pairs", "tags"))]
+)
 def test_flips_are_errors_or_change_nothing(kind, caches, copy):
     want, size, rng = everything(caches(kind)), caches(kind).stat().st_size, np.random.default_rng(0)
     for at in [*rng.integers(0, 4096, 10), *rng.integers(0, size, 10)]:

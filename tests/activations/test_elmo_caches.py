@@ -123,7 +123,7 @@ def test_the_network_run_by_hand(word, network, tmp_path, small_blocks):
         assert cache.spec["model"] == "tiny"
         assert cache.spec["counts"]["empty"] == 2
         assert "stateful" not in cache.spec
-        for i, example in enumerate(task.split("train")):
+        for i, example in enumerate(task.split("train").examples[:20]):
             ((layers,), _) = run(network, [example.text.split()])
             for k in range(3):
                 np.testing.assert_allclose(cache.tokens(k)[i], layers[k], **NEAR)
@@ -144,7 +144,10 @@ def test_folder_and_word_are_one_job(word, tmp_path):
     assert one.spec_id == again.spec_id
 
 
-@pytest.mark.parametrize("level", ["piece", "word-first", "word-mean"])
+@pytest.mark.parametrize(
+    "level",
+    [pytest.param("piece", marks=pytest.mark.slow), "word-first", pytest.param("word-mean", marks=pytest.mark.slow)],
+)
 def test_labelled_words(word, network, tmp_path, level):
     task = toy_tags()
     cache = cache_activations(word, task, pooling=[], tokens=True, token_level=level, out=tmp_path / "c.h5")
@@ -242,7 +245,7 @@ def test_stateful_is_the_originals_loop(word, network, tmp_path, small_blocks, s
         assert [i for i in range(60) if same[i]] == sorted({*range(size), 2, 9})  # the first batch, and empty texts
 
 
-@pytest.mark.parametrize("size", [3, 64])
+@pytest.mark.parametrize("size", [3, pytest.param(64, marks=pytest.mark.slow)])
 def test_stateful_pairs(word, network, tmp_path, small_blocks, size):
     """The first sentences of a batch, then its second ones, as two batches."""
     task = toy_pairs()
@@ -311,8 +314,8 @@ def test_what_stateful_excludes(word, tmp_path, tiny_bert):
     with pytest.raises(UsageError, match="batch_size is -1"):
         cache_activations(word, toy_task(), **carrying(-1), out=out)
     assert not out.exists()
-    ids = {cache_activations(word, toy_task(), **carrying(n), out=tmp_path / f"{n}.h5").spec_id for n in (0, 1, 4)}
-    assert len(ids) == 3
+    ids = {cache_activations(word, toy_task(), **carrying(n), out=tmp_path / f"{n}.h5").spec_id for n in (1, 4)}
+    assert len(ids) == 2
     with pytest.raises(CacheMismatch, match="stateful is 1 in the file and 4 now"):
         cache_activations(word, toy_task(), **carrying(4), out=tmp_path / "1.h5")
 

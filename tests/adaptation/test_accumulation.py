@@ -44,7 +44,7 @@ def trained(task, model, out, terms=(), **options):
         (praise(21), {}),
         pytest.param(count(21), {}, marks=pytest.mark.slow),
         pytest.param(tags(21), {"head": "softmax"}, marks=pytest.mark.slow),
-        (tags(21), {"head": "crf"}),
+        pytest.param(tags(21), {"head": "crf"}, marks=pytest.mark.slow),
     ],
     ids=["classes", "numbers", "tags", "crf"],
 )

@@ -45,7 +45,7 @@ def test_the_kept_layers_are_those_of_the_whole_model(tiny_model, family):
     ("family", "method"),
     [
         ("bert", "lora"),
-        ("gpt2", "full"),
+        pytest.param("gpt2", "full", marks=pytest.mark.slow),
         *(pytest.param(*one, marks=pytest.mark.slow) for one in (("bert", "full"), ("gpt2", "last"))),
     ],
 )
@@ -156,7 +156,7 @@ def test_attention_that_has_no_effect_is_refused(tiny_bert, tmp_path, how, probl
 @pytest.mark.parametrize(
     ("family", "attention", "method"),
     [
-        ("llama", "bidirectional", "lora"),
+        pytest.param("llama", "bidirectional", "lora", marks=pytest.mark.slow),
         ("bert", "causal", "full"),
         pytest.param("llama", "bidirectional", "full", marks=pytest.mark.slow),
         pytest.param("bert", "causal", "lora", marks=pytest.mark.slow),

@@ -120,10 +120,9 @@ def test_superglue_files(tmp_path):
 @pytest.mark.parametrize(
     ("family", "pairs"),
     [
-        ("bert", "joint"),
         ("bert", "separate"),
-        pytest.param("roberta", "joint", marks=pytest.mark.slow),
         ("gpt2", "joint"),
+        *(pytest.param(family, "joint", marks=pytest.mark.slow) for family in ("bert", "roberta")),
     ],
 )
 def test_marked_words(family, pairs, tiny_model, tmp_path):

@@ -25,7 +25,7 @@ def sentences(words, n, seed=0):
     return "".join("the " + " ".join(draw.choice(words, size=int(draw.integers(3, 8)))) + ".\n" for _ in range(n))
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(scope="module", params=["masked-lm", pytest.param("causal-lm", marks=pytest.mark.slow)])
 def place(request, tmp_path_factory):
     """Texts of two domains, and a model of the first."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -118,7 +118,7 @@ def test_batches_hold_each_word_once(elmo):
         assert torch.equal(first["characters"][ids], torch.from_numpy(character_ids(words)))
 
 
-@pytest.mark.parametrize("mix", [False, True])
+@pytest.mark.parametrize("mix", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_what_is_left_is_what_was_trained(mix, elmo, tmp_path):
     """A padded batch of the learner in memory, and each text alone by the encoder of the folder that it left."""
     task = praise(16, 6)

@@ -36,7 +36,7 @@ def agree(found, told):
 @pytest.mark.parametrize(
     ("family", "task", "options"),
     [
-        ("bert", praise(), {}),
+        pytest.param("bert", praise(), {}, marks=pytest.mark.slow),
         pytest.param("t5", count(), {"pooling": "max"}, marks=pytest.mark.slow),
         pytest.param("gpt2", pairs(), {"pairs": "separate"}, marks=pytest.mark.slow),
         ("roberta", tags(), {"head": "crf", "max_length": 7}),
@@ -258,7 +258,7 @@ def inference(names=NLI, metrics=("accuracy",), name="mnli"):
     return Task(name, found.kind, splits, names, metrics)
 
 
-@pytest.fixture(scope="module", params=["fine-tune", "feature-extraction"])
+@pytest.fixture(scope="module", params=["fine-tune", pytest.param("feature-extraction", marks=pytest.mark.slow)])
 def nli(request, tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("nli")
     frozen = {"caches": folder, "head": "linear"} if request.param == "feature-extraction" else {}

@@ -65,7 +65,10 @@ def test_the_papers_heads_are_the_default(tiny_bert, tmp_path):
             assert cache.spec["pairs"] == ("joint" if head == "esim" else None)
 
 
-@pytest.mark.parametrize(("family", "head", "pairs_are"), [("gpt2", "esim", "separate"), ("bert", "pair", "separate")])
+@pytest.mark.parametrize(
+    ("family", "head", "pairs_are"),
+    [("gpt2", "esim", "separate"), pytest.param("bert", "pair", "separate", marks=pytest.mark.slow)],
+)
 def test_pairs_are_read_apart_where_nothing_parts_them_or_the_head_wants_that(
     family, head, pairs_are, tiny_model, tmp_path
 ):
@@ -129,7 +132,7 @@ def plainly_stored(caches, tmp_path_factory):
     [
         {"store": "bfloat16"},
         pytest.param({"store": "float16"}, marks=pytest.mark.slow),
-        {"compress": True},
+        pytest.param({"compress": True}, marks=pytest.mark.slow),
         {"tokens": True, "token_level": "word-first"},
         pytest.param({"tokens": True, "token_level": "word-mean"}, marks=pytest.mark.slow),
     ],

@@ -59,7 +59,7 @@ def assert_same_logits(run, auto, words):
     return theirs
 
 
-FAST = ("bert", "roberta")
+FAST = ("roberta",)
 
 
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=[] if k in FAST else pytest.mark.slow) for k in TAGGERS])
@@ -91,9 +91,9 @@ def test_numbers_and_pairs(task, tiny_bert, tmp_path):
 @pytest.mark.parametrize(
     ("family", "task", "options"),
     [
-        ("bert", praise(16, 6), {"pooling": "mean"}),
+        pytest.param("bert", praise(16, 6), {"pooling": "mean"}, marks=pytest.mark.slow),
         ("bert", tags(16, 6), {"head": "crf"}),
-        ("gpt2", praise(16, 6), {}),
+        pytest.param("gpt2", praise(16, 6), {}, marks=pytest.mark.slow),
         pytest.param("bert", tags(16, 6), {"head": "softmax", "mix": True}, marks=pytest.mark.slow),
         pytest.param("bert", pairs(16, 6), {"pairs": "separate"}, marks=pytest.mark.slow),
         pytest.param("electra", praise(16, 6), {}, marks=pytest.mark.slow),

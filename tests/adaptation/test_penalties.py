@@ -169,7 +169,7 @@ def test_ewc_after_another_task(old, tmp_path):
     ("task", "head"),
     [
         (OLD, "auto"),
-        (count(8, 6), "auto"),
+        pytest.param(count(8, 6), "auto", marks=pytest.mark.slow),
         pytest.param(tags(16, 6), "softmax", marks=pytest.mark.slow),
         (tags(16, 6), "crf"),
     ],

@@ -50,7 +50,7 @@ def places(tmp_path_factory):
     return make
 
 
-@pytest.fixture(params=CONFIGS)
+@pytest.fixture(params=["causal-lm", pytest.param("masked-lm", marks=pytest.mark.slow)])
 def place(request, places):
     return places(request.param)
 

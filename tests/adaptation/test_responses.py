@@ -22,7 +22,7 @@ from probekit.tasks import load_task
 SHORT = {"epochs": 2, "batch_size": 4, "device": "cpu", "max_new_tokens": 6, "learning_rate": 1e-3}
 
 
-@pytest.fixture(scope="module", params=["gpt2", "llama"])
+@pytest.fixture(scope="module", params=[pytest.param("gpt2", marks=pytest.mark.slow), "llama"])
 def causal(request, tmp_path_factory):
     """A tiny language model: GPT-2 shares its embeddings with the head, this Llama does not."""
     folder = tiny_model(request.param, tmp_path_factory.mktemp(request.param))

@@ -179,7 +179,7 @@ def test_overwrite(interrupted, tiny_bert):
     ("wrong", "error"),
     [
         ({"save_at": "99"}, UsageError),
-        ({"report_to": "nobody"}, UsageError),
+        pytest.param({"report_to": "nobody"}, UsageError, marks=pytest.mark.slow),
         ({"learning_rate": 1e9, "warmup": 0.0, "epochs": 4, "save_at": "0,1"}, NonFiniteError),
     ],
     ids=["save-at", "report-to", "no-number"],

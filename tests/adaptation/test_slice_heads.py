@@ -80,7 +80,7 @@ class Watched(SliceHeads):
         pytest.param(pairs, {"pairs": "separate", "head": "pair"}, marks=pytest.mark.slow),
         pytest.param(ratings, {"pairs": "separate", "head": "rating"}, marks=pytest.mark.slow),
         (count, {"long": "windows", "max_length": 8}),
-        (praise, {"regime": "feature-extraction", "head": "linear"}),
+        pytest.param(praise, {"regime": "feature-extraction", "head": "linear"}, marks=pytest.mark.slow),
     ],
 )
 def test_against_single_examples(make, more, tiny_bert, file, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 ONE = SHORT | {"epochs": 1}
+QUICK = [(praise, "feature-extraction"), (tags, "fine-tune")]
 
 
 def rows_of(task, share=0.2, seed=0):
@@ -53,9 +54,13 @@ def test_numbers_are_spread_and_no_label_is_only_set_apart():
         assert held.any()
 
 
-@pytest.mark.parametrize("regime", ["fine-tune", "feature-extraction"])
 @pytest.mark.parametrize(
-    "make", [praise, tags, pytest.param(pairs, marks=pytest.mark.slow), pytest.param(count, marks=pytest.mark.slow)]
+    ("make", "regime"),
+    [
+        pytest.param(make, regime, marks=[] if (make, regime) in QUICK else [pytest.mark.slow])
+        for make in (praise, tags, pairs, count)
+        for regime in ("fine-tune", "feature-extraction")
+    ],
 )
 def test_a_run_chooses_by_a_part_of_train_and_learns_from_the_rest(make, regime, tiny_bert, tmp_path):
     task = make()

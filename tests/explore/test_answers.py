@@ -28,7 +28,7 @@ def caches(tmp_path_factory, tiny_bert):
     rows = []
     for one, two, name in ((train, dev, "a"), (random_train, random, "b")):
         rows.append(folder / f"{name}.parquet")
-        probekit.probe(one, two, controls=2, resamples=1000, out=rows[-1])
+        probekit.probe(one, two, controls=1, resamples=100, out=rows[-1])
     return {"dev": dev, "random": random, "train": [train, random_train], "rows": rows, "folder": folder}
 
 

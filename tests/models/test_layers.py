@@ -217,6 +217,7 @@ def test_minilm_on_300_sentences(minilm):
     assert all(torch.equal(ours, all_layers(encoder, part)) for part, ours in zip(parts, together, strict=True))
 
 
+@pytest.mark.slow
 def test_minilm_in_bfloat16_alone_and_in_a_batch(minilm):
     """At the width of real models oneDNN's own kernels depend on the number of rows, on some processors."""
     encoder = load_encoder(minilm, dtype="bfloat16")

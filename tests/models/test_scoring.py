@@ -18,13 +18,22 @@ TEXTS = ["the cat sleeps .", "the dog sees a small bird in the garden !", "unhap
 CLOSE = 2e-5  # float32, other batches: up to 4e-6 here
 
 
-@pytest.fixture(scope="module", params=tiny.families(["gpt2", "llama", "gpt_neox", "qwen3"]))
+@pytest.fixture(
+    scope="module", params=["gpt2", *(pytest.param(f, marks=pytest.mark.slow) for f in ("llama", "gpt_neox", "qwen3"))]
+)
 def causal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.tiny_language_model(request.param, tmp_path_factory.mktemp(request.param), causal=True)
 
 
 @pytest.fixture(
-    scope="module", params=["roberta", *tiny.families(["bert", "distilbert", "albert", "deberta-v2", "electra"])]
+    scope="module",
+    params=[
+        "bert",
+        *(
+            pytest.param(f, marks=pytest.mark.slow)
+            for f in ("roberta", "distilbert", "albert", "deberta-v2", "electra")
+        ),
+    ],
 )
 def masked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.tiny_language_model(request.param, tmp_path_factory.mktemp(request.param), causal=False)

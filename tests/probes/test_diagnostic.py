@@ -389,13 +389,13 @@ def test_the_edge_of_the_grid_is_said_where_it_matters(caplog):
 
 def test_same_seed_same_rows_whatever_the_threads():
     (x, y), (x_dev, y_dev) = toy(d=60), toy(d=60, seed=1)
-    layers = {str(i): np.roll(x, i, 0) if i else x for i in range(4)}
+    layers = {str(i): np.roll(x, i, 0) if i else x for i in range(2)}
     dev = dict.fromkeys(layers, x_dev)
-    options = ProbeOptions(resamples=100, controls=3)
+    options = ProbeOptions(resamples=100, controls=1)
     one, two, three = (run(layers, y, dev, y_dev, options=replace(options, threads=t)) for t in (1, 1, 2))
     assert one.equals(two)
     assert one.equals(three)
-    assert fitted(one)["digest"].nunique() == 4
+    assert fitted(one)["digest"].nunique() == 2
     other = run(layers, y, dev, y_dev, options=replace(options, seed=1))
     assert not fitted(one)["held_out"].equals(fitted(other)["held_out"])
 

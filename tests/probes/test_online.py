@@ -37,7 +37,10 @@ def naive(x, y, classes, C, order, ends):
     return np.array(bits)
 
 
-@pytest.mark.parametrize(("classes", "d"), [(2, 12), (4, 12), pytest.param(3, 90, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("classes", "d"),
+    [(2, 12), pytest.param(4, 12, marks=pytest.mark.slow), pytest.param(3, 90, marks=pytest.mark.slow)],
+)
 def test_all_at_once_is_each_on_its_own(classes, d):
     x, Y = toy(classes=classes, d=d)
     code = online_code(x, Y, Cs=CS, classes=classes, seed=3)

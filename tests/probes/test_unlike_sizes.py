@@ -82,7 +82,7 @@ def optimum(x: np.ndarray, y: np.ndarray, C: float) -> float:
 KINDS = ("plain", "columns 3", "wide 3", "wide 5", "row 3", "row 6", "rows 4", "tails 2", "far 4")
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [*KINDS, "few"])
 def test_logistic_regressions_are_the_optimum(kind, classes):
     """Within a millionth of the objective; what is not so is not said to have converged."""

@@ -85,8 +85,8 @@ def test_another_text_for_the_decoder(folder):
     ("site", "instead", "refused"),
     [
         ("attn_out_post", "cross_out_post", {"attn_out_post.1", "attn_out.1", "z.1", "value.1", "attn_probs.1"}),
-        ("cross_out_post", "attn_out_post", {"cross_out_post.1"}),
-        ("cross_out_post", "mlp_out_post", {"cross_out_post.1"}),
+        pytest.param("cross_out_post", "attn_out_post", {"cross_out_post.1"}, marks=pytest.mark.slow),
+        pytest.param("cross_out_post", "mlp_out_post", {"cross_out_post.1"}, marks=pytest.mark.slow),
         ("resid_cross", "resid_mid", {"resid_cross.1", "attn_out_post.1", "cross_out_post.1"}),
     ],
 )

@@ -63,7 +63,7 @@ def test_every_site_is_proven_in_float64(family, folders):
     assert all(proof.refusal for proof in proofs.values() if proof.lacking)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", tiny.families(FAMILIES))
 def test_every_site_is_proven_as_it_runs(family, dtype, folders):
     encoder = load_encoder(folders(family), dtype=dtype)

@@ -35,7 +35,7 @@ def test_nothing_planted(tmp_path):
     assert refused(prove(encoder).proofs) == refused(planted(encoder, {})) == set()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("branch", ["attn", "mlp"])
 @pytest.mark.parametrize("family", ["gemma2", *(pytest.param(f, marks=pytest.mark.slow) for f in ("gemma3", "olmo2"))])
 def test_raw_taken_for_what_is_added(family, branch, dtype, tmp_path):
@@ -60,7 +60,7 @@ def test_what_is_added_taken_for_raw(branch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "family", ["bert", "llama", *(pytest.param(f, marks=pytest.mark.slow) for f in ("gpt2", "gpt_neox", "albert"))]
+    "family", ["llama", *(pytest.param(f, marks=pytest.mark.slow) for f in ("bert", "gpt2", "gpt_neox", "albert"))]
 )
 @pytest.mark.parametrize("name", ["attn_out", "attn_out_post", "mlp_out_post", "mlp_act", "z", "value"])
 def test_a_block_too_far(name, family, tmp_path):
@@ -97,7 +97,10 @@ def test_a_stream_of_the_block_before(tmp_path):
     assert {"resid_post.0", "resid_post.1"} <= refused(proofs)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "t5"])
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param("bert", marks=pytest.mark.slow), pytest.param("gpt2", marks=pytest.mark.slow), "llama", "t5"],
+)
 def test_swapped_heads(family, tmp_path):
     encoder = loaded(family, tmp_path)
     columns = (*range(8, 16), *range(8), *range(16, 32))
@@ -106,7 +109,16 @@ def test_swapped_heads(family, tmp_path):
     assert "W_O z = attn_out" in proofs[Site("z", 1)].refusal
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "gpt_neox", "phi3", "modernbert"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "bert",
+        pytest.param("gpt2", marks=pytest.mark.slow),
+        "gpt_neox",
+        pytest.param("phi3", marks=pytest.mark.slow),
+        pytest.param("modernbert", marks=pytest.mark.slow),
+    ],
+)
 def test_keys_taken_for_values(family, tmp_path):
     encoder = loaded(family, tmp_path)
 
