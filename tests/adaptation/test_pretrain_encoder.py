@@ -90,7 +90,7 @@ EVERY = (
 @pytest.fixture(scope="module")
 def mixed(place):
     """A run on every kind of objective."""
-    return pretrain(place, EVERY, "mixed", steps=44, evaluate_every=11)
+    return pretrain(place, EVERY, "mixed", steps=22, evaluate_every=11)
 
 
 @pytest.mark.slow

@@ -77,21 +77,21 @@ def told(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_from_the_space_to_the_rows(write, tmp_path, task, capsys):
-    arguments = [str(write(RANGE, "trials = 3")), "--out", str(tmp_path / "out"), "--seeds", "2", "--device", "cpu"]
+    arguments = [str(write(RANGE, "trials = 2")), "--out", str(tmp_path / "out"), "--seeds", "2", "--device", "cpu"]
     assert main(["search", *arguments]) == 0
     shown = capsys.readouterr().out
-    assert "3 trials, 0 of them pruned" in shown
+    assert "2 trials, 0 of them pruned" in shown
     assert "toy test accuracy" in shown
 
     trials = pd.read_parquet(tmp_path / "out/trials.parquet")
-    assert trials["trial"].tolist() == [0, 1, 2]
+    assert trials["trial"].tolist() == [0, 1]
     assert trials["learning_rate"].between(1e-4, 1e-2).all()
     assert [len(values) for values in trials["by_epoch"]] == trials["epochs"].tolist()
     best = trials.loc[trials["value"].idxmax()]
     rows = read_rows(tmp_path / "out/rows.parquet")
     said = rows[(rows["estimator"] == "") & (rows["analysis"] == "search")]  # without the constant answer
     expected = rows[rows["analysis"] == "expected-performance"]
-    assert expected["trials"].tolist() == [1, 2, 3]
+    assert expected["trials"].tolist() == [1, 2]
     assert expected["value"].iloc[0] == pytest.approx(trials["value"].mean())  # the mean of one trial
     assert expected["unbiased"].iloc[-1] == pytest.approx(trials["value"].max())
     assert "expected best dev accuracy by the number of trials" in shown

@@ -25,7 +25,14 @@ def documents(p, rng, n=80, length=60, burst=300.0):
     )
 
 
-@pytest.mark.parametrize(("spread", "burst", "off"), [(0.0, 300, 0.003), (0.88, 300, 0.006), (0.88, 30, 0.025)])
+@pytest.mark.parametrize(
+    ("spread", "burst", "off"),
+    [
+        pytest.param(0.0, 300, 0.003, marks=pytest.mark.slow),
+        pytest.param(0.88, 300, 0.006, marks=pytest.mark.slow),
+        (0.88, 30, 0.025),
+    ],
+)
 def test_the_bias_goes(spread, burst, off):
     """Of 12 pairs; the plug-in is .08 to .17 too large."""
     p, q = populations(spread)
@@ -44,13 +51,13 @@ def test_the_bias_goes(spread, burst, off):
 def test_the_error_is_that_of_other_corpora():
     p, q = populations(0.88)
     values, errors = [], []
-    for seed in range(15):
+    for seed in range(10):
         rng = np.random.default_rng([3, seed])
         one = js_with_error(documents(p, rng), documents(q, rng))
         values.append(one.value)
         errors.append(one.error)
         assert 1.9 < one.factor < 2.5  # Student's, of some 10 to 18 degrees of freedom
-    assert np.mean(errors) == pytest.approx(np.std(values, ddof=1), rel=0.6)  # of 15 values: ± 19 %
+    assert np.mean(errors) == pytest.approx(np.std(values, ddof=1), rel=0.6)  # of 10 values: ± 24 %
 
 
 def test_of_frequent_terms_it_is_the_plug_in_and_both_ways_round_the_same():

@@ -78,7 +78,7 @@ def test_ridge_is_a_bound_for_any_distribution_of_numbers():
 def test_signal_of_low_variance_is_seen():
     """Classes differ where the vectors hardly vary: nothing for the first components, nearly all for a probe."""
     rng = np.random.default_rng(0)
-    n, y = 500, np.arange(500) % 2
+    n, y = 300, np.arange(300) % 2
     latent = rng.normal(size=(n, 32)) * np.arange(1, 33) ** -0.5
     latent[:, 31] += 4 * (y - 0.5) * 32**-0.5
     mix = np.random.default_rng(1).normal(size=(32, 64))

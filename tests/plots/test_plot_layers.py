@@ -458,7 +458,13 @@ def test_an_axes_of_ones_own_gets_a_figure_with_a_legend():
         plt.close(ax.figure)
 
 
-@pytest.mark.parametrize("model", ["MiniLM", "a-model-of-a-rather-long-name-that-says-how-it-was-trained-and-on-what"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param("MiniLM", marks=pytest.mark.slow),
+        "a-model-of-a-rather-long-name-that-says-how-it-was-trained-and-on-what",
+    ],
+)
 @pytest.mark.parametrize("dpi", [72, *(pytest.param(dpi, marks=pytest.mark.slow) for dpi in (100, 300))])
 def test_a_legend_lies_within_its_figure(model, dpi):
     near = {"model": model, "values": (0.2, 0.01, 0.1, 0.2)}
@@ -570,7 +576,7 @@ def test_bands_of_several_controls_are_one_tint():
     assert line(ax, "majority class").get_zorder() > 1.5
 
 
-@pytest.mark.parametrize("name", ["costs $5_a$ or $6^b$", r"$\frac{1$ x", "a\x1b[31mb"])
+@pytest.mark.parametrize("name", ["costs $5_a$", pytest.param(r"$\frac{1$ x", marks=pytest.mark.slow), "a\x1b[31mb"])
 @pytest.mark.parametrize("column", ["model", pytest.param("task", marks=pytest.mark.slow)])
 def test_names_are_drawn_as_they_are(tmp_path, column, name):
     """Neither as mathematics nor with control characters, for which matplotlib would warn that no font has them."""

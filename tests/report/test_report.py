@@ -249,7 +249,9 @@ def test_same_files_same_bytes_and_no_ids_twice(tmp_path):
 
 
 def test_cards(tmp_path):
-    known, missing, other, broken = (save(curve([0.9]), tmp_path / f"{name}.parquet") for name in "kmob")
+    known, missing, other, broken = (
+        save([record(None, 1.0, analysis="mine")], tmp_path / f"{name}.parquet") for name in "kmob"
+    )
     card = json.loads(card_path(known).read_text())
     card |= {"git": "abc-dirty", "versions": {"torch": "9.9", "python": "3"}, "arguments": {"penalties": [1]}}
     card_path(known).write_text(json.dumps(card))
@@ -271,7 +273,7 @@ def test_cards(tmp_path):
     "body", ["[]", *(pytest.param(body, marks=pytest.mark.slow) for body in ('{"rows": 3}', '{"rows": {}}', "1"))]
 )
 def test_odd_cards(tmp_path, body):
-    path = save(curve([0.9]), tmp_path / "a.parquet")
+    path = save([record(None, 1.0, analysis="mine")], tmp_path / "a.parquet")
     card_path(path).write_text(body)
     assert "No evidence card" in report(path, out=tmp_path / "p.html").read_text()
 
@@ -456,7 +458,8 @@ def test_what_no_step_of_a_study_left_is_not_shown(tmp_path):
 
 def test_folders_of_files_and_folders_of_these(tmp_path):
     for name in "ba":
-        save(curve([0.5, 0.6], task=f"task-{name}"), tmp_path / "all" / name / "probe.parquet")
+        rows = curve([0.5, 0.6]) if name == "a" else [record(None, 1.0, analysis="mine")]
+        save(rows, tmp_path / "all" / name / "probe.parquet")
         save(curve([0.5, 0.6], task="no"), tmp_path / "all" / name / "probe.examples.parquet")
     (tmp_path / "all" / "a" / "t.md").write_text("A *table*.")
     plots.save(plots.layer_panels(make_rows(curve([0.1, 0.2]))), [tmp_path / "all" / "a" / "f.svg"])
