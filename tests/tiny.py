@@ -75,7 +75,7 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Families that only the tests of sites use: norms around a branch, one projection for queries, keys and values, a
 mixture of experts (in one of Qwen's blocks none)."""
-QUICK = {"bert", "albert", "deberta-v2", "t5", "gpt2", "gpt_neox", "llama", "gemma2", "phi3", "mixtral", "modernbert"}
+QUICK = {"bert", "albert", "deberta-v2", "t5", "gpt2", "gpt_neox", "gemma2", "mixtral", "modernbert"}
 """One family of each kind: shared blocks, relative positions, one norm more or fewer, parallel branches, experts."""
 BYTE_LEVEL = {"roberta", "gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"} | MORE.keys() - {"modernbert"}
 DECODERS = {"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}

@@ -31,7 +31,15 @@ def test_what_is_promised_holds(family, tiny_model):
     json.dumps(certificate.to_json())
 
 
-@pytest.mark.parametrize(("family", "depends"), [("bert", True), ("gpt2", True), ("llama", False), ("roberta", False)])
+@pytest.mark.parametrize(
+    ("family", "depends"),
+    [
+        ("bert", True),
+        pytest.param("gpt2", True, marks=pytest.mark.slow),
+        ("llama", False),
+        pytest.param("roberta", False, marks=pytest.mark.slow),
+    ],
+)
 def test_dependence_on_left_padding_is_said(family, depends, tiny_model):
     certificate = certify(tiny_model(family), TEXTS)  # absolute positions are counted from the padding
     line = next(line for line in certificate.lines if line.check == "padding left")

@@ -12,7 +12,12 @@ from probekit.models import load_encoder
 
 @pytest.mark.parametrize(
     ("kind", "pairs"),
-    [("classification", None), ("pairs", "separate"), ("pairs", "joint"), ("sequence-labelling", None)],
+    [
+        pytest.param("classification", None, marks=pytest.mark.slow),
+        pytest.param("pairs", "separate", marks=pytest.mark.slow),
+        ("pairs", "joint"),
+        ("sequence-labelling", None),
+    ],
 )
 def test_the_bits_of_a_cache(tiny_bert, tmp_path, kind, pairs):
     encoder, task = load_encoder(tiny_bert, device="cpu"), word_task(kind)

@@ -266,6 +266,7 @@ def test_stateful_pairs(word, network, tmp_path, small_blocks, size):
     assert verify(cache.path).ok
 
 
+@pytest.mark.slow
 def test_stateful_begins_again(word, tmp_path, small_blocks, monkeypatch):
     """After an interruption, since a state is not kept; and ends with the same bytes."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
@@ -291,6 +292,7 @@ def test_stateful_batches_of_many_pieces(word, tmp_path):
     assert lone.spec["certificate"]["verdict"] == "bit-identical in any batch"
 
 
+@pytest.mark.slow
 def test_a_stateful_encoder_forgets(word, tmp_path):
     """A loaded encoder's second cache is as its first, whatever it has read between."""
     encoder = load_encoder(word, stateful=4)

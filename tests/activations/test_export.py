@@ -64,9 +64,13 @@ READ = {"npy": read_npy, "zarr": read_zarr, "parquet": read_parquet, "safetensor
 
 KINDS = [(to, name) for to in READ for name in ("float32", "bfloat16", "float16", "sites", "pairs")]
 FEWER = [("zarr", "float16"), ("zarr", "sites")]  # its arrays take longest
+LONG = [("zarr", "bfloat16"), ("zarr", "pairs"), ("parquet", "bfloat16")]
 
 
-@pytest.mark.parametrize(("to", "name"), [kind for kind in KINDS if kind not in FEWER])
+@pytest.mark.parametrize(
+    ("to", "name"),
+    [pytest.param(*kind, marks=[pytest.mark.slow] if kind in LONG else []) for kind in KINDS if kind not in FEWER],
+)
 def test_the_same_bits_come_back(to, name, caches, tmp_path, monkeypatch):
     if to == "zarr":
         pytest.importorskip("zarr", reason="needs the extra 'zarr'")

@@ -66,11 +66,12 @@ def transformers_write(folder, ids, **how):
 
 
 FAMILIES = ("gpt2", "llama", "qwen3", "gemma2", "gemma3", "olmo2", "phi3", "gpt_neox", "mixtral")
+QUICK = ("gpt2", "gemma2")
 """With learned, rotary and scaled positions, sliding windows (of 4 pieces), norms around branches, parallel blocks,
 experts."""
 
 
-@pytest.mark.parametrize("family", tiny.families(FAMILIES))
+@pytest.mark.parametrize("family", [pytest.param(f, marks=[] if f in QUICK else pytest.mark.slow) for f in FAMILIES])
 def test_pieces_and_states_of_transformers_as_it_writes(family, writers, tmp_path):
     folder = writers(family)
     cache = cached(folder, tmp_path, generate=f"max_new_tokens={NEW}", tokens=True, pooling="mean,last")

@@ -44,7 +44,7 @@ def test_texts(encoder, tmp_path):
         assert len(cache.index("row_to_unique")) > cache.index("row_to_unique").max() + 1  # repeated ones were run once
 
 
-@pytest.mark.parametrize("pairs", ["joint", "separate"])
+@pytest.mark.parametrize("pairs", [pytest.param("joint", marks=pytest.mark.slow), "separate"])
 def test_pairs(encoder, tmp_path, pairs):
     task = short(toy_pairs())
     with cached(encoder, task, tmp_path, pairs=pairs) as cache:
@@ -62,7 +62,7 @@ def test_pairs(encoder, tmp_path, pairs):
             assert parts[1][i] == ids(encoder, e.pair)
 
 
-@pytest.mark.parametrize("level", ["piece", "word-first", "word-mean"])
+@pytest.mark.parametrize("level", ["piece", pytest.param("word-first", marks=pytest.mark.slow), "word-mean"])
 def test_words(encoder, tmp_path, level):
     task = toy_tags()
     with cached(encoder, task, tmp_path, tokens=True, token_level=level) as cache:

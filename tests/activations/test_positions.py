@@ -52,7 +52,11 @@ def slow_rows(positions, special):
 
 @pytest.mark.parametrize(
     ("family", "positions"),
-    [("bert", "last:4"), ("bert", "special"), pytest.param("gpt2", "first", marks=pytest.mark.slow), ("gpt2", "last")],
+    [
+        ("bert", "last:4"),
+        ("gpt2", "last"),
+        *(pytest.param(*more, marks=pytest.mark.slow) for more in (("bert", "special"), ("gpt2", "first"))),
+    ],
 )
 def test_what_is_pooled_and_stored(family, positions, tiny_model, tmp_path):
     whole = every(tiny_model(family), TASK, tmp_path)

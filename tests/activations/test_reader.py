@@ -30,7 +30,9 @@ def make(tiny_bert, tmp_path_factory):
     return build
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    "store", [pytest.param(s, marks=[pytest.mark.slow] if s.endswith("float16") else []) for s in STORES]
+)
 def test_any_examples_in_any_order(store, make):
     with make(store, toy_task(), **STORES[store]) as cache:
         reader = TokenReader(cache)

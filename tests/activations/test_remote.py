@@ -188,7 +188,13 @@ URLS = [
 ]
 
 
-@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param(url, marks=[pytest.mark.slow] if url.startswith(("http:", "reference", "s3")) else [])
+        for url in URLS
+    ],
+)
 def test_the_source_that_a_stranger_wrote_is_not_followed(made, tmp_path, monkeypatch, listener, call, url):
     """Neither in a folder of his own, nor in one that lies where probekit keeps its own."""
     monkeypatch.chdir(tmp_path)

@@ -69,7 +69,7 @@ def equal(a, b) -> bool:
     return (a is None and b is None) or np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] if k == "pairs" else []) for k in KINDS])
 def test_a_folder_reads_like_a_file(both, kind):
     one, many = both(kind)
     assert sorted(p.name for p in many.path.iterdir())[:2] == [MANIFEST, "shard-00000.h5"]

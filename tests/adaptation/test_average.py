@@ -173,6 +173,7 @@ def test_an_average_reports_all_tasks_and_its_last_step(several, tmp_path, capsy
     assert "grammar:sentiment validation accuracy: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_ensemble_reports_all_tasks(several):
     found = ensemble(several)
     assert [table.fits["task"].item() for table in found.predictions] == ["praise", "grammar:sentiment"]

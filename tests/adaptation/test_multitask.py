@@ -80,6 +80,7 @@ def run(tiny_bert, second, tmp_path_factory):
     return train(praise(), tiny_bert, out, also=second, test="test", sampling="uniform", **SHORT)
 
 
+@pytest.mark.slow
 def test_a_run_resumes(run, second, tiny_bert, tmp_path):
     how = {"also": second, "test": "test", "sampling": "uniform", **SHORT}
     with pytest.raises(Stop):

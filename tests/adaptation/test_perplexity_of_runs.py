@@ -92,8 +92,8 @@ WAYS = {
     "prompt": {"method": "prompt", "virtual_tokens": 4}, "norms": {"method": "norms"}, "fewer": {"keep_layers": 1},
     "top": {"unfreezing": "top", "pooling": "last"},
 }  # fmt: skip
-SOON = (("causal-lm", "full"), ("masked-lm", "lora"), ("causal-lm", "prompt"), ("masked-lm", "top"))
-"""All weights, some that can be merged, states before the text, and a head alone."""
+SOON = (("causal-lm", "full"), ("masked-lm", "lora"))
+"""All weights, and some that can be merged."""
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,10 @@ def vectors(path, layer):
 
 @pytest.mark.parametrize(
     ("kind", "estimator", "how"),
-    [("regression", "ridge", {"alphas": (10.0,)}), ("classification", "mass-mean", {"shrinkages": (0.1,)})],
+    [
+        pytest.param("regression", "ridge", {"alphas": (10.0,)}, marks=pytest.mark.slow),
+        ("classification", "mass-mean", {"shrinkages": (0.1,)}),
+    ],
 )
 def test_what_probe_says_of_caches(encoder, caches, kind, estimator, how):
     found = probekit.stream(encoder, word_task(kind, SIZES), analysis=(estimator,), **QUICK, **how).predictions[0]

@@ -97,7 +97,7 @@ def test_a_row_of_a_conversation_is_that_of_a_cache(encoder, chats, tmp_path, po
     ("kind", "span", "how"),
     [
         ("spans", None, {}),
-        ("texts", "mean", {}),
+        pytest.param("texts", "mean", {}, marks=pytest.mark.slow),
         pytest.param("pairs", "mean", {}, marks=pytest.mark.slow),
         pytest.param("texts", None, {"pairs": "separate"}, marks=pytest.mark.slow),
     ],

@@ -127,6 +127,7 @@ CAPITALS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_english_to_german_from_task_files(tiny_gpt2: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Statements of two languages as a user writes them: a translation is in the group of its original."""
     for language, verb, pairs in (("english", "lies in", CAPITALS), ("german", "liegt in", CAPITALS.values())):

@@ -294,7 +294,7 @@ def test_the_scoreboard_chooses_the_layer_on_held_out_sentences_of_train(
         ([0, 3, 0], "two roots"),
         pytest.param([0, 1, 0], "two roots", marks=pytest.mark.slow),
         ([2, 1, 0], "a cycle: word 1 -> 2 -> 1"),
-        ([2, 3, 1], "no root"),
+        pytest.param([2, 3, 1], "no root", marks=pytest.mark.slow),
         pytest.param([2, 1], "no root", marks=pytest.mark.slow),
     ],
 )

@@ -100,6 +100,7 @@ def test_where_it_is_counted_is_no_part_of_the_recipe(folder, tmp_path):
     assert load_counts(tmp_path / "counts.parquet")[0].name == "sea"
 
 
+@pytest.mark.slow
 def test_halves_that_were_counted_apart_give_the_whole(folder, tmp_path, capsys):
     law = [f"law={folder / 'law.jsonl'}", "--field", "body"]
     for name, path in (("one", "sea/one.txt"), ("two", "sea/two.txt.gz")):

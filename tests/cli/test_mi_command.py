@@ -66,6 +66,7 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
         assert words in figure.read_text()
 
 
+@pytest.mark.slow
 def test_a_command_a_call_and_a_recipe_leave_the_same(caches, tmp_path):
     plain = str(caches["plain"])
     asked = {"layers": (0, -1), "estimator": ("edge", "edge-4.3.1"), "shuffles": 19, "controls": 2, "seed": 2}

@@ -148,6 +148,7 @@ def test_the_command_writes_a_page(caches, call, tmp_path):
     assert call("explore", caches["dev"], "-o", tmp_path / "page.pdf").status == 2
 
 
+@pytest.mark.slow
 def test_a_page_of_one_cache(caches, call, tmp_path):
     for package in ("anywidget", "jscatter"):
         pytest.importorskip(package, reason="needs the extra 'explore'")

@@ -121,10 +121,16 @@ def test_state_is_json_and_comes_back(view, tmp_path):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ("{", "not JSON"), ("{}[", "not JSON"), ({"layer": "x"}, "layer is 'x'"),
-        ({"selected": ["nobody"]}, "1 of 1 ids"), ({"right": "other"}, "right is 'other'"),
-        ({"colour": "nope"}, "colour is 'nope'"), ({"method": 5}, "method is 5"), ({"layr": "3"}, "did you mean layer"),
-        ({"selected": "r1"}, "give a list of ids"), ({"selected": 3}, "give a list"), ("gone.json", "cannot be read"),
+        ("{", "not JSON"), ({"layer": "x"}, "layer is 'x'"), ({"selected": ["nobody"]}, "1 of 1 ids"),
+        ({"layr": "3"}, "did you mean layer"), ({"selected": "r1"}, "give a list of ids"),
+        ("gone.json", "cannot be read"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (
+                ("{}[", "not JSON"), ({"right": "other"}, "right is 'other'"), ({"colour": "nope"}, "colour is 'nope'"),
+                ({"method": 5}, "method is 5"), ({"selected": 3}, "give a list"),
+            )
+        ),
     ],
 )  # fmt: skip
 def test_a_state_of_something_else(state, message):

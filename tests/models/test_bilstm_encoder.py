@@ -227,7 +227,7 @@ def test_sites_by_name(words_folder):
     assert encoder.spec["width"] == 24
 
 
-@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("kind", ["characters", *(pytest.param(k, marks=pytest.mark.slow) for k in INPUTS[1:])])
 def test_certificate(folders, kind):
     """Packed states are those of the model's own forward pass, whatever the batch and the padding."""
     certificate = certify(folders[kind, "separate"])

@@ -369,7 +369,7 @@ def test_half_precision(folder, encoder, dtype, near):
     assert not torch.equal(found, right)
 
 
-@pytest.mark.parametrize("stateful", [0, 2])
+@pytest.mark.parametrize("stateful", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_certificate(folder, stateful):
     certificate = certify(load_encoder(folder, stateful=stateful, device="cpu"))
     lines = {line.check: line for line in certificate.lines}

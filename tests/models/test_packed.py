@@ -134,8 +134,11 @@ def test_unknown_types_cannot_be_packed(tiny_model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("inner", "outer"), [(32, 48), (37, 30), (384, 96), (1536, 64), (768, 3072), (2048, 512)])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [(32, 48), (37, 30), (384, 96), (1536, 64), pytest.param(768, 3072, marks=pytest.mark.slow), (2048, 512)],
+)
 def test_prepacked_rows_do_not_depend_on_their_number(dtype, inner, outer, threads):
     """Wide layers, and numbers of rows about 32, are where oneDNN itself fails in bfloat16 on processors with AMX."""
     if not onednn_available(dtype):

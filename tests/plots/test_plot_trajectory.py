@@ -183,6 +183,7 @@ def test_panels_of_runs_and_tasks(tmp_path):
     save(figure, [tmp_path / f"a{suffix}" for suffix in (".pdf", ".svg", ".eps", ".png")], dpi=50)
 
 
+@pytest.mark.slow  # as that of layers, which is quick
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, rows in {"run": grid()[0], "plain": grid((None,))[0]}.items():

@@ -168,13 +168,16 @@ def test_another_format_is_named(folder):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         {"pooling": ["mean", "first"], "random_weights": 3, "model_name": "a name", "max_length": 9},
         pytest.param(
             {"pooling": [], "tokens": True, "token_level": "word-mean", "store": "float16", "split": "train"},
             marks=pytest.mark.slow,
         ),
-        {"task": "grammar:paraphrase", "pairs": "separate", "dtype": "bfloat16", "limit": None},
+        pytest.param(
+            {"task": "grammar:paraphrase", "pairs": "separate", "dtype": "bfloat16", "limit": None},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_command_makes_the_same_cache_again(tmp_path, tiny_bert, options):
@@ -548,7 +551,7 @@ def test_reports_figures_captions_tables_and_task_files(tmp_path):
     assert (item.kind, item.about, item.what) == ("caption", "changed by hand", None)
 
 
-@pytest.mark.parametrize("place", ["cache.h5", "data_cache/cache.h5"])
+@pytest.mark.parametrize("place", [pytest.param("cache.h5", marks=pytest.mark.slow), "data_cache/cache.h5"])
 def test_a_cache_of_a_task_file_can_be_made_again(place, tmp_path, tiny_bert, monkeypatch):
     """As long as the task file and its data are what they were, from whichever folder one looks."""
     project = tmp_path / "project"

@@ -300,6 +300,7 @@ def test_a_figure_that_can_not_be_drawn_says_why(tmp_path):
     assert "Not drawn: 25 panels are too many to read" in page(many, tmp_path)
 
 
+@pytest.mark.slow
 def test_trajectories(tmp_path):
     rows = [row for step in (0, 10, 100) for row in curve([0.5, 0.6 + step / 1000], step=step, checkpoint="run")]
     html = page([*rows, *curve([0.7], task="plain")], tmp_path)
@@ -308,6 +309,7 @@ def test_trajectories(tmp_path):
     assert "probekit plot trajectory" in html
 
 
+@pytest.mark.slow
 def test_weights_of_mixes(tmp_path):
     mix = {"metric": "mix-weight", **trained("run", "feature-extraction linear")}
     rows = [record(i, w, step=s, kept=s == 9, **mix) for s in (5, 9) for i, w in enumerate([0.2, 0.5, 0.3])]

@@ -377,7 +377,16 @@ def test_command_line(tmp_path, call):
         assert why in refused.err
 
 
-@pytest.mark.parametrize(("one", "other", "n"), [(5, 0, 40), (5, 0, 100), (6, 0, 200), (9, 1, 200), (4, 0, 40)])
+@pytest.mark.parametrize(
+    ("one", "other", "n"),
+    [
+        (5, 0, 40),
+        pytest.param(5, 0, 100, marks=pytest.mark.slow),
+        pytest.param(6, 0, 200, marks=pytest.mark.slow),
+        (9, 1, 200),
+        pytest.param(4, 0, 40, marks=pytest.mark.slow),
+    ],
+)
 def test_two_sided_exchange_is_mcnemars_exact_test(one, other, n):
     """Exchanges of the examples that tell two fits apart are a binomial; no seed leaves one of two sides out."""
     gold = np.ones(n, dtype=int)

@@ -156,7 +156,7 @@ def test_from_features_to_the_p_of_log_loss(tmp_path):
     assert rows.loc[[0, 1], "p_adjusted"].min() > 0.05
 
 
-@pytest.mark.parametrize("name", ["matthews", "log-loss"])
+@pytest.mark.parametrize("name", [pytest.param("matthews", marks=pytest.mark.slow), "log-loss"])
 def test_rows_hold_the_p_of_compare(name):
     """What makes a marker hollow is the test of compare, on each layer's row and on its distance to permuted labels."""
     e = probed(know=1.5)

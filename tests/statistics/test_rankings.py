@@ -115,7 +115,10 @@ def test_percentiles_of_resampled_ranks_do_not():
     assert np.mean(ours) > 0.9
 
 
-@pytest.mark.parametrize(("alike", "document"), [(0.5, 1), (0.99, 1), (0.9, 5)])
+@pytest.mark.parametrize(
+    ("alike", "document"),
+    [pytest.param(0.5, 1, marks=pytest.mark.slow), pytest.param(0.99, 1, marks=pytest.mark.slow), (0.9, 5)],
+)
 def test_equal_models_are_rarely_told_apart(alike, document):
     """Three models, 300 examples or 60 documents of 5: at most 5 %, and two standard errors of 200 runs."""
     rng, found = np.random.default_rng(0), []

@@ -62,7 +62,7 @@ def test_what_cannot_be_had_is_missing():
     assert np.isnan(mean_difference(np.ones(20) * 0.5, np.arange(20) < 10).ci_low)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("grouped", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("kind", ["share", "number"])
 def test_intervals_cover(kind, grouped):
     """Coverage of 95 % in 1,000 samples, Monte Carlo error .007; groups of 1 to 5 share half of their variance."""

@@ -101,7 +101,7 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n == "ud:en_ewt" else []) for n in SIZES])
 def test_sizes(name: str) -> None:
     assert {split: r.examples for split, r in report(name).items()} == SIZES[name]
     if name != "wnli":

@@ -43,7 +43,7 @@ def whole(folder: Path, more: str = ""):
 
 
 @pytest.mark.parametrize("file", ["a.jsonl", "a.jsonl.gz"])
-@pytest.mark.parametrize("more", ["", 'id = "key"'])
+@pytest.mark.parametrize("more", [pytest.param("", marks=pytest.mark.slow), 'id = "key"'])
 def test_parts_are_those_of_the_whole(lines, file, more, monkeypatch):
     part = stream_task(toml(lines, file, more)).split("train")
     examples = whole(lines, more).examples

@@ -31,7 +31,9 @@ def write(form, path, stock):
     return {"npz": write_npz, "safetensors": write_safetensors}[form](path / f"a.{form}", stock.ids, arrays), {}
 
 
-@pytest.mark.parametrize("form", ["vllm", "npz", "safetensors", "saelens"])
+@pytest.mark.parametrize(
+    "form", ["vllm", "npz", *(pytest.param(f, marks=pytest.mark.slow) for f in ("safetensors", "saelens"))]
+)
 def test_the_numbers_of_the_file(form, stock, model, tmp_path):
     path, how = write(form, tmp_path, stock)
     cache = probekit.import_activations(path, model=model, pooling="mean,last", out=tmp_path / "c.h5", **how)
@@ -122,7 +124,14 @@ def test_analyses_read_it(stock, model, tmp_path):
     assert set(rows.layer.dropna()) == {1, 3}
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.bfloat16,
+        pytest.param(torch.float16, marks=pytest.mark.slow),
+        pytest.param(torch.float64, marks=pytest.mark.slow),
+    ],
+)
 def test_precision(dtype, stock, model, tmp_path):
     path = write_safetensors(tmp_path / "a.safetensors", stock.ids, {"layer_2": [x.to(dtype) for x in stock["2"]]})
     cache = probekit.import_activations(path, model=model, out=tmp_path / "c.h5")
