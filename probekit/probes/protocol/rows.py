@@ -184,7 +184,7 @@ def _like(rows: pd.DataFrame, told: list[dict[str, Any]], **same: Any) -> list[p
     if not told:
         return []
     own = pd.DataFrame(told)
-    return [rows.iloc[own.pop("like")].assign(**{name: own[name].to_numpy() for name in own}, **same)]
+    return [rows.iloc[own.pop("like")].assign(**{str(name): own[name].to_numpy() for name in own}, **same)]
 
 
 def _above(rows: pd.DataFrame, gold: np.ndarray, again: np.ndarray, at: np.ndarray, level: float) -> dict[str, Any]:
