@@ -283,7 +283,8 @@ def _check_size(folder: Path, config: Any, files: Sequence[Path]) -> None:
 
     A file saved from one part of an architecture may lack the weights of another part, such as T5's decoder.
     """
-    n_parameters = _parameters(type(config), config.to_json_string())
+    kind: Any = type(config)
+    n_parameters = _parameters(kind, config.to_json_string())
     stored = sum(file.stat().st_size for file in files)
     if files and n_parameters > 4 * stored + SMALL:
         raise ModelError(
