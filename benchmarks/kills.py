@@ -142,10 +142,11 @@ def contents(out: Path) -> dict[str, str]:
             with suppress(ValueError):  # half of it, in what a killed process left
                 data = json.dumps(plain(json.loads(data))).encode()
         elif file.suffix == ".parquet":
-            table = pd.read_parquet(file).drop(columns="seconds", errors="ignore")
-            schema = pq.read_schema(file).metadata or {}
-            keys = sorted(k.decode() for k in schema if k != b"pandas")
-            data = (table.to_json(double_precision=15, orient="split") + str(keys)).encode()
+            with suppress(Exception):  # a damaged one
+                table = pd.read_parquet(file).drop(columns="seconds", errors="ignore")
+                schema = pq.read_schema(file).metadata or {}
+                keys = sorted(k.decode() for k in schema if k != b"pandas")
+                data = (table.to_json(double_precision=15, orient="split") + str(keys)).encode()
         elif file.suffix == ".html":
             data = PAGE_TIMES.sub(b"", data)
         elif file.suffix in (".db", ".log"):

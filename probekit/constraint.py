@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import lru_cache
-from inspect import isclass
+from inspect import isclass, isfunction
 from itertools import islice
 from math import isfinite
 from pathlib import Path
@@ -257,12 +257,23 @@ def _fit(hint: Any, value: Any, commas: bool) -> Any:
         return SIMPLE[kind](value)
     if isclass(kind) and issubclass(kind, Enum):
         return value if isinstance(value, kind) else _enum(kind, value)
-    if getattr(kind, "_is_protocol", False):  # its methods are found out when they are called
-        if not isinstance(value, PLAIN) and not isclass(value) and type(value).__module__ != "numpy":
+    if getattr(kind, "_is_protocol", False):
+        if not isclass(value) and all(hasattr(value, name) for name in _methods(kind)):
             return value
     elif isclass(kind) and isinstance(value, kind):
         return value
     raise Unfit(f"it must be {described(hint)}.")
+
+
+@lru_cache(maxsize=64)
+def _methods(protocol: Any) -> tuple[str, ...]:
+    """The methods that a protocol wants."""
+    return tuple(
+        name
+        for kind in protocol.__mro__
+        for name, one in vars(kind).items()
+        if isfunction(one) and name not in ("__init__", "__subclasshook__")
+    )
 
 
 def _one_of(hints: Sequence[Any], value: Any, commas: bool) -> Any:
@@ -368,6 +379,7 @@ def _text(value: Any) -> str:
     if isinstance(value, str) and not isinstance(value, Enum):
         if "\0" in value:
             raise Unfit("no text here contains a NUL character.", near=True)
+        _encoded(value)
         return value if type(value) is str else str(value)
     if isinstance(value, Enum) and isinstance(value.value, str):
         return value.value
@@ -376,12 +388,21 @@ def _text(value: Any) -> str:
     raise Unfit("it must be a text.")
 
 
+def _encoded(text: str) -> None:
+    """Raise Unfit for half of a character, which no file can hold; a name of a file that is no UTF-8 is a text."""
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise Unfit("it holds half of a character (a surrogate), which cannot be written.", near=True) from None
+
+
 def _path(value: Any) -> Path:
     if isinstance(value, str | os.PathLike) and not isinstance(value, bytes):
         where = os.fspath(value)
         if isinstance(where, str):
             if "\0" in where:
                 raise Unfit("no path contains a NUL character.", near=True)
+            _encoded(where)
             return value if isinstance(value, Path) else Path(where)
     raise Unfit("it must be a path.")
 
@@ -413,7 +434,6 @@ SIMPLE: dict[Any, Any] = {
     int: _whole, float: _real, str: _text, bool: _truth, Path: _path, NoneType: _none, None: _none,
     abc.Callable: _callable, abc.Mapping: _mapping, dict: _mapping,
 }  # fmt: skip
-PLAIN = (str, bytes, int, float, complex, list, tuple, set, frozenset, Mapping, NoneType)
 WORDS = {
     int: "a whole number", float: "a number", str: "a text", bool: "true or false", Path: "a path", NoneType: "None",
     abc.Callable: "a function", abc.Mapping: "a dict", dict: "a dict",

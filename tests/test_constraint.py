@@ -16,6 +16,7 @@ from probekit.adaptation.options import TrainOptions
 from probekit.constraint import Checked, Commas, Draws, Ge, MinLen, OrZero, Positive, Seed, Share, check
 from probekit.errors import UsageError
 from probekit.functions import FUNCTIONS, find, parameters
+from probekit.models.encoder import Encoder
 from probekit.recipe import option
 
 Penalties = Annotated[tuple[Positive, ...], MinLen(1)]
@@ -75,6 +76,9 @@ def test_what_is_taken(hint, value, found):
         (Colour, 3, "x is 3; it must be red or blue."),
         (str | Path, 3.5, "x is 3.5; it must be a path."),
         (Path, "a\0b", "x is 'a\\x00b'; no path contains a NUL character."),
+        (str, "\ud800", "x is '\\ud800'; it holds half of a character (a surrogate), which cannot be written."),
+        (str | Encoder, pd.DataFrame({"a": [1]}), "x is a 0 1; it must be a text or an Encoder."),
+        (Encoder, {"tokenize": 1}, "x is {'tokenize': 1}; it must be an Encoder."),
         (Annotated[int, OrZero(100, "none")], 5, "x is 5; it must be 100 or more, or 0 for none."),
     ],
 )
@@ -132,6 +136,7 @@ def test_no_odd_value_of_an_option_ends_in_another_error(name):
     """Each option with each value, beside inputs that do not exist: a UsageError about either, and nothing is read."""
     function = find(name)
     for kind in getattr(function, "options", {}).values():
+        assert issubclass(kind, Checked)
         for f, value in itertools.product(fields(kind), ODD):
             try:
                 kind(**{f.name: value})

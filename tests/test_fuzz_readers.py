@@ -136,7 +136,7 @@ def make_arrow(folder: Path) -> None:
     import pyarrow as pa
 
     (folder / "d").mkdir()
-    table = pa.table({"text": ["one two", "three", None] * 3, "label": [0, 1, 1] * 3})
+    table = pa.table({"text": ["one two", "three", "four"] * 3, "label": [0, 1, 1] * 3})
     with pa.OSFile(str(folder / "d/train.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
         stream.write_table(table)
     (folder / "d/README.md").write_text(

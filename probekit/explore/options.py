@@ -8,6 +8,7 @@ from typing import Annotated
 from probekit.constraint import (
     Checked,
     Ge,
+    MinLen,
     Seed,
 )
 from probekit.recipe import option
@@ -20,7 +21,7 @@ __all__ = ["ExploreOptions"]
 class ExploreOptions(Checked):
     """Which points a view shows, and how."""
 
-    projection: tuple[str, ...] = option(
+    projection: Annotated[tuple[str, ...], MinLen(1)] = option(
         ("pca",),
         "Projections to offer, separated by commas: pca (exact), tsne, umap, lda (directions that separate the labels, "
         "fitted on train).",

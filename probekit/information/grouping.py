@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from scipy.stats import rankdata
 
+from probekit.constraint import as_array
 from probekit.errors import UsageError
 from probekit.information.hashing import _kernels as kernels
 from probekit.information.response import Response
@@ -128,7 +129,7 @@ def grouped(
     """
     own = None
     if given is not None:
-        values = np.asarray(given)
+        values = as_array("groups", given)
         if values.shape != (rows,):
             raise UsageError(f"groups have the shape {values.shape}; expected ({rows},), one for each label.")
         own = Groups.of(values).code

@@ -102,7 +102,7 @@ class ConvertOptions(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class SkipThoughtsOptions:
+class SkipThoughtsOptions(Checked):
     """Options for Skip-thoughts only."""
 
     eos: bool = option(False, "Append the end-of-sentence token to each sentence.")

@@ -195,6 +195,8 @@ def as_rows(given: Any) -> pd.DataFrame:
     if isinstance(given, list | tuple):
         if not given:
             raise UsageError("there are no rows in an empty list; give a DataFrame, a Result or a file of rows.")
+        if any(isinstance(item, list | tuple) for item in given):
+            raise UsageError("a list of rows holds a list; give DataFrames, Results or files of rows.")
         return make_rows(pd.concat([as_rows(item) for item in given], ignore_index=True))
     if hasattr(given, "__fspath__") or isinstance(given, str):
         return read_rows(given)

@@ -20,7 +20,7 @@ __all__ = ["RunOptions", "StudyOptions", "WorkerOptions"]
 
 
 @dataclass(frozen=True, slots=True)
-class StudyOptions:
+class StudyOptions(Checked):
     """The models, data and values of a study."""
 
     model: tuple[str, ...] = option(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from probekit.constraint import Checked
 from probekit.recipe import option
 from probekit.rows.selection import MODELS, VARIANTS
 
@@ -24,7 +25,7 @@ Kind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class TableOptions:
+class TableOptions(Checked):
     """Which rows a table shows, and numbers beside ours."""
 
     published: str | None = option(

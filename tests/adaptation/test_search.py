@@ -123,6 +123,13 @@ def test_all_lists_are_tried_once_each(write, tmp_path, monkeypatch):
     assert len(found.trials) == 4
     assert tried == {(1e-3, 10), (1e-3, 15), (1e-4, 10), (1e-4, 15)}
     assert set(found.rows["split"]) == {"dev"}
+    database = tmp_path / "out/trials.db"
+    whole, half = database.read_bytes(), database.stat().st_size // 2
+    for damaged in (b"no database", whole[:half] + bytes(len(whole) - half)):
+        database.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"trials\.db: SQLite cannot use these trials: .* give another --out"):
+            search(space, out=tmp_path / "out", device="cpu")
+        assert database.read_bytes() == damaged
 
 
 @pytest.mark.slow

@@ -30,7 +30,16 @@ from probekit.adaptation.runs.run import Run
 from probekit.adaptation.runs.seeds import over_seeds
 from probekit.adaptation.search.expected import expected_rows
 from probekit.adaptation.search.space import Space, read_space
-from probekit.adaptation.search.trials import Work, best_trial, local_pool, open_study, quiet, run_best, run_trials
+from probekit.adaptation.search.trials import (
+    Work,
+    best_trial,
+    local_pool,
+    open_study,
+    quiet,
+    reading_trials,
+    run_best,
+    run_trials,
+)
 from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, remove_unfinished, whole, write
 from probekit.metrics import metric
@@ -133,7 +142,7 @@ def search(
     main = metric(task.metrics[0])
     identity = _identity(asked, task)
     work = Work(asked, place, options.workers, options.device, progress)
-    with locked_run(place), quiet():
+    with locked_run(place), quiet(), reading_trials(place):
         TRIALS_FILE.check(place / "trials.parquet")
         BEST_FILE.check(place / "best.toml")
         check_out(place / "rows.parquet")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -23,12 +24,12 @@ from probekit.adaptation.runs.folder import remove_run
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.search.space import Space
 from probekit.adaptation.train import train
-from probekit.errors import NonFiniteError, ProbekitError, UsageError
+from probekit.errors import DataError, NonFiniteError, ProbekitError, UsageError
 from probekit.metrics import metric
 from probekit.runtime import Progress, local_executor
 from probekit.tasks import load_task
 
-__all__ = ["Work", "best_trial", "local_pool", "open_study", "quiet", "run_best", "run_trials"]
+__all__ = ["Work", "best_trial", "local_pool", "open_study", "quiet", "reading_trials", "run_best", "run_trials"]
 
 STUDY = "search"
 STARTUP = 5
@@ -57,6 +58,21 @@ class Work:
                 remove_run(run)
         with suppress(OSError):  # it holds other files
             folder.rmdir()
+
+
+@contextmanager
+def reading_trials(out: Path) -> Iterator[None]:
+    """Raise DataError where SQLite cannot read or write the trials in ``out``."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, sqlite3.DatabaseError):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        instead = "Move the file elsewhere to begin again, or give another --out."
+        raise DataError(f"SQLite cannot use these trials: {cause}. {instead}", file=out / "trials.db") from error
 
 
 def open_study(space: Space, out: Path, identity: Mapping[str, Any], *, higher_is_better: bool) -> optuna.Study:
