@@ -4,7 +4,7 @@
     python benchmarks/damages.py --damages 60 --only study --only run
 
 Every kind of file that probekit wrote and reads again: caches, shards and their manifest, journals, leases, rows,
-cards, examples, counts, exported folders, runs and what trainings, searches, studies, suites and passes over texts go
+cards, examples, counts, runs and what trainings, searches, studies, suites and passes over texts go
 on from. A bit is flipped, bytes are lost, doubled, swapped or zeroed, the file is cut, empty, a link, a folder, or
 another of the files. The commands must end as with the whole file, to the bit (the file itself whole again, or as it
 was damaged), or in a sentence; never with other numbers, a traceback, a hang, or a change of files of others.
@@ -73,8 +73,6 @@ def subjects(folder: Path) -> dict[str, Read]:
     suite = ["suite", "run", f"{folder}/suite.toml", "--model", model, "--out", f"{out}/suite"]
     domains = ["domains", f"a={folder}/book.txt", f"b={folder}/varied.train.tsv", "--document", "line", "--draws", "19",
                "--resamples", "100"]  # fmt: skip
-    exported = [["export", f"{out}/train.h5", "--to", kind, "--out", f"{out}/{kind}"]
-                for kind in ("safetensors", "npy", "parquet")]  # fmt: skip
     return {
         "cache": Read(caches, ("train.h5", "dev.h5"), (probe, ["mi", f"{out}/train.h5", *mi])),
         "unfinished cache": Read(caches[:1], ("train.h5.*",), caches[:1], killed=0.6),
@@ -105,8 +103,6 @@ def subjects(folder: Path) -> dict[str, Read]:
         "counts": Read(([*domains, "--counts", f"{out}/c.parquet"],), ("c.parquet",),
                        (["domains", f"{out}/c.parquet", "--draws", "19", "--resamples", "100",
                          "--out", f"{out}/d.parquet"],)),
-        "exported": Read((caches[0], *exported), ("safetensors/*", "npy/*", "parquet/*"),
-                         tuple(["import", f"{out}/{kind}", "--out", f"{out}/{kind}.h5"] for kind in ("safetensors",))),
     }  # fmt: skip
 
 

@@ -137,19 +137,20 @@ def contents(out: Path) -> dict[str, str]:
 
     found = {}
     for file in sorted(path for path in out.rglob("*") if not path.is_dir()):
-        data = file.read_bytes()
-        if file.suffix == ".json":
+        link = file.is_symlink()
+        data, kind = (str(file.readlink()).encode(), "") if link else (file.read_bytes(), file.suffix)
+        if kind == ".json":
             with suppress(ValueError):  # half of it, in what a killed process left
                 data = json.dumps(plain(json.loads(data))).encode()
-        elif file.suffix == ".parquet":
+        elif kind == ".parquet":
             with suppress(Exception):  # a damaged one
                 table = pd.read_parquet(file).drop(columns="seconds", errors="ignore")
                 schema = pq.read_schema(file).metadata or {}
                 keys = sorted(k.decode() for k in schema if k != b"pandas")
                 data = (table.to_json(double_precision=15, orient="split") + str(keys)).encode()
-        elif file.suffix == ".html":
+        elif kind == ".html":
             data = PAGE_TIMES.sub(b"", data)
-        elif file.suffix in (".db", ".log"):
+        elif kind in (".db", ".log"):
             data = b""  # .db: said by trials.parquet
         found[str(file.relative_to(out))] = hashlib.sha256(data).hexdigest()
     return found

@@ -39,6 +39,7 @@ __all__ = [
     "is_path",
     "is_running",
     "is_sealed",
+    "is_sealed_data",
     "lock",
     "machine",
     "new_folder",
@@ -475,7 +476,11 @@ def seal(data: bytes) -> bytes:
 
 def is_sealed(path: Path) -> bool:
     """Whether a file is as probekit wrote it: it contains the digest of its other bytes."""
-    data = path.read_bytes()
+    return is_sealed_data(path.read_bytes())
+
+
+def is_sealed_data(data: bytes) -> bool:
+    """Whether bytes contain the digest of the others, as :func:`seal` makes them."""
     found = itertools.islice(_SEAL.finditer(data), 16)  # a page also contains the marks of its figures
     return any(match[1] == _digest_around(data[: match.start()], data[match.end() :]) for match in found)
 

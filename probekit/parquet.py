@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, reading
+from probekit.files import MARK, is_sealed_data, parse_json, seal
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["open_parquet"]
+__all__ = ["about_in", "open_parquet", "with_digest"]
 
 FEW, DENSEST = 1 << 20, 100
 """Rows that any file may have, and maximum rows per byte: repeated numbers take almost no space."""
@@ -42,3 +44,17 @@ def open_parquet(path: Path, **options: Any) -> Iterator[ParquetFile]:
         if not 0 <= rows <= most or parts > most:
             raise DataError(f"declares {max(rows, parts)} rows, more than a file of its size can hold.", file=path)
         yield file
+
+
+def with_digest(about: Mapping[str, Any]) -> bytes:
+    """What a file says of itself, for the metadata of its schema, which no checksum of a page covers."""
+    return seal(json.dumps({**about, "probekit": MARK}).encode())
+
+
+def about_in(file: ParquetFile, key: bytes, path: Path) -> dict[str, Any]:
+    """What :func:`with_digest` wrote, empty without; raises DataError if it was changed. Older files have no digest."""
+    text = (file.schema_arrow.metadata or {}).get(key, b"{}")
+    about: dict[str, Any] = parse_json(text)
+    if "probekit" in about and not is_sealed_data(text):
+        raise DataError("what the file says of itself was changed or is damaged.", file=path)
+    return about

@@ -124,7 +124,10 @@ class Recipe:
                 continue
             if name not in known:
                 raise UsageError(f"{function} has no parameter {name!r}; {did_you_mean(name, known, most=2)}")
-            given[name] = as_json(value)
+            try:
+                given[name] = as_json(value)
+            except RecursionError:
+                raise UsageError(f"{name} is a list within itself, or within too many lists.") from None
         plain = {name: as_json(p.default) for name, p in known.items() if p.default is not p.empty}
         plain |= {name: [] for name, p in known.items() if p.kind is p.VAR_POSITIONAL}
         writes = FUNCTIONS[function].writes

@@ -156,6 +156,15 @@ def test_inputs_without_a_name_in_calls_may_be_named():
     assert [p.name for p in parameters("probe").values()][:2] == ["train", "dev"]
 
 
+def test_a_list_within_itself_is_no_recipe():
+    rows = []
+    rows.append(rows)
+    with pytest.raises(UsageError, match="a list within itself"):
+        probekit.table("regimes", rows)
+    with pytest.raises(UsageError, match="a list of rows holds a list"):
+        probekit.glue_score(rows)
+
+
 def test_a_check_leaves_no_cycle_that_keeps_the_callers_values():
     gc.collect()
     gc.disable()

@@ -20,8 +20,8 @@ import numpy as np
 from probekit.domains.corpora import Corpus, read_files, read_texts
 from probekit.domains.counting import Counts, block_of, count
 from probekit.errors import DataError, UsageError
-from probekit.files import FileKind, parse_json, whole
-from probekit.parquet import open_parquet
+from probekit.files import FileKind, whole
+from probekit.parquet import about_in, open_parquet, with_digest
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -272,8 +272,9 @@ def save_counts(path: str | Path, counts: Sequence[Counts]) -> Path:
     metadata = {"format": FORMAT, "settings": counts[0].settings, "domains": about}
     text = pa.dictionary(pa.int32(), pa.string())
     columns = [("domain", text), ("term", text), ("block", pa.int32()), ("count", pa.int64())]
-    schema = pa.schema(columns, metadata={"probekit": json.dumps(metadata)})
-    with whole(path, COUNTS_FILE) as new, parquet.ParquetWriter(new, schema, compression="zstd") as writer:
+    schema = pa.schema(columns, metadata={"probekit": with_digest(metadata)})
+    options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+    with whole(path, COUNTS_FILE) as new, parquet.ParquetWriter(new, schema, **options) as writer:
         for c in counts:
             cells = c.matrix.tocsc().tocoo()  # term by term, which packs best
             term = pa.DictionaryArray.from_arrays(cells.col.astype(np.int32), pa.array(c.terms))
@@ -289,12 +290,13 @@ def load_counts(path: str | Path) -> list[Counts]:
 
     path = Path(path)
     with open_parquet(path) as file:
-        metadata = parse_json((file.schema_arrow.metadata or {}).get(b"probekit", b"{}"))
+        metadata = about_in(file, b"probekit", path)
         if metadata.get("format") != FORMAT:
             raise DataError(
                 f"contains no counts of terms ({FORMAT}). Make them with probekit domains --counts.", file=path
             )
-        with parquet.ParquetFile(path, read_dictionary=["domain", "term"]) as file:
+        options: dict[str, Any] = {"read_dictionary": ["domain", "term"], "page_checksum_verification": True}
+        with parquet.ParquetFile(path, **options) as file:
             return _loaded(metadata, [file.read_row_group(i) for i in range(file.num_row_groups)])
 
 

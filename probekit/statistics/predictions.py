@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import DataError, UsageError
-from probekit.files import parse_json, whole
-from probekit.parquet import open_parquet
+from probekit.files import whole
+from probekit.parquet import about_in, open_parquet, with_digest
 from probekit.rows import make_fits
 from probekit.rows.examples import EXAMPLES_FILE, EXAMPLES_FORMATS, EXAMPLES_KEY
 from probekit.rows.upgrade import upgrade_fits
@@ -171,7 +170,7 @@ class Predictions:
         path = Path(path)
         if path.suffix != ".parquet":
             raise UsageError(f"evaluated examples must be written as .parquet, not {path.suffix!r} ({path}).")
-        schema = _long(self, 0, 1).schema.with_metadata({EXAMPLES_KEY: json.dumps(_about(self)).encode()})
+        schema = _long(self, 0, 1).schema.with_metadata({EXAMPLES_KEY: with_digest(_about(self))})
         options: dict[str, Any] = {
             "compression": "zstd",
             "use_dictionary": [name for name in schema.names if name not in NUMBERS and not name.startswith(SHARE)],
@@ -194,7 +193,7 @@ class Predictions:
             raise DataError("does not exist; expected a file of evaluated examples.", file=path)
         with open_parquet(path) as file:
             schema = file.schema_arrow
-            about = parse_json((schema.metadata or {}).get(EXAMPLES_KEY, b"{}"))
+            about = about_in(file, EXAMPLES_KEY, path)
             if about.get("format") not in (FORMAT, BEFORE):
                 raise DataError(
                     "this is not a file of evaluated examples (ROWS.examples.parquet, which probekit probe writes next "

@@ -1,5 +1,6 @@
 """Counting terms: against Python's own strings, in the order of any chunks, saved, merged, and bounded."""
 
+import random
 import re
 import unicodedata
 from collections import Counter
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from probekit.domains import corpora, counting, scanning
 from probekit.domains.corpora import read_files, read_texts
@@ -238,3 +240,33 @@ def test_a_file_of_something_else_is_no_counts(tmp_path):
         load_counts(other)
     with pytest.raises(DataError, match="none.parquet: cannot be read"):
         load_counts(tmp_path / "none.parquet")
+
+
+def test_damaged_counts_are_told_or_the_same(tmp_path):
+    path = tmp_path / "c.parquet"
+    corpora = {name: [f"{name} one two {i % 7}" for i in range(30)] for name in "ab"}
+    whole = save_counts(path, count_all(corpora)).read_bytes()
+    first, rng, told = load_counts(path), random.Random(0), 0
+    for _ in range(300):
+        at, size = rng.randrange(len(whole)), rng.choice((1, 1, 8, 30))
+        path.write_bytes(whole[:at] + rng.choice((bytes(size), rng.randbytes(size))) + whole[at + size :])
+        try:
+            again = load_counts(path)
+        except DataError:
+            told += 1
+            continue
+        for one, other in zip(first, again, strict=True):
+            assert (one.name, one.terms, one.documents, one.tokens) == (
+                other.name,
+                other.terms,
+                other.documents,
+                other.tokens,
+            )
+            assert (one.matrix != other.matrix).nnz == 0
+    assert told > 100
+    path.write_bytes(whole)
+    table = parquet.read_table(path)
+    about = table.schema.metadata[b"probekit"].replace(b'"documents": 30', b'"documents": 31')
+    parquet.write_table(table.replace_schema_metadata({b"probekit": about}), path)
+    with pytest.raises(DataError, match="what the file says of itself was changed"):
+        load_counts(path)
