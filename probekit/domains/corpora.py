@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import xxhash
 
 from probekit.addresses import check_data_card
-from probekit.errors import DataError, UsageError
+from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest, parse_json
 
 __all__ = ["Chunk", "Corpus", "HubName", "corpus_digest", "corpus_files", "read_files", "read_hub", "read_texts"]
@@ -198,8 +198,13 @@ def read_hub(
         ) from error
 
     def texts() -> Iterator[tuple[str, None]]:
-        for number, row in enumerate(rows, 1):
-            yield _text(row, field, file=f"{where}, {split}", line=number), None
+        file = f"{where}, {split}"
+        try:
+            with reading(file, "a data set"):
+                for number, row in enumerate(rows, 1):
+                    yield _text(row, field, file=file, line=number), None
+        except MemoryError as error:
+            raise DataError("declares more than fits into memory. Is the file complete?", file=file) from error
 
     return Corpus(_marked(texts(), f"{name}/{split}"))
 

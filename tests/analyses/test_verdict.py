@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 from scipy import sparse
 
 from probekit.analyses.verdict import sentences
+from probekit.analyses.verdict.curves import Curve
 from probekit.analyses.verdict.suites import structural
 from probekit.analyses.verdict.words import adjusted, at_least, at_most, listed, number, p_value
 from probekit.information.curves import layer_information
@@ -445,3 +447,9 @@ def test_the_best_layer_of_trees_has_an_interval_that_holds_for_all_layers(layer
     [sentence] = structural(make_rows(rows), ())
     assert said in sentence
     assert ("(37.9–62.1)" if layers == 6 else "(41.0–59.0)") in sentence
+
+
+def test_a_layer_below_nothing_beats_nothing_whatever_its_p():
+    curve = SimpleNamespace(p=np.array([0.01, 0.01, 0.5]), layers=["0", "1", "2"])
+    assert Curve.beating(curve) == ["0", "1"]
+    assert Curve.beating(curve, np.array([True, False, True])) == ["0"]
