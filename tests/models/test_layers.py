@@ -1,6 +1,7 @@
 """Each family: our layers are the model's own, named as the convention says, the same bits alone and in any batch."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from probekit.models.encoder import Batch
 from probekit.models.sites.proof import prove
 from probekit.models.transformers import encoder as huggingface
 from probekit.models.transformers.encoder import all_layers
-from probekit.models.transformers.stock import placed
+from probekit.models.transformers.stock import find_blocks, placed
 from probekit.runtime import Dtype
 from probekit.sites import Site
 
@@ -239,3 +240,10 @@ def test_minilm(minilm):
         with torch.inference_mode():
             own = model(input_ids=torch.tensor(part.token_ids[None].astype(np.int64)), output_hidden_states=True)
         torch.testing.assert_close(ours, torch.cat(own.hidden_states), rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_whose_layers_are_counted_by_sense_is_refused():
+    model = torch.nn.Module()
+    model.config = SimpleNamespace(num_hidden_layers={"vision": 5, "language": 9})
+    with pytest.raises(ModelError, match="has no list of num_hidden_layers equal blocks"):
+        find_blocks(model)

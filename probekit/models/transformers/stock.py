@@ -319,7 +319,8 @@ def find_blocks(model: Any) -> list[nn.Module]:
     ModelError
         If no list of equal modules has as many items as the config has layers.
     """
-    depths = {getattr(model.config, name, None) for name in ("num_hidden_layers", "num_hidden_groups")} - {None}
+    told = (getattr(model.config, name, None) for name in ("num_hidden_layers", "num_hidden_groups"))
+    depths = {depth for depth in told if isinstance(depth, int)}  # LXMERT has one for each sense
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) in depths and len(set(map(type, module))) == 1:
             return list(module)
