@@ -305,6 +305,7 @@ def test_a_stateful_encoder_forgets(word, tmp_path):
         np.testing.assert_array_equal(one.layer(layer), named.layer(layer))
 
 
+@pytest.mark.slow
 def test_what_stateful_excludes(word, tmp_path, tiny_bert):
     out = tmp_path / "out/c.h5"
     with pytest.raises(UsageError, match="in one process; leave out --workers or --stateful"):

@@ -65,6 +65,7 @@ def test_the_average_is_the_mean_of_the_tensors_and_a_run(runs, tmp_path):
     assert (made.path / "probekit.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_of_one_run_with_itself_nothing_changes(runs, tmp_path):
     one = runs.runs[0]
     made = average(one, one, out=tmp_path / "same", device="cpu")

@@ -161,6 +161,7 @@ def test_a_teacher_labels_texts(teacher, tiny_bert, tmp_path, caplog):
         train(task, tiny_bert, tmp_path / "none", confidence=1.0, **how)
 
 
+@pytest.mark.slow
 def test_pseudo_labels_are_for_classes(teacher, tiny_bert, tmp_path):
     numbers = train(count(), tiny_bert, tmp_path / "count", **SHORT)
     with pytest.raises(UsageError, match="are for tasks with classes"):

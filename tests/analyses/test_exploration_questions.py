@@ -41,6 +41,7 @@ def found(toys):
         yield made
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_the_probes(found, toys):
     predictions = toys.rows.predictions[0]
     fits = predictions.fits

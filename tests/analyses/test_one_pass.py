@@ -210,6 +210,7 @@ def test_damage_is_told(state, tmp_path):
         probekit.stream("minilm", word_task(sizes=SIZES), part="5/4", state=damaged)
 
 
+@pytest.mark.slow
 def test_words_and_separate_pairs(encoder, tmp_path):
     """The rows are those of the cached probe: words, and [u; v; |u - v|; u * v] of pairs."""
     for kind, how, cached_how in (

@@ -102,6 +102,7 @@ def test_scores_of_all_kinds():
     assert all(name in text for name in ("LogME", "probe on depth", "CKA with e0", "over 9 encoders"))
 
 
+@pytest.mark.slow
 def test_a_score_without_five_encoders_is_left_out():
     lacks = {(e, t): x for (e, t), x in RESULT.items() if e in ENCODERS[:4]}
     with pytest.raises(UsageError, match=r"no score of 5 encoders .*\(9 have results\).*probekit probe"):
@@ -131,6 +132,7 @@ def test_a_target_with_equal_scores_is_left_out_and_two_values_are_refused():
         score_correlations(make_rows([*runs(), *probes(RESULT), *probes(flat)]), **FEW)
 
 
+@pytest.mark.slow
 def test_the_figure_frames_what_is_found(tmp_path):
     rows = make_rows([*runs(), *probes(RESULT), *probes({(e, "x"): DRAW.uniform() for e in ENCODERS}, "x")])
     table = probekit.table("score-correlations", rows, rows_out=tmp_path / "found.parquet")

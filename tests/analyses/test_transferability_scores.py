@@ -122,6 +122,7 @@ def test_nan_names_the_layer(caches, monkeypatch):
 
 
 @pytest.mark.usefixtures("reproduced_here")
+@pytest.mark.slow
 def test_command(call, caches, tmp_path):
     out = tmp_path / "scores.parquet"
     done = call("transferability", caches["plain"], caches["random"], "--permutations", "19", "--out", out)

@@ -18,6 +18,7 @@ def caches(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Pa
     return cached(tiny_bert, ONE, tmp_path_factory.mktemp("caches"))
 
 
+@pytest.mark.slow
 def test_from_caches_to_a_table_rows_and_figures(caches: list[Path], tmp_path: Path, call: Callable) -> None:
     out = tmp_path / "rows.parquet"
     result = call("edges", *caches, *SHORT, "--groups", "none", "--out", out)

@@ -136,6 +136,7 @@ def test_final_norm_has_a_row(caches):
     assert layer_labels(few).unique().tolist() == ["", "0", "3", "final_norm"]  # in the order of the model
 
 
+@pytest.mark.slow
 def test_words_of_a_token_cache(caches, tmp_path, call):
     rows = probe(*caches["cats"], resamples=0, controls=1, layers=[0]).rows
     values = gold(rows, "span-f1").set_index(["layer_name", "estimator"])["value"]
@@ -156,6 +157,7 @@ def test_words_of_a_token_cache(caches, tmp_path, call):
     assert re.search(head, shown.out)
 
 
+@pytest.mark.slow
 def test_pieces_of_texts_to_attend_to(caches, tiny_bert, tmp_path, call):
     out = tmp_path / "rows.csv"
     texts = word_caches(tmp_path, tiny_bert, tokens=True)
@@ -303,6 +305,7 @@ def test_script_command_and_another_process_leave_the_same_card(caches, tmp_path
     assert cards[0] == cards[1] == cards[2]
 
 
+@pytest.mark.slow
 def test_predictions_belong_to_their_rows_alone(caches, tmp_path):
     few = probe(*caches["bert"], layers=[0], controls=0, resamples=0).save(tmp_path / "x.csv")
     many = probe(*caches["bert"], layers=[0, 1], controls=1, resamples=0).save(tmp_path / "x.parquet")

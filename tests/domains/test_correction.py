@@ -48,6 +48,7 @@ def test_the_bias_goes(spread, burst, off):
     assert np.mean(found) == pytest.approx(truth, abs=off)
 
 
+@pytest.mark.slow
 def test_the_error_is_that_of_other_corpora():
     p, q = populations(0.88)
     values, errors = [], []

@@ -75,6 +75,7 @@ def test_ridge_is_a_bound_for_any_distribution_of_numbers():
     assert plain == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.slow
 def test_signal_of_low_variance_is_seen():
     """Classes differ where the vectors hardly vary: nothing for the first components, nearly all for a probe."""
     rng = np.random.default_rng(0)

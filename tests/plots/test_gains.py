@@ -108,6 +108,7 @@ def test_an_unknown_measure():
         gain_rows(make_rows(ROWS), metric="pwcca")
 
 
+@pytest.mark.slow
 def test_the_caption_gives_n_of_each_task_and_what_p_is_corrected_over(tmp_path):
     other = [row | {"task": "mrpc", "n": 5} for row in ROWS]
     plot("gains", make_rows([*ROWS, *other]), out=tmp_path / "two.png", dpi=40)

@@ -119,6 +119,7 @@ def test_checkpoints_as_a_trajectory():
     assert [text.get_text() for text in drawn.texts] == ["m, run, similarity to step 0, dev, n = 100"]
 
 
+@pytest.mark.slow
 def test_captions_name_the_reference_and_only_what_is_drawn():
     def caption(kind, rows):
         return details(kind, rows, PlotOptions(), Look())

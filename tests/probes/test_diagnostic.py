@@ -387,6 +387,7 @@ def test_the_edge_of_the_grid_is_said_where_it_matters(caplog):
     assert fitted(rows)["penalty"].iloc[0] == CS[0]  # of equals, the strongest
 
 
+@pytest.mark.slow
 def test_same_seed_same_rows_whatever_the_threads():
     (x, y), (x_dev, y_dev) = toy(d=60), toy(d=60, seed=1)
     layers = {str(i): np.roll(x, i, 0) if i else x for i in range(2)}

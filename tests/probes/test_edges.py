@@ -202,6 +202,7 @@ def test_attention_finds_the_piece_that_says_it() -> None:
     assert ((x[..., 0].mean(1) > 0) == y_dev.y).mean() < 0.85
 
 
+@pytest.mark.slow
 def test_several_labels_at_once_are_pairs_of_a_target_and_a_label() -> None:
     (train, y), (dev, y_dev) = planted(200, 1, 2, 0), planted(100, 1, 2, 1)
     sets = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1]], dtype=bool)

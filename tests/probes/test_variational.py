@@ -31,6 +31,7 @@ def test_noise_and_signal(classes):
     assert code.uniform_bits == pytest.approx(1000 * np.log2(classes))
 
 
+@pytest.mark.slow
 def test_targets_do_not_disturb_each_other_and_seeds_repeat():
     x, Y = toy(n=400)
     both, again = (variational_code(x, Y, steps=300, seed=1) for _ in range(2))

@@ -380,6 +380,7 @@ def study(folder, steps=(), **told):
     return folder
 
 
+@pytest.mark.slow
 def test_a_study_comes_with_its_own_figures_which_are_not_drawn_again(tmp_path):
     here = study(tmp_path / "s", title="Layers of CoLA", about="What is\nknown <where>.")
     html = report(here, out=tmp_path / "p.html").read_text()
@@ -432,6 +433,7 @@ def test_what_failed_of_a_study_stands_above_all(tmp_path):
     assert "probe-x" not in html
 
 
+@pytest.mark.slow
 def test_what_no_step_of_a_study_left_is_not_shown(tmp_path):
     """Rows of a step that failed when it was done again, and of one that the study has no more."""
     here = study(tmp_path / "s", title="t")
@@ -458,6 +460,7 @@ def test_what_no_step_of_a_study_left_is_not_shown(tmp_path):
     assert "<svg" not in html
 
 
+@pytest.mark.slow
 def test_folders_of_files_and_folders_of_these(tmp_path):
     for name in "ba":
         rows = curve([0.5, 0.6]) if name == "a" else [record(None, 1.0, analysis="mine")]
@@ -621,6 +624,7 @@ def test_differences_of_regimes_are_no_regime():
     assert (row["head of fine tuning"], row["fine_tuning"], row["feature_extraction"]) == ("linear", 0.8, 0.7)
 
 
+@pytest.mark.slow
 def test_pages_of_the_explorer_are_linked(tmp_path):
     (tmp_path / "maps").mkdir()
     other = page(curve([0.5, 0.6]), tmp_path)

@@ -99,6 +99,7 @@ CLUSTERS = [
 
 
 @pytest.mark.parametrize("groups", [CLUSTERS[2], *(pytest.param(of, marks=pytest.mark.slow) for of in CLUSTERS[:2])])
+@pytest.mark.slow
 def test_clusters_are_permuted_as_a_whole(groups):
     assert false_positives(50, len(groups), 6, groups=groups) <= 0.12  # .05 + 2.5 standard errors
     assert false_positives(15, len(groups), 6, groups=groups, told=False) > 0.3  # copies exchanged one by one

@@ -89,6 +89,7 @@ def test_agreement_keeps_the_case_and_leaves_contractions_out(
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
+@pytest.mark.slow
 def test_agreement_in_a_real_treebank_changes_one_whole_word() -> None:
     found = load_pairs("agreement", SHARED / "ud_english_ewt").pairs
     assert len(found) == 2379

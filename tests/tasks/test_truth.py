@@ -56,6 +56,7 @@ def test_the_real_sets_have_the_published_counts() -> None:
 
 @pytest.mark.shared
 @real
+@pytest.mark.slow
 def test_a_subject_is_in_the_same_split_of_all_sets() -> None:
     for pair in (("cities", "neg_cities"), ("sp_en_trans", "neg_sp_en_trans"), ("larger_than", "smaller_than")):
         tasks = [load_task(f"truth:{name}", DATA) for name in pair]
