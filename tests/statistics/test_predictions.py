@@ -1,10 +1,12 @@
 """The table of evaluated examples: what is written is read again, and other files are refused."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from pyarrow import parquet
 
 from probekit.errors import DataError, UsageError
 from probekit.rows import make_rows, read_rows, write_rows
@@ -147,3 +149,17 @@ def test_a_flipped_bit_is_told_or_changes_nothing(tmp_path, what):
             continue
         pd.testing.assert_frame_equal(found, held)
     assert told > 5
+
+
+def test_what_a_file_says_of_itself_is_checked_where_it_has_a_digest(tmp_path):
+    path = table().write(tmp_path / "a.examples.parquet")
+    whole = parquet.read_table(path)
+    about = json.loads(whole.schema.metadata[b"probekit"])
+    mark = about.pop("probekit")
+    before = json.dumps(about).encode()  # as files were that had no digest
+    parquet.write_table(whole.replace_schema_metadata({b"probekit": before}), path)
+    assert Predictions.read(path).metrics == table().metrics
+    changed = json.dumps(about | {"metrics": ["f1"], "probekit": mark}).encode()
+    parquet.write_table(whole.replace_schema_metadata({b"probekit": changed}), path)
+    with pytest.raises(DataError, match="what the file says of itself was changed"):
+        Predictions.read(path)
