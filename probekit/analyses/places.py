@@ -21,7 +21,7 @@ from probekit.probes.protocol.selection import Problem, grid, select
 from probekit.public import public
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress
-from probekit.statistics.clusters import mean_of_differences
+from probekit.statistics.clusters import FEWEST_PAIRED, mean_of_differences
 from probekit.statistics.controls import shuffled
 from probekit.statistics.distances import centroid, great_circle, mean_interval, median_interval, on_sphere, r2_interval
 from probekit.statistics.folds import folds
@@ -167,6 +167,8 @@ def regressed(
 def difference_rows(errors: Errors, first: Errors | None, options: PlaceOptions) -> list[dict[str, Any]]:
     """Each layer minus the middle of train, the first layer, and the same layer of the first pair of caches."""
     start = next(name for name in errors.of if name is not None)
+    units = len(errors.ids) if errors.groups is None else len(np.unique(errors.groups))
+    few = f"{units} examples or groups; intervals need at least {FEWEST_PAIRED}" if units < FEWEST_PAIRED else ""
     rows = []
     for name, (about, error) in errors.of.items():
         if name is None:
@@ -177,7 +179,7 @@ def difference_rows(errors: Errors, first: Errors | None, options: PlaceOptions)
         for against, other in others.items():
             value, low, high, p = mean_of_differences(error - other, errors.groups, options.level)
             rows.append(about | {"metric": derive("difference", "great-circle-error"), "against": against, "p": p})
-            rows[-1] |= {"value": value, "ci_low": low, "ci_high": high, "null": NULL}
+            rows[-1] |= {"value": value, "ci_low": low, "ci_high": high, "null": NULL, "why": few}
     adjusted = holm(np.array([row["p"] for row in rows], dtype=np.float64))
     tests = int(np.isfinite(adjusted).sum())
     of_holm = {"correction": "holm", "tests": tests}

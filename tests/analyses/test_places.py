@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import probekit
+from probekit.analyses.options import PlaceOptions
+from probekit.analyses.places import Errors, difference_rows
 from probekit.errors import CacheMismatch, UsageError
 
 WORDS = "cat dog bird child teacher sleeps runs sees".split()
@@ -77,3 +79,13 @@ def test_r2_of_a_probe(caches: list[Path], folder: Path) -> None:
     found = rows[(rows["metric"] == "r2") & (rows["estimator"] == "ridge") & (rows["target"] == "gold")].iloc[0]
     assert found["ci_low"] < found["value"] < found["ci_high"]
     assert "mean-absolute-error" in set(rows["metric"])
+
+
+def test_few_countries_have_no_interval_of_a_difference() -> None:
+    rng = np.random.default_rng(0)
+    near, far = rng.uniform(10, 20, 80), rng.uniform(50, 60, 80)
+    for countries in (7, 8):
+        errors = Errors({None: ({}, far), "0": ({}, near)}, np.arange(80), np.arange(80) % countries)
+        [row] = difference_rows(errors, None, PlaceOptions())
+        assert np.isfinite([row["ci_low"], row["p_adjusted"]]).tolist() == [countries == 8] * 2
+        assert row["why"] == ("" if countries == 8 else "7 examples or groups; intervals need at least 8")
