@@ -234,7 +234,7 @@ class Damages(Attack):
             return "told" if said.strip() else "TRACEBACK: it fails without a word"
         differ = {one for one in now.keys() | want.keys() if now.get(one) != want.get(one)}
         differ -= {str(name)} if as_damaged else set()  # nothing read it, or what it says is as before
-        if "d.parquet" not in differ:  # the numbers of counts are as before; the card has the digest of their file
+        if name.name == "c.parquet" and "d.parquet" not in differ:  # as before; the card has the digest of their file
             differ -= {"d.parquet.json"}
         if re.search(r"\.draft\.|\.lease-", name.name):  # which proved whose the hidden files beside it are
             differ -= {one for one in differ if one not in want and Path(one).name.startswith(".")}

@@ -51,8 +51,8 @@ LONGEST, IDLE = 120, 1800
 """Seconds of work, and of waiting on a machine however busy, after which a command hangs."""
 HANG = (-signal.SIGPROF, -signal.SIGALRM)
 """How such a command ends."""
-TIMES = {"seconds", "created", "cost", "left", "warnings"}
-"""What JSON says of time, marks of files that say it, and warnings, which name what a killed run left."""
+TIMES = {"seconds", "created", "cost", "left"}
+"""What JSON says of time, and marks of files that say it."""
 BAD = ("lost", "wrong", "foreign", "unnamed", "traceback", "hang")
 
 
@@ -127,7 +127,9 @@ def plain(value: Any) -> Any:
     """A value of JSON without times."""
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items() if k not in TIMES and not k.endswith(".parquet.json")}
-    return [plain(one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, list):  # a warning may name what a killed run left
+        return [plain(one) for one in value if not (isinstance(one, str) and "is not used to resume" in one)]
+    return value
 
 
 def contents(out: Path) -> dict[str, str]:

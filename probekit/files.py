@@ -330,7 +330,7 @@ def beside(path: Path) -> Iterator[Path]:
     remove_unfinished(path.parent, path.name.__eq__)
     new, note = next(pair for pair in _hidden(path) if not any(map(os.path.lexists, pair)))
     try:
-        note.write_bytes(_note(new.name))
+        _write_at_once(note, _note(new.name))
         yield new
     except OSError as error:  # of the final name, which the user knows; and a full disk names no file
         if type(error) is OSError and not error.filename and error.errno in FULL:
@@ -339,6 +339,19 @@ def beside(path: Path) -> Iterator[Path]:
     finally:
         remove(new)
         remove(note)
+
+
+def _write_at_once(path: Path, data: bytes) -> None:
+    """A new small file that, where the system can, is never seen empty or in part."""
+    with suppress(OSError, AttributeError):
+        fd = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+        try:
+            os.write(fd, data)
+            os.link(f"/proc/self/fd/{fd}", path, follow_symlinks=True)
+            return
+        finally:
+            os.close(fd)
+    path.write_bytes(data)
 
 
 def _hidden(path: Path) -> Iterator[tuple[Path, Path]]:
@@ -363,12 +376,11 @@ def draft_of(note: Path, *, here: bool = False) -> Path | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         if stat.S_ISREG(note.lstat().st_mode) and note.stat().st_size < 1 << 12:
             text = note.read_bytes()
-            new = note.with_name(name)
-            if _note(name).startswith(text) and (text or not os.path.lexists(new)):
-                return new  # also if its process was killed while it wrote the note: an empty one proves no draft
+            if text and _note(name).startswith(text):  # also if its process was killed while it wrote it
+                return note.with_name(name)
             where = str(json.loads(text.decode("utf-8", "surrogateescape"))["machine"])
             if text == _note(name, where) and not here:
-                return new
+                return note.with_name(name)
     return None
 
 

@@ -47,14 +47,14 @@ def open_parquet(path: Path, **options: Any) -> Iterator[ParquetFile]:
 
 
 def with_digest(about: Mapping[str, Any]) -> bytes:
-    """What a file says of itself, for the metadata of its schema, which no checksum of a page covers."""
+    """The metadata of a file, which no checksum of a page covers, with a digest of themselves."""
     return seal(json.dumps({**about, "probekit": MARK}).encode())
 
 
 def about_in(file: ParquetFile, key: bytes, path: Path) -> dict[str, Any]:
     """What :func:`with_digest` wrote, empty without; raises DataError if it was changed. Older files have no digest."""
     text = (file.schema_arrow.metadata or {}).get(key, b"{}")
-    about: dict[str, Any] = parse_json(text)
-    if "probekit" in about and not is_sealed_data(text):
-        raise DataError("what the file says of itself was changed or is damaged.", file=path)
+    about = parse_json(text)
+    if not isinstance(about, dict) or (b"made by probekit" in text and not is_sealed_data(text)):
+        raise DataError("its metadata were changed or are damaged.", file=path)
     return about

@@ -161,7 +161,7 @@ def test_a_list_within_itself_is_no_recipe():
     rows.append(rows)
     with pytest.raises(UsageError, match="a list within itself"):
         probekit.table("regimes", rows)
-    with pytest.raises(UsageError, match="a list of rows holds a list"):
+    with pytest.raises(UsageError, match="the list of rows holds itself"):
         probekit.glue_score(rows)
 
 

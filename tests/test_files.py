@@ -120,10 +120,8 @@ with whole(sys.argv[1], FileKind("a file", lambda _: True)) as new, new.open("w"
     for one in theirs:  # named like a draft, and like a note
         one.write_text("years of work")
     (tmp_path / f".x.txt.draft.{process.pid}-{THREAD}7").write_bytes(files._note("")[:5])  # killed while it wrote it
-    (tmp_path / f".x.txt.draft.{process.pid}-{THREAD}6").touch()  # killed before: an empty note alone
-    theirs.append(tmp_path / f".x.txt.draft.{process.pid}-{THREAD}5")
-    theirs.append(tmp_path / f".x.txt.{process.pid}-{THREAD}5")
-    theirs[-2].touch(), theirs[-1].write_text("years of work")  # an empty note proves nothing of what is there
+    theirs += [tmp_path / f".x.txt.draft.{process.pid}-{THREAD}5", tmp_path / f".x.txt.{process.pid}-{THREAD}5"]
+    theirs[-2].touch(), theirs[-1].write_text("years of work")  # an empty note proves nothing
     assert write(path, "new").read_text() == "new"
     assert sorted(tmp_path.iterdir()) == sorted([path, *theirs])
 

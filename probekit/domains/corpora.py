@@ -200,11 +200,15 @@ def read_hub(
     def texts() -> Iterator[tuple[str, None]]:
         file = f"{where}, {split}"
         try:
-            with reading(file, "a data set"):
-                for number, row in enumerate(rows, 1):
-                    yield _text(row, field, file=file, line=number), None
+            for number, row in enumerate(rows, 1):
+                yield _text(row, field, file=file, line=number), None
+        except OSError:  # such as a connection that ended
+            raise
         except MemoryError as error:
-            raise DataError("declares more than fits into memory. Is the file complete?", file=file) from error
+            raise DataError("a row takes more than the memory that there is.", file=file) from error
+        except Exception:
+            with reading(file, "a data set"):
+                raise
 
     return Corpus(_marked(texts(), f"{name}/{split}"))
 

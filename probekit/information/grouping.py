@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 from scipy.stats import rankdata
 
-from probekit.constraint import as_array
 from probekit.errors import UsageError
 from probekit.information.hashing import _kernels as kernels
 from probekit.information.response import Response
@@ -129,7 +128,10 @@ def grouped(
     """
     own = None
     if given is not None:
-        values = as_array("groups", given)
+        try:
+            values = np.asarray(given)
+        except ValueError:
+            raise UsageError("groups are lists of several lengths; give one value for each label.") from None
         if values.shape != (rows,):
             raise UsageError(f"groups have the shape {values.shape}; expected ({rows},), one for each label.")
         own = Groups.of(values).code

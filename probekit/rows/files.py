@@ -195,9 +195,10 @@ def as_rows(given: Any) -> pd.DataFrame:
     if isinstance(given, list | tuple):
         if not given:
             raise UsageError("there are no rows in an empty list; give a DataFrame, a Result or a file of rows.")
-        if any(isinstance(item, list | tuple) for item in given):
-            raise UsageError("a list of rows holds a list; give DataFrames, Results or files of rows.")
-        return make_rows(pd.concat([as_rows(item) for item in given], ignore_index=True))
+        try:
+            return make_rows(pd.concat([as_rows(item) for item in given], ignore_index=True))
+        except RecursionError:
+            raise UsageError("the list of rows holds itself; give DataFrames, Results or files of rows.") from None
     if hasattr(given, "__fspath__") or isinstance(given, str):
         return read_rows(given)
     raise UsageError(f"expected a DataFrame, a Result or a file of rows, got {type(given).__name__}.")

@@ -128,7 +128,7 @@ def _path(out: Path, step: Step) -> Path:
 
 
 def _begun(out: Path, step: Step) -> Path:
-    """The file with the digest under which an unfinished step was begun, or last completed."""
+    """The file with the digest under which an unfinished step was begun."""
     return out / "steps" / f"{slug(step.name)}.begun"
 
 
@@ -206,7 +206,7 @@ def tidy(out: Path, step: Step) -> None:
 
     begun = _begun(out, step)
     with suppress(OSError, ValueError):
-        if not begun.is_symlink() and BEGUN_FILE.ours(begun):
+        if not begun.is_symlink() and (not begun.stat().st_size or BEGUN_FILE.ours(begun)):
             begun.unlink()
     folder = out / step.scratch
     if not step.scratch or folder.is_symlink() or not folder.is_dir():

@@ -127,9 +127,22 @@ def test_all_lists_are_tried_once_each(write, tmp_path, monkeypatch):
     whole, half = database.read_bytes(), database.stat().st_size // 2
     for damaged in (b"no database", whole[:half] + bytes(len(whole) - half)):
         database.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"trials\.db: SQLite cannot use these trials: .* give another --out"):
+        with pytest.raises(DataError, match=r"trials\.db: the trials cannot be read .* give another --out"):
             search(space, out=tmp_path / "out", device="cpu")
         assert database.read_bytes() == damaged
+    database.write_bytes(whole)
+    with closing(sqlite3.connect(database)) as there:
+        there.execute("update study_user_attributes set key = 'identitz'")
+        there.commit()
+    with pytest.raises(UsageError, match="do not say of which search"):
+        search(space, out=tmp_path / "out", device="cpu")
+    database.unlink()
+    with closing(sqlite3.connect(database)) as there:
+        there.execute("create table recipes (cake)")
+    theirs = database.read_bytes()
+    with pytest.raises(UsageError, match="is a database of something else"):
+        search(space, out=tmp_path / "out", device="cpu")
+    assert database.read_bytes() == theirs
 
 
 @pytest.mark.slow
@@ -589,3 +602,18 @@ def test_a_layerwise_setting_of_the_paper_trains(write, tmp_path, task, model):
     found = search(space.model_copy(update={"space": space.fixed | chosen}), out=tmp_path / "out", device="cpu")
     assert found.options["unfreezing"] == "gradual"
     assert torch.isfinite(torch.tensor(found.rows["value"].tolist())).all()
+
+
+def test_trials_that_another_program_holds_are_kept(write, tmp_path, monkeypatch):
+    _faked(lambda rate, epoch: 0.5, monkeypatch)
+    space = read_space(write("learning_rate = [1e-3]\nepochs = 1", 'trials = 1\nseeds = 1\ntest = ""'))
+    search(space, out=tmp_path / "out", device="cpu")
+    at_once = {"connect_args": {"timeout": 0.1}}
+    monkeypatch.setattr(
+        "probekit.adaptation.search.trials._storage",
+        lambda out: optuna.storages.RDBStorage(f"sqlite:///{out}/trials.db", engine_kwargs=at_once),
+    )
+    with closing(sqlite3.connect(tmp_path / "out/trials.db")) as other:
+        other.execute("begin exclusive")
+        with pytest.raises(UsageError, match="database is locked. Run it again; the trials are kept"):
+            search(space, out=tmp_path / "out", device="cpu")

@@ -268,5 +268,5 @@ def test_damaged_counts_are_told_or_the_same(tmp_path):
     table = parquet.read_table(path)
     about = table.schema.metadata[b"probekit"].replace(b'"documents": 30', b'"documents": 31')
     parquet.write_table(table.replace_schema_metadata({b"probekit": about}), path)
-    with pytest.raises(DataError, match="what the file says of itself was changed"):
+    with pytest.raises(DataError, match="its metadata were changed"):
         load_counts(path)

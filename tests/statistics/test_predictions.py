@@ -161,5 +161,5 @@ def test_what_a_file_says_of_itself_is_checked_where_it_has_a_digest(tmp_path):
     assert Predictions.read(path).metrics == table().metrics
     changed = json.dumps(about | {"metrics": ["f1"], "probekit": mark}).encode()
     parquet.write_table(whole.replace_schema_metadata({b"probekit": changed}), path)
-    with pytest.raises(DataError, match="what the file says of itself was changed"):
+    with pytest.raises(DataError, match="its metadata were changed"):
         Predictions.read(path)

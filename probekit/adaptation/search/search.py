@@ -36,7 +36,6 @@ from probekit.adaptation.search.trials import (
     local_pool,
     open_study,
     quiet,
-    reading_trials,
     run_best,
     run_trials,
 )
@@ -142,7 +141,7 @@ def search(
     main = metric(task.metrics[0])
     identity = _identity(asked, task)
     work = Work(asked, place, options.workers, options.device, progress)
-    with locked_run(place), quiet(), reading_trials(place):
+    with locked_run(place), quiet():
         TRIALS_FILE.check(place / "trials.parquet")
         BEST_FILE.check(place / "best.toml")
         check_out(place / "rows.parquet")

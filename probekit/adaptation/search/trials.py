@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from probekit.adaptation.runs.folder import remove_run
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.search.space import Space
 from probekit.adaptation.train import train
-from probekit.errors import DataError, NonFiniteError, ProbekitError, UsageError
+from probekit.errors import DataError, NonFiniteError, ProbekitError, UsageError, first_line
 from probekit.metrics import metric
 from probekit.runtime import Progress, local_executor
 from probekit.tasks import load_task
 
-__all__ = ["Work", "best_trial", "local_pool", "open_study", "quiet", "reading_trials", "run_best", "run_trials"]
+__all__ = ["Work", "best_trial", "local_pool", "open_study", "quiet", "run_best", "run_trials"]
 
 STUDY = "search"
 STARTUP = 5
@@ -60,31 +60,29 @@ class Work:
             folder.rmdir()
 
 
-@contextmanager
-def reading_trials(out: Path) -> Iterator[None]:
-    """Raise DataError where SQLite cannot read or write the trials in ``out``."""
-    try:
-        yield
-    except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, sqlite3.DatabaseError):
-            cause = cause.__cause__
-        if cause is None:
-            raise
-        instead = "Move the file elsewhere to begin again, or give another --out."
-        raise DataError(f"SQLite cannot use these trials: {cause}. {instead}", file=out / "trials.db") from error
-
-
 def open_study(space: Space, out: Path, identity: Mapping[str, Any], *, higher_is_better: bool) -> optuna.Study:
     """The study in ``out``, new or resumed."""
-    study = optuna.create_study(
-        study_name=STUDY,
-        storage=_storage(out),
-        direction="maximize" if higher_is_better else "minimize",
-        load_if_exists=True,
-    )
+    _check_storage(out / "trials.db")
+    try:
+        study = optuna.create_study(
+            study_name=STUDY,
+            storage=_storage(out),
+            direction="maximize" if higher_is_better else "minimize",
+            load_if_exists=True,
+        )
+        stored, trials = study.user_attrs.get("identity"), study.get_trials(deepcopy=False)
+    except Exception as error:  # of SQLite, SQLAlchemy, alembic, or of Optuna's own reading
+        code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
+        if code in TEMPORARY:
+            raise UsageError(f"{out / 'trials.db'}: {error.orig}. Run it again; the trials are kept.") from error  # type: ignore[attr-defined]
+        instead = "Move the file elsewhere to begin again, or give another --out."
+        raise DataError(
+            f"the trials cannot be read ({first_line(error)}). {instead}", file=out / "trials.db"
+        ) from error
     current = json.loads(json.dumps(identity))
-    stored = study.user_attrs.get("identity", current)
+    if stored is None and trials:
+        raise UsageError(f"{out} holds trials that do not say of which search they are. Give another --out.")
+    stored = stored or current
     if different := [key for key in current if stored.get(key) != current[key]]:
         key = different[0]
         raise UsageError(
@@ -93,6 +91,26 @@ def open_study(space: Space, out: Path, identity: Mapping[str, Any], *, higher_i
         )
     study.set_user_attr("identity", current)
     return study
+
+
+TEMPORARY = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+)
+"""Errors of SQLite that say nothing of the file."""
+
+
+def _check_storage(path: Path) -> None:
+    """Raise UsageError if SQLite's file is of something else; after a kill, when it has a journal, it is Optuna's."""
+    if not path.is_file() or path.with_name(f"{path.name}-journal").exists():
+        return
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as there:
+        tables = {name for (name,) in there.execute("select name from sqlite_master where type = 'table'")}
+        if tables and "studies" not in tables:
+            raise UsageError(f"{path} is a database of something else; give another --out.")
 
 
 def _storage(out: Path) -> optuna.storages.BaseStorage:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -300,7 +300,7 @@ def _check_size(folder: Path, config: Any, files: Sequence[Path]) -> None:
         )
 
 
-@cache
+@lru_cache(maxsize=8)
 def _parameters(kind: Any, described: str) -> int:
     """The number of parameters of the model that a configuration describes, given by its class and its JSON."""
     with torch.device("meta"):
