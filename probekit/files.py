@@ -15,7 +15,7 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -343,14 +343,12 @@ def beside(path: Path) -> Iterator[Path]:
 
 def _write_at_once(path: Path, data: bytes) -> None:
     """A new small file that, where the system can, is never seen empty or in part."""
-    with suppress(OSError, AttributeError):
-        fd = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-        try:
-            os.write(fd, data)
-            os.link(f"/proc/self/fd/{fd}", path, follow_symlinks=True)
-            return
-        finally:
-            os.close(fd)
+    with suppress(OSError, AttributeError), ExitStack() as opened:
+        opened.callback(os.close, folder := os.open(path.parent, os.O_RDONLY))
+        opened.callback(os.close, new := os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666))
+        os.write(new, data)
+        os.link(f"/proc/self/fd/{new}", path.name, dst_dir_fd=folder)  # with a folder, the link itself is followed
+        return
     path.write_bytes(data)
 
 

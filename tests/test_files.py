@@ -422,3 +422,16 @@ def test_a_packed_file_that_is_cut_short(tmp_path):
     path.write_bytes(gzip.compress(b"line\n" * 10_000)[:40])
     with pytest.raises(DataError, match="cannot be read: Compressed file ended"):
         list(stream_lines(path))
+
+
+def test_a_note_is_never_seen_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "write_bytes", lambda *_: pytest.fail("opened, and then written"))
+    if not hasattr(os, "O_TMPFILE"):
+        pytest.skip("this system has no files without a name")
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_WRONLY, 0o666))
+    except OSError:
+        pytest.skip("this file system has no files without a name")
+    files._write_at_once(tmp_path / "note", b"whole")
+    assert (tmp_path / "note").read_text() == "whole"
+    assert os.listdir(tmp_path) == ["note"]
