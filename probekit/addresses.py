@@ -168,7 +168,7 @@ def check_data_card(repository: str, revision: str | None = None) -> None:
     DataError
         If it names files that are elsewhere.
     """
-    import yaml  # type: ignore[import-untyped]
+    import yaml  # type: ignore[import-untyped]  # it has no types
 
     for name in ("README.md", ".huggingface.yaml"):
         path = _card_file(repository, name, revision)

@@ -72,9 +72,9 @@ def open_study(space: Space, out: Path, identity: Mapping[str, Any], *, higher_i
         )
         stored, trials = study.user_attrs.get("identity"), study.get_trials(deepcopy=False)
     except Exception as error:  # of SQLite, SQLAlchemy, alembic, or of Optuna's own reading
-        code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
-        if code in TEMPORARY:
-            raise UsageError(f"{out / 'trials.db'}: {error.orig}. Run it again; the trials are kept.") from error  # type: ignore[attr-defined]
+        cause = getattr(error, "orig", None)  # SQLite's own, of SQLAlchemy's
+        if getattr(cause, "sqlite_errorcode", 0) & 0xFF in TEMPORARY:
+            raise UsageError(f"{out / 'trials.db'}: {cause}. Run it again; the trials are kept.") from error
         instead = "Move the file elsewhere to begin again, or give another --out."
         raise DataError(
             f"the trials cannot be read ({first_line(error)}). {instead}", file=out / "trials.db"
