@@ -426,12 +426,10 @@ def test_a_packed_file_that_is_cut_short(tmp_path):
 
 def test_a_note_is_never_seen_in_part(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_bytes", lambda *_: pytest.fail("opened, and then written"))
-    if not hasattr(os, "O_TMPFILE"):
-        pytest.skip("this system has no files without a name")
     try:
         os.close(os.open(tmp_path, os.O_TMPFILE | os.O_WRONLY, 0o666))
-    except OSError:
-        pytest.skip("this file system has no files without a name")
+    except (OSError, AttributeError):
+        pytest.skip("there are no files without a name here")
     files._write_at_once(tmp_path / "note", b"whole")
     assert (tmp_path / "note").read_text() == "whole"
     assert os.listdir(tmp_path) == ["note"]

@@ -61,7 +61,7 @@ def reach(units: float, level: float) -> float:
 
 
 FEWEST_PAIRED = 8
-"""With 5 groups whose errors vary unlike, intervals of paired differences cover 91.6 %, with 8, 93.8 % (2,000 runs)."""
+"""If one error varies more than the other, intervals cover 91.6 % with 5 groups, 93.8 % with 8 (2,000 runs each)."""
 
 
 def mean_of_differences(
