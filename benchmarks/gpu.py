@@ -5,10 +5,11 @@
     python benchmarks/gpu.py --table gpu.json             the table of docs/performance.md from an earlier run
 
 It reads nothing from a network: all models have random weights, made here. On a bare machine whose Python has PyTorch,
-transformers, accelerate, peft, h5py, numba, pandas, pyarrow and scikit-learn, the rest travels as wheels, 60 MB:
+transformers, accelerate, peft, h5py, numba, pandas, pyarrow and scikit-learn, the rest travels as wheels, 60 MB
+(15 MB if only libh5zstd stays of hdf5plugin's plugins):
 
     W="datasets dill multiprocess hdf5plugin loky nltk optuna alembic sqlalchemy colorlog mako greenlet pydantic"
-    W="$W pydantic-core cyclopts rich-rst docstring-parser docutils"
+    W="$W pydantic-core typing-inspection annotated-types cyclopts rich-rst docstring-parser docutils"
     python3 -m pip download --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \\
         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -d .whl $W
 
@@ -32,6 +33,7 @@ device-map  a model read with device_map="auto" on one card: its layers against 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import platform
@@ -174,8 +176,8 @@ def cache(size: str, work: Path, dry: bool) -> dict[str, Any]:
     }  # fmt: skip
     with patch("probekit.models.transformers.encoder.load_described", return_value=(net, folder, spec)):
         encoder = load_encoder(folder, dtype="bfloat16", device=device(dry))
-    given = texts(12 if dry else 2000, 5 if dry else 60)
-    few = given[: 6 if dry else 100 if size == "8b" else 200]
+    given = texts(12 if dry else 400 if size == "8b" else 2000, 5 if dry else 60)  # 4.4 pieces a word
+    few = given[: 6 if dry else 20 if size == "8b" else 60]
     length = {"pooled": encoder.tokenize(given).length, "tokens": encoder.tokenize(few).length}
     found: dict[str, Any] = {"parameters": sum(p.numel() for p in net.parameters()), "path": encoder.spec["path"]}
     peak()
@@ -188,6 +190,7 @@ def cache(size: str, work: Path, dry: bool) -> dict[str, Any]:
                 lambda n=name, o=out, h=how: probekit.cache_activations(encoder, work / f"{n}.txt", out=o, **h)
             )
         found[name] = {"pieces/s": int(length[name].sum()) / took, "seconds": took, "peak GiB": peak()}
+        print(json.dumps(found), flush=True)  # what there is if time runs out
     tokens, most = encoder.tokenize(given), 512 if dry else 16384
     ends, order = np.cumsum(tokens.length), np.argsort(tokens.length, kind="stable").tolist()
     net.set_attn_implementation("sdpa")
@@ -286,7 +289,13 @@ def apart(name: str, left: float, *, dry: bool) -> dict[str, Any]:
         if done.returncode:
             raise RuntimeError(done.stderr.strip()[-2000:] or f"exit status {done.returncode}")
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (subprocess.TimeoutExpired, RuntimeError, ValueError, IndexError) as error:
+    except subprocess.TimeoutExpired as error:
+        said, where = (str(x or b"", "utf-8") if not isinstance(x, str) else x for x in (error.stdout, error.stderr))
+        found = json.loads((said.splitlines() or ["{}"])[-1]) | {
+            "error": f"stopped after {limit:.0f} s",
+            "at": where[-3000:],
+        }
+    except (RuntimeError, ValueError, IndexError) as error:
         found = {"error": str(error)[-2000:]}
     return found | {"took": round(time.monotonic() - start, 1)}
 
@@ -325,6 +334,7 @@ def main() -> None:
         print(json.dumps(machine()))
         return
     if args.part:
+        faulthandler.dump_traceback_later(PARTS[args.part][1] - 5)
         with tempfile.TemporaryDirectory(prefix="probekit-gpu-") as work:
             print(json.dumps(PARTS[args.part][0](Path(work), args.dry_run)))
         return

@@ -10,11 +10,13 @@ tanh-GELU round the last few numbers of a tensor, which do not fill a vector, di
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 
 from probekit.errors import ModelError
@@ -32,6 +34,9 @@ PACKED_TYPES = frozenset(
 
 OFFSET_TYPES = frozenset({"camembert", "roberta", "xlm-roberta"})
 """Model types that number positions from padding id + 1, and skip padding pieces."""
+
+UNPLANNED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Without cuDNN's, which plans each new shape for longer than it runs; here nearly every length is one."""
 
 SWITCHING = ("longrope", "dynamic")
 """Rotary embeddings whose frequencies transformers chooses, in each pass, by the longest text of the batch."""
@@ -115,13 +120,14 @@ def packed_attention(
     query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
     shared = query.shape[1] != key.shape[1]
     out = query.new_empty((query.shape[0], query.shape[1], value.shape[2]))
-    for first, count, length in probekit_groups.parts:
-        rows = slice(first, first + count * length)
-        q, k, v = (x[rows].unflatten(0, (count, length)).transpose(1, 2) for x in (query, key, value))
-        attended = torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, is_causal=bool(causal) and length > 1, scale=scaling, enable_gqa=shared
-        )
-        out[rows] = attended.transpose(1, 2).flatten(0, 1)
+    with sdpa_kernel(UNPLANNED) if query.is_cuda else nullcontext():
+        for first, count, length in probekit_groups.parts:
+            rows = slice(first, first + count * length)
+            q, k, v = (x[rows].unflatten(0, (count, length)).transpose(1, 2) for x in (query, key, value))
+            attended = torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=bool(causal) and length > 1, scale=scaling, enable_gqa=shared
+            )
+            out[rows] = attended.transpose(1, 2).flatten(0, 1)
     return out.unsqueeze(0), None
 
 
