@@ -30,6 +30,7 @@ from probekit.tasks.datasets import (
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.files.description import SUFFIXES
 from probekit.tasks.folders import plain
+from probekit.tasks.grammar import GRAMMARS, grammar_task
 from probekit.tasks.kept import kept
 from probekit.tasks.task import Task
 from probekit.tasks.union import JOIN, union
@@ -60,9 +61,6 @@ DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
     for dataset, load in source.LOADERS.items()
 }
 """The datasets by name: the description of each, and the function that loads it."""
-
-GRAMMARS = ("acceptability", "sentiment", "paraphrase", "similarity")
-"""The names that may follow ``grammar:``."""
 
 SENTENCES = tuple(dataset.name.removeprefix("senteval-") for dataset in senteval.LOADERS)
 """The names that may follow ``treebank:``."""
@@ -170,8 +168,6 @@ def is_task(name: str) -> bool:
 
 
 def _grammar(part: str, data_dir: str | Path | None) -> Task:
-    from probekit.tasks.grammar import grammar_task
-
     if part not in GRAMMARS:
         raise UsageError(_unknown(f"grammar:{part}"))
     if data_dir is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from probekit.errors import DataError, UsageError
-from probekit.tasks import DATASETS, GRAMMARS, Task, load_task
+from probekit.tasks import DATASETS, Task, load_task
 from probekit.tasks.datasets.ner import bio, conll2003, universal_ner, wnut17
 from probekit.tasks.task import TaskKind
 
@@ -370,14 +370,8 @@ def test_unknown_names_get_the_closest() -> None:
         load_task("grammar:aceptability")
 
 
-def test_all_grammar_tasks_are_listed() -> None:
-    from probekit.tasks.grammar import GRAMMAR_TASKS
-
-    assert set(GRAMMARS) == set(GRAMMAR_TASKS)
-
-
 def test_grammar_tasks_are_reached_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("probekit.tasks.grammar.grammar_task", lambda name: f"the task {name}")
+    monkeypatch.setattr("probekit.tasks.load.grammar_task", lambda name: f"the task {name}")
     assert load_task("grammar:acceptability") == "the task acceptability"
     with pytest.raises(UsageError, match="reads no files"):
         load_task("grammar:acceptability", tmp_path)

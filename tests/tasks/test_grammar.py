@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from probekit.errors import UsageError
-from probekit.tasks import _lexicon as lexicon
-from probekit.tasks.grammar import COST, GRAMMAR_TASKS, grammar_task, leakage
+from probekit.tasks.grammar import COST, GRAMMARS, grammar_task, leakage, lexicon
 from probekit.tasks.task import Split, Task
 
 DIGESTS: dict[str, tuple[str, str]] = {
@@ -21,6 +20,7 @@ DIGESTS: dict[str, tuple[str, str]] = {
     "similarity": ("9765ca94f838ddc8adf6fb207388c9a0", "fda615faaf3b50da1c24e4f81af4b078"),
 }
 
+WORDS = {task: given["words"] for task, given in lexicon().items()}
 PLURAL = set(
     """women men children themselves gentlemen are were have do don't these those all two both several
     many most""".split()
@@ -34,13 +34,13 @@ MALE = set(
 NOUNS = {
     form
     for name in ("person", "persons", "thing", "female", "male", "king", "doctor")
-    for form in re.findall(r"\w+", lexicon.AGREEMENT[name])
+    for form in re.findall(r"\w+", WORDS["acceptability"][name])
 }
-THINGS = set(re.findall(r"\w+", lexicon.AGREEMENT["thing"]))
+THINGS = set(re.findall(r"\w+", WORDS["acceptability"]["thing"]))
 VERBS = {
     form
     for name in ("walks", "stands", "lies", "is", "was", "has", "does", "doesn't")
-    for form in re.findall(r"[\w']+", lexicon.AGREEMENT[name])
+    for form in re.findall(r"[\w']+", WORDS["acceptability"][name])
 }
 
 
@@ -63,7 +63,7 @@ def only(task: Task, phenomena: set[str]) -> Task:
     return dataclasses.replace(task, splits=kept)
 
 
-@pytest.fixture(scope="module", params=list(GRAMMAR_TASKS))
+@pytest.fixture(scope="module", params=list(GRAMMARS))
 def task(request: pytest.FixtureRequest) -> Task:
     return grammar_task(request.param)
 
@@ -161,7 +161,7 @@ def test_a_second_grammar_agrees() -> None:
 
 
 def test_a_second_reader_hears_the_same_opinion() -> None:
-    good, bad = zip(*re.findall(r"(\w+)/(\w+)", lexicon.SENTIMENT_WORDS["good"]), strict=True)
+    good, bad = zip(*re.findall(r"(\w+)/(\w+)", WORDS["sentiment"]["good"]), strict=True)
     good, bad = (
         {*good, *"loved enjoyed admired praised adored".split()},
         {*bad, *"hated disliked despised criticised loathed".split()},
@@ -179,8 +179,8 @@ def test_a_second_reader_hears_the_same_opinion() -> None:
 
 def clause(text: str) -> tuple[str, str, str]:
     """Who did what to whom, synonyms as one word."""
-    same = dict(re.findall(r"(\w+)/(\w+)", lexicon.PARAPHRASE_WORDS["person"] + lexicon.PARAPHRASE_WORDS["verb"]))
-    people = set(re.findall(r"\w+", lexicon.PARAPHRASE_WORDS["person"]))
+    same = dict(re.findall(r"(\w+)/(\w+)", " ".join(WORDS["paraphrase"].values())))
+    people = set(re.findall(r"\w+", WORDS["paraphrase"]["person"]))
     w = words(text.lower())
     first, second = (same.get(x, x) for x in w if x in people)
     verb = next(same.get(x, x) for x in w if x in same | {v: v for v in same.values()} and x not in people)
@@ -201,11 +201,11 @@ def test_a_second_reader_finds_the_same_paraphrases() -> None:
 def caption(text: str) -> dict[str, object]:
     """The facts of a caption, from its surface."""
     w = words(text)
-    scenes = [scene for part in lexicon.SCENES for scene in part]
+    scenes = [scene for part in lexicon()["similarity"]["scenes"].values() for scene in part]
     objects = set(re.findall(r"\w+", " ".join(o for _, o in scenes)))
     verbs = {form: ing for v, _ in scenes for ing, d in re.findall(r"(\w+)/(\w+)", v) for form in (ing, d)}
-    subjects = set(re.findall(r"\w+", lexicon.CAPTIONS["subject"]))
-    places = [" ".join(p.split()) for p in re.split(r"[,|]", lexicon.CAPTIONS["place"])]
+    subjects = set(re.findall(r"\w+", WORDS["similarity"]["subject"]))
+    places = [" ".join(p.split()) for p in re.split(r"[,|]", WORDS["similarity"]["place"])]
     return {
         "subject": next(x for x in w if x in subjects),
         "verb": next(verbs[x] for x in w if x in verbs),
