@@ -12,6 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from probekit.analysis import places
 from probekit.version import VERSION as __version__  # noqa: F401
 
 if TYPE_CHECKING:
@@ -183,7 +184,6 @@ _HOME = {
     "edges": "probekit.analyses.edges",
     "suite": "probekit.studies.suites.run",
     "movement": "probekit.analyses.movement",
-    "transferability": "probekit.analyses.transferability",
     "edge": "probekit.information.edge",
     "mi": "probekit.analyses.information",
     "mutual_information": "probekit.information",
@@ -224,8 +224,8 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first used: ``import probekit`` imports neither torch nor pandas."""
     if name in PACKAGES:
         return import_module(f"probekit.{name}")
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if (module := _HOME.get(name) or places().get(name)) is not None:
+        return getattr(import_module(module), name)
     raise AttributeError(f"module 'probekit' has no attribute {name!r}")
 
 

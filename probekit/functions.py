@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from probekit.analysis import places
 from probekit.constraint import check, plain
 from probekit.errors import UsageError
 
@@ -80,7 +81,6 @@ FUNCTIONS: dict[str, Function] = {
     "similarity": Function("probekit.analyses.similarity:similarity"),
     "movement": Function("probekit.analyses.movement:movement", ("out", "examples")),
     "geometry": Function("probekit.analyses.geometry:geometry"),
-    "transferability": Function("probekit.analyses.transferability:transferability"),
     "stream": Function("probekit.analyses.streaming.stream:stream", ("out", "state", "erasers")),
     "compare": Function("probekit.analyses.comparison:compare"),
     "scoreboard": Function("probekit.analyses.scoreboard:scoreboard"),
@@ -105,6 +105,7 @@ FUNCTIONS: dict[str, Function] = {
     "study": Function("probekit.studies.run:study", rows=""),
     "run": Function("probekit.studies.first_look:run", rows="", always=("out",)),
     "demo": Function("probekit.demo:demo", ("figures", "caches"), "figures", "layers.parquet", ("caches",)),
+    **{name: Function(f"{module}:{name}") for name, module in places().items()},
 }
 """All functions that a recipe may call. The key is the public name: ``probekit.NAME`` and ``probekit NAME``."""
 
@@ -169,6 +170,15 @@ def hints(name: str) -> dict[str, Any]:
     return types_of(find(name))
 
 
+class _Public(dict[str, Any]):
+    """The public names, for annotations of modules that import the heavy ones only for the type checker."""
+
+    def __missing__(self, name: str) -> Any:
+        if name not in sys.modules["probekit"].__all__:
+            raise KeyError(name)
+        return getattr(sys.modules["probekit"], name)
+
+
 @lru_cache(maxsize=128)
 def types_of(function: Callable[..., Any]) -> dict[str, Any]:
     """The declared types of a function's arguments with their bounds, including options."""
@@ -177,7 +187,7 @@ def types_of(function: Callable[..., Any]) -> dict[str, Any]:
         key: hint for key, hint in bare.__annotations__.items() if key != "return"
     }  # a late import may define it
     where = vars(sys.modules[bare.__module__])
-    found = typing.get_type_hints(SimpleNamespace(__annotations__=annotations), where, include_extras=True)
+    found = typing.get_type_hints(SimpleNamespace(__annotations__=annotations), where, _Public(), include_extras=True)
     for kind in getattr(function, "options", {}).values():
         found |= typing.get_type_hints(kind, include_extras=True)
     known = inspect.signature(function).parameters

@@ -15,14 +15,12 @@ from probekit.constraint import (
     MinLen,
     Most,
     Natural,
-    OrZero,
     Part,
     Positive,
     Seed,
     Share,
 )
 from probekit.errors import UsageError, did_you_mean
-from probekit.probes.transferability import MEASURES
 from probekit.recipe import option
 from probekit.sites import Layers
 from probekit.statistics.options import Resamples, ResamplesOrNone
@@ -40,8 +38,8 @@ __all__ = [
     "ScoreboardOptions",
     "ShiftOptions",
     "SpanVector",
-    "TransferabilityOptions",
     "VectorOptions",
+    "in_order",
 ]
 
 DISTANCES = ("relative-distance", "cosine-distance", "aligned-distance")
@@ -148,7 +146,7 @@ class MovementOptions(Checked):
     seed: Seed = option(0, "Seed of the resamples, of the folds for the rotation, and of the other examples.")
 
     def together(self) -> None:
-        object.__setattr__(self, "measures", _in_order(self.measures, DISTANCES, "distance"))
+        object.__setattr__(self, "measures", in_order(self.measures, DISTANCES, "distance"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,28 +164,6 @@ class GeometryOptions(Checked):
     max_examples: Annotated[int, Ge(4)] = option(10_000, "Number of vectors drawn at random if there are more.")
     level: Share = option(0.95, "Coverage of the intervals.")
     seed: Seed = option(0, "Seed of the draw.")
-
-
-@dataclass(frozen=True, slots=True)
-class TransferabilityOptions(Checked):
-    """Which transferability scores are measured, and their chance level."""
-
-    measures: tuple[str, ...] = option(
-        MEASURES,
-        "Scores, separated by commas: logme, h-score, transrate (takes longest: a determinant for each class and "
-        "permutation).",
-    )
-    permutations: Annotated[int, OrZero(19, "none (p <= .05 needs 19)"), Most(MOST_DRAWS)] = option(
-        100, "Permutations of the labels, for the chance level and p; 0 for none. p is at least 1 / (1 + permutations)."
-    )
-    eps: Positive = option(1e-4, "Squared error with which transrate codes the vectors.")
-    max_examples: Annotated[int, Ge(4)] | None = option(
-        10_000, "Number of examples to draw if there are more (none: use all)."
-    )
-    seed: Seed = option(0, "Seed of the permutations and of the draw.")
-
-    def together(self) -> None:
-        object.__setattr__(self, "measures", _in_order(self.measures, MEASURES, "score"))
 
 
 class Control(StrEnum):
@@ -310,7 +286,7 @@ class ChoiceOptions(Checked):
             raise UsageError(f"prompt is {self.prompt!r}; it must contain {{question}}.")
 
 
-def _in_order(names: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:
+def in_order(names: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:
     """Some of the known names, in their order."""
     if not names:
         raise UsageError(f"measures is empty; name one or more of {', '.join(known)}.")

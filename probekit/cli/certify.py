@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from probekit.activations.options import CertifyOptions
 from probekit.cli.show import console, say
 from probekit.cli.terminal import show_table
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     from probekit.activations.certify import Certificate

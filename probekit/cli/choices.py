@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from probekit.analyses.options import ChoiceOptions
 from probekit.cli.show import saved
 from probekit.cli.terminal import show_table, tables_as
-from probekit.tables.grid import Column, Format, Grid
+from probekit.grid import Column, Format, Grid
 
 __all__ = ["choices"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
-from importlib import import_module
 from typing import Any, get_args, get_origin
 
 from cyclopts import App, Group, Parameter
 
+from probekit.analysis import analyses, called
 from probekit.cli.option_panels import OptionPanels
 from probekit.functions import REPEATED
 from probekit.version import VERSION
@@ -83,9 +83,6 @@ COMMANDS: dict[str, Command] = {
         "probekit.cli.choices:choices", "Count the answers of a language model that match a behaviour.", ANALYSE
     ),
     "mdl": Command("probekit.cli.mdl:mdl", "Measure minimum description length: online or variational codes.", ANALYSE),
-    "transferability": Command(
-        "probekit.cli.transferability:transferability", "Score each layer by its labels, without a classifier.", ANALYSE
-    ),
     "similarity": Command(
         "probekit.cli.similarity:similarity", "Measure how alike the layers of one or several models are.", ANALYSE
     ),
@@ -130,6 +127,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "results": Command("probekit.cli.results:results", "List results and the files that can be deleted.", KEEP),
     "clean": Command("probekit.cli.results:clean", "Delete files that can be recomputed, after asking.", KEEP),
+    **{one.name: Command(f"probekit.cli.made:{one.name}", one.help, ANALYSE) for one in analyses().values()},
 }
 
 
@@ -149,8 +147,7 @@ def make_app(words: Sequence[str] = ()) -> App:
     )
     for place, (name, command) in enumerate(COMMANDS.items()):
         if words[:1] == [name]:
-            module, _, attribute = command.place.partition(":")
-            found = getattr(import_module(module), attribute)
+            found = called(command.place)
             app.command(found, name=name, **_panels(found))
         else:
             app.command(command.place, name=name, help=command.help, group=command.group, sort_key=place)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.cli.show import saved
 from probekit.cli.terminal import tables_as
-from probekit.tables.grid import Format
+from probekit.grid import Format
 
 if TYPE_CHECKING:
     import pandas as pd

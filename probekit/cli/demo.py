@@ -8,7 +8,7 @@ from time import monotonic
 from probekit.cli.show import say
 from probekit.cli.terminal import show_table
 from probekit.files import DATA_CACHE, FIGURES
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 
 __all__ = ["demo"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from probekit.cli.show import say
 from probekit.cli.terminal import show_table
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from probekit.cli.show import saved, say
 from probekit.cli.terminal import tables_as
 from probekit.domains.options import CountOptions, DivergenceOptions
-from probekit.tables.grid import Format
+from probekit.grid import Format
 
 __all__ = ["domains"]
 

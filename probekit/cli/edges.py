@@ -13,7 +13,7 @@ from probekit.cli.curves import run_and_show
 from probekit.cli.terminal import show_table
 from probekit.display import shown_label
 from probekit.probes.edges.options import EdgeOptions
-from probekit.tables.grid import Column, Format, Grid
+from probekit.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

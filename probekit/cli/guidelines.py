@@ -12,7 +12,7 @@ from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_paragraph, show_table, tables_as
 from probekit.display import shown_label
 from probekit.tables.adaptation import adaptation_table
-from probekit.tables.grid import Column, Format, Grid
+from probekit.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

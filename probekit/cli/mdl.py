@@ -13,7 +13,7 @@ from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_table, tables_as
 from probekit.display import shown_label
 from probekit.probes.codes.options import CodeOptions
-from probekit.tables.grid import Column, Format, Grid
+from probekit.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ from probekit.cli.terminal import show_table
 from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.probes.protocol.options import ProbeOptions
-from probekit.tables.grid import Column, Format, Grid
+from probekit.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

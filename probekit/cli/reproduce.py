@@ -12,7 +12,7 @@ from cyclopts import Parameter, validators
 from probekit.cli.show import say
 from probekit.cli.terminal import show_table
 from probekit.errors import UsageError
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     from probekit.provenance.comparison import Comparison

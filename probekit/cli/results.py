@@ -16,7 +16,7 @@ from probekit.display import shown
 from probekit.errors import UsageError
 from probekit.files import DATA_CACHE
 from probekit.provenance.options import CleanOptions
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     from probekit.provenance.inventory import Item

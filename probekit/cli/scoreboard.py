@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from probekit.analyses.options import ScoreboardOptions
 from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_table, tables_as
-from probekit.tables.grid import Format
+from probekit.grid import Format
 
 if TYPE_CHECKING:
     from probekit.rows import Result
@@ -73,7 +73,7 @@ def scoreboard(
 
 def show_board(result: Result) -> None:
     """Print the tables of a scoreboard, and what came out."""
-    from probekit.tables.grid import Grid
+    from probekit.grid import Grid
     from probekit.tables.scoreboard import board_table
 
     for part in board_table(result.rows):

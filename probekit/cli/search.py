@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from probekit.adaptation.options import SearchOptions
 from probekit.cli.show import say
 from probekit.cli.terminal import show_table
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     from probekit.adaptation.search.search import Search

@@ -12,7 +12,7 @@ from probekit.analyses.options import ShiftOptions, VectorOptions
 from probekit.cli.show import saved
 from probekit.cli.terminal import show_table, tables_as
 from probekit.display import shown_label
-from probekit.tables.grid import Column, Format, Grid
+from probekit.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

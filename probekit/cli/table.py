@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from probekit.cli.show import say, warn
 from probekit.cli.terminal import show_paragraph, show_table
-from probekit.tables.grid import Format
+from probekit.grid import Format
 from probekit.tables.options import TableOptions
 
 __all__ = ["table"]

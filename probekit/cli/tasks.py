@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from probekit.cli.show import console, say
 from probekit.cli.terminal import show_table
 from probekit.errors import UsageError, did_you_mean
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     from probekit.tasks.check import SplitReport, TaskReport

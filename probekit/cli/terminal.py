@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from probekit.cli.show import console
 from probekit.display import shown
-from probekit.tables.grid import WRITERS, Column, Format, Grid, plain
+from probekit.grid import WRITERS, Column, Format, Grid, plain
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from probekit.analysis import analyses
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["INFORMATION", "LAYERED", "as_curves", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
 
 LAYERED = (
-    *("probe", "shift", "edges", "pairs", "mi", "mdl", "transferability"),
+    *("probe", "shift", "edges", "pairs", "mi", "mdl"),
     *("similarity", "movement", "geometry", "structural"),
+    *(one.name for one in analyses().values() if one.layered),
 )
 """The analyses with curves by layer."""
 INFORMATION = "mutual-information"

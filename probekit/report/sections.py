@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from probekit.analysis import analyses
 from probekit.plots.curves import plot_rows
 from probekit.rows import COLUMNS
 
@@ -42,7 +43,6 @@ SECTION = {
     "probe": Section.PROBES,
     "mi": Section.INFORMATION,
     "mdl": Section.CODES,
-    "transferability": Section.TRANSFERABILITY,
     "similarity": Section.SIMILARITY,
     "movement": Section.MOVEMENT,
     "geometry": Section.GEOMETRY,
@@ -67,7 +67,8 @@ def by_section(rows: pd.DataFrame) -> dict[Section, pd.DataFrame]:
     import pandas as pd
 
     rows = plot_rows(rows)
-    section = rows["analysis"].map(SECTION).fillna(Section.OTHER)
+    titles = SECTION | {one.name: Section(one.title) for one in analyses().values() if one.title in [*Section]}
+    section = rows["analysis"].map(titles).fillna(Section.OTHER)
     needed = pd.Index([*COLUMNS, *SHOWN])
     found = {}
     for title in Section:

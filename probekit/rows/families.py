@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probekit.analysis import Corrected, analyses
 from probekit.rows.selection import TOGETHER, curve_keys, over_curves
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ ALPHA = 0.05
 OVER: ContextVar[int] = ContextVar("families", default=1)
 WHOLE = ("structural", "pairs", "choices")
 """Analyses whose sentences on one task, of all models, follow from p-values corrected together."""
-TESTED = ("compare", "transferability", "similarity", "movement", "shift", "places", "domains", "guidelines")
+TESTED = ("compare", "similarity", "movement", "shift", "places", "domains", "guidelines")
 """Other analyses whose sentences follow from p-values."""
 
 
@@ -60,9 +61,11 @@ def families(rows: pd.DataFrame) -> int:
     for (analysis, _task, _split), part in rows.groupby(["analysis", "task", "split"], sort=False):
         if "p_adjusted" not in part or not part["p_adjusted"].notna().any():
             continue
-        if analysis in (*TOGETHER, *WHOLE):
+        known = analyses().get(str(analysis))
+        over = known.corrected if known else ""
+        if analysis in (*TOGETHER, *WHOLE) or over in (Corrected.CURVES, Corrected.TASK):
             count += 1 + (_references(part) if analysis == "probe" else 0)
-        elif analysis in TESTED:
+        elif analysis in TESTED or over == Corrected.CURVE:
             tested = part[part["p_adjusted"].notna()]
             keys = [*curve_keys(tested), *([tested["against"].astype("string")] if "against" in tested else ())]
             count += tested.groupby(keys, dropna=False).ngroups

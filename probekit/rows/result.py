@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probekit.analysis import analyses
+from probekit.analysis import called as called_at
 from probekit.calls import checked
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest_of_content, read_json
@@ -42,7 +43,6 @@ PLOTS = {
     "probe": "probekit.plots:layer_curve",
     "mi": "probekit.plots:layer_curve",
     "mdl": "probekit.plots:layer_curve",
-    "transferability": "probekit.plots:layer_curve",
     "similarity": "probekit.plots:similarity_matrix",
     "movement": "probekit.plots:layer_curve",
     "geometry": "probekit.plots:layer_curve",
@@ -144,7 +144,7 @@ class Result:
     @cached_property
     def verdict(self) -> tuple[str, ...]:
         """The findings in sentences; () for analyses without a verdict. See :mod:`probekit.analyses.verdict`."""
-        return tuple(_called(VERDICT)(self))
+        return tuple(called_at(VERDICT)(self))
 
     def best(self) -> pd.DataFrame:
         """The best layer of each curve, one row per curve.
@@ -158,7 +158,7 @@ class Result:
         keys = [c for c in CURVE if c in gold]
         found = []
         for _, curve in gold.groupby(keys, sort=False, dropna=False):
-            if (curve_metric := metric_called(str(curve["metric"].iloc[0]))).better:
+            if (curve_metric := metriccalled_at(str(curve["metric"].iloc[0]))).better:
                 found.append(curve.iloc[[curve_metric.best(curve["value"].to_numpy(dtype=float))]])
         import pandas as pd
 
@@ -170,7 +170,7 @@ class Result:
 
     def summary(self, **options: Any) -> Result:
         """Summarise layer curves in a few numbers with intervals; see :func:`probekit.summary`."""
-        return _called(SUMMARY)(self, **options)
+        return called_at(SUMMARY)(self, **options)
 
     def compare(self, against: Any = None, **options: Any) -> Result:
         """Paired differences; see :func:`probekit.compare`.
@@ -182,7 +182,7 @@ class Result:
         **options
             Options of :func:`probekit.compare`.
         """
-        compare = _called(COMPARE)
+        compare = called_at(COMPARE)
         if against is None or isinstance(against, str):
             return compare(self, against=against, **options)
         return compare(self, against, **options)
@@ -190,11 +190,12 @@ class Result:
     def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
         """Plot the rows on one Axes; raises UsageError for an analysis without such a plot."""
         kinds = set(self.rows["analysis"])
-        if len(kinds) != 1 or not kinds <= PLOTS.keys():
+        plots = PLOTS | {one.name: one.plot for one in analyses().values() if one.plot}
+        if len(kinds) != 1 or not kinds <= plots.keys():
             raise UsageError(
                 f"rows of {', '.join(sorted(map(str, kinds)))} have no single-panel plot; see probekit.plots."
             )
-        return _called(PLOTS[kinds.pop()])(self.rows, ax=ax, **options)
+        return called_at(plots[kinds.pop()])(self.rows, ax=ax, **options)
 
     def file(self) -> Path | None:
         """The file in which it is saved; None if it is not saved, or if the file has changed since."""
@@ -266,11 +267,6 @@ class Result:
         return column.name not in TITLE and bool(column.notna().all() and column.ne("").all())
 
 
-def _called(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
-
-
 def joined(results: Sequence[Result]) -> Result:
     """Several results as one, whose verdict is corrected for the curves of all; the recipe is the first one's.
 
@@ -282,7 +278,7 @@ def joined(results: Sequence[Result]) -> Result:
     import pandas as pd
 
     rows = make_rows(pd.concat([one.rows for one in results], ignore_index=True))
-    predictions = _called(BY_SPLIT)(table for one in results for table in one.predictions)
+    predictions = called_at(BY_SPLIT)(table for one in results for table in one.predictions)
     return Result(rows, tuple(predictions), results[0].recipe, tuple(read for one in results for read in one.reads))
 
 
@@ -312,7 +308,7 @@ def read(path: str | Path) -> Result:
         )
     path = Path(path)
     if path.name.endswith(EXAMPLES):
-        predictions = _called(PREDICTIONS).read(path)
+        predictions = called_at(PREDICTIONS).read(path)
         rows = predictions.fits.assign(metric=predictions.metrics[0], value=float("nan"))
         return Result(make_rows(rows), (predictions,), path=path)
     rows = read_rows(path)
@@ -322,7 +318,7 @@ def read(path: str | Path) -> Result:
     card = _card(path)
     with reading(path, "rows with an evidence card"):
         recipe, reads, seconds = _of_card(card)
-    all_predictions = tuple(_called(PREDICTIONS).read(p) for p in told_by(card, found))
+    all_predictions = tuple(called_at(PREDICTIONS).read(p) for p in told_by(card, found))
     if not isinstance(card.get("examples"), list):  # only the names say that they belong together
         for predictions, place in zip(all_predictions, found, strict=True):
             _check_fits(rows, predictions.fits, place)

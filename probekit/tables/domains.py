@@ -9,7 +9,7 @@ from probekit.display import shown_model
 from probekit.metrics import metric as metric_called
 from probekit.rows import fit_labels
 from probekit.tables.cells import LINES, by_label, cell, correlation, interval, legend
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 from probekit.tables.papers import published
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.display import shown_model
 from probekit.metrics import metric
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

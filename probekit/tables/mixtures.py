@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from probekit.display import shown_model
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 from probekit.tables.papers import citation, published
 
 if TYPE_CHECKING:

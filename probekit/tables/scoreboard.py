@@ -9,7 +9,7 @@ from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
 from probekit.rows.schema import called
 from probekit.tables.cells import correlation, interval
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from probekit.display import shown_score
 from probekit.tables.cells import interval
 from probekit.tables.glue import LEVEL, NAMES
-from probekit.tables.grid import Column, Grid
+from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,7 +22,7 @@ from probekit.tables.diagnostic import diagnostic_table
 from probekit.tables.domains import domain_table
 from probekit.tables.expected import expected_table
 from probekit.tables.glue import correlation_table, glue_table
-from probekit.tables.grid import SUFFIXES, WRITERS, Format, Grid, markdown
+from probekit.grid import SUFFIXES, WRITERS, Format, Grid, markdown
 from probekit.tables.mixtures import mixture_table
 from probekit.tables.options import Kind, TableOptions
 from probekit.tables.regimes import regime_table

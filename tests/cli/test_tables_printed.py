@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probekit.cli.terminal import show_table, tables_as
-from probekit.tables.grid import Column, Format, Grid
+from probekit.grid import Column, Format, Grid
 
 ROOT = Path(__file__).parents[2]
 STUDIES = ROOT / "figures" / "studies"

@@ -13,7 +13,7 @@ import pytest
 
 import probekit
 from probekit.errors import UsageError
-from probekit.tables.grid import Column, Grid, to_csv, to_latex, to_markdown
+from probekit.grid import Column, Grid, to_csv, to_latex, to_markdown
 
 STUDIES = Path(__file__).parents[2] / "figures" / "studies"
 TABLE2 = STUDIES / "table2-small" / "table-table2.parquet"

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.analyses.verdict.comparisons import compare, domains, guidelines, summary
 from probekit.analyses.verdict.erasers import erasers
-from probekit.analyses.verdict.layers import mdl, mi, probe, transferability
+from probekit.analyses.verdict.layers import mdl, mi, probe
 from probekit.analyses.verdict.representations import geometry, movement, similarity
 from probekit.analyses.verdict.shifts import choices, places, shift
 from probekit.analyses.verdict.suites import edges, pairs, scoreboard, structural
 from probekit.analyses.verdict.words import short
+from probekit.analysis import analyses, called
 from probekit.rows.families import OVER, over_families
 from probekit.statistics.predictions import Predictions
 
@@ -33,7 +34,7 @@ __all__ = ["sentences", "verdict"]
 
 JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
     "probe": probe, "mi": mi, "mdl": mdl, "compare": compare, "summary": summary, "domains": domains,
-    "guidelines": guidelines, "transferability": transferability, "similarity": similarity, "movement": movement,
+    "guidelines": guidelines, "similarity": similarity, "movement": movement,
     "geometry": geometry, "pairs": pairs, "structural": structural, "edges": edges,
     "scoreboard": scoreboard, "shift": shift, "places": places, "choices": choices,
     "stream": erasers,
@@ -73,7 +74,7 @@ def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tu
     if "p_adjusted" in rows and OVER.get() > 1:
         rows = rows.assign(p_adjusted=over_families(rows["p_adjusted"].to_numpy(dtype=float)))
     for analysis, of_analysis in rows.groupby("analysis", sort=False):
-        if (judge := JUDGES.get(str(analysis))) is None:
+        if (judge := _judge(str(analysis))) is None:
             continue
         for (task, split), part in of_analysis.groupby(["task", "split"], sort=False):
             several = of_analysis.loc[of_analysis["task"] == task, "split"].nunique() > 1
@@ -81,6 +82,12 @@ def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tu
             tables = [one for one in predictions if (one.task, one.split) == (task, split)]
             found += [f"{name}: {text}." if name else f"{text}." for text in judge(part, tables)]
     return tuple(found)
+
+
+def _judge(analysis: str) -> Callable[[Any, Sequence[Predictions]], Iterator[str]] | None:
+    """The function that turns the rows of one task into sentences."""
+    known = analyses().get(analysis)
+    return called(known.judge) if known and known.judge else JUDGES.get(analysis)
 
 
 def _quick(recipe: Recipe | None) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""Transferability scores of the layers of caches: the analysis of ``probekit transferability``."""
+"""Transferability scores of the layers of caches, and their permutations."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +13,17 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.analyses.matching import FEWEST, opened
-from probekit.analyses.options import TransferabilityOptions, VectorOptions
+from probekit.analyses.options import VectorOptions
+from probekit.analyses.transferability import TransferabilityOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.transferability import Vectors, check_classes, class_counts
-from probekit.public import public
 from probekit.rows import Result, make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 from probekit.similarity.chance import judged
 from probekit.statistics.relabelling import shuffles
 
-__all__ = ["transferability"]
+__all__ = ["measure"]
 
 log = logging.getLogger(__name__)
 FOR_CLASSES = "needs classes, but the labels are numbers"
@@ -32,59 +32,13 @@ EXACT = "labels are a linear function of the vectors: the evidence has no maximu
 EQUAL = "all vectors are equal"
 
 
-@public(vectors=VectorOptions, options=TransferabilityOptions)
-def transferability(
-    *caches: str | Path | ActivationCache,
+def measure(
+    caches: Sequence[str | Path | ActivationCache],
     vectors: VectorOptions,
     options: TransferabilityOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Score how well linear functions of each layer explain the labels, without training a classifier.
-
-    Parameters
-    ----------
-    *caches : path or ActivationCache
-        One or several caches; each is scored separately.
-    vectors : VectorOptions
-        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
-    options : TransferabilityOptions
-        ``measures``, ``permutations``, ``eps``, ``max_examples``, ``seed``; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        Rows of each cache and layer with target "gold":
-
-        - "logme", the largest evidence of a Bayesian linear model of the labels, nats per example; also for numbers;
-        - "h-score", the variance between classes relative to the shrunk covariance, from 0 to the number of classes
-          minus 1;
-        - "transrate", the nats that a code of the vectors saves if the classes are known.
-
-        ``p`` is one-sided: the proportion of permutations of the labels, including the actual order, with at least
-        this score. ``p_adjusted`` is corrected over the layers of all caches with these labels (largest standardised
-        score). ``null_mean``, ``null_sd``, ``null_low`` and ``null_high`` are the mean, standard deviation and 2.5 %
-        and 97.5 % quantiles of the permutations, and ``draws`` is their number; rows with target "shuffled" repeat them
-        for figures. Groups of examples are permuted as a whole. ``calibrated`` (of "h-score") is 0 at that mean and 1
-        at the largest possible score. ``left_out`` counts unlabelled examples, and ``note`` says what is undefined.
-
-    Raises
-    ------
-    UsageError
-        For labels of one class, no more examples than classes, and fewer than 4 examples.
-    NonFiniteError
-        If a layer contains NaN; the message names the layer.
-
-    References
-    ----------
-    See :mod:`probekit.probes.transferability`.
-
-    Examples
-    --------
-    >>> result = probekit.transferability("cola.train.h5", "cola.train-random.h5")  # doctest: +SKIP
-    >>> result.plot(metric="logme")  # doctest: +SKIP
-    """
+    """The rows of :func:`probekit.transferability`."""
     with ExitStack() as stack:
         found = opened(caches, stack)
         chosen = [layer_vectors(cache, vectors) for cache in found]

@@ -1,0 +1,103 @@
+"""An analysis as one value: what other rooms need to know of it, said once.
+
+The function that measures, its command, its recipe, its section of a study, its sentences, its table, its figure and
+its section of a report follow from the value. The table of entry points ``probekit.analyses`` lists all of them, ours
+and those of installed packages: a name, and the module with ``ANALYSIS`` and the public function of this name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+__all__ = ["Analysis", "Corrected", "Reads", "analyses", "called", "places"]
+
+log = logging.getLogger(__name__)
+GROUP = "probekit.analyses"
+
+
+class Reads(StrEnum):
+    """What the positional arguments of the function are."""
+
+    CACHES = "caches"
+    PAIRS = "pairs"  # train, dev, train, dev …
+    OTHER = ""
+
+
+class Corrected(StrEnum):
+    """Over what the p-values behind the sentences on one task and split are corrected together."""
+
+    CURVES = "curves"  # the layers of all curves, by the sentences themselves
+    TASK = "task"  # all rows of the task, by the analysis
+    CURVE = "curve"  # each curve, or each reference that it is compared with, by the analysis
+    NOT = ""  # it has none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What one analysis is to the rest of the house.
+
+    Attributes
+    ----------
+    name : str
+        In rows, in Python (``probekit.NAME``), on the command line and in study files.
+    help : str
+        One line for the list of commands.
+    title : str
+        Of its section in a report.
+    reads : Reads
+        Its positional arguments; analyses of caches and of pairs of caches can stand in a study.
+    corrected : Corrected
+        Over what its p-values are corrected.
+    judge : str
+        "module:function": rows of one task and split, and predictions, to sentences; "" for none.
+    view : str
+        "module:VIEW", a :class:`probekit.view.View`, its table; "" for none.
+    plot : str
+        "module:function": rows to one Axes, for ``result.plot()``; "" for none.
+    layered : bool
+        Whether its rows are curves by layer, which ``probekit plot layers`` draws.
+    """
+
+    name: str
+    help: str
+    title: str
+    reads: Reads = Reads.OTHER
+    corrected: Corrected = Corrected.NOT
+    judge: str = ""
+    view: str = ""
+    plot: str = ""
+    layered: bool = False
+
+
+def called(place: str) -> Any:
+    """What "module:name" names."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+@cache
+def places() -> Mapping[str, str]:
+    """The module of each analysis, by name; ours first. Nothing is imported."""
+    found = sorted(entry_points(group=GROUP), key=lambda entry: not entry.value.startswith("probekit."))
+    return {entry.name: entry.value for entry in reversed(found)}
+
+
+@cache
+def analyses() -> Mapping[str, Analysis]:
+    """All analyses, by name. One of another package that cannot be imported is left out with a warning."""
+    found = {}
+    for name, module in places().items():
+        try:
+            found[name] = import_module(module).ANALYSIS
+        except Exception as error:
+            if module.startswith("probekit."):
+                raise
+            log.warning("the analysis %s of %s is left out: %s", name, module, error)
+    return found
