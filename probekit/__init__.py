@@ -12,7 +12,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from probekit.analysis import places
 from probekit.version import VERSION as __version__  # noqa: F401
 
 if TYPE_CHECKING:
@@ -224,7 +223,9 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first used: ``import probekit`` imports neither torch nor pandas."""
     if name in PACKAGES:
         return import_module(f"probekit.{name}")
-    if (module := _HOME.get(name) or places().get(name)) is not None:
+    from probekit.analysis import modules
+
+    if (module := _HOME.get(name) or modules().get(name)) is not None:
         return getattr(import_module(module), name)
     raise AttributeError(f"module 'probekit' has no attribute {name!r}")
 

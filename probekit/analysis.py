@@ -8,15 +8,15 @@ and those of installed packages: a name, and the module with ``ANALYSIS`` and th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any
 
-__all__ = ["Analysis", "Corrected", "Reads", "analyses", "called", "places"]
+__all__ = ["Analysis", "Corrected", "Reads", "analyses", "called", "modules"]
 
 log = logging.getLogger(__name__)
 GROUP = "probekit.analyses"
@@ -83,7 +83,7 @@ def called(place: str) -> Any:
 
 
 @cache
-def places() -> Mapping[str, str]:
+def modules() -> Mapping[str, str]:
     """The module of each analysis, by name; ours first. Nothing is imported."""
     found = sorted(entry_points(group=GROUP), key=lambda entry: not entry.value.startswith("probekit."))
     return {entry.name: entry.value for entry in reversed(found)}
@@ -93,7 +93,7 @@ def places() -> Mapping[str, str]:
 def analyses() -> Mapping[str, Analysis]:
     """All analyses, by name. One of another package that cannot be imported is left out with a warning."""
     found = {}
-    for name, module in places().items():
+    for name, module in modules().items():
         try:
             found[name] = import_module(module).ANALYSIS
         except Exception as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from probekit.analysis import places
+from probekit.analysis import modules
 from probekit.constraint import check, plain
 from probekit.errors import UsageError
 
@@ -105,7 +105,7 @@ FUNCTIONS: dict[str, Function] = {
     "study": Function("probekit.studies.run:study", rows=""),
     "run": Function("probekit.studies.first_look:run", rows="", always=("out",)),
     "demo": Function("probekit.demo:demo", ("figures", "caches"), "figures", "layers.parquet", ("caches",)),
-    **{name: Function(f"{module}:{name}") for name, module in places().items()},
+    **{name: Function(f"{module}:{name}") for name, module in modules().items()},
 }
 """All functions that a recipe may call. The key is the public name: ``probekit.NAME`` and ``probekit NAME``."""
 

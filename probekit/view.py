@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
@@ -62,7 +62,7 @@ class Cells:
     def largest(self, rows: pd.DataFrame, lines: Sequence[str]) -> int | None:
         """The line with the largest value."""
         its = rows[(rows["metric"] == self.metric) & (rows["target"] == self.target) & rows["value"].notna()]
-        return None if its.empty else lines.index(its.loc[its["value"].idxmax(), "line"])
+        return None if its.empty else lines.index(str(its["line"].iloc[int(its["value"].argmax())]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class View:
         The columns of rows that tell its tables apart.
     """
 
-    cells: Callable[[pd.DataFrame, Options], Sequence[Cells]]
+    cells: Callable[[pd.DataFrame, Options], Iterable[Cells]]
     title: Callable[[pd.DataFrame, Options], str] = lambda rows, options: f"{rows['n'].iloc[0]:,} examples"
     notes: Callable[[pd.DataFrame, Options], Iterator[str]] = lambda rows, options: iter(())
     each: tuple[str, ...] = EACH

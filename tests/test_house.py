@@ -17,12 +17,14 @@ RANK = {
     **dict.fromkeys(
         (
             "addresses",
+            "analysis",
             "calls",
             "constraint",
             "display",
             "errors",
             "files",
             "functions",
+            "grid",
             "hdf5",
             "metrics",
             "parquet",
@@ -33,6 +35,7 @@ RANK = {
             "sites",
             "toml",
             "version",
+            "view",
         ),
         0,
     ),

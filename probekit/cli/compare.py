@@ -10,8 +10,8 @@ from cyclopts import Parameter
 from probekit.cli.show import console, saved, say
 from probekit.cli.terminal import show_table, tables_as
 from probekit.display import shown_label
-from probekit.statistics.options import CompareOptions, SummaryOptions
 from probekit.grid import Column, Format, Grid
+from probekit.statistics.options import CompareOptions, SummaryOptions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from probekit.analyses.options import VectorOptions
 from probekit.cli.curves import run_and_show
 from probekit.cli.terminal import show_table
 from probekit.display import shown_label
-from probekit.probes.edges.options import EdgeOptions
 from probekit.grid import Column, Format, Grid
+from probekit.probes.edges.options import EdgeOptions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,8 +11,8 @@ from probekit.analyses.options import GuidelinesOptions
 from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_paragraph, show_table, tables_as
 from probekit.display import shown_label
-from probekit.tables.adaptation import adaptation_table
 from probekit.grid import Column, Format, Grid
+from probekit.tables.adaptation import adaptation_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from probekit.analyses.options import VectorOptions
 from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_table, tables_as
 from probekit.display import shown_label
-from probekit.probes.codes.options import CodeOptions
 from probekit.grid import Column, Format, Grid
+from probekit.probes.codes.options import CodeOptions
 
 if TYPE_CHECKING:
     import pandas as pd

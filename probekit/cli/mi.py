@@ -13,8 +13,8 @@ from probekit.analyses.options import VectorOptions
 from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_table, tables_as
 from probekit.display import shown_label
-from probekit.information.options import InformationOptions
 from probekit.grid import Column, Format, Grid
+from probekit.information.options import InformationOptions
 
 if TYPE_CHECKING:
     import pandas as pd

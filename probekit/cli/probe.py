@@ -15,8 +15,8 @@ from probekit.cli.show import say
 from probekit.cli.terminal import show_table
 from probekit.display import shown_label
 from probekit.errors import UsageError
-from probekit.probes.protocol.options import ProbeOptions
 from probekit.grid import Column, Format, Grid
+from probekit.probes.protocol.options import ProbeOptions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,8 @@ from probekit.cli.terminal import show_table
 from probekit.display import shown
 from probekit.errors import UsageError
 from probekit.files import DATA_CACHE
-from probekit.provenance.options import CleanOptions
 from probekit.grid import Column, Grid
+from probekit.provenance.options import CleanOptions
 
 if TYPE_CHECKING:
     from probekit.provenance.inventory import Item

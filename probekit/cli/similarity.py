@@ -13,8 +13,8 @@ from probekit.analyses.options import GeometryOptions, MovementOptions, VectorOp
 from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_table, tables_as
 from probekit.display import shown, shown_label
-from probekit.similarity.options import SimilarityOptions
 from probekit.grid import Column, Format, Grid
+from probekit.similarity.options import SimilarityOptions
 
 if TYPE_CHECKING:
     import pandas as pd

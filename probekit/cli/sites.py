@@ -8,8 +8,8 @@ from cyclopts import Parameter
 
 from probekit.cli.show import console, say
 from probekit.cli.terminal import show_table
-from probekit.models.options import SiteOptions
 from probekit.grid import Column, Grid
+from probekit.models.options import SiteOptions
 
 if TYPE_CHECKING:
     from probekit.models.sites.report import SiteLine, SiteReport

@@ -13,8 +13,8 @@ from probekit.analyses.options import VectorOptions
 from probekit.cli.curves import run_and_show
 from probekit.cli.terminal import show_table
 from probekit.display import shown_label
-from probekit.probes.trees.options import StructuralOptions
 from probekit.grid import Column, Format, Grid
+from probekit.probes.trees.options import StructuralOptions
 
 if TYPE_CHECKING:
     import pandas as pd

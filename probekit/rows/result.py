@@ -158,7 +158,7 @@ class Result:
         keys = [c for c in CURVE if c in gold]
         found = []
         for _, curve in gold.groupby(keys, sort=False, dropna=False):
-            if (curve_metric := metriccalled_at(str(curve["metric"].iloc[0]))).better:
+            if (curve_metric := metric_called(str(curve["metric"].iloc[0]))).better:
                 found.append(curve.iloc[[curve_metric.best(curve["value"].to_numpy(dtype=float))]])
         import pandas as pd
 

@@ -33,7 +33,7 @@ from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.functions import takes_commas
 from probekit.recipe import check_arguments
 from probekit.studies.catalogue import shipped_studies
-from probekit.studies.schema import Section, Study
+from probekit.studies.schema import LAYERED, Section, Study
 from probekit.toml import read_named, what_is_wrong
 
 __all__ = ["PROSE", "arguments_of", "changed", "read_study"]
@@ -83,7 +83,7 @@ def read_study(
     _check_options(study, path)
     if not (study.models or study.pretrain):
         raise DataError("lacks models; add some, or a section [[pretrain]].", file=path)
-    if not any((study.pretrain, study.train, study.probe, study.mi, study.transferability, study.domains)):
+    if not any((study.pretrain, study.train, study.layered, study.domains)):
         raise DataError("has no analysis; add a section such as [[probe]].", file=path)
     return study
 
@@ -117,7 +117,7 @@ def _check_pretraining(study: Study, path: Path) -> None:
 def _check_training(study: Study, path: Path) -> None:
     """Raise DataError for unknown models and for invalid training options."""
     known = [*study.models, *(name for block in study.pretrain for name in block.on)]
-    for section in ("train", "probe", "mi", "transferability", "similarity", "movement"):
+    for section in ("train", *LAYERED, "similarity", "movement"):
         for block in getattr(study, section):
             if strange := [name for name in block.models if name not in known]:
                 message = f"{section}: unknown model {strange[0]!r}; the models are {', '.join(known)}."
@@ -136,7 +136,7 @@ def _check_training(study: Study, path: Path) -> None:
 def _check_variants(study: Study, path: Path) -> None:
     """Raise DataError for names that no section [[train]] has."""
     names = [block.name for block in study.train]
-    for section in ("probe", "mi", "transferability", "similarity", "movement", "train"):
+    for section in (*LAYERED, "similarity", "movement", "train"):
         for i, block in enumerate(getattr(study, section)):
             key, asked = ("teacher", [block.teacher]) if section == "train" else ("variants", block.variants)
             for name in asked:
@@ -154,9 +154,7 @@ def _check_variants(study: Study, path: Path) -> None:
 
 FUNCTION = {
     "evaluate": "evaluate",
-    "probe": "probe",
-    "mi": "mi",
-    "transferability": "transferability",
+    **{name: name for name in LAYERED},
     "compare": "compare",
     "similarity": "similarity",
     "movement": "movement",

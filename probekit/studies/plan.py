@@ -8,7 +8,7 @@ from pathlib import Path
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.functions import FUNCTIONS
-from probekit.studies.schema import Information, Probe, Study
+from probekit.studies.schema import Study
 from probekit.studies.sections.comparisons import compare_steps
 from probekit.studies.sections.layers import layer_steps
 from probekit.studies.sections.names import Plan
@@ -43,13 +43,12 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
         If two steps would have the same name, or a section refers to something that the study does not contain.
     """
     plan = Plan(study, Sources(None if data_dir is None else Path(data_dir), study.data, study.models))
-    layered: list[Probe | Information] = [*study.probe, *study.mi, *study.transferability]
     measured = unique(
         [
             *(step for block in study.pretrain for step in pretraining_steps(plan, block)),
             *(step for block in study.train for step in training_steps(plan, block)),
             *(step for evaluated in study.evaluate for step in evaluation_steps(plan, evaluated)),
-            *(step for block in layered for step in layer_steps(plan, block)),
+            *(step for block in study.layered for step in layer_steps(plan, block)),
             *(step for block in study.similarity for step in similarity_steps(plan, block, "similarity")),
             *(step for block in study.movement for step in similarity_steps(plan, block, "movement")),
             *(step for block in study.domains for step in domain_steps(plan, block)),

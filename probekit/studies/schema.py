@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
 
 from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import Regime
+from probekit.analysis import Reads, analyses
 from probekit.tables.options import Kind
 
 __all__ = [
+    "LAYERED",
     "Compare",
     "Domains",
     "Evaluate",
@@ -27,25 +29,27 @@ __all__ = [
     "Study",
     "Table",
     "Train",
-    "Transferability",
     "not_set",
 ]
 
 Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
-RowsOf = Literal[
-    "probe",
-    "mi",
-    "transferability",
-    "compare",
-    "similarity",
-    "movement",
-    "train",
-    "domains",
-    "table",
-    "scoreboard",
-    "shift",
-]
+if TYPE_CHECKING:
+    RowsOf = str
+else:
+    RowsOf = Literal[
+        "probe",
+        "mi",
+        *analyses(),
+        "compare",
+        "similarity",
+        "movement",
+        "train",
+        "domains",
+        "table",
+        "scoreboard",
+        "shift",
+    ]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]
@@ -210,12 +214,6 @@ class Information(_Layers):
         return (self.split,)
 
 
-class Transferability(Information):
-    """Transferability scores of each layer on one split, with options of ``probekit transferability``."""
-
-    function = "transferability"
-
-
 class Compare(Section):
     """Paired differences between the probes of two kinds of weights, first minus second, by ``probekit compare``.
 
@@ -289,7 +287,7 @@ class Figure(Section):
     options: Given = {}
 
 
-class Study(Section):
+class _Study(Section):
     """A study.
 
     Attributes
@@ -313,10 +311,29 @@ class Study(Section):
     evaluate: list[Evaluate] = []
     probe: list[Probe] = []
     mi: list[Information] = []
-    transferability: list[Transferability] = []
     compare: list[Compare] = []
     similarity: list[Similarity] = []
     movement: list[Movement] = []
     domains: list[Domains] = []
     table: list[Table] = []
     figure: list[Figure] = []
+
+    @property
+    def layered(self) -> list[Probe | Information]:
+        """The sections that analyse each layer of caches."""
+        return [block for name in LAYERED for block in getattr(self, name)]
+
+
+OF_CACHES: dict[str, Any] = {
+    name: type(name.capitalize(), (Information,), {"function": name, "__doc__": f"{one.title} on one split."})
+    for name, one in analyses().items()
+    if one.reads is Reads.CACHES
+}
+"""The sections of other analyses of caches."""
+LAYERED = ("probe", "mi", *OF_CACHES)
+"""The sections that analyse each layer of caches."""
+if TYPE_CHECKING:
+    Study = _Study
+else:
+    more = {name: (list[kind], []) for name, kind in OF_CACHES.items()}
+    Study = create_model("Study", __base__=_Study, __doc__=_Study.__doc__, **more)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from probekit.display import shown_model
 from probekit.errors import UsageError
-from probekit.tables.cells import interval
 from probekit.grid import Column, Grid
+from probekit.tables.cells import interval
 
 if TYPE_CHECKING:
     import pandas as pd

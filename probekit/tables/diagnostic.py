@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from probekit.display import shown_model
-from probekit.tables.cells import cell, legend
 from probekit.grid import Column, Grid
+from probekit.tables.cells import cell, legend
 from probekit.tables.papers import published
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.display import shown_model
+from probekit.grid import Column, Grid
 from probekit.metrics import metric as metric_called
 from probekit.rows import fit_labels
 from probekit.tables.cells import LINES, by_label, cell, correlation, interval, legend
-from probekit.grid import Column, Grid
 from probekit.tables.papers import published
 
 if TYPE_CHECKING:

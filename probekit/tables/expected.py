@@ -6,8 +6,8 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from probekit.display import shown_model
-from probekit.metrics import metric
 from probekit.grid import Column, Grid
+from probekit.metrics import metric
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.display import shown_model
-from probekit.tables.cells import REGIMES, cell, interval, legend
 from probekit.grid import Column, Grid
+from probekit.tables.cells import REGIMES, cell, interval, legend
 from probekit.tables.papers import citation, published
 
 if TYPE_CHECKING:

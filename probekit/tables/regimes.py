@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.display import shown_model
-from probekit.tables.cells import LINES, by_label, cell, is_difference, legend
 from probekit.grid import Column, Grid
+from probekit.tables.cells import LINES, by_label, cell, is_difference, legend
 from probekit.tables.papers import published
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from probekit.grid import Column, Grid
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
 from probekit.rows.schema import called
 from probekit.tables.cells import correlation, interval
-from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

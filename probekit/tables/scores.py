@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from probekit.display import shown_score
+from probekit.grid import Column, Grid
 from probekit.tables.cells import interval
 from probekit.tables.glue import LEVEL, NAMES
-from probekit.grid import Column, Grid
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError, did_you_mean
 from probekit.files import MARK, FileKind, digest_of_content, is_sealed, write
+from probekit.grid import SUFFIXES, WRITERS, Format, Grid, markdown
 from probekit.public import public
 from probekit.recipe import Read, Recipe, current
 from probekit.rows import as_rows, write_rows
@@ -22,7 +23,6 @@ from probekit.tables.diagnostic import diagnostic_table
 from probekit.tables.domains import domain_table
 from probekit.tables.expected import expected_table
 from probekit.tables.glue import correlation_table, glue_table
-from probekit.grid import SUFFIXES, WRITERS, Format, Grid, markdown
 from probekit.tables.mixtures import mixture_table
 from probekit.tables.options import Kind, TableOptions
 from probekit.tables.regimes import regime_table

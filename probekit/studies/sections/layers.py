@@ -181,5 +181,4 @@ def _cache(plan: Plan, block: Block, task: str, split: str, model: str, weights:
 
 def _poolings(plan: Plan, task: str) -> list[str]:
     """All poolings of a task that any section needs, which its caches hold together."""
-    blocks: Iterable[Block] = (*plan.study.probe, *plan.study.mi, *plan.study.transferability)
-    return sorted({pooling for b in blocks if task in b.tasks for pooling in b.poolings or [Pooling.MEAN]})
+    return sorted({pooling for b in plan.study.layered if task in b.tasks for pooling in b.poolings or [Pooling.MEAN]})
