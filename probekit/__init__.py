@@ -177,7 +177,6 @@ _HOME = {
     "summary": "probekit.analyses.comparison",
     "geometry": "probekit.analyses.geometry",
     "glue_score": "probekit.analyses.glue",
-    "mdl": "probekit.analyses.mdl",
     "scoreboard": "probekit.analyses.scoreboard",
     "structural": "probekit.analyses.structural",
     "edges": "probekit.analyses.edges",

@@ -25,6 +25,7 @@ GROUP = "probekit.analyses"
 class Reads(StrEnum):
     """What the positional arguments of the function are."""
 
+    CACHE = "cache"
     CACHES = "caches"
     PAIRS = "pairs"  # train, dev, train, dev …
     OTHER = ""

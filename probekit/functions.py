@@ -71,7 +71,6 @@ FUNCTIONS: dict[str, Function] = {
     "new_encoder": Function("probekit.models.new:new_encoder", rows="", always=("out",)),
     "probe": Function("probekit.analyses.probe:probe"),
     "mi": Function("probekit.analyses.information:mi"),
-    "mdl": Function("probekit.analyses.mdl:mdl"),
     "structural": Function("probekit.analyses.structural:structural"),
     "edges": Function("probekit.analyses.edges:edges"),
     "pairs": Function("probekit.analyses.pairs:pairs"),

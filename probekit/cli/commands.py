@@ -82,7 +82,6 @@ COMMANDS: dict[str, Command] = {
     "choices": Command(
         "probekit.cli.choices:choices", "Count the answers of a language model that match a behaviour.", ANALYSE
     ),
-    "mdl": Command("probekit.cli.mdl:mdl", "Measure minimum description length: online or variational codes.", ANALYSE),
     "similarity": Command(
         "probekit.cli.similarity:similarity", "Measure how alike the layers of one or several models are.", ANALYSE
     ),

@@ -34,7 +34,7 @@ from probekit.rows import Result, joined, make_rows
 from probekit.rows import read as read_result
 from probekit.rows.families import ALPHA, corrected_for, families
 from probekit.rows.schema import KEYS
-from probekit.rows.selection import TOGETHER
+from probekit.rows.selection import together
 from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
@@ -177,8 +177,8 @@ def _verdicts(sources: Sequence[Source], *, again: bool) -> Iterator[str]:
     """
     analyses = {source.path: set(source.rows["analysis"]) for source in sources}
     probed = {task for source in sources for task in source.rows.loc[source.rows["analysis"] == "probe", "task"]}
-    layered = [source for source in sources if analyses[source.path] and analyses[source.path] <= set(TOGETHER)]
-    layered.sort(key=lambda source: min(map(TOGETHER.index, analyses[source.path])))
+    layered = [source for source in sources if analyses[source.path] and analyses[source.path] <= set(together())]
+    layered.sort(key=lambda source: min(map(together().index, analyses[source.path])))
     for source in sources:
         if analyses[source.path] == {"compare"}:
             yield from _told(source, again=again)

@@ -42,7 +42,6 @@ SECTION = {
     "evaluate": Section.TRAINING,
     "probe": Section.PROBES,
     "mi": Section.INFORMATION,
-    "mdl": Section.CODES,
     "similarity": Section.SIMILARITY,
     "movement": Section.MOVEMENT,
     "geometry": Section.GEOMETRY,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probekit.analysis import Corrected, analyses
-from probekit.rows.selection import TOGETHER, curve_keys, over_curves
+from probekit.rows.selection import curve_keys, over_curves, together
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,9 +63,9 @@ def families(rows: pd.DataFrame) -> int:
             continue
         known = analyses().get(str(analysis))
         over = known.corrected if known else ""
-        if analysis in (*TOGETHER, *WHOLE) or over in (Corrected.CURVES, Corrected.TASK):
+        if analysis in (*together(), *WHOLE) or over is Corrected.TASK:
             count += 1 + (_references(part) if analysis == "probe" else 0)
-        elif analysis in TESTED or over == Corrected.CURVE:
+        elif analysis in TESTED or over is Corrected.CURVE:
             tested = part[part["p_adjusted"].notna()]
             keys = [*curve_keys(tested), *([tested["against"].astype("string")] if "against" in tested else ())]
             count += tested.groupby(keys, dropna=False).ngroups

@@ -42,7 +42,6 @@ VERDICT = "probekit.analyses.verdict:verdict"
 PLOTS = {
     "probe": "probekit.plots:layer_curve",
     "mi": "probekit.plots:layer_curve",
-    "mdl": "probekit.plots:layer_curve",
     "similarity": "probekit.plots:similarity_matrix",
     "movement": "probekit.plots:layer_curve",
     "geometry": "probekit.plots:layer_curve",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probekit.analysis import Corrected, analyses
 from probekit.display import shown_model
 from probekit.errors import UsageError, did_you_mean
 from probekit.rows.schema import FINAL, RESIDUAL
@@ -14,15 +15,13 @@ from probekit.rows.schema import FINAL, RESIDUAL
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVE", "MODELS", "TOGETHER", "VARIANTS", "curve_keys", "layer_stream", "over_curves", "select"]
+__all__ = ["CURVE", "MODELS", "VARIANTS", "curve_keys", "layer_stream", "over_curves", "select", "together"]
 
 CURVE = (
     *("trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position", "representation"),
     *("estimator", "seed", "random_weights"),
 )
 """The columns in which curves of one task, split and metric differ."""
-TOGETHER = ("probe", "mi", "mdl")
-"""Analyses whose p-values are corrected for all layers of all curves of a task where several are shown."""
 OUTPUT = "output"
 """The site of a BiLSTM's output."""
 
@@ -82,6 +81,11 @@ def _check(column: str, requested: Collection[str], known: Collection[str]) -> N
             raise UsageError(f"the rows have no {column} {name!r}; {did_you_mean(name, sorted(map(repr, known)))}")
 
 
+def together() -> tuple[str, ...]:
+    """Analyses whose p-values are corrected for all layers of all curves of a task where several are shown."""
+    return "probe", "mi", *(one.name for one in analyses().values() if one.corrected is Corrected.CURVES)
+
+
 def layer_stream(rows: pd.DataFrame) -> pd.Series:
     """The site of the layers that form a curve: ``final_norm`` and a BiLSTM's ``output`` end that of the layers."""
     return rows["site"].replace({FINAL: RESIDUAL, OUTPUT: RESIDUAL})
@@ -95,11 +99,11 @@ def curve_keys(rows: pd.DataFrame) -> list[pd.Series]:
 def over_curves(rows: pd.DataFrame) -> np.ndarray:
     """``p_adjusted`` of each row, corrected for the number of curves of its task, split and metric (Bonferroni), (R,).
 
-    In rows of :data:`TOGETHER`, on gold labels and of layers; of others as it is. NaN without p.
+    In rows of :func:`together`, on gold labels and of layers; of others as it is. NaN without p.
     """
     p = rows["p_adjusted"].to_numpy(dtype=float, copy=True) if "p_adjusted" in rows else np.full(len(rows), np.nan)
     of_layer = (rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")
-    at = np.flatnonzero((of_layer & rows["analysis"].isin(TOGETHER)).to_numpy(dtype=bool))
+    at = np.flatnonzero((of_layer & rows["analysis"].isin(together())).to_numpy(dtype=bool))
     gold = rows.iloc[at].reset_index(drop=True)
     number = gold.groupby(curve_keys(gold), sort=False).ngroup()
     families = [gold[c].astype("string").fillna("") for c in ("analysis", "task", "split", "metric")]

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probekit.analyses.verdict.curves import Curve, curves_of, each, largest, names, smallest
+from probekit.analyses.verdict.curves import Curve, curves_of, each, largest, smallest
 from probekit.analyses.verdict.references import beyond, groups_of, predictions_of
 from probekit.analyses.verdict.words import ALPHA, layers, listed, number
 from probekit.metrics import METRICS
 from probekit.metrics import metric as metric_called
-from probekit.rows import layer_labels
 from probekit.rows.families import level
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.curves import not_worse
@@ -23,7 +22,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["mdl", "mi", "probe"]
+__all__ = ["mi", "probe"]
 
 NOISE = "permuted labels"
 """What a layer is tested against: the labels of the evaluated examples in another order, with the same predictions."""
@@ -188,24 +187,3 @@ def _too_few(curve: Curve, curves: int) -> str:
     if floor > ALPHA and np.nanmin(curve.rows["p"].to_numpy(dtype=float)) <= 1 / (1 + count) + 1e-12:
         return f"{int(count)} shuffled label sets are too few for a significant p"
     return smallest(curve)
-
-
-def mdl(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
-    [*curves] = curves_of(rows[rows["metric"] == "saved-bits"])
-    for curve, name in zip(curves, names(curves), strict=True):
-        ratio = rows[(rows["metric"] == "compression-over-prior") & (rows["target"] == "gold")]
-        at = curve.best()
-        over = ratio[layer_labels(ratio) == curve.layers[at]]["value"]
-        where = f"most saved at layer {curve.layers[at]}: {curve.value[at]:,.0f} bits" + (
-            f", compression over the prior's code {over.iloc[0]:.2f}" if len(over) else ""
-        )
-        beating = curve.beating(curve.value > 0)
-        if np.isnan(curve.p).all():
-            yield f"{name}not tested, because one order gives no p ({where})"
-        elif not beating:
-            p = smallest(curve)
-            yield f"{name}no layer sends the labels in fewer bits than the class frequencies do ({where}, {p})"
-        else:
-            p = largest(curve, curve.value > 0)
-            who = curve.subject(beating, "sends", "send")
-            yield f"{name}{who} the labels in fewer bits than the class frequencies do ({p}); {where}"
