@@ -140,10 +140,10 @@ def _listing() -> None:
     from probekit.tasks import DATASETS, GRAMMARS, SENTENCES
 
     terminal = console(highlight=False)
-    for name, (dataset, _) in DATASETS.items():
+    for name, dataset in DATASETS.items():
         sizes = ", ".join(f"{split} {size:,}" if size else split for split, size in dataset.sizes.items())
         terminal.print(f"[bold]{name}[/]  {dataset.title}")
-        terminal.print(Padding("; ".join(filter(None, (sizes, ", ".join(dataset.metrics)))), (0, 0, 0, 4)))
+        terminal.print(Padding("; ".join(filter(None, (sizes, ", ".join(dataset.metrics or ())))), (0, 0, 0, 4)))
         terminal.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence}[/]", (0, 0, 0, 4)))
     terminal.print("\nTasks load from the Hugging Face Hub, or from a folder with the official files (--data-dir);")
     terminal.print("glue-diagnostic, ax-b, imdb-cad, the tasks of spans and the senteval tasks only from a folder.")

@@ -78,7 +78,7 @@ class Sources:
         base = task.split(":", 1)[0]
         if self.data_dir is None or base == "grammar" or ".toml" in task:
             return None
-        shared = DATASETS[base][0].folder if base in DATASETS else ""
+        shared = DATASETS[base].folder if base in DATASETS else ""
         if name := next((self.named[key] for key in (task, base, shared) if key in self.named), ""):
             return self.data_dir / name
         return task_folders(base, self.data_dir)[0] if self.data_dir.is_dir() else self.data_dir

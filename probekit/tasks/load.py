@@ -8,61 +8,41 @@ from pathlib import Path
 from probekit.calls import checked
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.files import is_path
-from probekit.tasks import pairs
-from probekit.tasks.datasets import (
-    diagnostic,
-    dialogues,
-    documents,
-    glue,
-    ner,
-    protoroles,
-    senteval,
-    sick,
-    space_time,
-    spans,
-    squad,
-    superglue,
-    trec,
-    treebanks,
-    truth,
-    ud,
-)
-from probekit.tasks.datasets.dataset import Dataset
-from probekit.tasks.files.description import SUFFIXES
+from probekit.tasks.datasets import glue, protoroles, spans, statements, texts, ud
+from probekit.tasks.datasets.published import Datasets, published
+from probekit.tasks.files.description import SUFFIXES, Dataset
 from probekit.tasks.folders import plain
 from probekit.tasks.grammar import GRAMMARS, grammar_task
 from probekit.tasks.kept import kept
+from probekit.tasks.pairs import pairs
 from probekit.tasks.task import Task
 from probekit.tasks.union import JOIN, union
 
 __all__ = ["DATASETS", "GRAMMARS", "SENTENCES", "is_task", "load_task", "shown_task", "treebank_task"]
 
-DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
-    dataset.name: (dataset, load)
-    for source in (
-        glue,
-        diagnostic,
-        superglue,
-        sick,
-        trec,
-        documents,
-        senteval,
-        ner,
-        ud,
-        treebanks,
-        spans,
-        protoroles,
-        squad,
-        dialogues,
-        pairs,
-        truth,
-        space_time,
-    )
-    for dataset, load in source.LOADERS.items()
-}
-"""The datasets by name: the description of each, and the function that loads it."""
+DATASETS = Datasets()
+"""What is known of each data set before it is loaded, by its name."""
 
-SENTENCES = tuple(dataset.name.removeprefix("senteval-") for dataset in senteval.LOADERS)
+READERS: dict[str, Callable[[Dataset, str | Path | None, str | None], Task]] = {
+    "": published,
+    "pairs": pairs,
+    "universal-ner": ud.universal_ner,
+    "art-dates": statements.art_dates,
+    **{f.__name__: f for f in (glue.cola, glue.mnli, glue.mrpc, glue.sst2, glue.stsb)},
+    **{
+        f.__name__: f
+        for f in (protoroles.spr1, protoroles.spr2, statements.persona, statements.places, statements.truth)
+    },
+    **{f.__name__: f for f in (spans.chunks, spans.copa, spans.marked, spans.pronouns, spans.wic)},
+    **{
+        f.__name__: f
+        for f in (texts.dailydialog, texts.imdb, texts.senteval, texts.sick, texts.squad, texts.trec, texts.tweets)
+    },
+    **{f.__name__: f for f in (ud.conll2003, ud.features, ud.relations, ud.ud)},
+}
+"""The functions that a data set's file may name."""
+
+SENTENCES = tuple(name.removeprefix("senteval-") for name in DATASETS if name.startswith("senteval-"))
 """The names that may follow ``treebank:``."""
 
 
@@ -84,7 +64,7 @@ def shown_task(name: str) -> str:
         return part
     if base == "treebank":
         base, colon, part = f"senteval-{part}".partition(":")
-    return f"{DATASETS[base][0].shown}{': ' * bool(colon)}{part}" if base in DATASETS else name
+    return f"{DATASETS[base].shown}{': ' * bool(colon)}{part}" if base in DATASETS else name
 
 
 @checked
@@ -145,14 +125,13 @@ def _load(name: str, data_dir: str | Path | None, groups: str | None) -> Task:
         return _grammar(part, data_dir)
     if base == "treebank":
         return treebank_task(part, data_dir)
-    known = {plain(dataset): load for dataset, (_, load) in DATASETS.items()}
-    load = known.get(plain(base))
-    if load is None:
+    known = {plain(name): name for name in DATASETS}
+    if plain(base) not in known:
         raise UsageError(_unknown(name))
-    takes_part = (ud.ud, ner.universal_ner, treebanks.relations, treebanks.features)
-    if part and (load in takes_part or base in ("agreement", *space_time.PLACES)):
-        return load(data_dir, part)
-    return load_task(base, data_dir).of_domain(part) if part else load(data_dir)
+    dataset = DATASETS[known[plain(base)]]
+    if part and not dataset.part:
+        return load_task(base, data_dir).of_domain(part)
+    return READERS[dataset.reader](dataset, data_dir, part or None)
 
 
 def is_task(name: str) -> bool:

@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probekit.errors import DataError, UsageError, did_you_mean
-from probekit.tasks.datasets.dataset import Dataset
-from probekit.tasks.datasets.sources import locate
-from probekit.tasks.datasets.ud import treebank_files
+from probekit.tasks.datasets.published import dataset, files_of
+from probekit.tasks.datasets.sources import treebank_files
+from probekit.tasks.files.description import Dataset
 from probekit.tasks.files.readers import read_csv, read_json_lines, read_tsv
-from probekit.tasks.task import SEVERAL, Example, Split, Task, TaskKind
+from probekit.tasks.task import SEVERAL, Example, Task
 from probekit.tasks.treebank import Tree, read_trees
 
-__all__ = ["LOADERS", "Pair", "Pairs", "load_pairs"]
+__all__ = ["Pair", "Pairs", "load_pairs", "pairs"]
 
 log = logging.getLogger(__name__)
 
-LABELS = ("unacceptable", "acceptable")
 GOOD, BAD = ("good", "sentence_good"), ("bad", "sentence_bad")
 """Names of the columns of the two sentences; the first is that of your own files, the second that of BLiMP."""
 
@@ -73,7 +72,7 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def task(self, dataset: Dataset) -> Task:
+    def task(self, d: Dataset) -> Task:
         """The sentences as a classification task, two of a pair in one group; its only split is "test"."""
         found = []
         for pair in self.pairs:
@@ -82,10 +81,12 @@ class Pairs:
                 name = f"{pair.id}:{'good' if label else 'bad'}"
                 found.append(Example(name, text, label, domain=domain, group=pair.id))
         notes = [f"{len(self.equal)} pairs of equal sentences are left out."] if self.equal else []
-        return Task(
-            self.name, TaskKind.CLASSIFICATION, {"test": Split("test", tuple(found))}, LABELS, ("accuracy",),
-            dataset.source, dataset.licence, tuple(notes),
-        )  # fmt: skip
+        return d.task({"test": found}, notes, name=self.name)
+
+
+def pairs(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
+    """The sentences of a set of pairs as a task."""
+    return load_pairs(f"{d.name}:{part}" if part else str(d.name), root).task(d)
 
 
 def load_pairs(name: str, data_dir: str | Path | None = None) -> Pairs:
@@ -137,7 +138,7 @@ def blimp(root: str | Path) -> Iterator[tuple[Pair, str]]:
     places = [Path(root), Path(root) / "data", Path(root) / "blimp"]
     files = next((found for place in places if (found := sorted(place.glob("*.jsonl")))), [])
     if not files:
-        locate(root, {"": ("adjunct_island.jsonl", "data/adjunct_island.jsonl")}, what="BLiMP")
+        files_of(dataset("blimp"), root)  # raises DataError
     return _of_blimp(files)
 
 
@@ -161,9 +162,7 @@ def marvin_linzen(root: str | Path) -> Iterator[tuple[Pair, str]]:
     Tables of negative polarity items have two unacceptable sentences, ``sentence_bad_intrusive`` and
     ``sentence_bad_other``, and give two pairs a row. The release itself consists of pickles, which are never read.
     """
-    names = {"pairs": ("minimal_pairs*.tsv",), "triples": ("npi_triples*.tsv",)}
-    files = locate(root, names, folder="marvin_linzen", what="Marvin & Linzen 2018")
-    return _of_templates(files)
+    return _of_templates(files_of(dataset("marvin-linzen"), root))
 
 
 def _of_templates(files: Mapping[str, Path]) -> Iterator[tuple[Pair, str]]:
@@ -293,7 +292,7 @@ def _cells(record: Mapping[str, object], file: Path, line: int) -> dict[str, str
 
 def _kept(name: str, found: Iterable[tuple[Pair, str]], *, distinct: bool = False, file: Path | None = None) -> Pairs:
     """The pairs whose sentences differ, with a warning that names the others; raises DataError if none is left."""
-    pairs, equal, ids, texts = list[Pair](), list[str](), set[str](), set[tuple[str, str]]()
+    kept, equal, ids, texts = list[Pair](), list[str](), set[str](), set[tuple[str, str]]()
     for pair, place in found:
         if pair.good == pair.bad:
             equal.append(place)
@@ -304,44 +303,14 @@ def _kept(name: str, found: Iterable[tuple[Pair, str]], *, distinct: bool = Fals
             continue
         ids.add(pair.id)
         texts.add((pair.good, pair.bad))
-        pairs.append(pair)
+        kept.append(pair)
     if equal:
         shown = "; ".join(equal[:7]) + ("; …" if len(equal) > 7 else "")
         log.warning("%s: pairs of equal sentences are left out (%d): %s.", name, len(equal), shown)
-    if not pairs:
+    if not kept:
         raise DataError(f"{'' if file else f'{name}: '}no pair of different sentences was found.", file=file)
-    return Pairs(name, tuple(pairs), tuple(equal))
+    return Pairs(name, tuple(kept), tuple(equal))
 
 
 OWN = (".tsv", ".csv", ".jsonl")
 READERS: dict[str, Callable[..., Iterable[tuple[Pair, str]]]] = {"blimp": blimp, "marvin-linzen": marvin_linzen}
-
-
-def _dataset(name: str, title: str, size: int, source: str, licence: str, shown: str) -> Dataset:
-    return Dataset(
-        name, title, TaskKind.CLASSIFICATION, {"test": size}, ("accuracy",), source, licence, LABELS, shown=shown
-    )
-
-
-BLIMP = _dataset(
-    "blimp", "Benchmark of Linguistic Minimal Pairs, both sentences of each pair", 134_000,
-    "Warstadt et al. 2020, https://github.com/alexwarstadt/blimp", "CC BY", "BLiMP",
-)  # fmt: skip
-TEMPLATES = _dataset(
-    "marvin-linzen", "Marvin & Linzen's minimal pairs, both sentences of each pair", 0,
-    "Marvin and Linzen 2018, https://github.com/BeckyMarvin/LM_syneval", "MIT", "Marvin & Linzen",
-)  # fmt: skip
-AGREEMENT = _dataset(
-    "agreement", "Subject-verb agreement in a UD treebank with the verb in the other number", 0,
-    "after Linzen et al. 2016, https://universaldependencies.org", "of each treebank", "agreement",
-)  # fmt: skip
-
-
-def _task(dataset: Dataset) -> Callable[..., Task]:
-    def load(root: str | Path | None = None, part: str | None = None) -> Task:
-        return load_pairs(f"{dataset.name}:{part}" if part else dataset.name, root).task(dataset)
-
-    return load
-
-
-LOADERS: dict[Dataset, Callable[..., Task]] = {dataset: _task(dataset) for dataset in (BLIMP, TEMPLATES, AGREEMENT)}

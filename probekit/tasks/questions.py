@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probekit.errors import DataError, UsageError, did_you_mean
-from probekit.tasks.datasets.truth import persona_files
+from probekit.tasks.datasets.statements import persona_files
 from probekit.tasks.files.readers import read_json_lines
 
 __all__ = ["FOLDERS", "Question", "load_questions"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from probekit.errors import DataError, Faults
-from probekit.tasks.datasets.ud import treebank_files
+from probekit.tasks.datasets.sources import treebank_files
 from probekit.tasks.files.readers import Sentence, in_documents, read_conllu
 
 __all__ = ["Tree", "not_a_tree", "read_trees", "treebank_trees"]

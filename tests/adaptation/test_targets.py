@@ -7,7 +7,7 @@ from probekit.adaptation.options import Hyperparameters, TrainOptions
 from probekit.adaptation.targets import SIZES, TASKS, target_options, with_preset
 from probekit.adaptation.train import train, train_on_caches
 from probekit.errors import UsageError
-from probekit.tasks.datasets.glue import LOADERS
+from probekit.tasks import DATASETS
 
 FROZEN = {"preset": "bowman-2018", "regime": "feature-extraction", "device": "cpu"}
 SHORT = {"epochs": 1, "batch_size": 8, "hidden_size": 6}
@@ -15,12 +15,12 @@ SHORT = {"epochs": 1, "batch_size": 8, "hidden_size": 6}
 
 def test_other_tasks_are_sized_as_the_nine():
     """The rule by number of examples, which is for other tasks, gives the paper's size for each of the paper's."""
-    for dataset in LOADERS:
+    for dataset in map(DATASETS.__getitem__, TASKS):
         paired = dataset.name not in ("cola", "sst2")
         by_rule = target_options("other", dataset.sizes["train"], paired=paired)
         assert target_options(dataset.name, 1, paired=paired) | {"epochs": 0} == by_rule | {"epochs": 0}
         assert by_rule["hidden_size"] == {"small": 128, "medium": 256, "large": 512}[TASKS[dataset.name]]
-    assert len(LOADERS) == len(TASKS) == 9
+    assert len(TASKS) == 9
 
 
 def test_each_option_exists():

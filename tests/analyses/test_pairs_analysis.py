@@ -90,9 +90,10 @@ def test_the_name_of_a_cache_is_not_changed(table: Path, tmp_path: Path) -> None
 def test_probes_find_word_order_in_a_cache_and_nothing_in_exchanged_pairs(
     tiny_bert: Path, table: Path, tmp_path: Path
 ) -> None:
-    from probekit.tasks.pairs import BLIMP, load_pairs
+    from probekit.tasks import DATASETS
+    from probekit.tasks.pairs import load_pairs
 
-    task = load_pairs(str(table)).task(BLIMP)
+    task = load_pairs(str(table)).task(DATASETS["blimp"])
     cache = probekit.cache_activations(
         str(tiny_bert), task, "test", out=str(tmp_path / "c.h5"), pooling=("last", "mean")
     )

@@ -18,7 +18,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_list_names_every_task(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks"]) == 0
     out = capsys.readouterr().out
-    for name, (card, _) in DATASETS.items():
+    for name, card in DATASETS.items():
         assert name in out
         assert card.metrics[0] in out
     assert all(f"grammar:{name}" in out for name in GRAMMARS)

@@ -11,7 +11,7 @@ import pytest
 
 from probekit.errors import DataError, UsageError
 from probekit.tasks import DATASETS, Task, load_task
-from probekit.tasks.datasets.ner import bio, conll2003, universal_ner, wnut17
+from probekit.tasks.datasets.ud import bio
 from probekit.tasks.task import TaskKind
 
 
@@ -201,7 +201,7 @@ def test_qqp_counts_rows_cut_short(folder: Callable) -> None:
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
     task = load_task("qqp", folder({"train.tsv": f"{header}\n1\t2\t3\ta\tb\t1\n4\t5\t6\tbroken\n7\t8\t9\tc\td\t0\n"}))
     assert [(e.id, e.label) for e in task.split("train")] == [("1", 1), ("7", 0)]
-    assert task.notes == ("1 truncated rows of train.tsv are left out.",)
+    assert task.notes == ("train: 1 truncated rows are left out.",)
 
 
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
@@ -278,18 +278,18 @@ def test_conll2003(folder: Callable) -> None:
             "eng.testa": "Paris NNP I-NP B-LOC\n",
         }
     )
-    task = conll2003(root)
+    task = load_task("conll2003", root)
     assert [(e.text, e.words) for e in task.split("train")] == [("U.N. man", ("U.N.", "man")), ("Rome", ("Rome",))]
     assert [[task.label_names[t] for t in e.label] for e in task.split("train")] == [["B-ORG", "O"], ["B-LOC"]]
     assert task.notes == ("2 tags of eng.train that begin an entity are changed from I- to B-.",)
 
 
 def test_wnut17(folder: Callable) -> None:
-    task = wnut17(folder({"wnut17train.conll": "@who\tO\n\t\nParis\tB-location\n#\tO\n\n\n"}))
+    task = load_task("wnut17", folder({"wnut17train.conll": "@who\tO\n\t\nParis\tB-location\n#\tO\n\n\n"}))
     assert [e.words for e in task.split("train")] == [("@who",), ("Paris", "#")]
     assert task.labels("train").tolist() == [0, task.label_names.index("B-location"), 0]
     with pytest.raises(DataError, match=r"emerging.dev.conll, line 2: found the tag 'B-city' for word 2"):
-        wnut17(folder({"emerging.dev.conll": "in\tO\nParis\tB-city\n"}))
+        load_task("wnut17", folder({"emerging.dev.conll": "in\tO\nParis\tB-city\n"}))
 
 
 def test_universal_ner(folder: Callable) -> None:
@@ -297,7 +297,7 @@ def test_universal_ner(folder: Callable) -> None:
         "# newdoc id = weblog-x\n# sent_id = weblog-x-0001\n# text = Al-Zaman in Rome.\n"
         "1\tAl-Zaman\tB-OTH\t-\tz\n2\tin\tB-O\n3\tRome\tB-LOC\t-\tz\n4\t.\tO\n"
     )
-    task = universal_ner(folder({"en_ewt-ud-dev.iob2": text}))
+    task = load_task("universal-ner", folder({"en_ewt-ud-dev.iob2": text}))
     (example,) = task.split("dev").examples
     assert (task.name, example.id, example.text, example.domain) == (
         "universal-ner:en_ewt", "weblog-x-0001", "Al-Zaman in Rome.", "weblog"
@@ -329,12 +329,12 @@ def test_ud_treebanks_are_not_mixed(folder: Callable) -> None:
     with pytest.raises(DataError, match=r"holds several treebanks \(de_gsd, en_ewt\)"):
         load_task("ud", root)
     assert list(load_task("ud:de_gsd", root).splits) == ["dev"]
-    with pytest.raises(DataError, match=r"has no file of a UD treebank; expected fr_gsd-ud-train.conllu"):
+    with pytest.raises(DataError, match=r"has no file of ud; expected fr_gsd-ud-train.conllu"):
         load_task("ud:fr_gsd", root)
 
 
 def test_ud_tags_are_checked(folder: Callable) -> None:
-    with pytest.raises(DataError, match=r"line 3, column 'UPOS': the sentence that begins here has the tag 'PARTICLE'"):
+    with pytest.raises(DataError, match="line 3: found the tag 'PARTICLE' for word 2"):
         load_task("ud", folder({"en_ewt-ud-train.conllu": CONLLU.replace("PART", "PARTICLE")}))
 
 

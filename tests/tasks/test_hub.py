@@ -118,7 +118,7 @@ def test_named_entities(hub: dict) -> None:
     task = load_task("conll2003")
     assert [task.label_names[t] for t in task.split("dev")[0].label] == ["B-ORG", "O"]
     assert task.split("dev")[0].text == "U.N. man"
-    with pytest.raises(DataError, match=r"has the tags .*B-MISC.*, expected .*B-corporation"):
+    with pytest.raises(DataError, match=r"has the classes .*B-MISC.*, expected .*B-corporation"):
         load_task("wnut17")
 
 

@@ -134,7 +134,7 @@ def test_bad_files_say_where(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         load_pairs(str(tmp_path / "f.tsv"))
     with pytest.raises(UsageError, match="did you mean blimp"):
         load_pairs("blmp", tmp_path)
-    with pytest.raises(DataError, match="has no file of BLiMP"):
+    with pytest.raises(DataError, match="has no file of blimp"):
         load_pairs("blimp", tmp_path)
 
 

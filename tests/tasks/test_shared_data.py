@@ -10,7 +10,6 @@ import pytest
 
 from probekit.tasks import Task, load_task
 from probekit.tasks.check import SplitReport, check_task
-from probekit.tasks.datasets.ner import universal_ner
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 
@@ -204,7 +203,7 @@ def test_universal_ner_entities() -> None:
 def test_universal_ner_ragged_early_release(tmp_path: Path) -> None:
     early = (DATA / "uner_english_ewt/en_ewt-ud-train.PRELIMINARY.iob2").resolve()
     (tmp_path / "en_ewt-ud-train.iob2").symlink_to(early)
-    task = universal_ner(tmp_path)
+    task = load_task("universal-ner", tmp_path)
     tags = Counter(task.label_names[t] for e in task.split("train") for t in e.label)
     assert entities(tags) == {"LOC": 2698, "PER": 2873, "ORG": 1434}
     assert len(task.split("train")) == 12543

@@ -9,7 +9,6 @@ from typing import Any
 
 from probekit.addresses import check_data_card
 from probekit.errors import DataError, UsageError
-from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.files.readers import Table
 from probekit.tasks.folders import task_folders
 from probekit.tasks.task import Example, Label, Span, Target
@@ -21,10 +20,11 @@ __all__ = [
     "examples",
     "from_hub",
     "hub_columns",
-    "hub_labels",
-    "local_file",
     "locate",
+    "number",
     "numbers",
+    "one_treebank",
+    "treebank_files",
 ]
 
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
@@ -69,20 +69,21 @@ def _names(candidates: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(dict.fromkeys(name for names in candidates.values() for name in names))
 
 
-def local_file(dataset: Dataset, root: str | Path | None, *names: str) -> Path:
-    """The file of a dataset that is not on the hub: the first of its names (or patterns) that exists.
+def treebank_files(root: str | Path, treebank: str | None, suffix: str, what: str) -> tuple[str, dict[str, Path]]:
+    """The treebank, and its files ``<treebank>-ud-<split>.<suffix>`` in the folder or a subfolder."""
+    name = treebank or "*"
+    names = {s: (f"{name}-ud-{s}.{suffix}", f"*/{name}-ud-{s}.{suffix}") for s in HUB_SPLITS}
+    files = locate(root, names, what=what)
+    return one_treebank(root, files), files
 
-    Raises
-    ------
-    DataError
-        If ``root`` is None or has none of the files; the message lists their names.
-    """
-    if root is None:
-        raise DataError(
-            f"{dataset.name} is read from a folder: give the one with {names[0]} (--data-dir, or data_dir in Python), "
-            f"from {dataset.source.rpartition(' ')[2]}."
-        )
-    return locate(root, {"": names}, folder=dataset.folder or dataset.name, what=dataset.name)[""]
+
+def one_treebank(root: str | Path, files: Mapping[str, Path]) -> str:
+    """The treebank that files are of; raises DataError for files of several."""
+    found = sorted({path.name.partition("-ud-")[0] for path in files.values()})
+    if len(found) > 1:
+        message = f"holds several treebanks ({', '.join(found)}); choose one, such as {found[0]}."
+        raise DataError(message, file=root)
+    return found[0]
 
 
 def from_hub(what: str, repository: str, config: str | None = None, **options: Any) -> Any:
@@ -121,25 +122,6 @@ def hub_columns(dataset: Any, *names: str) -> list[list[Any]]:
         )
     table = dataset.select_columns(list(names)).to_dict()
     return [table[name] for name in names]
-
-
-def hub_labels(dataset: Any, column: str, names: Sequence[str]) -> list[int | None]:
-    """Class indices in the order of ``names``, whatever the hub's order; -1 becomes None."""
-    feature = dataset.features[column]
-    hub_names = getattr(feature, "names", None)
-    index: dict[Any, int | None] = {name: i for i, name in enumerate(names)}
-    if hub_names is not None:
-        unknown = set(hub_names) - set(names)
-        if unknown:
-            raise DataError(f"the hub's column {column!r} has the classes {hub_names}, expected {list(names)}.")
-        index = {i: index[name] for i, name in enumerate(hub_names)}
-    index |= {-1: None, None: None}
-    (values,) = hub_columns(dataset, column)
-    try:
-        return [index[value] for value in values]
-    except KeyError as error:
-        message = f"the hub's column {column!r} holds the class {error.args[0]!r}, expected one of {list(names)}."
-        raise DataError(message) from error
 
 
 def class_labels(table: Table, column: str, classes: Mapping[str, int | None]) -> list[int | None]:

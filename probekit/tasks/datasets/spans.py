@@ -1,74 +1,34 @@
-"""Spans and pairs of spans as targets: chunks, relations, coreference (edge probing).
+"""Spans and pairs of spans as targets, and two tasks of SuperGLUE.
 
-Tenney et al. 2019, "What do you learn from context?", https://arxiv.org/abs/1905.06316, probes such tasks.
+Tenney et al. 2019, "What do you learn from context?", https://arxiv.org/abs/1905.06316, probes tasks of spans.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from probekit.errors import DataError
 from probekit.files import read_lines
-from probekit.tasks.datasets.dataset import Dataset
-from probekit.tasks.datasets.sources import HUB_SPLITS, examples, locate
-from probekit.tasks.files.readers import read_conll
+from probekit.tasks.datasets.published import files_of
+from probekit.tasks.datasets.sources import examples, from_hub
+from probekit.tasks.files.description import Dataset
+from probekit.tasks.files.readers import read_conll, read_json_lines
 from probekit.tasks.targets import bio_targets
-from probekit.tasks.task import Span, Target, Task, TaskKind
+from probekit.tasks.task import Example, Label, Span, Target, Task
 
-__all__ = ["LOADERS", "chunks", "dpr", "semeval"]
+__all__ = ["chunks", "copa", "marked", "pronouns", "wic"]
 
-ONE_LABEL = ("accuracy", "macro-f1")
-
-CHUNKS = Dataset(
-    "conll2000",
-    "CoNLL-2000: the type of each chunk",
-    TaskKind.SPAN_LABELLING,
-    {"train": 8936, "test": 2012},
-    ONE_LABEL,
-    "Tjong Kim Sang and Buchholz 2000, https://www.clips.uantwerpen.be/conll2000/chunking/",
-    "not stated; the text is from the Wall Street Journal",
-    ("ADJP", "ADVP", "CONJP", "INTJ", "LST", "NP", "PP", "PRT", "SBAR", "UCP", "VP"),
-    folder="conll2000",
-    shown="Chunks",
-)
-NINE = (
-    *("Cause-Effect", "Component-Whole", "Content-Container", "Entity-Destination", "Entity-Origin"),
-    *("Instrument-Agency", "Member-Collection", "Message-Topic", "Product-Producer"),
-)
-SEMEVAL = Dataset(
-    "semeval2010",
-    "SemEval-2010 task 8: the relation between two nominals, with its direction",
-    TaskKind.SPAN_LABELLING,
-    {"train": 8000, "test": 2717},
-    ONE_LABEL,
-    "Hendrickx et al. 2010, https://aclanthology.org/S10-1006",
-    "CC BY 3.0",
-    (*(f"{name}({order})" for name in NINE for order in ("e1,e2", "e2,e1")), "Other"),
-    folder="semeval2010_task8",
-    shown="SemEval relations",
-)
-DPR = Dataset(
-    "dpr",
-    "Definite pronoun resolution: whether a pronoun means a candidate",
-    TaskKind.SPAN_LABELLING,
-    {"train": 1316, "test": 564},
-    ONE_LABEL,
-    "Rahman and Ng 2012, https://www.hlt.utdallas.edu/~vince/data/emnlp12/",
-    "not stated",
-    ("no", "yes"),
-    folder="dpr_wscr",
-    shown="DPR",
-)
+Root = str | Path | None
 
 
-def chunks(root: str | Path | None = None) -> Task:
+def chunks(d: Dataset, root: Root, part: str | None = None) -> Task:
     """The chunks of CoNLL-2000, one target each; files: train.txt and test.txt, three columns (word, POS, chunk)."""
-    files = _local(CHUNKS, root, {"train": ("train.txt",), "test": ("test.txt",)})
-    index = {name: i for i, name in enumerate(CHUNKS.label_names)}
+    index = {name: i for i, name in enumerate(d.label_names)}
     splits = {}
-    for split, path in files.items():
+    for split, path in files_of(d, root).items():
         found = list(read_conll(path, columns=3))
         for s in found:
             strange = [t for t in s.column(2) if t != "O" and (t[:2] not in ("B-", "I-") or t[2:] not in index)]
@@ -78,15 +38,14 @@ def chunks(root: str | Path | None = None) -> Task:
         words = [s.column(0) for s in found]
         targets = [tuple(bio_targets(s.column(2), index)) for s in found]
         splits[split] = examples(split, [" ".join(w) for w in words], words=words, targets=targets)
-    return CHUNKS.task(splits)
+    return d.task(splits)
 
 
-def semeval(root: str | Path | None = None) -> Task:
+def marked(d: Dataset, root: Root, part: str | None = None) -> Task:
     """The 19 classes of two marked nominals in each sentence; files: TRAIN_FILE.TXT and TEST_FILE_FULL.TXT."""
-    patterns = {"train": ("TRAIN_FILE.TXT", "*/TRAIN_FILE.TXT"), "test": ("TEST_FILE_FULL.TXT", "*/TEST_FILE_FULL.TXT")}
-    index = {name: i for i, name in enumerate(SEMEVAL.label_names)}
+    index = {name: i for i, name in enumerate(d.label_names)}
     splits = {}
-    for split, path in _local(SEMEVAL, root, patterns).items():
+    for split, path in files_of(d, root).items():
         rows = list(_marked(path))
         for line, _, _, label, _ in rows:
             if label not in index:
@@ -94,7 +53,7 @@ def semeval(root: str | Path | None = None) -> Task:
                 raise DataError(message, file=path, line=line + 1)
         targets = [(Target(spans, index[label]),) for _, _, _, label, spans in rows]
         splits[split] = examples(split, [text for _, _, text, _, _ in rows], ids=[r[1] for r in rows], targets=targets)
-    return SEMEVAL.task(splits)
+    return d.task(splits)
 
 
 _TAG = re.compile(r"</?e[12]>")
@@ -122,15 +81,14 @@ def _marked(path: Path) -> Iterator[tuple[int, str, str, str, tuple[Span, Span]]
         yield i + 1, number, text, lines[i + 1].strip(), spans
 
 
-def dpr(root: str | Path | None = None) -> Task:
+def pronouns(d: Dataset, root: Root, part: str | None = None) -> Task:
     """Pairs (pronoun, candidate), two for each sentence; files: train.c.txt and test.c.txt of five lines a sentence.
 
     The pronoun is the only one of its form in the sentence; sentences where it is not, or where a candidate does not
     occur, are left out and counted in a note. Twin sentences are one group.
     """
-    files = _local(DPR, root, {"train": ("train.c.txt",), "test": ("test.c.txt",)})
     splits, notes = {}, []
-    for split, path in files.items():
+    for split, path in files_of(d, root).items():
         rows = list(_resolved(path))
         kept = [(i, text, targets) for i, (text, targets) in enumerate(rows) if targets]
         if left := len(rows) - len(kept):
@@ -142,7 +100,7 @@ def dpr(root: str | Path | None = None) -> Task:
             groups=[f"{split}-twins-{i // 2}" for i, _, _ in kept],
             targets=[targets for _, _, targets in kept],
         )
-    return DPR.task(splits, notes)
+    return d.task(splits, notes)
 
 
 def _resolved(path: Path) -> Iterator[tuple[str, tuple[Target, ...]]]:
@@ -175,15 +133,100 @@ def _words(phrase: str, text: str) -> list[Span]:
     return [Span(*match.span()) for match in found]
 
 
-def _local(dataset: Dataset, root: str | Path | None, names: Mapping[str, Sequence[str]]) -> dict[str, Path]:
-    """The files of a dataset that is not on the hub in this form."""
+QUESTIONS = {"cause": "What was the cause?", "effect": "What was the effect?"}
+
+
+def copa(d: Dataset, root: Root, part: str | None = None) -> Task:
+    """COPA: which of two sentences is the cause, or the effect, of the premise.
+
+    The text is the premise followed by "What was the cause?" or "What was the effect?"; the domain is cause or effect.
+    Files: train.jsonl, val.jsonl (dev) and test.jsonl of SuperGLUE, whose test split has no labels.
+    """
+    splits = {}
+    for split, rows in _records(d, root):
+        splits[split] = [_choice(split, *row) for row in rows]
+    return d.task(splits)
+
+
+def wic(d: Dataset, root: Root, part: str | None = None) -> Task:
+    """WiC: 1 if a word has the same meaning in both sentences; its place in each is in ``spans``.
+
+    Files: train.jsonl, val.jsonl (dev) and test.jsonl of SuperGLUE, whose test split has no labels. In files without
+    the characters of the word (start1, end1 …) it is found as the only word of the sentence with its beginning; other
+    rows are left out, and counted in a note. The domain is the part of speech if the file names it.
+    """
+    splits, notes = {}, []
+    for split, rows in _records(d, root):
+        found = [_word_in_context(split, *row) for row in rows]
+        splits[split] = [one for one in found if one is not None]
+        if left := len(found) - len(splits[split]):
+            notes.append(f"{left} of {len(found)} rows of {split} do not say where the word is, and are left out.")
+    return d.task(splits, notes)
+
+
+Row = tuple[Path | str, int, Mapping[str, Any]]
+
+
+def _records(d: Dataset, root: Root) -> Iterator[tuple[str, list[Row]]]:
     if root is None:
-        raise DataError(
-            f"{dataset.name} is read from a folder: give the one with {names['train'][0]} (--data-dir, or data_dir in "
-            f"Python), from {dataset.source.rpartition(' ')[2]}."
-        )
-    found = locate(root, names, folder=dataset.folder or dataset.name, what=dataset.shown)
-    return {split: found[split] for split in HUB_SPLITS if split in found}
+        data = from_hub(str(d.name), str(d.hub), d.config, revision=d.revision)
+        for split, theirs in d.splits.items():
+            yield split, [(f"{d.hub} ({theirs})", i, row) for i, row in enumerate(data[theirs], start=1)]
+        return
+    for split, path in files_of(d, root).items():
+        yield split, [(path, line, record) for line, record in read_json_lines(path)]
 
 
-LOADERS = {CHUNKS: chunks, SEMEVAL: semeval, DPR: dpr}
+def _choice(split: str, path: Path | str, line: int, row: Mapping[str, Any]) -> Example:
+    premise, *choices = (_text(path, line, row, key) for key in ("premise", "choice1", "choice2"))
+    asked = row.get("question")
+    if asked not in QUESTIONS:
+        raise DataError(f"found {asked!r}, expected cause or effect.", file=path, line=line, column="question")
+    name = f"{split}-{row.get('idx', line - 1)}"
+    text = f"{premise} {QUESTIONS[str(asked)]}"
+    return Example(name, text, _label(path, line, row), domain=str(asked), choices=tuple(choices))
+
+
+def _word_in_context(split: str, path: Path | str, line: int, row: Mapping[str, Any]) -> Example | None:
+    word, first, second = (_text(path, line, row, key) for key in ("word", "sentence1", "sentence2"))
+    spans = []
+    for number, sentence in enumerate((first, second), start=1):
+        ends = row.get(f"start{number}"), row.get(f"end{number}")
+        place = _found(word, sentence) if ends == (None, None) else ends
+        if place is None:
+            return None
+        start, end = place
+        if not (isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(sentence)):
+            message = f"{word!r} is at characters {start} to {end}, but the sentence has {len(sentence)}."
+            raise DataError(message, file=path, line=line, column=f"sentence{number}")
+        spans.append(Span(start, end, second=number == 2))
+    name, domain = f"{split}-{row.get('idx', line - 1)}", {"N": "noun", "V": "verb"}.get(str(row.get("pos")))
+    label = _label(path, line, row)
+    return Example(name, first, label, pair=second, domain=domain, spans=tuple(spans))
+
+
+def _found(word: str, sentence: str) -> tuple[int, int] | None:
+    """The characters of the only word that is ``word`` or, if none is, that begins like it."""
+    words = list(re.finditer(r"\w+(?:-\w+)*", sentence))
+    beginning = word.lower()[: max(3, len(word) - 2)]
+    for fits in (word.lower().__eq__, lambda w: w.startswith(beginning)):
+        found = [match.span() for match in words if fits(match.group().lower())]
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def _text(path: Path | str, line: int, row: Mapping[str, Any], key: str) -> str:
+    if not isinstance(row.get(key), str):
+        raise DataError(f"found {row.get(key)!r}, expected a text.", file=path, line=line, column=key)
+    return str(row[key])
+
+
+LABELS: dict[str, Label] = {"0": 0, "1": 1, "false": 0, "true": 1, "none": None, "-1": None}
+
+
+def _label(path: Path | str, line: int, row: Mapping[str, Any]) -> Label:
+    given = str(row.get("label")).lower()
+    if given not in LABELS:
+        raise DataError(f"found {row.get('label')!r}, expected 0 or 1.", file=path, line=line, column="label")
+    return LABELS[given]

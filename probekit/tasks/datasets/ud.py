@@ -1,122 +1,154 @@
-"""Universal Dependencies treebanks: one universal part of speech per word (https://universaldependencies.org)."""
+"""Words with tags, and treebanks: Universal Dependencies and what is annotated on them, CoNLL-2003."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from probekit.errors import DataError
-from probekit.tasks.datasets.dataset import Dataset
-from probekit.tasks.datasets.sources import HUB_SPLITS, PARQUET, examples, from_hub, hub_columns, locate
-from probekit.tasks.files.readers import Sentence, in_documents, read_conllu
-from probekit.tasks.task import Example, Task, TaskKind
+from probekit.tasks.datasets.published import examples_in, files_of, rows_in, rows_of_hub
+from probekit.tasks.datasets.sources import examples, one_treebank
+from probekit.tasks.files.columns import Rows
+from probekit.tasks.files.description import Dataset
+from probekit.tasks.files.readers import Sentence, domain_of, in_documents, read_conllu
+from probekit.tasks.task import Span, Target, Task
+from probekit.tasks.treebank import not_a_tree
 
-__all__ = ["LOADERS", "domain_of", "treebank_files", "ud"]
+__all__ = ["bio", "conll2003", "features", "relations", "ud", "universal_ner"]
 
-UD = Dataset(
-    "ud",
-    "Universal Dependencies, parts of speech (sizes: English EWT)",
-    TaskKind.SEQUENCE_LABELLING,
-    {"train": 12544, "dev": 2001, "test": 2077},
-    ("token-accuracy",),
-    "Nivre et al. 2020, https://universaldependencies.org",
-    "of each treebank; English EWT: CC BY-SA 4.0",
-    (
-        *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
-        *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
-    ),
-    shown="UD",
-)
+Root = str | Path | None
 
 
-def ud(root: str | Path | None = None, treebank: str | None = None) -> Task:
-    """UPOS tags of a treebank. Text, id, domain (genre) and document come from each sentence's comments.
+def bio(tags: Iterable[str]) -> tuple[str, ...]:
+    """Convert IOB1 tags to BIO: an I- that begins an entity (after O or another type) becomes B-. BIO is kept."""
+    out: list[str] = []
+    before = "O"
+    for tag in tags:
+        out.append("B" + tag[1:] if tag.startswith("I-") and before[2:] != tag[2:] else tag)
+        before = tag
+    return tuple(out)
 
-    Files: <treebank>-ud-train.conllu, -dev, -test, in the folder or a subfolder. Multiword tokens (``8-9``) and empty
-    nodes (``8.1``) are not words: they are left out and counted in the notes. A word without a tag (``_``) gets -1.
 
-    Parameters
-    ----------
-    treebank : str, optional
-        The name as in the file names, such as ``en_ewt``; None takes the only one in the folder, or en_ewt from the
-        hub.
-    """
+def _retagged(rows: Rows, change: Callable[[Sequence[str]], Iterable[str]]) -> Rows:
+    return rows.with_columns({**rows.columns, "tags": [list(change(tags)) for tags in rows.columns["tags"]]})
+
+
+def conll2003(d: Dataset, root: Root, part: str | None = None) -> Task:
+    """The tags of the official files become BIO, and a note counts those that change."""
     if root is None:
-        treebank = treebank or "en_ewt"
-        return UD.task(_from_hub(treebank), name=f"ud:{treebank}")
-    treebank, files = treebank_files(root, treebank, "conllu", "a UD treebank")
-    splits, notes = {}, []
+        return d.task(examples_in(d, rows_of_hub(d)))
+    files, notes = files_of(d, root), []
+    found = rows_in(d, files)
+    rows = {split: _retagged(some, bio) for split, some in found.items()}
     for split, path in files.items():
-        sentences = in_documents(read_conllu(path), path)
-        splits[split] = _tagged(split, path, sentences, treebank)
-        multiword, empty = sum(s.multiword for s in sentences), sum(s.empty for s in sentences)
-        notes.append(f"{split}: {multiword} multiword tokens and {empty} empty nodes are left out.")
-    return UD.task(splits, notes, name=f"ud:{treebank}")
+        both = zip(found[split].columns["tags"], rows[split].columns["tags"], strict=True)
+        if changed := sum(a != b for old, new in both for a, b in zip(old, new, strict=True)):
+            notes.append(f"{changed} tags of {path.name} that begin an entity are changed from I- to B-.")
+    return d.task(examples_in(d, rows), notes)
 
 
-LOADERS = {UD: ud}
+def universal_ner(d: Dataset, root: Root, treebank: str | None = None) -> Task:
+    """The tags OTH and B-O of early releases become O; None takes the only treebank, or en_ewt from the hub."""
+    if root is None:
+        name = treebank or "en_ewt"
+        rows = rows_of_hub(d.model_copy(update={"config": name}))
+    else:
+        files = files_of(d, root, treebank)
+        name = one_treebank(root, files)
+        rows = {split: _retagged(some, _without_other) for split, some in rows_in(d, files).items()}
+    return d.task(examples_in(d, rows), name=f"{d.name}:{name}")
 
 
-def treebank_files(root: str | Path, treebank: str | None, suffix: str, what: str) -> tuple[str, dict[str, Path]]:
-    """The treebank, and its files ``<treebank>-ud-<split>.<suffix>`` in the folder or a subfolder."""
-    name = treebank or "*"
-    names = {s: (f"{name}-ud-{s}.{suffix}", f"*/{name}-ud-{s}.{suffix}") for s in HUB_SPLITS}
-    files = locate(root, names, what=what)
-    found = sorted({path.name.partition("-ud-")[0] for path in files.values()})
-    if len(found) > 1:
-        message = f"holds several treebanks ({', '.join(found)}); choose one, such as {found[0]}."
-        raise DataError(message, file=root)
-    return found[0], files
+def _without_other(tags: Sequence[str]) -> Iterable[str]:
+    return ("O" if tag.endswith(("-OTH", "-O")) else tag for tag in tags)
 
 
-def domain_of(comments: Mapping[str, str], treebank: str) -> str | None:
-    """The genre of a sentence: its ``# genre``, or in English EWT the first part of its id."""
-    if treebank == "en_ewt" and "-" in comments.get("sent_id", ""):
-        return comments["sent_id"].partition("-")[0]
-    return comments.get("genre")
+def ud(d: Dataset, root: Root, treebank: str | None = None) -> Task:
+    """Parts of speech; the hub lists multiword tokens and empty nodes among the words, with the tag "_"."""
+    if root is None:
+        name, notes = treebank or "en_ewt", list[str]()
+        found = rows_of_hub(d.model_copy(update={"name": f"ud:{name}"}), data_dir=name)
+        rows = {split: _words_of_hub(some, name) for split, some in found.items()}
+    else:
+        files = files_of(d, root, treebank)
+        name, rows = one_treebank(root, files), rows_in(d, files)
+        notes = [f"{split}: {some.left_out}" for split, some in rows.items()]
+    return d.task(examples_in(d, rows), notes, name=f"{d.name}:{name}")
 
 
-def _tagged(split: str, path: Path, sentences: list[Sentence], treebank: str) -> list[Example]:
-    index = {name: i for i, name in enumerate(UD.label_names)} | {"_": -1}
-    words = [s.column(1) for s in sentences]
-    labels = []
-    for s in sentences:
-        tags = s.column(3)
-        unknown = [tag for tag in tags if tag not in index]
-        if unknown:
-            message = (
-                f"the sentence that begins here has the tag {unknown[0]!r}, which is not one of the 17 universal "
-                "parts of speech."
-            )
-            raise DataError(message, file=path, line=s.line, column="UPOS")
-        labels.append(tuple(index[tag] for tag in tags))
-    return examples(
-        split,
-        [s.comments.get("text") or " ".join(w) for s, w in zip(sentences, words, strict=True)],
-        labels,
-        words=words,
-        ids=[s.comments.get("sent_id", "") for s in sentences],
-        domains=[domain_of(s.comments, treebank) for s in sentences],
-        groups=[s.document or None for s in sentences],
-    )
+def _words_of_hub(rows: Rows, treebank: str) -> Rows:
+    both = zip(rows.columns["words"], rows.columns["tags"], strict=True)
+    kept = [[(word, tag) for word, tag in zip(*sentence, strict=True) if tag != "_"] for sentence in both]
+    words, tags = ([[pair[i] for pair in sentence] for sentence in kept] for i in (0, 1))
+    domains = [domain_of({"sent_id": name}, treebank) for name in rows.columns["id"]]
+    return rows.with_columns({**rows.columns, "words": words, "tags": tags, "domain": domains})
 
 
-def _from_hub(treebank: str) -> dict[str, list[Example]]:
-    repository = "universal-dependencies/universal_dependencies"
-    data = from_hub(f"ud:{treebank}", repository, revision=PARQUET, data_dir=treebank)
-    index = {name: i for i, name in enumerate(UD.label_names)}
-    splits = {}
-    for split, theirs in HUB_SPLITS.items():
-        if theirs not in data:
-            continue
-        rows = data[theirs]
-        ids, texts, tokens, upos = hub_columns(rows, "idx", "text", "tokens", "upos")
-        names = getattr(getattr(rows.features["upos"], "feature", None), "names", None)
-        tags = [[names[t] if names and isinstance(t, int) else t for t in sentence] for sentence in upos]
-        # The hub lists multiword tokens and empty nodes among the words; their tag is "_".
-        kept = [[(w, t) for w, t in zip(ws, ts, strict=True) if t != "_"] for ws, ts in zip(tokens, tags, strict=True)]
-        words = [tuple(w for w, _ in sentence) for sentence in kept]
-        labels = [tuple(index[t] for _, t in sentence) for sentence in kept]
-        domains = [domain_of({"sent_id": i}, treebank) for i in ids]
-        splits[split] = examples(split, texts, labels, words=words, ids=ids, domains=domains)
-    return splits
+Sentences = Mapping[str, tuple[Path, list[Sentence]]]
+
+
+def relations(d: Dataset, root: Root, treebank: str | None = None) -> Task:
+    """The universal relation (without subtype) of each word to its head; the targets are (word, head)."""
+    known = {relation: i for i, relation in enumerate(d.label_names)}
+    name, sentences = _sentences(d, root, treebank)
+    targets = {split: [_to_heads(s, path, known) for s in some] for split, (path, some) in sentences.items()}
+    return _task(d, name, sentences, targets)
+
+
+def features(d: Dataset, root: Root, treebank: str | None = None) -> Task:
+    """The features of each word, such as Number=Sing; the labels are those of train."""
+    name, sentences = _sentences(d, root, treebank)
+    first = sentences["train" if "train" in sentences else min(sentences)][1]
+    names = sorted({feature for s in first for cell in s.column(5) for feature in _features(cell)})
+    known = {feature: i for i, feature in enumerate(names)}
+
+    def of(s: Sentence) -> tuple[Target, ...]:
+        labels = (tuple(sorted(known[f] for f in _features(cell) if f in known)) for cell in s.column(5))
+        return tuple(Target((Span(i, i + 1),), label) for i, label in enumerate(labels))
+
+    targets = {split: [of(s) for s in some] for split, (_, some) in sentences.items()}
+    return _task(d.model_copy(update={"labels": names}), name, sentences, targets)
+
+
+def _features(cell: str) -> list[str]:
+    return [] if cell == "_" else cell.split("|")
+
+
+def _sentences(d: Dataset, root: Root, treebank: str | None) -> tuple[str, Sentences]:
+    files = files_of(d, root, treebank)
+    name = one_treebank(root or "", files)
+    return name, {split: (path, in_documents(read_conllu(path), path)) for split, path in files.items()}
+
+
+def _task(d: Dataset, treebank: str, sentences: Sentences, targets: Mapping[str, list[tuple[Target, ...]]]) -> Task:
+    splits = {
+        split: examples(
+            split,
+            [s.comments.get("text") or " ".join(s.column(1)) for s in found],
+            words=[s.column(1) for s in found],
+            ids=[s.comments.get("sent_id", "") for s in found],
+            domains=[domain_of(s.comments, treebank) for s in found],
+            groups=[s.document or None for s in found],
+            targets=targets[split],
+        )
+        for split, (_, found) in sentences.items()
+    }
+    return d.task(splits, name=f"{d.name}:{treebank}")
+
+
+def _to_heads(s: Sentence, path: Path, known: Mapping[str, int]) -> tuple[Target, ...]:
+    found = []
+    for i, (head, relation) in enumerate(zip(s.column(6), s.column(7), strict=True)):
+        name = relation.partition(":")[0]
+        if not head.isdecimal() or int(head) > len(s.rows) or int(head) == i + 1:
+            message = f"word {i + 1} of the sentence that begins here has the head {head!r}; expected another, 0 to "
+            raise DataError(f"{message}{len(s.rows)}.", file=path, line=s.line, column="HEAD")
+        if int(head) and name not in known:
+            message = f"word {i + 1} of the sentence that begins here has the relation {relation!r}, not one of "
+            raise DataError(f"{message}the {len(known)} universal ones.", file=path, line=s.line, column="DEPREL")
+        if int(head):
+            found.append(Target((Span(i, i + 1), Span(int(head) - 1, int(head))), known[name]))
+    if wrong := not_a_tree([int(head) for head in s.column(6)]):
+        message = f"the sentence that begins here is not a tree; it has {wrong}. Mend it, or take it out of the file."
+        raise DataError(message, file=path, line=s.line, column="HEAD")
+    return tuple(found)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from probekit.errors import DataError
 from probekit.files import check_text, read_lines
 from probekit.parquet import open_parquet
 from probekit.tasks.datasets.sources import from_hub, hub_columns
-from probekit.tasks.files.description import SUFFIXES, Column, Format, TaskFile
+from probekit.tasks.files.description import SUFFIXES, Column, Dataset, Format, TaskFile
 from probekit.tasks.files.guess import SAMPLE, has_header
 from probekit.tasks.files.readers import (
     CONLLU_COLUMNS,
     Table,
+    domain_of,
     in_documents,
     is_quoted,
     read_conll,
@@ -34,7 +36,13 @@ CHAT_COLUMNS = ("tools", "chat_template_kwargs")
 
 @dataclass(frozen=True)
 class Rows:
-    """The columns of one split by role (text, label, …), and the line of each row."""
+    """The columns of one split by role (text, label, …), and the line of each row.
+
+    Attributes
+    ----------
+    left_out : str, default ''
+        What of a published file is no example, as a sentence.
+    """
 
     file: Path | str
     lines: Sequence[int]
@@ -42,6 +50,7 @@ class Rows:
     class_names: tuple[str, ...] = ()
     names: Mapping[str, Column] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    left_out: str = ""
 
     def with_columns(self, columns: Mapping[str, list[Any]]) -> Rows:
         """The same rows with other columns."""
@@ -69,6 +78,8 @@ def roles_of(spec: TaskFile) -> dict[str, Column]:
         "span": spec.span,
         "targets": spec.targets,
     }
+    if isinstance(spec, Dataset):
+        roles |= {"split": spec.split or None, **{f"category {name}": c for name, c in spec.categories.items()}}
     return {role: column for role, column in roles.items() if column is not None}
 
 
@@ -101,7 +112,10 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
             file=spec_file,
         )
     names = {role: str(column) for role, column in roles.items()}
-    return _json_lines(path, names) if kind is Format.JSON_LINES else _parquet(path, names)
+    if kind is Format.PARQUET:
+        return _parquet(path, names)
+    records = list(read_json_lines(path))
+    return record_columns(path, records, names | _id(spec, {name for _, record in records for name in record}))
 
 
 def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Column]) -> Rows:
@@ -124,8 +138,11 @@ def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles:
                 f"{roles[named_role]!r}."
             )
             raise DataError(message, file=path)
-    quoted = kind is Format.TSV and is_quoted(read_lines(path, ends=True))
-    if kind is Format.TSV and not quoted:
+    quoted = kind is Format.TSV and not isinstance(spec, Dataset) and is_quoted(read_lines(path, ends=True))
+    if isinstance(spec, Dataset):
+        table = _published(spec, path, kind, roles)
+        roles = {**roles, **_id(spec, table.columns)}
+    elif kind is Format.TSV and not quoted:
         table = read_tsv(path, header=spec.header)
     else:
         table = read_csv(path, header=spec.header, delimiter="\t" if quoted else ",")
@@ -137,9 +154,37 @@ def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles:
         name = table.columns[column - 1] if isinstance(column, int) else column
         if role == "label" and name not in table.columns:
             continue
+        if isinstance(spec, Dataset) and (parts := _named_in(name)) != [name]:
+            cells = zip(*map(table.column, parts), strict=True)
+            columns[role] = [_TEMPLATE.sub("{}", name).format(*some) for some in cells]
+            continue
         columns[role] = table.column(name, "" if name in table.columns else _column_hint(spec_file, table, role))
     note = "cells are in quotation marks where they need them, as spreadsheets write them; the marks are not read."
-    return Rows(path, table.lines, columns, names=roles, notes=(note,) if quoted else ())
+    short = f"{table.short} truncated rows are left out." if table.short else ""
+    return Rows(path, table.lines, columns, names=roles, notes=(note,) if quoted else (), left_out=short)
+
+
+_TEMPLATE = re.compile(r"\{([^}]+)\}")
+
+
+def _named_in(column: str) -> list[str]:
+    """The columns that a template such as "{title} {text}" names; any other text is a column itself."""
+    return _TEMPLATE.findall(column) or [column]
+
+
+def _published(spec: Dataset, path: Path, kind: Format, roles: Mapping[str, Column]) -> Table:
+    """The table of a published file, which must have every column; a quotation mark in it is an ordinary character."""
+    known = [c for role, c in roles.items() if role != "label" or not spec.optional]
+    needed = spec.columns or [name for column in known for name in _named_in(str(column))]
+    if kind is Format.CSV:
+        return read_csv(path, spec.columns or None, required=needed)
+    return read_tsv(path, spec.columns or None, required=needed, ragged=spec.ragged, drop_short=spec.drop_short)
+
+
+def _id(spec: TaskFile, columns: Container[str]) -> dict[str, str]:
+    """The role of the first of the columns that may hold ids, if one is there."""
+    some = [name for name in spec.ids if name in columns] if isinstance(spec, Dataset) else []
+    return {"id": some[0]} if some else {}
 
 
 def _column_hint(spec_file: Path, table: Table, role: str) -> str:
@@ -149,10 +194,6 @@ def _column_hint(spec_file: Path, table: Table, role: str) -> str:
     return (
         f"If the file has no header, write header = false in {spec_file}, and give the columns by number ({role} = 1)."
     )
-
-
-def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
-    return record_columns(path, list(read_json_lines(path)), roles)
 
 
 def record_columns(path: Path | str, records: Sequence[tuple[int, dict[str, Any]]], roles: Mapping[str, str]) -> Rows:
@@ -207,8 +248,13 @@ def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
     least_columns = max(2, int(word), int(tag))
     if conllu and least_columns > len(CONLLU_COLUMNS):
         raise DataError(f"words or tags names column {least_columns}, but CoNLL-U has 10 columns.", file=path)
-    read = read_conllu(path) if conllu else read_conll(path, columns=least_columns, comments=spec.comments)
-    sentences = in_documents(read, path)
+    encoding = spec.encoding if isinstance(spec, Dataset) else None
+    sentences = in_documents(
+        read_conllu(path)
+        if conllu
+        else read_conll(path, columns=least_columns, comments=spec.comments, fallback=encoding),
+        path,
+    )
     columns: dict[str, list[Any]] = {
         "words": [list(s.column(int(word) - 1)) for s in sentences],
         "tags": [[None if conllu and t == "_" else t for t in s.column(int(tag) - 1)] for s in sentences],
@@ -218,26 +264,35 @@ def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
         columns["groups"] = documents
     if any(s.comments.get("text") for s in sentences):
         columns["text"] = [s.comments.get("text") or " ".join(s.column(int(word) - 1)) for s in sentences]
+    if isinstance(spec, Dataset) and spec.domain is not None:
+        columns["domain"] = [domain_of(s.comments, path.name.partition("-ud-")[0]) for s in sentences]
     ids = [s.comments.get("sent_id", "") for s in sentences]
     if all(ids) and len(set(ids)) == len(ids):
         columns["id"] = ids
     note = f"{len(set(documents)):,} documents are marked; each is held out and resampled as a whole."
     if not conllu:
         note += " The -DOCSTART- lines are not examples."
-    return Rows(path, [s.line for s in sentences], columns, notes=(note,) if any(documents) else ())
+    lines, notes = [s.line for s in sentences], (note,) if any(documents) else ()
+    multiword, empty = sum(s.multiword for s in sentences), sum(s.empty for s in sentences)
+    apart = f"{multiword} multiword tokens and {empty} empty nodes are left out." if conllu else ""
+    return Rows(path, lines, columns, notes=notes, left_out=apart)
 
 
-def hub_rows(path: Path, spec: TaskFile) -> dict[str, Rows]:
+def hub_rows(what: Path | str, spec: TaskFile, **options: Any) -> dict[str, Rows]:
+    """The rows of each split of a data set of the hub; ``options`` are those of ``datasets.load_dataset``."""
     assert spec.hub is not None
-    data = from_hub(str(path), spec.hub, spec.config)
+    data = from_hub(str(what), spec.hub, spec.config, **options)
     hub_splits = spec.splits or {"dev" if name == "validation" else name: name for name in data}
     missing = [name for name in hub_splits.values() if name not in data]
-    if missing:
-        raise DataError(f"{spec.hub} has no split {missing[0]!r}; it has {', '.join(data)}.", file=path)
+    if missing and not isinstance(spec, Dataset):
+        raise DataError(f"{spec.hub} has no split {missing[0]!r}; it has {', '.join(data)}.", file=what)
     rows = {}
     for split, hub_split in hub_splits.items():
+        if hub_split in missing:
+            continue
         dataset = data[hub_split]
         roles = {r: str(c) for r, c in roles_of(spec).items() if r != "label" or str(c) in dataset.column_names}
+        roles |= _id(spec, dataset.column_names)
         columns = dict(zip(roles, hub_columns(dataset, *roles.values()), strict=True))
         names: tuple[str, ...] = ()
         for role in ("label", "tags"):

@@ -82,9 +82,9 @@ from probekit.tasks.files.description import TaskFile, read_task_file
 from probekit.tasks.files.no_label import class_name, missing, without_label
 from probekit.tasks.files.span_rows import span_labels, with_targets
 from probekit.tasks.files.squad import ANSWERS, read_squad
-from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, Label, Span, Split, Task, TaskKind
+from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, Example, Label, Span, Split, Task, TaskKind
 
-__all__ = ["custom_task", "default_metrics", "one_split"]
+__all__ = ["custom_task", "default_metrics", "examples_of", "one_split"]
 
 
 def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups: str | None = None) -> Task:
@@ -254,6 +254,11 @@ def one_split(split: str, part: Rows, kind: TaskKind, names: Sequence[str]) -> S
     return _splits(rows, kind, names)[split]
 
 
+def examples_of(split: str, part: Rows, kind: TaskKind, names: Sequence[str]) -> tuple[Example, ...]:
+    """The examples of some rows whose labels are classes or scores, or None."""
+    return _splits({split: part}, kind, names)[split].examples
+
+
 def _splits(rows: Mapping[str, Rows], kind: TaskKind, names: Sequence[str]) -> dict[str, Split]:
     """The examples of each split; raises one DataError that lists the errors of all splits."""
     faults, splits = Faults(), {}
@@ -413,7 +418,7 @@ def _class_names(spec: TaskFile, rows: Mapping[str, Rows]) -> tuple[str, ...]:
 
 def _texts(part: Rows, role: str, faults: Faults) -> list[str]:
     values = part.columns.get(role, [])
-    for i, value in enumerate(values):
+    for i, value in enumerate(values if not all(isinstance(value, str) for value in values) else ()):
         with faults:
             if not isinstance(value, str):
                 raise part.error(i, role, f"expected a text, found {value!r}.")
@@ -451,6 +456,8 @@ def _labels(
         return out
     if "label" not in part.columns:
         return None
+    if kind is not TaskKind.REGRESSION and all(isinstance(v, str) and v in index for v in part.columns["label"]):
+        return [index[value] for value in part.columns["label"]]
     for i, value in enumerate(part.columns["label"]):
         with faults:
             if missing(value):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.errors import DataError, UsageError
 from probekit.metrics import metric, task_metrics
-from probekit.tasks.task import TaskKind
+from probekit.tasks.datasets.sources import HUB_SPLITS
+from probekit.tasks.task import Example, Split, Task, TaskKind
 from probekit.toml import line_of, read_toml, what_is_wrong
 
-__all__ = ["SUFFIXES", "Column", "Format", "TaskFile", "read_task_file"]
+__all__ = ["SUFFIXES", "Column", "Dataset", "Format", "TaskFile", "read_keys", "read_task_file"]
 
 
 class Format(StrEnum):
@@ -74,14 +78,128 @@ class TaskFile(BaseModel):
     licence: str = ""
 
 
+class Dataset(TaskFile):
+    """The keys of a data set that comes with probekit: those of a task file, and in what its files differ.
+
+    Attributes
+    ----------
+    title, shown : str
+        A readable title, and the name in figures, tables and reports, as its authors write it.
+    folder : str, default ''
+        Usual name of its folder, if it is not the data set's; case, ``-`` and ``_`` are ignored.
+    sizes : dict[str, int]
+        Published number of examples in each split; 0 where none is stated.
+    files : dict[str, list[str]]
+        For each split the names (or patterns) that its file may have; PART stands for a treebank.
+    also : str, default ''
+        What else its folder must have, as the end of a message.
+    reader : str, default ''
+        The function of probekit that reads files which the other keys do not describe.
+    part : bool, default False
+        Whether a name after a colon (``ud:en_ewt``) is for the reader; otherwise it is a domain.
+    columns : list[str]
+        Names of the columns of files without a header.
+    cells : list[str]
+        What the files have for each of the labels, if it is not the label.
+    unlabelled : str, optional
+        What the files have where there is no label; any other cell that is no label is an error.
+    optional : bool, default False
+        Whether a file may lack the column of labels.
+    between : list[float]
+        The lowest and the highest score.
+    decimals : int, optional
+        To which scores are rounded.
+    ids : list[str]
+        Columns that may hold the ids: the first that is there counts.
+    categories : dict[str, str]
+        Columns by domain: an example is of all domains whose cells are not empty.
+    split : str, default ''
+        The column with the split of each row.
+    ragged, drop_short : bool, default False
+        As in :func:`probekit.tasks.files.readers.read_tsv`.
+    encoding : str, optional
+        That of old files that are not UTF-8.
+    revision : str, optional
+        That of the copy on the hub.
+    special : dict[str, dict]
+        Other values of these keys for a split (or a pattern of splits), or for the hub's copy; false for the default.
+    """
+
+    splits: dict[str, str] = Field(default_factory=HUB_SPLITS.copy)
+    title: str
+    shown: str
+    folder: str = ""
+    sizes: dict[str, int] = Field(default_factory=dict)
+    files: dict[str, list[str]]
+    also: str = ""
+    reader: str = ""
+    part: bool = False
+    columns: list[str] = Field(default_factory=list)
+    cells: list[str] = Field(default_factory=list)
+    unlabelled: str | None = None
+    optional: bool = False
+    between: list[float] = Field(default_factory=list)
+    decimals: int | None = None
+    ids: list[str] = Field(default_factory=list)
+    categories: dict[str, str] = Field(default_factory=dict)
+    split: str = ""
+    ragged: bool = False
+    drop_short: bool = False
+    encoding: str | None = None
+    revision: str | None = None
+    special: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    @property
+    def kind(self) -> TaskKind:
+        """The prediction target."""
+        return TaskKind(self.type or TaskKind.CLASSIFICATION)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the classes by index."""
+        return tuple(map(str, self.labels or ()))
+
+    def of(self, place: str) -> Dataset:
+        """The keys as they are for a split, or for the "hub", where files have the labels unless they say otherwise."""
+        given = self.model_dump(exclude_unset=True, exclude={"special", *(["cells"] if place == "hub" else [])})
+        for pattern, keys in self.special.items():
+            if fnmatchcase(place, pattern):
+                given |= keys
+        return Dataset.model_validate({k: v for k, v in given.items() if v is not False or k == "label"})
+
+    def task(
+        self, splits: Mapping[str, Iterable[Example]], notes: Iterable[str] = (), *, name: str = "",
+        labels: Iterable[str] | None = None,
+    ) -> Task:  # fmt: skip
+        """The task with these examples by split."""
+        return Task(
+            name=name or str(self.name),
+            kind=self.kind,
+            splits={split: Split(split, tuple(examples)) for split, examples in splits.items()},
+            label_names=self.label_names if labels is None else tuple(labels),
+            metrics=tuple(self.metrics or ()),
+            source=self.source,
+            licence=self.licence,
+            notes=tuple(notes),
+        )
+
+
+File = TypeVar("File", bound=TaskFile)
+
+
 def read_task_file(path: Path) -> TaskFile:
     """The validated keys of a task file; raises DataError, one sentence that names the key."""
+    return read_keys(path, TaskFile)
+
+
+def read_keys(path: Path, model: type[File]) -> File:
+    """The validated keys of a task file, or of the file of a data set."""
     raw, text = read_toml(path)
     try:
-        spec = TaskFile.model_validate(raw)
+        spec = model.model_validate(raw)
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
-        message = what_is_wrong(error, TaskFile, _EXPECTED)
+        message = what_is_wrong(error, model, _EXPECTED)
         raise DataError(message, file=path, line=line_of(text, key)) from error
     problem = _problem(spec)
     if problem:
@@ -114,7 +232,7 @@ _EXPECTED = (
 
 def _problem(spec: TaskFile) -> tuple[str, str] | None:
     """The first inconsistency, with its key."""
-    if not spec.splits and not spec.hub:
+    if not (spec.splits or spec.hub or isinstance(spec, Dataset)):
         return "splits", 'lists no files; add [splits] with a line such as train = "train.tsv".'
     misplaced = [name for name in spec.splits if name in TaskFile.model_fields and name != "text"]
     if misplaced:
@@ -133,7 +251,7 @@ def _problem(spec: TaskFile) -> tuple[str, str] | None:
     mixed = {"text", "pair", "words", "tags", "choices", "targets"} & spec.model_fields_set
     if spec.messages is not None and (mixed or spec.type not in (None, "classification", "regression")):
         return "messages", "messages are classified or rated as a whole; leave out text, pair, words and targets."
-    if (spec.targets is None) == (spec.type == TaskKind.SPAN_LABELLING):
+    if (spec.targets is None) == (spec.type == TaskKind.SPAN_LABELLING) and not isinstance(spec, Dataset):
         return "targets", 'type = "span-labelling" and targets = "COLUMN" go together; write both.'
     if spec.label is True:
         return "label", "label = true is not a column; give the column's name or number, or false."

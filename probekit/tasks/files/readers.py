@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from probekit.files import parse_json, read_lines, stream_lines
 __all__ = [
     "Sentence",
     "Table",
+    "domain_of",
     "in_documents",
     "is_quoted",
     "json_record",
@@ -439,6 +440,13 @@ def in_documents(sentences: Iterable[Sentence], path: Path) -> list[Sentence]:
     found = list(sentences)
     first = next((i for i, sentence in enumerate(found) if sentence.document), 0)
     return [*(replace(sentence, document=f"{path.name} 0") for sentence in found[:first]), *found[first:]]
+
+
+def domain_of(comments: Mapping[str, str], treebank: str) -> str | None:
+    """The genre of a sentence: its ``# genre``, or in English EWT the first part of its id."""
+    if treebank == "en_ewt" and "-" in comments.get("sent_id", ""):
+        return comments["sent_id"].partition("-")[0]
+    return comments.get("genre")
 
 
 def _blocks(path: Path, *, comments: bool, fallback: str | None = None) -> Iterator[_Block]:

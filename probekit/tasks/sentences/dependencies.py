@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from probekit.tasks.datasets.ud import domain_of
+from probekit.tasks.files.readers import domain_of
 from probekit.tasks.sentences.parse import Clauses, Parse, is_word, keeps_capital
 from probekit.tasks.treebank import Tree
 

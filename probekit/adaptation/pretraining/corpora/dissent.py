@@ -15,7 +15,7 @@ from probekit.adaptation.pretraining.corpora.streams import HELD_OUT, count_up_t
 from probekit.adaptation.pretraining.corpora.text_files import check_units, held_out_pairs, part_of
 from probekit.errors import DataError
 from probekit.files import stream_lines
-from probekit.tasks.datasets.ud import treebank_files
+from probekit.tasks.datasets.sources import treebank_files
 from probekit.tasks.files.readers import Sentence, read_conllu
 
 __all__ = ["clause_files", "clauses_from_parses", "clauses_from_sentences", "parsed_file", "treebank"]

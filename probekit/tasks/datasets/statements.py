@@ -1,60 +1,31 @@
-"""Statements: true and false ones (Geometry of Truth), and what a person with some trait would say (personas)."""
+"""Statements, true and false or of a person with some trait, and names of places and works with where and when."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from probekit.errors import DataError
-from probekit.tasks.datasets.dataset import Dataset
-from probekit.tasks.datasets.sources import class_labels, locate
+from probekit.errors import DataError, UsageError
+from probekit.tasks.datasets.published import dataset, files_of
+from probekit.tasks.datasets.sources import class_labels, locate, numbers
+from probekit.tasks.files.description import Dataset
 from probekit.tasks.files.readers import Table, read_csv, read_json_lines
 from probekit.tasks.folders import task_folders
-from probekit.tasks.task import Example, Task, TaskKind
+from probekit.tasks.task import Example, Task
 
-__all__ = ["LOADERS", "persona", "persona_files", "truth"]
+__all__ = ["art_dates", "persona", "persona_files", "places", "truth"]
 
 TRAIN_SHARE, SEED = 0.7, 0
 
-TRUTH = Dataset(
-    "truth",
-    "Geometry of Truth: is a statement true (sizes: all sets of its files together; a split by subject, made here)",
-    TaskKind.CLASSIFICATION,
-    {},
-    ("accuracy",),
-    "Marks and Tegmark 2023, https://github.com/saprmarks/geometry-of-truth",
-    "not stated",
-    ("false", "true"),
-    folder="geometry_of_truth",
-    shown="Truth",
-)
-PERSONA = Dataset(
-    "persona",
-    "Model-written evaluations: would a person with a trait say this (a split made here)",
-    TaskKind.CLASSIFICATION,
-    {},
-    ("accuracy",),
-    "Perez et al. 2022, https://github.com/anthropics/evals",
-    "CC BY 4.0",
-    ("does not match", "matches"),
-    folder="persona",
-    shown="Persona",
-)
-
-SETS = (
-    *("cities", "neg_cities", "sp_en_trans", "neg_sp_en_trans", "larger_than", "smaller_than"),
-    *("cities_cities_conj", "cities_cities_disj", "companies_true_false", "common_claim_true_false"),
-    "counterfact_true_false",
-)
 QUOTED = re.compile(r"'([^']+)'")
 COMPANY = re.compile(r"(.+?) (?:engages in|has headquarters in|operates in) ")
 
 
-def truth(root: str | Path | None = None) -> Task:
+def truth(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
     """Geometry of Truth: statements that are true or false; each file is a domain, so ``truth:cities`` is one set.
 
     The files have no split. Here about 70 % of the subjects are in train and the others in dev, by a digest of the
@@ -65,23 +36,15 @@ def truth(root: str | Path | None = None) -> Task:
     Files: ``cities.csv``, ``neg_cities.csv`` … of the repository's folder ``datasets``, as many as there are, with the
     columns ``statement`` and ``label``.
     """
-    if root is None:
-        raise DataError(
-            "truth is read from a folder: give the one with cities.csv and the other files (--data-dir, or data_dir in "
-            f"Python), from {TRUTH.source.rpartition(' ')[2]}."
-        )
-    files = locate(
-        root, {name: (f"{name}.csv", f"{name}_sample.csv") for name in SETS}, folder="geometry_of_truth", what="truth"
-    )
     found: list[Example] = []
-    for name, path in files.items():
+    for name, path in files_of(d, root).items():
         table = read_csv(path, required=("statement", "label"))
         labels = class_labels(table, "label", {"0": 0, "1": 1})
         rows = zip(table.column("statement"), labels, _subjects(name, table), strict=True)
         found += [
             Example(f"{name}-{i}", text, label, domain=name, group=group) for i, (text, label, group) in enumerate(rows)
         ]
-    return TRUTH.task(_split(found, lambda e: e.group or e.text))
+    return d.task(_split(found, lambda e: e.group or e.text))
 
 
 def _subjects(name: str, table: Table) -> Iterable[str | None]:
@@ -117,7 +80,7 @@ def _companies(texts: list[str]) -> list[str | None]:
     return [name and f"company {name}" for name in of]
 
 
-def persona(root: str | Path | None = None) -> Task:
+def persona(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
     """Statements, and whether a person with a trait would agree with them; ``persona:openness`` is one trait.
 
     The label is 1 if the matching answer to "Is the following statement something you would say?" is Yes. The files
@@ -132,7 +95,7 @@ def persona(root: str | Path | None = None) -> Task:
             if answer.strip() not in ("Yes", "No"):
                 raise DataError(f"found {answer!r}, expected ' Yes' or ' No'.", file=path, line=line)
             found.append(Example(f"{name}-{i}", text, int(answer.strip() == "Yes"), domain=name))
-    return PERSONA.task(_split(found, lambda e: e.text))
+    return d.task(_split(found, lambda e: e.text))
 
 
 def persona_files(root: str | Path | None, folder: str = "persona") -> dict[str, Path]:
@@ -140,7 +103,7 @@ def persona_files(root: str | Path | None, folder: str = "persona") -> dict[str,
     if root is None:
         raise DataError(
             f"{folder} is read from a folder: give the one with its .jsonl files (--data-dir, or data_dir in Python), "
-            f"from {PERSONA.source.rpartition(' ')[2]}."
+            f"from {dataset('persona').source.rpartition(' ')[2]}."
         )
     homes = Path(root), *task_folders("model_written_evals", Path(root))
     for place in (*(home / folder for home in homes), Path(root)):
@@ -164,4 +127,56 @@ def _split(found: Iterable[Example], unit: Callable[[Example], str]) -> dict[str
     return splits
 
 
-LOADERS = {TRUTH: truth, PERSONA: persona}
+LIMITS = {"latitude": 90.0, "longitude": 180.0}
+
+
+def places(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
+    """The latitude or the longitude of places, in degrees; ``part`` says which.
+
+    Both have the same texts and ids, so ``world-places:latitude+world-places:longitude`` is one cache for both. The
+    splits are those of the authors (``is_test``), the domain is the type of the place.
+    """
+    path = files_of(d, root)["all"]
+    if part not in LIMITS:
+        asked = f"{d.name}:{part}" if part else d.name
+        raise UsageError(f"{asked}: choose {d.name}:latitude or {d.name}:longitude.")
+    table = read_csv(path, required=("name", "latitude", "longitude", "is_test"))
+    labels = numbers(table, part, -LIMITS[part], LIMITS[part])
+    return _task(d, table, table.column("name"), labels, name=f"{d.name}:{part}")
+
+
+def art_dates(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
+    """The year in which a song, film or book was released, from its creator and title, such as "Stephen King's It".
+
+    Works of one creator are a group. The splits are those of the authors (``is_test``), which do not keep groups whole;
+    the domain is the type of the work.
+    """
+    table = read_csv(files_of(d, root)["all"], required=("title", "creator", "release_date", "is_test"))
+    creators = table.column("creator")
+    texts = [f"{who}'s {title}" if who else title for who, title in zip(creators, table.column("title"), strict=True)]
+    years = []
+    for day, line in zip(table.column("release_date"), table.lines, strict=True):
+        if not day[:4].isdecimal() or day[4:5] not in ("", "-"):
+            raise DataError(f"found {day!r}, expected a date.", file=table.path, line=line, column="release_date")
+        years.append(float(day[:4]))
+    return _task(d, table, texts, years, groups=[who or None for who in creators])
+
+
+def _task(
+    d: Dataset,
+    table: Table,
+    texts: Sequence[str],
+    labels: Sequence[float],
+    *,
+    groups: Sequence[str | None] | None = None,
+    name: str = "",
+) -> Task:
+    tests = class_labels(table, "is_test", {"False": 0, "True": 1})
+    kinds = table.column("entity_type")
+    splits: dict[str, list[Example]] = {"train": [], "test": []}
+    for i, (text, label, test) in enumerate(zip(texts, labels, tests, strict=True)):
+        if not text.strip():
+            raise DataError("is empty; expected a name.", file=table.path, line=table.lines[i])
+        group = groups[i] if groups else None
+        splits["test" if test else "train"].append(Example(f"row-{i}", text, label, domain=kinds[i], group=group))
+    return d.task(splits, name=name)

@@ -1,0 +1,155 @@
+"""Data sets that come with probekit: a TOML file each, in this folder, read as the task files of users are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from probekit.errors import DataError
+from probekit.tasks.datasets.sources import locate, number
+from probekit.tasks.files.columns import Rows, hub_rows, read_rows
+from probekit.tasks.files.custom import examples_of
+from probekit.tasks.files.description import Dataset, Format, read_keys
+from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, SEVERAL, Example, Task, TaskKind
+
+__all__ = ["Datasets", "dataset", "examples_in", "files_of", "published", "read", "rows_in", "rows_of_hub"]
+
+HERE = Path(__file__).parent
+Read = tuple[dict[str, tuple[Example, ...]], list[str]]
+"""The examples of each split, and notes on what is left out."""
+
+
+class Datasets(Mapping[str, Dataset]):
+    """The data sets by name, in the order in which they are listed; each file is read when it is asked for."""
+
+    def __init__(self) -> None:
+        self._names = dict.fromkeys((HERE / "listed.txt").read_text(encoding="utf-8").split())
+
+    def __getitem__(self, name: str) -> Dataset:
+        if name not in self._names:
+            raise KeyError(name)
+        return dataset(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@cache
+def dataset(name: str) -> Dataset:
+    """What is known of a data set before it is loaded."""
+    found = read_keys(HERE / f"{name}.toml", Dataset)
+    given: dict[str, Any] = {"name": name}
+    if found.kind is TaskKind.RESPONSE_GENERATION:
+        given |= {"labels": list(RESPONSES), "metrics": list(RESPONSE_METRICS)}
+    return found.model_copy(update=given)
+
+
+def files_of(d: Dataset, root: str | Path | None, part: str | None = None) -> dict[str, Path]:
+    """The files of a data set in a folder, by split.
+
+    Raises
+    ------
+    DataError
+        If ``root`` is None, or has none of the files; the message lists their names.
+    """
+    first = next(iter(d.files.values()))[0]
+    if root is None:
+        first = first.replace("PART", "TREEBANK")
+        raise DataError(
+            f"{d.name} is read from a folder: give the one with {first} (--data-dir, or data_dir in Python), from "
+            f"{d.source.rpartition(' ')[2]}{d.also}."
+        )
+    names = {split: [name.replace("PART", part or "*") for name in some] for split, some in d.files.items()}
+    return locate(root, names, folder="" if "PART" in first else d.folder or str(d.name), what=str(d.name))
+
+
+def read(d: Dataset, root: str | Path | None, part: str | None = None) -> Read:
+    """The examples of each split of a data set whose files its keys describe, from a folder or the hub's copy."""
+    if root is None and d.hub:
+        return examples_in(d, rows_of_hub(d)), []
+    rows = rows_in(d, files_of(d, root, part))
+    notes = [f"{split}: {some.left_out}" for split, some in rows.items() if some.left_out]
+    return examples_in(d, rows), notes
+
+
+def rows_in(d: Dataset, files: Mapping[str, Path]) -> dict[str, Rows]:
+    """The rows of the files of a data set, by split."""
+    return {split: read_rows(HERE / f"{d.name}.toml", d.of(split), path) for split, path in files.items()}
+
+
+def rows_of_hub(d: Dataset, **options: Any) -> dict[str, Rows]:
+    """The rows of each split of the hub's copy."""
+    if d.revision:
+        options["revision"] = d.revision
+    return hub_rows(str(d.name), d.of("hub"), **options)
+
+
+def published(d: Dataset, root: str | Path | None = None, part: str | None = None) -> Task:
+    """The task of a data set whose files its keys describe."""
+    return d.task(*read(d, root, part))
+
+
+def examples_in(d: Dataset, rows: Mapping[str, Rows]) -> dict[str, tuple[Example, ...]]:
+    """The examples of each split; raises DataError for a label that is none."""
+    places = {split: split if isinstance(part.file, Path) else "hub" for split, part in rows.items()}
+    return {split: _examples(d.of(places[split]), split, part) for split, part in rows.items()}
+
+
+def _examples(spec: Dataset, split: str, part: Rows) -> tuple[Example, ...]:
+    columns, cells = dict(part.columns), spec.cells or list(spec.label_names)
+    if set(part.class_names) - {*cells, spec.unlabelled}:
+        column = spec.tags or spec.label
+        raise DataError(f"the hub's column {column!r} has the classes {list(part.class_names)}, expected {cells}.")
+    ids = list(map(str, columns.get("id", ())))
+    if len(set(ids)) < len(ids) or "" in ids:
+        del columns["id"]  # rows are numbered
+    if spec.categories:
+        marks = zip(*(columns[f"category {name}"] for name in spec.categories), strict=True)
+        columns["domain"] = [
+            SEVERAL.join(name for name, mark in zip(spec.categories, row, strict=True) if str(mark or "").strip())
+            for row in marks
+        ]
+    if "label" in columns:
+        columns["label"] = _labels(spec, part)
+    if "tags" in columns:
+        _check_tags(spec, part)
+    return examples_of(split, part.with_columns(columns), spec.kind, spec.label_names)
+
+
+def _check_tags(spec: Dataset, part: Rows) -> None:
+    """Raise DataError for a tag that is none, with its line where each word has one."""
+    known = {*spec.label_names, None}
+    for line, words, tags in zip(part.lines, part.columns["words"], part.columns["tags"], strict=True):
+        if not known.issuperset(tags):
+            k = next(k for k, tag in enumerate(tags) if tag not in known)
+            message = f"found the tag {tags[k]!r} for word {k + 1} ({words[k]!r}), expected one of "
+            line += k if spec.format == Format.CONLL else 0
+            raise DataError(f"{message}{', '.join(spec.label_names)}.", file=part.file, line=line)
+
+
+def _labels(spec: Dataset, part: Rows) -> list[Any]:
+    """The labels of a file as names of classes, or as numbers; None where the hub has -1."""
+    values, of_hub = part.columns["label"], not isinstance(part.file, Path)
+    if spec.kind is TaskKind.REGRESSION:
+        return [None if of_hub and value == -1 else _score(spec, part, i) for i, value in enumerate(values)]
+    cells: dict[Any, str | None] = dict(zip(spec.cells or spec.label_names, spec.label_names, strict=True))
+    known = cells | ({None: None, -1: None} if of_hub else {spec.unlabelled: None})
+    try:
+        return [known[value] for value in values]
+    except (KeyError, TypeError):
+        i = next(i for i, value in enumerate(values) if not isinstance(value, str) or value not in known)
+        expected = ", ".join(map(repr, filter(None, known)))
+        raise part.error(i, "label", f"label {values[i]!r}, expected one of {expected}.") from None
+
+
+def _score(spec: Dataset, part: Rows, i: int) -> float:
+    value, (low, high) = part.columns["label"][i], spec.between or (float("-inf"), float("inf"))
+    found = number(str(value))
+    if found is None or not low <= found <= high:
+        raise part.error(i, "label", f"found {value!r}, expected a number from {low:g} to {high:g}.")
+    return found if spec.decimals is None else round(found, spec.decimals)
