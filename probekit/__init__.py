@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from probekit.analyses.geometry import geometry
     from probekit.analyses.glue import glue_score
     from probekit.analyses.guidelines import guidelines
-    from probekit.analyses.information import mi
     from probekit.analyses.mdl import mdl
+    from probekit.analyses.mi import mi
     from probekit.analyses.movement import movement
     from probekit.analyses.new_task import new_task
     from probekit.analyses.pairs import pairs
@@ -183,7 +183,6 @@ _HOME = {
     "suite": "probekit.studies.suites.run",
     "movement": "probekit.analyses.movement",
     "edge": "probekit.information.edge",
-    "mi": "probekit.analyses.information",
     "mutual_information": "probekit.information",
     "Recipe": "probekit.recipe",
     "Result": "probekit.rows",

@@ -14,7 +14,7 @@ from probekit.rows.schema import called, layer_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cells", "View"]
+__all__ = ["EACH", "Cells", "View"]
 
 Options = Mapping[str, Any]
 EACH = ("task", "split", "model", "checkpoint", "step")
@@ -33,30 +33,38 @@ class Cells:
         Of the rows with the number.
     column : str
         The column of rows that holds it; "interval" for ``ci_low – ci_high``.
-    form : str
-        How it is formatted; a number that is missing, NaN or infinite is an empty cell.
+    form : str or callable
+        How it is formatted; a number that is missing, NaN or infinite is an empty cell. Or what makes the text of the
+        row, a mapping.
     over : {"first", "mean", "max"}
         Which of several rows of a line.
     dim, best : bool
         Less important; the largest value stands out.
+    align : {"right", "left", "center"}
+        Of the cells.
     """
 
     title: str
     metric: str
     column: str = "value"
-    form: str = ".3f"
+    form: str | Callable[[Mapping[str, Any]], str] = ".3f"
     target: str = "gold"
     over: Literal["first", "mean", "max"] = "first"
     dim: bool = False
     best: bool = False
+    align: Literal["right", "left", "center"] = "right"
 
     def texts(self, rows: pd.DataFrame, lines: Sequence[str]) -> list[str]:
         """A cell for each line, "" where the rows lack the number; ``rows`` have the column "line"."""
-        its = rows[(rows["metric"] == self.metric) & (rows["target"] == self.target)].groupby("line", sort=False)
+        its = rows[(rows["metric"] == self.metric) & (rows["target"] == self.target)]
+        if not isinstance(self.form, str):
+            known = {row["line"]: self.form(row) for row in reversed(its.to_dict("records"))}
+            return [known.get(line, "") for line in lines]
+        by = (its[its["draw"].isna()] if self.over == "first" else its).groupby("line", sort=False)
         ends = ("ci_low", "ci_high") if self.column == "interval" else (self.column,)
         if not set(ends) <= set(rows):
             return [""] * len(lines)
-        values = its[list(ends)].agg(self.over).reindex(list(lines)).to_numpy(dtype=float)
+        values = by[list(ends)].agg(self.over).reindex(list(lines)).to_numpy(dtype=float)
         return [" – ".join(format(v, self.form) for v in row) if isfinite(row[0]) else "" for row in values.tolist()]
 
     def largest(self, rows: pd.DataFrame, lines: Sequence[str]) -> int | None:
@@ -74,7 +82,7 @@ class View:
     cells : callable
         The columns after the layer, from the rows of one table and the options of the analysis.
     title : callable
-        The title, after task, split and model, from the same.
+        How the title goes on after task, split and model, from the same.
     notes : callable
         The lines below the table, from the same.
     each : tuple of str
@@ -82,7 +90,7 @@ class View:
     """
 
     cells: Callable[[pd.DataFrame, Options], Iterable[Cells]]
-    title: Callable[[pd.DataFrame, Options], str] = lambda rows, options: f"{rows['n'].iloc[0]:,} examples"
+    title: Callable[[pd.DataFrame, Options], str] = lambda rows, options: f": {rows['n'].iloc[0]:,} examples"
     notes: Callable[[pd.DataFrame, Options], Iterator[str]] = lambda rows, options: iter(())
     each: tuple[str, ...] = EACH
 
@@ -103,10 +111,10 @@ class View:
             for cells in self.cells(part, options):
                 its = cells.texts(part, lines)
                 if any(its) or cells.best:
-                    columns.append(Column(cells.title, dim=cells.dim))
+                    columns.append(Column(cells.title, cells.align, dim=cells.dim))
                     texts.append(its)
                 if cells.best and (at := cells.largest(part, lines)) is not None:
                     bold.add((at, len(columns) - 1))
             head = part.iloc[0]
-            title = f"{head['task']} {head['split']}, {shown_label(called(head))}: {self.title(part, options)}"
+            title = f"{head['task']} {head['split']}, {shown_label(called(head))}{self.title(part, options)}"
             yield Grid(columns, list(zip(*texts, strict=True)), title, bold), list(self.notes(part, options))

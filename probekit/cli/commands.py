@@ -67,7 +67,6 @@ COMMANDS: dict[str, Command] = {
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "stream": Command("probekit.cli.stream:stream", "Analyse layers in one pass over texts, without a cache.", ANALYSE),
-    "mi": Command("probekit.cli.mi:mi", "Estimate the mutual information of each layer and the labels.", ANALYSE),
     "edges": Command("probekit.cli.edges:edges", "Train edge probes of spans: layers, and mixes of layers.", ANALYSE),
     "structural": Command(
         "probekit.cli.structural:structural", "Fit structural probes: trees in the distances of words.", ANALYSE

@@ -41,7 +41,6 @@ SECTION = {
     "search": Section.TRAINING,
     "evaluate": Section.TRAINING,
     "probe": Section.PROBES,
-    "mi": Section.INFORMATION,
     "similarity": Section.SIMILARITY,
     "movement": Section.MOVEMENT,
     "geometry": Section.GEOMETRY,

@@ -20,7 +20,7 @@ from probekit.studies.plan import check_steps, study_steps
 from probekit.studies.pools import here_pool
 from probekit.studies.run import PlannedStudy, StudyRun, run_study
 from probekit.studies.runner import Outcome
-from probekit.studies.schema import Figure, Information, Probe, Study
+from probekit.studies.schema import Figure, Study
 from probekit.studies.sections.outputs import report_step
 from probekit.studies.steps import Inside, Step
 from probekit.tasks.load import is_task
@@ -136,14 +136,11 @@ def _study(model: str, tasks: list[str], options: RunOptions) -> Study:
     fitted = {**common, "limit_dev": options.limit, "options": QUICK if options.quick else {}}
     called = model_name(model)
     title = f"{called}: {', '.join(Path(task).stem for task in tasks)}" + " (quick look)" * options.quick
-    return Study(
-        name="run",
-        title=title,
-        about=ABOUT_QUICK if options.quick else ABOUT,
-        models={called: model},
-        probe=[Probe.model_validate(fitted)],
-        mi=[] if options.quick else [Information.model_validate(common)],
-        figure=[Figure(kind="layers", name=name or "layers")],
+    sections = {"probe": [fitted], "mi": [] if options.quick else [common]}
+    about = ABOUT_QUICK if options.quick else ABOUT
+    figure = Figure(kind="layers", name=name or "layers")
+    return Study.model_validate(
+        {"name": "run", "title": title, "about": about, "models": {called: model}, "figure": [figure], **sections}
     )
 
 

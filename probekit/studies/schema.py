@@ -15,12 +15,13 @@ from probekit.tables.options import Kind
 
 __all__ = [
     "LAYERED",
+    "OF_CACHES",
     "Compare",
     "Domains",
     "Evaluate",
     "Figure",
-    "Information",
     "Movement",
+    "OfCaches",
     "Pretrain",
     "Probe",
     "Runs",
@@ -38,17 +39,8 @@ if TYPE_CHECKING:
     RowsOf = str
 else:
     RowsOf = Literal[
-        "probe",
-        "mi",
-        *analyses(),
-        "compare",
-        "similarity",
-        "movement",
-        "train",
-        "domains",
-        "table",
-        "scoreboard",
-        "shift",
+        *("probe", *analyses(), "compare", "similarity", "movement"),
+        *("train", "domains", "table", "scoreboard", "shift"),
     ]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
@@ -203,10 +195,9 @@ class Probe(_Layers):
         return self.train, self.dev
 
 
-class Information(_Layers):
-    """Mutual information between each layer and the labels of one split, with options of ``probekit mi``."""
+class OfCaches(_Layers):
+    """An analysis of each layer on one split, with the options of its command."""
 
-    function = "mi"
     split: str = "train"
 
     @property
@@ -310,7 +301,6 @@ class _Study(Section):
     train: list[Train] = []
     evaluate: list[Evaluate] = []
     probe: list[Probe] = []
-    mi: list[Information] = []
     compare: list[Compare] = []
     similarity: list[Similarity] = []
     movement: list[Movement] = []
@@ -319,18 +309,18 @@ class _Study(Section):
     figure: list[Figure] = []
 
     @property
-    def layered(self) -> list[Probe | Information]:
+    def layered(self) -> list[Probe | OfCaches]:
         """The sections that analyse each layer of caches."""
         return [block for name in LAYERED for block in getattr(self, name)]
 
 
 OF_CACHES: dict[str, Any] = {
-    name: type(name.capitalize(), (Information,), {"function": name, "__doc__": f"{one.title} on one split."})
+    name: type(name.capitalize(), (OfCaches,), {"function": name, "__doc__": f"{one.title} on one split."})
     for name, one in analyses().items()
     if one.reads is Reads.CACHES
 }
-"""The sections of other analyses of caches."""
-LAYERED = ("probe", "mi", *OF_CACHES)
+"""The sections of analyses of caches."""
+LAYERED = ("probe", *OF_CACHES)
 """The sections that analyse each layer of caches."""
 if TYPE_CHECKING:
     Study = _Study

@@ -10,8 +10,8 @@ from toys import WORDS, sentences, toy_pairs, toy_tags, toy_task
 
 from probekit.activations import ActivationCache, cache_activations, verify
 from probekit.activations.grouping import groups_of, seen_in_train, stored_groups
-from probekit.analyses.information import mi
 from probekit.analyses.mdl import mdl
+from probekit.analyses.mi import mi
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.probe import probe
 from probekit.analyses.vectors import layer_vectors

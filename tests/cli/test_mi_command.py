@@ -8,7 +8,7 @@ from builders import word_caches
 import probekit.information.curves as module
 from probekit.activations import ActivationCache
 from probekit.activations.grouping import groups_of
-from probekit.analyses.information import mi
+from probekit.analyses.mi import mi
 from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.information import mutual_information

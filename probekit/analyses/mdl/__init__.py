@@ -97,7 +97,7 @@ def _cells(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[Cells]:
 
 
 def _title(rows: pd.DataFrame, options: Mapping[str, Any]) -> str:
-    return f"{rows['n'].iloc[0]:,} labels of {rows['classes'].iloc[0]} classes"
+    return f": {rows['n'].iloc[0]:,} labels of {rows['classes'].iloc[0]} classes"
 
 
 def _notes(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[str]:

@@ -12,13 +12,13 @@ from probekit.adaptation.options import Regime
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.studies.file import arguments_of
-from probekit.studies.schema import Information, Probe, Runs, Train
+from probekit.studies.schema import OfCaches, Probe, Runs, Train
 from probekit.studies.sections.names import Plan, guarded, run_name, task_name
 from probekit.studies.steps import Inside, Step
 
 __all__ = ["analysis_name", "cache_steps", "layer_steps", "poolings_of"]
 
-Block = Probe | Information
+Block = Probe | OfCaches
 
 
 @dataclass(frozen=True, slots=True)

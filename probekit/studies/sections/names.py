@@ -10,7 +10,7 @@ from typing import Any
 from probekit.adaptation.options import Regime
 from probekit.errors import ProbekitError
 from probekit.files import slug
-from probekit.studies.schema import Information, Pretrain, Probe, Study, Train
+from probekit.studies.schema import OfCaches, Pretrain, Probe, Study, Train
 from probekit.studies.sources import ModelSize, Sources, configured_size
 from probekit.studies.steps import Inside, Step
 
@@ -24,7 +24,7 @@ class Plan:
     study: Study
     sources: Sources
 
-    def models(self, block: Train | Probe | Information) -> list[str]:
+    def models(self, block: Train | Probe | OfCaches) -> list[str]:
         """The models and encoders of a section, by name."""
         return block.models or [*self.study.models, *(name for one in self.study.pretrain for name in one.on)]
 

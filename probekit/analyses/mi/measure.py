@@ -1,4 +1,4 @@
-"""Mutual information between each layer of caches and the labels: the analysis of ``probekit mi``."""
+"""Mutual information between each layer of caches and the labels."""
 
 from __future__ import annotations
 
@@ -15,72 +15,22 @@ from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, r
 from probekit.errors import UsageError
 from probekit.information.curves import check_estimators, layer_information
 from probekit.information.options import InformationOptions
-from probekit.public import public
 from probekit.rows import Result, called
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 
-__all__ = ["mi"]
+__all__ = ["measure"]
 
 CURVE = ("task", "split", "model", "checkpoint", "step", "representation")
 """The columns that identify a curve."""
 
 
-@public(vectors=VectorOptions, options=InformationOptions)
-def mi(
-    *caches: str | Path | ActivationCache,
+def measure(
+    caches: Sequence[str | Path | ActivationCache],
     vectors: VectorOptions,
     options: InformationOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Measure the mutual information between each layer of caches and the labels, in bits, with its noise level.
-
-    The result is a curve over the layers of each cache; for one array of vectors and its labels, call
-    :func:`probekit.mutual_information`, which is applied here to each layer. Values are lower bounds: they do not
-    include information that the estimator does not detect. Examples of one group (words of a sentence, equal vectors,
-    groups of the cache) share a fold and are shuffled and counted as a whole.
-
-    Parameters
-    ----------
-    *caches : path or ActivationCache
-        Caches of one or several models (also with random weights), splits or tasks. Each gives a curve per estimator,
-        whose p-values are corrected only for the layers of that curve. Tasks that label words are measured word by
-        word; vectors [u; v] of separately encoded pairs become ``[u; v; |u - v|; u * v]``.
-    vectors : VectorOptions
-        ``pooling`` and ``layers``; each may be given as a keyword.
-    options : InformationOptions
-        ``estimator``, ``shuffles``, ``controls``, ``seed`` and ``threads``; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        For each layer and estimator a row in bits with target "gold", and one with target "shuffled" for the noise
-        level; see :func:`probekit.information.curves.layer_information`. The additional column ``random_weights``
-        holds the seed of a randomly initialised model.
-
-    Raises
-    ------
-    UsageError
-        Before measuring, for an unknown estimator, layer or pooling, for an estimator that does not fit the labels of
-        a cache, and for two caches with indistinguishable curves.
-    NonFiniteError
-        If a layer contains NaN; the message names the layer.
-
-    See Also
-    --------
-    probekit.mutual_information : One estimate, from arrays.
-
-    References
-    ----------
-    Peters, Ruder & Smith (2019), "To Tune or Not to Tune?", Figure 2; Noshad, Zeng & Hero (2019), "Scalable Mutual
-    Information Estimation Using Dependence Graphs", ICASSP.
-
-    Examples
-    --------
-    >>> result = probekit.mi("cola.train.h5", "cola.train-random.h5", estimator=("edge", "knn"))  # doctest: +SKIP
-    >>> result.plot()  # doctest: +SKIP
-    """
+    """The rows of :func:`probekit.mi`."""
     if not caches:
         raise UsageError("no cache was given; give one or more, such as cola.train.h5.")
     with ExitStack() as stack:
