@@ -148,40 +148,15 @@ __all__ = [
 
 _HOME = {
     "ActivationCache": "probekit.activations",
-    "cache_activations": "probekit.activations",
     "inspect": "probekit.activations",
     "verify": "probekit.activations",
-    "certify": "probekit.activations.certify",
     "copy_cache": "probekit.activations.copying",
-    "export": "probekit.activations.foreign.export",
-    "import_activations": "probekit.activations.foreign.importing",
-    "average": "probekit.adaptation.average",
-    "ensemble": "probekit.analyses.ensemble",
-    "evaluate": "probekit.adaptation.evaluate",
-    "merge": "probekit.adaptation.methods.merge",
-    "guidelines": "probekit.analyses.guidelines",
-    "search": "probekit.adaptation.search.search",
-    "pretrain": "probekit.adaptation.pretraining.pretrain",
-    "pretrain_encoder": "probekit.adaptation.pretraining.pretrain_encoder",
-    "train": "probekit.adaptation.train",
-    "demo": "probekit.demo",
     "js_divergence": "probekit.domains.divergence",
     "ProbekitError": "probekit.errors",
-    "convert": "probekit.models.conversion",
-    "new_encoder": "probekit.models.new",
-    "prove_sites": "probekit.models.sites.report",
     "load_encoder": "probekit.models",
     "LogisticPath": "probekit.probes",
     "RidgePath": "probekit.probes",
-    "compare": "probekit.analyses.comparison",
-    "summary": "probekit.analyses.comparison",
-    "geometry": "probekit.analyses.geometry",
     "glue_score": "probekit.analyses.glue",
-    "scoreboard": "probekit.analyses.scoreboard",
-    "structural": "probekit.analyses.structural",
-    "edges": "probekit.analyses.edges",
-    "suite": "probekit.studies.suites.run",
-    "movement": "probekit.analyses.movement",
     "edge": "probekit.information.edge",
     "mutual_information": "probekit.information",
     "Recipe": "probekit.recipe",
@@ -191,28 +166,17 @@ _HOME = {
     "clean": "probekit.provenance.clean",
     "reproduce": "probekit.provenance.reproduce",
     "results": "probekit.provenance.inventory",
-    "run": "probekit.studies.first_look",
-    "study": "probekit.studies.run",
     "write_rows": "probekit.rows",
-    "plot": "probekit.plots",
-    "table": "probekit.tables",
-    "probe": "probekit.analyses.probe",
-    "stream": "probekit.analyses.streaming.stream",
     "merge_streams": "probekit.analyses.streaming.stream",
     "Example": "probekit.tasks",
     "Split": "probekit.tasks",
     "Task": "probekit.tasks",
     "check_task": "probekit.tasks.check",
     "new_task": "probekit.analyses.new_task",
-    "pairs": "probekit.analyses.pairs",
-    "shift": "probekit.analyses.shift",
-    "places": "probekit.analyses.places",
-    "choices": "probekit.analyses.choices",
     "load_task": "probekit.tasks",
     "write_tasks": "probekit.tasks.write",
 }
-
-
+"""The modules of public names that no recipe calls."""
 PACKAGES = ("domains", "explore", "plots", "report", "similarity")
 """Public packages; those with the name of a public function can be called like it."""
 
@@ -221,10 +185,12 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first used: ``import probekit`` imports neither torch nor pandas."""
     if name in PACKAGES:
         return import_module(f"probekit.{name}")
-    from probekit.analysis import modules
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    from probekit.functions import FUNCTIONS, find
 
-    if (module := _HOME.get(name) or modules().get(name)) is not None:
-        return getattr(import_module(module), name)
+    if name in FUNCTIONS:
+        return find(name)
     raise AttributeError(f"module 'probekit' has no attribute {name!r}")
 
 

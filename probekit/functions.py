@@ -177,15 +177,27 @@ class _Public(dict[str, Any]):
         return getattr(sys.modules["probekit"], name)
 
 
+class _Texts(_Public):
+    """The same, for the command line, which takes texts where Python also takes objects: nothing is imported."""
+
+    def __missing__(self, name: str) -> Any:
+        return str if name in sys.modules["probekit"].__all__ else super().__missing__(name)
+
+
 @lru_cache(maxsize=128)
-def types_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The declared types of a function's arguments with their bounds, including options."""
+def types_of(function: Callable[..., Any], *, objects: bool = True) -> dict[str, Any]:
+    """The declared types of a function's arguments with their bounds, including options.
+
+    Without ``objects`` those that a command line can give.
+    """
     bare = inspect.unwrap(function)
     annotations = {
         key: hint for key, hint in bare.__annotations__.items() if key != "return"
     }  # a late import may define it
     where = vars(sys.modules[bare.__module__])
-    found = typing.get_type_hints(SimpleNamespace(__annotations__=annotations), where, _Public(), include_extras=True)
+    found = typing.get_type_hints(
+        SimpleNamespace(__annotations__=annotations), where, _Public() if objects else _Texts(), include_extras=True
+    )
     for kind in getattr(function, "options", {}).values():
         found |= typing.get_type_hints(kind, include_extras=True)
     known = inspect.signature(function).parameters

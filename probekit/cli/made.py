@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Callable[..., None]:
 def command(analysis: Analysis) -> Callable[..., None]:
     """The command of an analysis: it runs its function with a progress bar, and shows its tables and sentences."""
     function = find(analysis.name)
-    known, hints = inspect.signature(inspect.unwrap(function)).parameters, types_of(function)
+    known, hints = inspect.signature(inspect.unwrap(function)).parameters, types_of(function, objects=False)
     options: dict[str, type] = vars(function)["options"]
 
     def run(*arguments: Any, format_: Format = Format.TEXT, **more: Any) -> None:
@@ -107,7 +107,7 @@ def _entries(section: str) -> Iterator[tuple[str, str]]:
     for entry in re.split(r"^(?=\S)", section.strip("\n"), flags=re.MULTILINE):
         head, _, text = entry.partition("\n")
         for name in head.partition(" :")[0].split(", "):
-            yield name.lstrip("*"), inspect.cleandoc(text)
+            yield name.lstrip("*"), " ".join(text.split())
 
 
 def _plain(text: str) -> str:

@@ -16,9 +16,8 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["MEASURES", "Vectors", "h_score", "log_evidence", "logme", "transrate"]
+__all__ = ["Vectors", "h_score", "log_evidence", "logme", "transrate"]
 
-MEASURES = ("logme", "h-score", "transrate")
 ROWS = 4096  # rows of vectors in a block
 BLOCK = 1 << 22  # numbers held at once
 EXACT = 1e-10  # the share of squared labels that is left by labels that are a linear function of the vectors
@@ -115,7 +114,7 @@ class Vectors:
         classes : int
             The number of classes, 0 for targets.
         measures : sequence of str
-            Of :data:`MEASURES`; LogME for targets.
+            "logme", "h-score" and "transrate"; LogME for targets.
         eps : float
             Of :func:`transrate`.
         """

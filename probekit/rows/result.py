@@ -23,7 +23,6 @@ from probekit.calls import checked
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest_of_content, read_json
 from probekit.functions import FUNCTIONS
-from probekit.metrics import metric as metric_called
 from probekit.recipe import Read, Recipe
 from probekit.rows.card import card_path, make_card, read_card
 from probekit.rows.examples import EXAMPLES, examples_of, examples_path, told_by
@@ -152,11 +151,13 @@ class Result:
         differ.
         """
         rows = self.rows[self.rows["layer"].notna() & self.rows["value"].notna()]
+        from probekit.metrics import metric
+
         gold = rows[(rows["target"] == "gold") & rows["draw"].isna()]
         keys = [c for c in CURVE if c in gold]
         found = []
         for _, curve in gold.groupby(keys, sort=False, dropna=False):
-            if (curve_metric := metric_called(str(curve["metric"].iloc[0]))).better:
+            if (curve_metric := metric(str(curve["metric"].iloc[0]))).better:
                 found.append(curve.iloc[[curve_metric.best(curve["value"].to_numpy(dtype=float))]])
         import pandas as pd
 

@@ -10,7 +10,6 @@ from probekit.analyses.options import VectorOptions
 from probekit.analysis import Analysis, Corrected, Reads
 from probekit.probes.codes.options import CodeOptions
 from probekit.public import public
-from probekit.rows.families import ALPHA
 from probekit.rows.schema import layer_labels
 from probekit.runtime import Progress, no_progress
 from probekit.view import Cells, View
@@ -101,6 +100,8 @@ def _title(rows: pd.DataFrame, options: Mapping[str, Any]) -> str:
 
 
 def _notes(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[str]:
+    from probekit.rows.families import ALPHA
+
     head, saved = rows.iloc[0], rows[(rows["target"] == "gold") & (rows["metric"] == "saved-bits")]
     if saved["p_adjusted"].notna().any():
         yield "p adjusted: corrected over the layers of this table (Holm)."

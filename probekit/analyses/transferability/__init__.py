@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from probekit.analyses.options import VectorOptions, in_order
 from probekit.analysis import Analysis, Corrected, Reads
 from probekit.constraint import MOST_DRAWS, Checked, Ge, Most, OrZero, Positive, Seed
-from probekit.metrics import METRICS
-from probekit.probes.transferability import MEASURES
 from probekit.public import public
 from probekit.recipe import option
 from probekit.runtime import Progress, no_progress
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
     from probekit.rows import Result
 
 __all__ = ["ANALYSIS", "TransferabilityOptions", "transferability"]
+
+MEASURES = ("logme", "h-score", "transrate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,8 @@ def transferability(
 
 
 def _cells(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[Cells]:
+    from probekit.metrics import METRICS
+
     for metric in dict.fromkeys(rows["metric"]):
         yield Cells(METRICS[metric].title, metric, best=True)
         yield Cells("by chance", metric, "null_mean", dim=True)
@@ -126,6 +128,8 @@ def _cells(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[Cells]:
 
 
 def _notes(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[str]:
+    from probekit.metrics import METRICS
+
     gold = rows[rows["target"] == "gold"]
     for metric, note in dict.fromkeys(zip(gold["metric"], gold["note"], strict=True)):
         if note:
