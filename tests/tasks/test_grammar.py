@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter, defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import hstack
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
 
 from probekit.errors import UsageError
-from probekit.tasks.grammar import COST, GRAMMARS, grammar_task, leakage, lexicon
-from probekit.tasks.task import Split, Task
+from probekit.metrics import metric
+from probekit.tasks.grammar import COST, GRAMMARS, grammar_task, lexicon
+from probekit.tasks.task import Split, Task, TaskKind
 
 DIGESTS: dict[str, tuple[str, str]] = {
     "acceptability": ("44a2b6547af933a4ebc7c5d0e41b1043", "fd2db2ea87cef96c29a9c4215bdf6841"),
@@ -61,6 +66,46 @@ def only(task: Task, phenomena: set[str]) -> Task:
         n: Split(n, tuple(e for e in s if (e.domain or "").split("/")[0] in phenomena)) for n, s in task.splits.items()
     }
     return dataclasses.replace(task, splits=kept)
+
+
+def leakage(task: Task) -> dict[str, Any]:
+    """How well ``dev`` can be predicted without understanding it.
+
+    template : share of dev examples whose ``domain`` occurs in train
+    duplicate : share of dev examples whose text (and pair) occurs in train
+    bag_of_words : the task's first metric on dev for a logistic (or ridge) regression fitted to the word counts of
+        train; for pairs: the counts of the first, of the second, and their absolute difference
+    majority : the same metric for a constant prediction (the most frequent class of train; 0 for correlations)
+    by_phenomenon : accuracy (or Pearson's r) of that regression on each phenomenon (``domain`` before the ``/``)
+    """
+    train, dev = task.split("train"), task.split("dev")
+    y, gold = task.labels("train"), task.labels("dev")
+    domains = {e.domain for e in train}
+    seen = {(e.text, e.pair) for e in train}
+    count = CountVectorizer(token_pattern=r"\w[\w']*").fit([f"{e.text} {e.pair or ''}" for e in train])
+    regression = task.kind is TaskKind.REGRESSION
+    model = Ridge() if regression else LogisticRegression(max_iter=1000)
+    guess = model.fit(_bags(count, train), y).predict(_bags(count, dev))
+    constant = np.full(len(gold), np.mean(y) if regression else np.bincount(y).argmax(), dtype=gold.dtype)
+    task_metric, phenomenon_metric = metric(task.metrics[0]), metric("pearson" if regression else "accuracy")
+    phenomena = np.array([(e.domain or "").partition("/")[0] for e in dev])
+    return {
+        "template": float(np.mean([e.domain in domains for e in dev])),
+        "duplicate": float(np.mean([(e.text, e.pair) in seen for e in dev])),
+        "bag_of_words": task_metric(gold, guess),
+        "majority": 0.0 if regression else task_metric(gold, constant),
+        "by_phenomenon": {
+            str(p): phenomenon_metric(gold[phenomena == p], guess[phenomena == p]) for p in np.unique(phenomena)
+        },
+    }
+
+
+def _bags(count: Any, split: Split) -> Any:
+    first = count.transform([e.text for e in split])
+    if not split.paired:
+        return first
+    second = count.transform([e.pair for e in split])
+    return hstack([first, second, abs(first - second)]).tocsr()
 
 
 @pytest.fixture(scope="module", params=list(GRAMMARS))

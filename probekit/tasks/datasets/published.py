@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from probekit.tasks.files.custom import examples_of
 from probekit.tasks.files.description import Dataset, Format, read_keys
 from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, SEVERAL, Example, Task, TaskKind
 
-__all__ = ["Datasets", "dataset", "examples_in", "files_of", "published", "read", "rows_in", "rows_of_hub"]
+__all__ = ["Datasets", "dataset", "divided", "examples_in", "files_of", "published", "read", "rows_in", "rows_of_hub"]
 
 HERE = Path(__file__).parent
 Read = tuple[dict[str, tuple[Example, ...]], list[str]]
@@ -98,6 +99,16 @@ def examples_in(d: Dataset, rows: Mapping[str, Rows]) -> dict[str, tuple[Example
     """The examples of each split; raises DataError for a label that is none."""
     places = {split: split if isinstance(part.file, Path) else "hub" for split, part in rows.items()}
     return {split: _examples(d.of(places[split]), split, part) for split, part in rows.items()}
+
+
+def divided(d: Dataset, rows: Rows, names: Mapping[str, str]) -> dict[str, list[Example]]:
+    """The examples of a file of all splits, whose column ``split`` has one of these names."""
+    splits: dict[str, list[Example]] = {split: [] for split in names.values()}
+    for i, (name, e) in enumerate(zip(rows.columns["split"], examples_in(d, {"all": rows})["all"], strict=True)):
+        if name not in names:
+            raise rows.error(i, "split", f"label {name!r}, expected one of {', '.join(map(repr, names))}.")
+        splits[names[name]].append(e if "id" in rows.columns else replace(e, id=f"row-{i}"))
+    return splits
 
 
 def _examples(spec: Dataset, split: str, part: Rows) -> tuple[Example, ...]:

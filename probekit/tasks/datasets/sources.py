@@ -9,20 +9,17 @@ from typing import Any
 
 from probekit.addresses import check_data_card
 from probekit.errors import DataError, UsageError
-from probekit.tasks.files.readers import Table
 from probekit.tasks.folders import task_folders
 from probekit.tasks.task import Example, Label, Span, Target
 
 __all__ = [
     "HUB_SPLITS",
     "PARQUET",
-    "class_labels",
     "examples",
     "from_hub",
     "hub_columns",
     "locate",
     "number",
-    "numbers",
     "one_treebank",
     "treebank_files",
 ]
@@ -122,34 +119,6 @@ def hub_columns(dataset: Any, *names: str) -> list[list[Any]]:
         )
     table = dataset.select_columns(list(names)).to_dict()
     return [table[name] for name in names]
-
-
-def class_labels(table: Table, column: str, classes: Mapping[str, int | None]) -> list[int | None]:
-    """The column as class indices; raises DataError with the line of a label that is not in ``classes``."""
-    at = table.index(column)
-    try:
-        return [classes[row[at]] for row in table.rows]
-    except KeyError:
-        i = next(i for i, row in enumerate(table.rows) if row[at] not in classes)
-        raise DataError(
-            f"label {table.rows[i][at]!r}, expected one of {', '.join(map(repr, classes))}.",
-            file=table.path,
-            line=table.lines[i],
-            column=column,
-        ) from None
-
-
-def numbers(table: Table, column: str, low: float, high: float) -> list[float]:
-    """The column as numbers; raises DataError with the line of a cell that is not a number from ``low`` to ``high``."""
-    at = table.index(column)
-    values = []
-    for row, line in zip(table.rows, table.lines, strict=True):
-        value = number(row[at])
-        if value is None or not low <= value <= high:
-            message = f"found {row[at]!r}, expected a number from {low:g} to {high:g}."
-            raise DataError(message, file=table.path, line=line, column=column)
-        values.append(value)
-    return values
 
 
 def number(text: str) -> float | None:

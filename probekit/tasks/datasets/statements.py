@@ -3,76 +3,59 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
 from probekit.errors import DataError, UsageError
-from probekit.tasks.datasets.published import dataset, files_of
-from probekit.tasks.datasets.sources import class_labels, locate, numbers
+from probekit.tasks.datasets.published import dataset, divided, examples_in, files_of, rows_in
+from probekit.tasks.datasets.sources import locate
+from probekit.tasks.files.columns import Rows
 from probekit.tasks.files.description import Dataset
-from probekit.tasks.files.readers import Table, read_csv, read_json_lines
 from probekit.tasks.folders import task_folders
 from probekit.tasks.task import Example, Task
 
 __all__ = ["art_dates", "persona", "persona_files", "places", "truth"]
 
+Root = str | Path | None
 TRAIN_SHARE, SEED = 0.7, 0
-
 QUOTED = re.compile(r"'([^']+)'")
 COMPANY = re.compile(r"(.+?) (?:engages in|has headquarters in|operates in) ")
+LIMITS = {"latitude": 90.0, "longitude": 180.0}
+TESTS = {"False": "train", "True": "test"}
 
 
-def truth(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
-    """Geometry of Truth: statements that are true or false; each file is a domain, so ``truth:cities`` is one set.
-
-    The files have no split. Here about 70 % of the subjects are in train and the others in dev, by a digest of the
-    subject, so that a subject is in the same split of all sets: of an affirmative set and its negation, too. Statements
-    with one subject are a group: a city, a Spanish word, a pair of numbers, a company, the subject of CounterFact; for
-    conjunctions and disjunctions the city of the first statement (the second one may be in another split).
-
-    Files: ``cities.csv``, ``neg_cities.csv`` … of the repository's folder ``datasets``, as many as there are, with the
-    columns ``statement`` and ``label``.
-    """
+def truth(d: Dataset, root: Root, part: str | None = None) -> Task:
+    """Statements that are true or false; each file is a domain."""
+    rows = rows_in(d, files_of(d, root))
     found: list[Example] = []
-    for name, path in files_of(d, root).items():
-        table = read_csv(path, required=("statement", "label"))
-        labels = class_labels(table, "label", {"0": 0, "1": 1})
-        rows = zip(table.column("statement"), labels, _subjects(name, table), strict=True)
-        found += [
-            Example(f"{name}-{i}", text, label, domain=name, group=group) for i, (text, label, group) in enumerate(rows)
-        ]
+    for name, some in examples_in(d, rows).items():
+        groups = _subjects(name, rows[name])
+        found += [replace(e, domain=name, group=group) for e, group in zip(some, groups, strict=True)]
     return d.task(_split(found, lambda e: e.group or e.text))
 
 
-def _subjects(name: str, table: Table) -> Iterable[str | None]:
+def _subjects(name: str, rows: Rows) -> Iterable[str | None]:
     """What each statement is about, named alike in the sets that are about the same things."""
-    texts = table.column("statement")
-    if name.endswith("cities"):
-        return [f"city {city}" for city in table.column("city")]
-    if name.startswith("cities_cities"):
-        return [f"city {city}" for city in table.column("city1")]
+    texts, given = rows.columns["text"], rows.columns.get("groups")
     if name.endswith("sp_en_trans"):
-        return [f"word {_matched(QUOTED, text, table, i)}" for i, text in enumerate(texts)]
-    if name.endswith("_than"):
-        pairs = zip(table.column("n1"), table.column("n2"), strict=True)
-        return [f"numbers {' '.join(sorted(pair))}" for pair in pairs]
-    if name.startswith("counterfact"):
-        return [f"subject {subject}" for subject in table.column("subject")]
+        return [f"word {_quoted(rows, i)}" for i in range(len(texts))]
     if name.startswith("companies"):
         return _companies(texts)
-    return [None] * len(texts)
+    if name.endswith("_than"):
+        return [f"numbers {' '.join(sorted(pair.split(' | ')))}" for pair in given or ()]
+    return given or [None] * len(texts)
 
 
-def _matched(pattern: re.Pattern[str], text: str, table: Table, i: int) -> str:
-    if found := pattern.search(text):
+def _quoted(rows: Rows, i: int) -> str:
+    if found := QUOTED.search(text := rows.columns["text"][i]):
         return found[1]
-    raise DataError(f"found {text[:60]!r}, expected a word in quotes.", file=table.path, line=table.lines[i])
+    raise DataError(f"found {text[:60]!r}, expected a word in quotes.", file=rows.file, line=rows.lines[i])
 
 
-def _companies(texts: list[str]) -> list[str | None]:
+def _companies(texts: Sequence[str]) -> list[str | None]:
     """The company of each statement: as some other statement names it, or None."""
     names = {found[1] for text in texts if (found := COMPANY.match(text))}
     longest = sorted(names, key=len, reverse=True)
@@ -80,25 +63,17 @@ def _companies(texts: list[str]) -> list[str | None]:
     return [name and f"company {name}" for name in of]
 
 
-def persona(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
-    """Statements, and whether a person with a trait would agree with them; ``persona:openness`` is one trait.
-
-    The label is 1 if the matching answer to "Is the following statement something you would say?" is Yes. The files
-    have no split; about 70 % of the statements are in train and the others in dev, by a digest of their text.
-
-    Files: ``TRAIT.jsonl`` of the folder ``persona``, with the keys ``statement`` and ``answer_matching_behavior``.
-    """
-    found = []
-    for name, path in persona_files(root).items():
-        for i, (line, record) in enumerate(read_json_lines(path)):
-            text, answer = (_key(path, line, record, key) for key in ("statement", "answer_matching_behavior"))
-            if answer.strip() not in ("Yes", "No"):
-                raise DataError(f"found {answer!r}, expected ' Yes' or ' No'.", file=path, line=line)
-            found.append(Example(f"{name}-{i}", text, int(answer.strip() == "Yes"), domain=name))
+def persona(d: Dataset, root: Root, part: str | None = None) -> Task:
+    """Statements, and whether a person with a trait would agree with them; each file is a domain."""
+    found: list[Example] = []
+    for name, rows in rows_in(d, persona_files(root)).items():
+        answers = [a.strip() if isinstance(a, str) else a for a in rows.columns["label"]]
+        some = examples_in(d, {name: rows.with_columns({**rows.columns, "label": answers})})[name]
+        found += [replace(e, domain=name) for e in some]
     return d.task(_split(found, lambda e: e.text))
 
 
-def persona_files(root: str | Path | None, folder: str = "persona") -> dict[str, Path]:
+def persona_files(root: Root, folder: str = "persona") -> dict[str, Path]:
     """The files of a folder of model-written evaluations, by trait; raises DataError if there are none."""
     if root is None:
         raise DataError(
@@ -112,12 +87,6 @@ def persona_files(root: str | Path | None, folder: str = "persona") -> dict[str,
     return locate(root, {"": (f"{folder}/*.jsonl", "*.jsonl")}, what=folder)  # raises DataError
 
 
-def _key(path: Path, line: int, record: Mapping[str, Any], key: str) -> str:
-    if not isinstance(record.get(key), str) or not record[key].strip():
-        raise DataError(f"found {record.get(key)!r}, expected a text.", file=path, line=line, column=key)
-    return str(record[key])
-
-
 def _split(found: Iterable[Example], unit: Callable[[Example], str]) -> dict[str, list[Example]]:
     """Train and dev, by a digest of the unit of each example."""
     splits: dict[str, list[Example]] = {"train": [], "dev": []}
@@ -127,56 +96,26 @@ def _split(found: Iterable[Example], unit: Callable[[Example], str]) -> dict[str
     return splits
 
 
-LIMITS = {"latitude": 90.0, "longitude": 180.0}
-
-
-def places(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
-    """The latitude or the longitude of places, in degrees; ``part`` says which.
-
-    Both have the same texts and ids, so ``world-places:latitude+world-places:longitude`` is one cache for both. The
-    splits are those of the authors (``is_test``), the domain is the type of the place.
-    """
-    path = files_of(d, root)["all"]
+def places(d: Dataset, root: Root, part: str | None = None) -> Task:
+    """The latitude or the longitude of places, in degrees; ``part`` says which."""
+    files = files_of(d, root)
     if part not in LIMITS:
         asked = f"{d.name}:{part}" if part else d.name
         raise UsageError(f"{asked}: choose {d.name}:latitude or {d.name}:longitude.")
-    table = read_csv(path, required=("name", "latitude", "longitude", "is_test"))
-    labels = numbers(table, part, -LIMITS[part], LIMITS[part])
-    return _task(d, table, table.column("name"), labels, name=f"{d.name}:{part}")
-
-
-def art_dates(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
-    """The year in which a song, film or book was released, from its creator and title, such as "Stephen King's It".
-
-    Works of one creator are a group. The splits are those of the authors (``is_test``), which do not keep groups whole;
-    the domain is the type of the work.
-    """
-    table = read_csv(files_of(d, root)["all"], required=("title", "creator", "release_date", "is_test"))
-    creators = table.column("creator")
-    texts = [f"{who}'s {title}" if who else title for who, title in zip(creators, table.column("title"), strict=True)]
-    years = []
-    for day, line in zip(table.column("release_date"), table.lines, strict=True):
-        if not day[:4].isdecimal() or day[4:5] not in ("", "-"):
-            raise DataError(f"found {day!r}, expected a date.", file=table.path, line=line, column="release_date")
-        years.append(float(day[:4]))
-    return _task(d, table, texts, years, groups=[who or None for who in creators])
-
-
-def _task(
-    d: Dataset,
-    table: Table,
-    texts: Sequence[str],
-    labels: Sequence[float],
-    *,
-    groups: Sequence[str | None] | None = None,
-    name: str = "",
-) -> Task:
-    tests = class_labels(table, "is_test", {"False": 0, "True": 1})
-    kinds = table.column("entity_type")
-    splits: dict[str, list[Example]] = {"train": [], "test": []}
-    for i, (text, label, test) in enumerate(zip(texts, labels, tests, strict=True)):
+    d = d.model_copy(update={"label": part, "between": [-LIMITS[part], LIMITS[part]]})
+    rows = rows_in(d, files)["all"]
+    for i, text in enumerate(rows.columns["text"]):
         if not text.strip():
-            raise DataError("is empty; expected a name.", file=table.path, line=table.lines[i])
-        group = groups[i] if groups else None
-        splits["test" if test else "train"].append(Example(f"row-{i}", text, label, domain=kinds[i], group=group))
-    return d.task(splits, name=name)
+            raise rows.error(i, "text", "is empty; expected a name.")
+    return d.task(divided(d, rows, TESTS), name=f"{d.name}:{part}")
+
+
+def art_dates(d: Dataset, root: Root, part: str | None = None) -> Task:
+    """The year in which a song, film or book was released, from its creator, if known, and title."""
+    rows = rows_in(d, files_of(d, root))["all"]
+    for i, day in enumerate(rows.columns["label"]):
+        if not day[:4].isdecimal() or day[4:5] not in ("", "-"):
+            raise rows.error(i, "label", f"found {day!r}, expected a date.")
+    years = [day[:4] for day in rows.columns["label"]]
+    texts = [text.removeprefix("'s ") for text in rows.columns["text"]]
+    return d.task(divided(d, rows.with_columns({**rows.columns, "text": texts, "label": years}), TESTS))

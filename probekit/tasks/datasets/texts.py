@@ -8,7 +8,7 @@ from pathlib import Path
 
 from probekit.errors import DataError
 from probekit.files import read_lines
-from probekit.tasks.datasets.published import examples_in, files_of, published, rows_in
+from probekit.tasks.datasets.published import divided, examples_in, files_of, published, rows_in
 from probekit.tasks.datasets.sources import examples, from_hub, hub_columns, locate
 from probekit.tasks.files.description import Dataset
 from probekit.tasks.files.squad import question, read_squad
@@ -28,14 +28,7 @@ def sick(d: Dataset, root: Root, part: str | None = None) -> Task:
     if list(files) != ["all"]:
         files.pop("all", None)
         return d.task(examples_in(d, rows_in(d, files)))
-    rows = rows_in(d, files)["all"]
-    names = {"TRAIN": "train", "TRIAL": "dev", "TEST": "test"}
-    splits: dict[str, list[Example]] = {split: [] for split in names.values()}
-    for i, (name, e) in enumerate(zip(rows.columns["split"], examples_in(d, {"all": rows})["all"], strict=True)):
-        if name not in names:
-            raise rows.error(i, "split", f"label {name!r}, expected one of {', '.join(map(repr, names))}.")
-        splits[names[name]].append(e)
-    return d.task(splits)
+    return d.task(divided(d, rows_in(d, files)["all"], {"TRAIN": "train", "TRIAL": "dev", "TEST": "test"}))
 
 
 def trec(d: Dataset, root: Root, part: str | None = None) -> Task:

@@ -6,20 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from probekit.tasks.datasets.sources import number
+from probekit.toml import read_toml
 
-__all__ = ["GROUP_NAMES", "GroupGuess", "group_column", "missing"]
+__all__ = ["GROUP_NAMES", "NAMES", "GroupGuess", "group_column", "missing"]
 
-UNITS = (
-    *("group", "cluster", "template", "premise", "dialogue", "dialog", "conversation", "conv", "chat", "thread"),
-    *("session", "meeting", "interview", "debate", "discussion", "case", "book", "story", "article", "document"),
-    *("doc", "file", "report", "page", "url", "chapter", "section", "passage", "context", "paragraph"),
-    *("patient", "participant", "respondent", "subject", "author", "writer", "user", "username", "account"),
-    *("customer", "client", "product", "item", "entity", "speaker", "reviewer", "worker", "annotator", "source"),
-)
+NAMES = read_toml(Path(__file__).with_name("names.toml"))[0]
+"""Names of columns by which their roles are guessed."""
+UNITS = tuple(NAMES["units"])
 """The last word of a column's name, the likeliest first."""
 GROUP_NAMES = frozenset(name for unit in UNITS for name in (unit, f"{unit}s", f"{unit}_id", f"{unit}id"))
 """Headers that name such a column."""

@@ -21,7 +21,7 @@ from probekit.parquet import open_parquet
 from probekit.tasks.chat import problem
 from probekit.tasks.datasets.sources import number
 from probekit.tasks.files.description import SUFFIXES, Format
-from probekit.tasks.files.group_column import GROUP_NAMES, GroupGuess, group_column
+from probekit.tasks.files.group_column import GROUP_NAMES, NAMES, GroupGuess, group_column
 from probekit.tasks.files.readers import in_documents, is_quoted, parse_quoted, read_conll, read_conllu, read_json_lines
 from probekit.tasks.task import TaskKind
 
@@ -32,53 +32,9 @@ CLASSES = 20
 """With more distinct numbers than this, labels are scores."""
 SAMPLE = 5000
 """Number of rows on which a guess is based."""
-LABELS = (
-    "label",
-    "labels",
-    "class",
-    "category",
-    "target",
-    "gold",
-    "gold_label",
-    "y",
-    "sentiment",
-    "polarity",
-    "stance",
-    "intent",
-    "emotion",
-    "score",
-    "rating",
-    "stars",
-    "similarity",
-)
-TEXTS = ("text", "sentence", "review", "content", "body", "tweet", "utterance", "comment", "message", "title")
-PAIRS = (
-    ("sentence1", "sentence2"),
-    ("sentence_1", "sentence_2"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("question", "sentence"),
-    ("question", "passage"),
-    ("query", "passage"),
-    ("context", "response"),
-    ("prompt", "response"),
-    ("sentence_a", "sentence_b"),
-)
-WORDS = ("words", "tokens", "forms")
-TAGS = ("tags", "ner_tags", "pos_tags", "upos", "labels", "ner", "pos")
-IDS = ("id", "idx", "index", "guid", "uid", "uuid", "example_id", "pair_id", "sentence_id")
-DOMAINS = ("domain", "genre", "source", "topic", "language", "lang", "register")
 DOCUMENT = "document"
 """The column of the documents that a file of sentences marks."""
-SPLITS = {
-    "train": ("train", "training"),
-    "dev": ("dev", "valid", "validation", "val", "development", "trial"),
-    "test": ("test", "testing"),
-}
-SPLIT_NAMES = ("split", "set", "subset", "partition", "fold", "part", "data_split", "dataset_split", "phase", "splits")
-"""Headers of a column that may name the split of each row."""
+SPLITS = NAMES["split_names"]
 
 
 @dataclass(frozen=True)
@@ -175,7 +131,7 @@ def by_split(raw: Raw) -> tuple[str, dict[str, list[int]]]:
         If the column names splits, but not of each row, or no rows of train.
     """
     lower = {name.lower(): name for name in raw.columns}
-    for name in (lower[known] for known in SPLIT_NAMES if known in lower):
+    for name in (lower[known] for known in NAMES["splits"] if known in lower):
         rows: dict[str, list[int]] = {}
         for i, value in enumerate(raw.columns[name]):
             rows.setdefault(str(value), []).append(i)
@@ -321,8 +277,8 @@ def _unclosed(lines: Sequence[str], delimiter: str) -> bool:
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
     """Whether the first row is a header: known column names, or short distinct strings that no row below repeats."""
     first = [cell.strip().lower() for cell in rows[0]]
-    names = (*LABELS, *TEXTS, *WORDS, *TAGS, *IDS, *DOMAINS, *GROUP_NAMES, *SPLIT_NAMES)
-    known = {*names, *(name for pair in PAIRS for name in pair)}
+    alone = ("labels", "texts", "words", "tags", "ids", "domains", "splits")
+    known = {*GROUP_NAMES, *(name for key in alone for name in NAMES[key]), *itertools.chain(*NAMES["pairs"])}
     if set(first) & known:
         return True
     if len(set(first)) < len(first) or any(not cell or number(cell) is not None or len(cell) > 30 for cell in first):
@@ -360,23 +316,25 @@ def guess(raw: Raw, groups: str | None = None) -> Guess:
     if chats:
         take("messages", _first_named(chats, ("messages", "conversation")) or min(chats), "lists of messages")
         others = {n: v for n, v in sample.items() if n not in roles.values() and not isinstance(v[0], list | dict)}
-        take("label", _first_named(sample, LABELS), "by its name")
+        take("label", _first_named(sample, NAMES["labels"]), "by its name")
         if "label" not in roles:
             take("label", *_fewest(others))
-    elif words := _first_named(lists, WORDS) or next(iter(lists), None):
+    elif words := _first_named(lists, NAMES["words"]) or next(iter(lists), None):
         take("words", words, "lists of words")
         take(
-            "tags", _first_named(lists - {words}, TAGS) or next(iter(lists - {words}), None), "lists of the same length"
+            "tags",
+            _first_named(lists - {words}, NAMES["tags"]) or next(iter(lists - {words}), None),
+            "lists of the same length",
         )
         kind = TaskKind.SEQUENCE_LABELLING
     else:
         lower = {name.lower(): name for name in sample}
-        for first, second in PAIRS:
+        for first, second in NAMES["pairs"]:
             if first in lower and second in lower:
                 take("text", lower[first], "by its name")
                 take("pair", lower[second], "by its name")
                 break
-        take("label", _first_named(sample, LABELS), "by its name")
+        take("label", _first_named(sample, NAMES["labels"]), "by its name")
         if "text" not in roles:
             _take_text(take, {n: v for n, v in sample.items() if n not in roles.values()})
         if "text" not in roles:
@@ -388,10 +346,10 @@ def guess(raw: Raw, groups: str | None = None) -> Guess:
     found = _groups(raw, roles, groups)
     remaining = {name: v for name, v in sample.items() if name not in {*roles.values(), found.column}}
     unique = {name for name, values in remaining.items() if len({str(v) for v in values}) == len(values)}
-    take("id", _first_named(unique, IDS), "unique")
+    take("id", _first_named(unique, NAMES["ids"]), "unique")
     if found.column is not None:
         roles["groups"], why["groups"] = found.column, found.why
-    take("domain", _first_named(set(remaining) - unique, DOMAINS), "by its name")
+    take("domain", _first_named(set(remaining) - unique, NAMES["domains"]), "by its name")
     classes = Counter[str]()
     if "label" in roles:
         labels = [v for v in raw.columns[roles["label"]] if v is not None and str(v).strip() != ""]
@@ -433,7 +391,7 @@ def _mean_words(values: Sequence[Any]) -> float:
 def _take_text(take: Any, columns: Mapping[str, Sequence[Any]]) -> None:
     length = {name: _mean_words(values) for name, values in columns.items()}
     text = {n: v for n, v in columns.items() if length[n] and any(number(str(cell)) is None for cell in v)}
-    if name := _first_named(text, TEXTS):
+    if name := _first_named(text, NAMES["texts"]):
         take("text", name, "by its name")
     elif text:
         name = max(text, key=length.__getitem__)

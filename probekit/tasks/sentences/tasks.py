@@ -13,13 +13,13 @@ from probekit.tasks.sentences.makers import (
     Sentences,
     bigram_shift,
     coordination_inversion,
+    odd_man_out,
     of_label,
     sentence_length,
     top_constituents,
     tree_depth,
     word_content,
 )
-from probekit.tasks.sentences.odd_word import odd_man_out
 from probekit.tasks.sentences.parse import Parse
 from probekit.tasks.sentences.source import find_treebank, parses
 from probekit.tasks.task import Example, Split, Task, TaskKind
