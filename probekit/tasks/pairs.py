@@ -114,7 +114,8 @@ def load_pairs(name: str, data_dir: str | Path | None = None) -> Pairs:
     """
     base, _, part = name.partition(":")
     if Path(name).suffix.lower() in OWN:
-        return _own(Path(data_dir) / name if data_dir and not Path(name).exists() else Path(name))
+        file = Path(data_dir) / name if data_dir and not Path(name).exists() else Path(name)
+        return _kept(file.stem, _of_own(file), file=file)
     names = (*READERS, "agreement")
     if base not in names:
         raise UsageError(f"unknown pairs {name!r}; {did_you_mean(name, names)} A file of pairs ends in .tsv.")
@@ -139,10 +140,6 @@ def blimp(root: str | Path) -> Iterator[tuple[Pair, str]]:
     files = next((found for place in places if (found := sorted(place.glob("*.jsonl")))), [])
     if not files:
         files_of(dataset("blimp"), root)  # raises DataError
-    return _of_blimp(files)
-
-
-def _of_blimp(files: Iterable[Path]) -> Iterator[tuple[Pair, str]]:
     for file in files:
         for line, record in read_json_lines(file):
             lacking = [key for key in ("sentence_good", "sentence_bad", "UID", "pairID") if key not in record]
@@ -162,11 +159,7 @@ def marvin_linzen(root: str | Path) -> Iterator[tuple[Pair, str]]:
     Tables of negative polarity items have two unacceptable sentences, ``sentence_bad_intrusive`` and
     ``sentence_bad_other``, and give two pairs a row. The release itself consists of pickles, which are never read.
     """
-    return _of_templates(files_of(dataset("marvin-linzen"), root))
-
-
-def _of_templates(files: Mapping[str, Path]) -> Iterator[tuple[Pair, str]]:
-    for kind, file in files.items():
+    for kind, file in files_of(dataset("marvin-linzen"), root).items():
         bad = ("sentence_bad",) if kind == "pairs" else ("sentence_bad_intrusive", "sentence_bad_other")
         table = read_tsv(file, required=("template", "condition", "sentence_good", *bad))
         seen: Counter[str] = Counter()
@@ -246,12 +239,8 @@ def _in_case(form: str, like: str) -> str:
     return form.upper() if like.isupper() else form.capitalize() if like[0].isupper() else form
 
 
-def _own(file: Path) -> Pairs:
-    """Your own file; see :func:`load_pairs`."""
-    return _kept(file.stem, _of_own(file), file=file)
-
-
 def _of_own(file: Path) -> Iterator[tuple[Pair, str]]:
+    """The pairs of your own file; see :func:`load_pairs`."""
     if file.suffix.lower() == ".jsonl":
         rows = [(line, _cells(record, file, line)) for line, record in read_json_lines(file)]
     else:

@@ -11,8 +11,8 @@ from typing import Any
 from probekit.errors import DataError
 from probekit.tasks.datasets.sources import locate, number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
-from probekit.tasks.files.custom import examples_of
 from probekit.tasks.files.description import Dataset, Format, read_keys
+from probekit.tasks.files.examples import splits_of
 from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, SEVERAL, Example, Task, TaskKind
 
 __all__ = ["Datasets", "dataset", "divided", "examples_in", "files_of", "published", "read", "rows_in", "rows_of_hub"]
@@ -129,7 +129,7 @@ def _examples(spec: Dataset, split: str, part: Rows) -> tuple[Example, ...]:
         columns["label"] = _labels(spec, part)
     if "tags" in columns:
         _check_tags(spec, part)
-    return examples_of(split, part.with_columns(columns), spec.kind, spec.label_names)
+    return splits_of({split: part.with_columns(columns)}, spec.kind, spec.label_names)[split].examples
 
 
 def _check_tags(spec: Dataset, part: Rows) -> None:

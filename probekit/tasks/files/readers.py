@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -365,9 +365,7 @@ def read_conll(
     comments : bool, default False
         Whether a line that begins with ``#`` is a comment (in tweets it may be a word).
     """
-    documents = _Documents(path)
     for block in _blocks(path, comments=comments, fallback=fallback):
-        document = documents.of(block)
         for number, row in block.rows:
             if row[0] == DOCSTART:
                 raise DataError(f"{DOCSTART} begins a document; put an empty line before it.", file=path, line=number)
@@ -379,7 +377,7 @@ def read_conll(
                 )
         if block.rows:
             rows = tuple(row for _, row in block.rows)
-            yield Sentence(block.rows[0][0], block.comments, rows, document=document)
+            yield Sentence(block.rows[0][0], block.comments, rows, document=block.document)
 
 
 def read_conllu(path: Path) -> Iterator[Sentence]:
@@ -387,9 +385,7 @@ def read_conllu(path: Path) -> Iterator[Sentence]:
 
     Each row has the ten columns of https://universaldependencies.org/format.html; word ids must count from 1.
     """
-    documents = _Documents(path)
     for block in _blocks(path, comments=True):
-        document = documents.of(block)
         words: list[tuple[str, ...]] = []
         multiword = empty = 0
         for number, row in block.rows:
@@ -408,31 +404,7 @@ def read_conllu(path: Path) -> Iterator[Sentence]:
                 raise DataError(message, file=path, line=number, column="ID")
         if not words:
             raise DataError("the sentence has no words.", file=path, line=block.rows[0][0])
-        yield Sentence(block.rows[0][0], block.comments, tuple(words), multiword, empty, document)
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    comments: dict[str, str]
-    rows: list[tuple[int, tuple[str, ...]]]
-
-
-class _Documents:
-    """Tracks the document that the next sentences belong to."""
-
-    def __init__(self, path: Path) -> None:
-        self.file, self.count, self.name = path.name, 0, ""
-
-    def of(self, block: _Block) -> str:
-        """The document of a block; removes the block's -DOCSTART- lines."""
-        begins = "newdoc" in block.comments or "newdoc id" in block.comments
-        while block.rows and block.rows[0][1][0] == DOCSTART:
-            del block.rows[0]
-            begins = True
-        if begins:
-            self.count += 1
-            self.name = block.comments.get("newdoc id") or f"{self.file} {self.count}"
-        return self.name
+        yield Sentence(block.rows[0][0], block.comments, tuple(words), multiword, empty, block.document)
 
 
 def in_documents(sentences: Iterable[Sentence], path: Path) -> list[Sentence]:
@@ -449,21 +421,35 @@ def domain_of(comments: Mapping[str, str], treebank: str) -> str | None:
     return comments.get("genre")
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    comments: dict[str, str]
+    rows: list[tuple[int, tuple[str, ...]]]
+    document: str = ""
+
+
 def _blocks(path: Path, *, comments: bool, fallback: str | None = None) -> Iterator[_Block]:
-    """Runs of word lines with their line numbers, and the comments before and between them."""
-    block = _Block({}, [])
+    """Runs of word lines with their line numbers, the comments before and between them, and their document.
+
+    Lines that begin a document (-DOCSTART-) are left out.
+    """
+    block, count, name = _Block({}, []), 0, ""
     lines: Iterable[str] = stream_lines(path) if fallback is None else read_lines(path, fallback=fallback)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip(" \t"):
-            if block.rows:
-                yield block
-                block = _Block({}, [])
-        elif comments and line[0] == "#":
-            key, _, value = line[1:].partition("=")
-            block.comments[key.strip()] = value.strip()
-        elif "\t" in line:
-            block.rows.append((number, tuple(line.split("\t"))))
-        else:
-            block.rows.append((number, tuple(cell for cell in line.split(" ") if cell)))
-    if block.rows:
-        yield block
+    for number, line in enumerate(chain(lines, [""]), start=1):
+        if line.strip(" \t"):
+            if comments and line[0] == "#":
+                key, _, value = line[1:].partition("=")
+                block.comments[key.strip()] = value.strip()
+            else:
+                cells = line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
+                block.rows.append((number, tuple(cells)))
+        elif block.rows:
+            begins = "newdoc" in block.comments or "newdoc id" in block.comments
+            while block.rows and block.rows[0][1][0] == DOCSTART:
+                del block.rows[0]
+                begins = True
+            if begins:
+                count += 1
+                name = block.comments.get("newdoc id") or f"{path.name} {count}"
+            yield replace(block, document=name)
+            block = _Block({}, [])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 import xxhash
@@ -26,36 +26,16 @@ Record = tuple[int, dict[str, Any]]
 """The line (from 1) and the fields of a record."""
 
 
-class Records(Protocol):
-    """Records by number.
-
-    Attributes
-    ----------
-    file : Path | str
-        What they are read from, for messages.
-    count : int, optional
-        Their number; None if only reading to the end tells it.
-    identity : str
-        A digest of the bytes that are read, or of what names them.
-    """
-
-    @property
-    def file(self) -> Path | str: ...
-    @property
-    def count(self) -> int | None: ...
-    @property
-    def identity(self) -> str: ...
-
-    def read(self, first: int, last: int) -> list[Record]:
-        """The records ``first`` … ``last - 1``; fewer if there are no more."""
-
-
 @dataclass(frozen=True)
 class FileRecords:
     """The lines of a file that are not blank: JSON objects, or texts; a file that ends in .gz is unpacked.
 
     Attributes
     ----------
+    count : int
+        Their number.
+    identity : str
+        A digest of the bytes that are read.
     places : np.ndarray
         int64 (k, 2), byte and line before every thousandth record.
     stamp : tuple[int, int]
@@ -199,3 +179,7 @@ class HubRecords:
         )
         self._at = max(1, first + len(found))
         return [(number, row) for number, row in enumerate(found, start=first + 1)]
+
+
+Records = FileRecords | HubRecords
+"""Records by number, each with its line."""

@@ -27,8 +27,9 @@ from probekit.files import held, lock, machine
 from probekit.metrics import unfit
 from probekit.runtime import processes
 from probekit.tasks.files.columns import record_columns, roles_of
-from probekit.tasks.files.custom import default_metrics, one_split
+from probekit.tasks.files.custom import default_metrics
 from probekit.tasks.files.description import SUFFIXES, Format, TaskFile, read_task_file
+from probekit.tasks.files.examples import one_split
 from probekit.tasks.files.records import HubRecords, Records, scan
 from probekit.tasks.task import Example, Examples, Split, Task, TaskKind
 
