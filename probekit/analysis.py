@@ -59,7 +59,8 @@ class Analysis:
     judge : str
         "module:function": rows of one task and split, and predictions, to sentences; "" for none.
     view : str
-        "module:VIEW", a :class:`probekit.view.View`, its table; "" for none.
+        "module:VIEW", rows and options to tables, each with the lines below it; a :class:`probekit.view.View` for
+        tables by layer.
     plot : str
         "module:function": rows to one Axes, for ``result.plot()``; "" for none.
     layered : bool

@@ -35,6 +35,7 @@ __all__ = [
     "LARGEST",
     "MOST_DRAWS",
     "OR_VALUE",
+    "WRITTEN",
     "Checked",
     "Commas",
     "Count",
@@ -130,6 +131,8 @@ class Joined:
 
 OR_VALUE = "or a value of probekit"
 """Beside a text, a value in memory that a recipe knows, such as a Task; the command line does not."""
+WRITTEN = "a file that is written"
+"""Beside the type of an argument that names an output other than the rows."""
 Commas = Annotated[str, Joined(",")]
 Natural = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]

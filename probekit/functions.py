@@ -14,7 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from probekit.analysis import modules
-from probekit.constraint import check, plain
+from probekit.constraint import WRITTEN, check, plain
 from probekit.errors import UsageError
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "takes_many",
     "typed",
     "types_of",
+    "writes",
 ]
 
 
@@ -43,7 +44,7 @@ class Function:
     place : str
         "module:name".
     writes : tuple of str
-        The parameters that name output files. They do not affect its numbers.
+        The parameters that name output files, besides those marked :data:`WRITTEN`. They do not affect its numbers.
     rows : str
         The one of them that names the output rows; "" if it writes none.
     inside : str
@@ -76,9 +77,6 @@ FUNCTIONS: dict[str, Function] = {
     "shift": Function("probekit.analyses.shift:shift"),
     "places": Function("probekit.analyses.places:places"),
     "choices": Function("probekit.analyses.choices:choices"),
-    "similarity": Function("probekit.analyses.similarity:similarity"),
-    "movement": Function("probekit.analyses.movement:movement", ("out", "examples")),
-    "geometry": Function("probekit.analyses.geometry:geometry"),
     "stream": Function("probekit.analyses.streaming.stream:stream", ("out", "state", "erasers")),
     "compare": Function("probekit.analyses.comparison:compare"),
     "scoreboard": Function("probekit.analyses.scoreboard:scoreboard"),
@@ -155,6 +153,12 @@ def callable_package(name: str) -> None:
 def parameters(name: str) -> Mapping[str, inspect.Parameter]:
     """The parameters of a public function, including its options."""
     return inspect.signature(find(name)).parameters
+
+
+def writes(name: str) -> tuple[str, ...]:
+    """The parameters of a public function that name output files."""
+    marked = (key for key, hint in hints(name).items() if WRITTEN in getattr(hint, "__metadata__", ()))
+    return *FUNCTIONS[name].writes, *marked
 
 
 def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:

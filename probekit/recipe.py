@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import UsageError, did_you_mean
-from probekit.functions import FUNCTIONS, REPEATED, SILENT, find, is_numeric, parameters, typed
+from probekit.functions import FUNCTIONS, REPEATED, SILENT, find, is_numeric, parameters, typed, writes
 
 __all__ = ["Read", "Recipe", "as_json", "check_arguments", "current", "making", "option"]
 
@@ -130,10 +130,10 @@ class Recipe:
                 raise UsageError(f"{name} is a list within itself, or within too many lists.") from None
         plain = {name: as_json(p.default) for name, p in known.items() if p.default is not p.empty}
         plain |= {name: [] for name, p in known.items() if p.kind is p.VAR_POSITIONAL}
-        writes = FUNCTIONS[function].writes
-        leaves = {name: value for name, value in given.items() if name in writes and value is not None}
+        written = writes(function)
+        leaves = {name: value for name, value in given.items() if name in written and value is not None}
         complete = {
-            name: given.get(name, plain.get(name)) for name in known if name not in writes and name not in SILENT
+            name: given.get(name, plain.get(name)) for name in known if name not in written and name not in SILENT
         }
         changed = {name: value for name, value in complete.items() if name not in plain or value != plain[name]}
         return cls(function, changed, {name: value for name, value in complete.items() if name not in changed}, leaves)
@@ -151,10 +151,10 @@ class Recipe:
             raise UsageError(f"this is not a recipe ({error!r}).") from None
         if name not in FUNCTIONS:
             raise UsageError(f"there is no function {name!r}; expected one of {', '.join(FUNCTIONS)}.")
-        known, writes = parameters(name), FUNCTIONS[name].writes
+        known, written = parameters(name), writes(name)
         for part, inside in zip(parts, (False, False, True), strict=True):
             for key in part:
-                if key not in known or (key in writes) != inside or key in SILENT:
+                if key not in known or (key in written) != inside or key in SILENT:
                     named = ", ".join(k for k in known if k not in SILENT)
                     raise UsageError(f"{name} has no parameter {key!r}; it has {named}.")
         return cls(name, *parts)

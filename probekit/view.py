@@ -14,11 +14,16 @@ from probekit.rows.schema import called, layer_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EACH", "Cells", "View"]
+__all__ = ["EACH", "Cells", "View", "interval"]
 
 Options = Mapping[str, Any]
 EACH = ("task", "split", "model", "checkpoint", "step")
 """The columns of rows that tell the tables of an analysis apart."""
+
+
+def interval(options: Options) -> str:
+    """The header of intervals: their coverage."""
+    return f"{100 * options['level']:g} % interval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ class View:
     notes: Callable[[pd.DataFrame, Options], Iterator[str]] = lambda rows, options: iter(())
     each: tuple[str, ...] = EACH
 
-    def tables(self, rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]]]:
+    def __call__(self, rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]]]:
         """Each table, and the lines below it.
 
         Parameters
@@ -110,7 +115,7 @@ class View:
             columns, texts, bold = [Column("layer", key=True)], [lines], set[tuple[int, int]]()
             for cells in self.cells(part, options):
                 its = cells.texts(part, lines)
-                if any(its) or cells.best:
+                if any(its) or (cells.column == "value" and not cells.dim):
                     columns.append(Column(cells.title, cells.align, dim=cells.dim))
                     texts.append(its)
                 if cells.best and (at := cells.largest(part, lines)) is not None:

@@ -9,8 +9,8 @@ import numpy as np
 from calibration import case
 
 from probekit.analyses.matching import Matched, Side
-from probekit.analyses.movement import _rows
-from probekit.analyses.options import MovementOptions
+from probekit.analyses.movement import MovementOptions
+from probekit.analyses.movement.measure import _rows
 from probekit.probes.protocol.labels import Labels
 from probekit.similarity.geometry import intrinsic_dimension, mean_cosine, participation_ratio
 from probekit.similarity.movement import movement

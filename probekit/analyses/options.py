@@ -14,8 +14,6 @@ from probekit.constraint import (
     Ge,
     MinLen,
     Most,
-    Natural,
-    Part,
     Positive,
     Seed,
     Share,
@@ -26,13 +24,10 @@ from probekit.sites import Layers
 from probekit.statistics.options import Resamples, ResamplesOrNone
 
 __all__ = [
-    "DISTANCES",
     "ChoiceOptions",
     "Control",
     "CostKind",
-    "GeometryOptions",
     "GuidelinesOptions",
-    "MovementOptions",
     "PairOptions",
     "PlaceOptions",
     "ScoreboardOptions",
@@ -41,9 +36,6 @@ __all__ = [
     "VectorOptions",
     "in_order",
 ]
-
-DISTANCES = ("relative-distance", "cosine-distance", "aligned-distance")
-"""The distances of :func:`probekit.movement`."""
 
 
 class SpanVector(StrEnum):
@@ -129,41 +121,6 @@ class EnsembleOptions(Checked):
     split: str | None = option(None, "Split to average on (default: the last on which all runs were evaluated).")
     resamples: Resamples = option(1000, "Bootstrap resamples of the examples.")
     seed: Seed = option(0, "Seed of the resampling.")
-
-
-@dataclass(frozen=True, slots=True)
-class MovementOptions(Checked):
-    """Which distances are measured, and their intervals."""
-
-    measures: tuple[str, ...] = option(
-        DISTANCES,
-        "Distances, separated by commas: relative-distance, cosine-distance, aligned-distance (after the best shift "
-        "and rotation; takes longest).",
-    )
-    top: Natural = option(10, "Number of examples listed for each layer, those that moved most; 0 for none.")
-    resamples: ResamplesOrNone = option(1000, "Bootstrap resamples of the examples; 0 for no intervals.")
-    level: Share = option(0.95, "Coverage of the intervals.")
-    seed: Seed = option(0, "Seed of the resamples, of the folds for the rotation, and of the other examples.")
-
-    def together(self) -> None:
-        object.__setattr__(self, "measures", in_order(self.measures, DISTANCES, "distance"))
-
-
-@dataclass(frozen=True, slots=True)
-class GeometryOptions(Checked):
-    """How many vectors are used, what is removed, and the coverage of the intervals."""
-
-    remove: Natural | None = option(
-        None,
-        "Number of principal components removed, with the mean, for the second mean cosine (default: a hundredth of "
-        "the width, at least 1).",
-    )
-    discard: Part = option(
-        0.1, "Proportion of the largest ratios of neighbour distances that TwoNN only counts as large."
-    )
-    max_examples: Annotated[int, Ge(4)] = option(10_000, "Number of vectors drawn at random if there are more.")
-    level: Share = option(0.95, "Coverage of the intervals.")
-    seed: Seed = option(0, "Seed of the draw.")
 
 
 class Control(StrEnum):

@@ -81,13 +81,6 @@ COMMANDS: dict[str, Command] = {
     "choices": Command(
         "probekit.cli.choices:choices", "Count the answers of a language model that match a behaviour.", ANALYSE
     ),
-    "similarity": Command(
-        "probekit.cli.similarity:similarity", "Measure how alike the layers of one or several models are.", ANALYSE
-    ),
-    "movement": Command(
-        "probekit.cli.similarity:movement", "Measure how far each layer moves from a reference model.", ANALYSE
-    ),
-    "geometry": Command("probekit.cli.similarity:geometry", "Measure dimension and anisotropy of each layer.", ANALYSE),
     "compare": Command("probekit.cli.compare:compare", "Test differences between layers or models.", ANALYSE),
     "summary": Command(
         "probekit.cli.compare:summary", "Summarise layer curves: best layer, centre of gravity.", ANALYSE

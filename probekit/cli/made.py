@@ -12,7 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from cyclopts import Parameter
 
 from probekit.analysis import Analysis, analyses, called
-from probekit.functions import SILENT, find, types_of
+from probekit.functions import SILENT, find, types_of, writes
 from probekit.grid import Format
 from probekit.recipe import Recipe
 
@@ -64,11 +64,14 @@ def show(analysis: Analysis, result: Any) -> None:
     from probekit.cli.terminal import show_table
 
     recipe: Recipe = result.recipe
-    for grid, notes in called(analysis.view).tables(result.rows, {**recipe.defaults, **recipe.arguments}):
+    for grid, notes in called(analysis.view)(result.rows, {**recipe.defaults, **recipe.arguments}):
         show_table(grid)
         for note in notes:
             say(note)
     saved(result)
+    for place in (recipe.leaves.get(key) for key in writes(analysis.name) if key != "out"):
+        if place is not None:
+            say(place)
 
 
 def _of_options(name: str, kind: type) -> inspect.Parameter:

@@ -40,9 +40,6 @@ COMPARE, SUMMARY = "probekit.analyses.comparison:compare", "probekit.analyses.co
 VERDICT = "probekit.analyses.verdict:verdict"
 PLOTS = {
     "probe": "probekit.plots:layer_curve",
-    "similarity": "probekit.plots:similarity_matrix",
-    "movement": "probekit.plots:layer_curve",
-    "geometry": "probekit.plots:layer_curve",
     "compare": "probekit.plots:layer_differences",
     "train": "probekit.plots:mix_weights",
     "domains": "probekit.plots:domain_matrix",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from probekit.errors import UsageError
 from probekit.files import slug
-from probekit.functions import FUNCTIONS
+from probekit.functions import writes
 from probekit.studies.schema import Study
 from probekit.studies.sections.comparisons import compare_steps
 from probekit.studies.sections.layers import layer_steps
@@ -75,7 +75,7 @@ def check_steps(study: Study, steps: Iterable[Step]) -> None:
 
 def _check_places(step: Step) -> None:
     """Raise UsageError if a step would write outside the study's folder."""
-    for key in FUNCTIONS[step.function].writes:
+    for key in writes(step.function):
         value = step.arguments.get(key)
         for place in value if isinstance(value, list | tuple) else [value]:
             leaf = place.leaf if isinstance(place, Inside) else "" if place is None else None

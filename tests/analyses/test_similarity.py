@@ -10,7 +10,7 @@ from builders import word_caches, word_task
 import probekit
 from probekit.activations import ActivationCache, cache_activations
 from probekit.analyses.matching import matched, opened
-from probekit.analyses.options import DISTANCES
+from probekit.analyses.movement import DISTANCES
 from probekit.errors import NonFiniteError, UsageError
 from probekit.rows import read_rows
 from probekit.similarity.layer_pairs import layer_pairs

@@ -17,7 +17,7 @@ import pytest
 import probekit
 from probekit.cli import main
 from probekit.errors import DataError, UsageError
-from probekit.functions import FUNCTIONS, hints, parameters
+from probekit.functions import FUNCTIONS, hints, parameters, writes
 from probekit.provenance import reproduce as module
 from probekit.provenance.cards import DROPPED, READS, elsewhere, read_any_card, unread, writing
 from probekit.provenance.comparison import compare_rows
@@ -276,14 +276,14 @@ READ = {
 
 @pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.rows])
 def test_no_argument_that_might_write_is_overlooked(name):
-    """A new argument that takes words must be told here to be read only, or in FUNCTIONS to be written."""
+    """A new argument that takes words must be told here to be read only, or marked to be written."""
     declared = hints(name)
     takes = {
         key for key in parameters(name)
         if {"str", "Path", "Any"} & set(re.findall(r"\w+", inspect.formatannotation(declared.get(key, "Any"))))
     }  # fmt: skip
     assert set(READS.get(name, ())) <= READ[name]
-    assert takes - READ[name] - {"progress", "watcher", *DROPPED} == set(FUNCTIONS[name].writes)
+    assert takes - READ[name] - {"progress", "watcher", *DROPPED} == set(writes(name))
 
 
 def test_cards_that_are_none(tmp_path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.analyses.similarity import OTHER
+from probekit.analyses.similarity.measure import OTHER
 from probekit.analyses.streaming.options import StreamOptions
 from probekit.analyses.streaming.probes import folds_of
 from probekit.analyses.streaming.state import State

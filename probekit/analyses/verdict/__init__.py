@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from probekit.analyses.verdict.comparisons import compare, domains, guidelines, summary
 from probekit.analyses.verdict.erasers import erasers
 from probekit.analyses.verdict.layers import probe
-from probekit.analyses.verdict.representations import geometry, movement, similarity
 from probekit.analyses.verdict.shifts import choices, places, shift
 from probekit.analyses.verdict.suites import edges, pairs, scoreboard, structural
 from probekit.analyses.verdict.words import short
@@ -33,9 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["sentences", "verdict"]
 
 JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
-    "probe": probe, "compare": compare, "summary": summary, "domains": domains,
-    "guidelines": guidelines, "similarity": similarity, "movement": movement,
-    "geometry": geometry, "pairs": pairs, "structural": structural, "edges": edges,
+    "probe": probe, "compare": compare, "summary": summary, "domains": domains, "guidelines": guidelines,
+    "pairs": pairs, "structural": structural, "edges": edges,
     "scoreboard": scoreboard, "shift": shift, "places": places, "choices": choices,
     "stream": erasers,
 }  # fmt: skip

@@ -1,13 +1,12 @@
-"""How alike the layers of one or several models are: the analysis of ``probekit similarity``."""
+"""How alike the layers of caches are."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -17,15 +16,14 @@ from probekit.analyses.matching import Matched, Side, by_step, check_finite, mat
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import precision_of
 from probekit.display import shown_label
-from probekit.errors import NonFiniteError, UsageError
-from probekit.public import public
+from probekit.errors import NonFiniteError
 from probekit.rows import Result, called, make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 from probekit.similarity.layer_pairs import PairValues, layer_pairs
 from probekit.similarity.options import SimilarityOptions
 from probekit.sites import Site
 
-__all__ = ["similarity"]
+__all__ = ["OTHER", "measure"]
 
 log = logging.getLogger(__name__)
 OTHER = (
@@ -36,67 +34,17 @@ OTHER = (
 VALUES = (
     *("value", "ci_low", "ci_high", "p", "p_adjusted", "null_mean", "null_sd", "null_low", "null_high", "calibrated"),
 )
-Against = Literal["first", "all"]
 LEVEL = 0.05
 
 
-@public(vectors=VectorOptions, options=SimilarityOptions)
-def similarity(
-    *caches: str | Path | ActivationCache,
-    against: Against = "first",
+def measure(
+    caches: Sequence[str | Path | ActivationCache],
+    against: str,
     vectors: VectorOptions,
     options: SimilarityOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Measure how alike layers are: all pairs of layers of one model, or of two models on the same examples.
-
-    Each value comes with the value that chance gives (the examples of one side permuted), a p-value, and an interval
-    over examples. Groups of examples are permuted and resampled as a whole.
-
-    Parameters
-    ----------
-    *caches : path or ActivationCache
-        One cache: its layers with each other. Two: each layer of the first with each of the second, which may have
-        another width and depth. More: each with the first, such as all checkpoints with step 0. All hold the same split
-        of one task; examples are matched by id.
-    against : {"first", "all"}
-        With "all", three or more caches are compared in all pairs, as a dendrogram of models needs.
-    vectors : VectorOptions
-        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
-    options : SimilarityOptions
-        ``measures``, ``permutations``, ``resamples`` …; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        A row for each measure and pair of layers. ``model``, ``step``, ``layer`` … are those of the first cache of the
-        pair, ``model_b``, ``step_b``, ``layer_b``, ``site_b`` … those of the second. ``p`` is one-sided: the
-        proportion of permutations that are at least as alike. ``p_adjusted`` is corrected for all pairs of layers of
-        all compared caches. ``null_mean``, ``null_low`` and ``null_high`` are the mean and the 2.5 % and 97.5 %
-        quantiles of the permutations, ``draws`` their number. ``calibrated`` is 0 at that mean and 1 for equal layers.
-
-    Raises
-    ------
-    UsageError
-        For caches of different tasks or splits, for fewer than 4 shared examples, and for equal ids with different
-        labels.
-    NonFiniteError
-        If a layer contains NaN; the message names the layer.
-
-    See Also
-    --------
-    probekit.movement : How far each example moves.
-    probekit.similarity.options.Similarity : The measures.
-
-    Examples
-    --------
-    >>> result = probekit.similarity("pretrained.dev.h5", "tuned.dev.h5", measures=("cka", "svcca"))  # doctest: +SKIP
-    >>> result.plot()  # doctest: +SKIP
-    """
-    if against not in get_args(Against):
-        raise UsageError(f"against is {against!r}; it must be 'first' or 'all'.")
+    """The rows of :func:`probekit.similarity`."""
     with ExitStack() as stack:
         found = matched(by_step(opened(caches, stack)), vectors)
         pairs = list(_pairs(found.sides, against))

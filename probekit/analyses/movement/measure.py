@@ -1,4 +1,4 @@
-"""How far the vectors of examples move from a reference model: the analysis of ``probekit movement``."""
+"""How far the vectors of the examples of caches move from those of a reference."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.matching import Matched, Side, by_step, check_finite, matched, opened, texts_of
-from probekit.analyses.options import DISTANCES, MovementOptions, VectorOptions
+from probekit.analyses.movement import DISTANCES, MovementOptions
+from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import PairFeatures
 from probekit.errors import UsageError
 from probekit.files import FileKind, check_folder, parse_json, whole
 from probekit.metrics import derive
-from probekit.public import public
 from probekit.recipe import current
 from probekit.rows import Result, called, make_rows
-from probekit.runtime import Progress, no_progress
-from probekit.similarity.movement import FEWEST, FOLDS, Movement
-from probekit.similarity.movement import movement as movement_of
+from probekit.runtime import Progress
+from probekit.similarity.movement import FEWEST, FOLDS, Movement, movement
 from probekit.statistics.bootstrap import bounds
 from probekit.statistics.label_means import differences_of_means
 
-__all__ = ["movement"]
+__all__ = ["measure"]
 
 log = logging.getLogger(__name__)
 
@@ -50,64 +49,14 @@ def _is_movement(path: Path) -> bool:
 EXAMPLES_FILE = FileKind("a file of distances by example", _is_movement, "give the distances another name")
 
 
-@public(vectors=VectorOptions, options=MovementOptions)
-def movement(
-    *caches: str | Path | ActivationCache,
+def measure(
+    caches: Sequence[str | Path | ActivationCache],
     vectors: VectorOptions,
     options: MovementOptions,
-    examples: str | Path | None = None,
-    progress: Progress = no_progress,
+    examples: Path | None,
+    progress: Progress,
 ) -> Result:
-    """Measure how far each layer's vectors move from a reference, such as the pretrained model before fine-tuning.
-
-    For each example and layer it measures the distance between the vector of the model and that of the reference:
-
-    - "relative-distance", in units of the length of the reference's vector;
-    - "cosine-distance", 1 minus the cosine of the two, which ignores lengths;
-    - "aligned-distance", the relative distance that is left after the shift and the rotation common to all examples,
-      which no linear probe notices. They come from other examples than the one measured.
-
-    Parameters
-    ----------
-    *caches : path or ActivationCache
-        The reference, then one or several models with vectors of the same width: checkpoints, other seeds. All hold the
-        same split of one task; examples are matched by id.
-    vectors : VectorOptions
-        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
-    options : MovementOptions
-        ``measures``, ``top``, ``resamples``, ``level``, ``seed``; each may be given as a keyword.
-    examples : path, optional
-        Also write the distances of all examples there (.parquet), a row for each model, layer and example.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        Rows of each model and layer: the mean of each distance with its interval, and in the column ``others`` the mean
-        distance to the reference vectors of *other* examples, which is what an unrelated vector would have. The column
-        ``against`` names the reference. Rows with a ``label`` are means over the examples of that class, and
-        "difference(relative-distance)" is that mean minus the mean of all other classes, with p from permuted labels
-        and p_adjusted for all layers, models, labels and distances (min-p). Rows with an ``example`` are the examples
-        that moved most, with their ``text`` if the data can be read. The column ``note`` says where a rotation has too
-        few examples.
-
-    Raises
-    ------
-    UsageError
-        For fewer than two caches, for vectors of different width, and as in :func:`probekit.similarity`.
-    NonFiniteError
-        If a layer contains NaN; the message names the layer.
-
-    See Also
-    --------
-    probekit.similarity : How alike layers are, also of models with other dimensions.
-
-    Examples
-    --------
-    >>> result = probekit.movement("cola.dev.h5", "cola.dev-tuned.h5")  # doctest: +SKIP
-    >>> result.plot()  # doctest: +SKIP
-    """
+    """The rows of :func:`probekit.movement`."""
     if len(caches) < 2:
         raise UsageError("movement needs a reference and one or more models; give two caches or more.")
     _check_place(examples)
@@ -128,19 +77,19 @@ def movement(
         rows = make_rows(_rows(found, measured, texts, options))
         reads = tuple(side.read for side in found.sides)
     if examples is not None:
-        _write(Path(examples), found, measured, options)
+        _write(examples, found, measured, options)
     return Result(rows, reads=reads)
 
 
-def _check_place(examples: str | Path | None) -> None:
+def _check_place(examples: Path | None) -> None:
     """Raise UsageError, before the computation, if the distances cannot be written."""
     if examples is None:
         return
-    path, recipe = Path(examples), current()
-    if path.suffix != ".parquet" or (recipe and str(path) == recipe.leaves.get("out")):
-        raise UsageError(f"--examples must be a separate .parquet file, not {path}.")
-    EXAMPLES_FILE.check(path)
-    check_folder(path.parent)
+    recipe = current()
+    if examples.suffix != ".parquet" or (recipe and str(examples) == recipe.leaves.get("out")):
+        raise UsageError(f"--examples must be a separate .parquet file, not {examples}.")
+    EXAMPLES_FILE.check(examples)
+    check_folder(examples.parent)
 
 
 def _check_reference(reference: Side, others: Sequence[Side]) -> None:
@@ -178,7 +127,7 @@ def _measure(reference: Side, side: Side, name: str, found: Matched, options: Mo
     for one, values in ((reference, x), (side, y)):
         check_finite(values, one, name, found.labels)
     align = ALIGNED in options.measures
-    return movement_of(x, y, groups=found.labels.groups, seed=options.seed, align=align)
+    return movement(x, y, groups=found.labels.groups, seed=options.seed, align=align)
 
 
 def _plain(x: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Dimension and anisotropy of the vectors of each layer: the analysis of ``probekit geometry``."""
+"""Dimension and anisotropy of the vectors of each layer of caches."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from probekit.activations import ActivationCache
+from probekit.analyses.geometry import GeometryOptions
 from probekit.analyses.matching import FEWEST, opened
-from probekit.analyses.options import GeometryOptions, VectorOptions
+from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, PairFeatures, columns_of, layer_vectors, precision_of, read_of
 from probekit.errors import NonFiniteError, UsageError
-from probekit.public import public
 from probekit.rows import Result, make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 from probekit.similarity.geometry import (
     Estimate,
     all_but_the_top,
@@ -27,60 +27,18 @@ from probekit.similarity.geometry import (
     rank,
 )
 
-__all__ = ["geometry"]
+__all__ = ["measure"]
 
 log = logging.getLogger(__name__)
 
 
-@public(vectors=VectorOptions, options=GeometryOptions)
-def geometry(
-    *caches: str | Path | ActivationCache,
+def measure(
+    caches: Sequence[str | Path | ActivationCache],
     vectors: VectorOptions,
     options: GeometryOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Measure how many dimensions the vectors of each layer fill, and whether they point in similar directions.
-
-    Parameters
-    ----------
-    *caches : path or ActivationCache
-        One or several caches; each is measured for itself.
-    vectors : VectorOptions
-        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
-    options : GeometryOptions
-        ``remove``, ``discard``, ``max_examples``, ``level``, ``seed``; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        Rows of each cache and layer, with intervals over examples (groups):
-
-        - "rank", the numerical rank, at most n - 1, without an interval;
-        - "participation-ratio", among how many dimensions the variance is spread, corrected for the number of examples;
-        - "intrinsic-dimension", TwoNN's estimate from the two nearest neighbours of each example;
-        - "mean-cosine" of two random examples, and "mean-cosine-without-top", the same after the mean and the first
-          principal components were removed (their number is in the column ``removed``).
-
-        The column ``note`` says what is undefined or left out.
-
-    Raises
-    ------
-    UsageError
-        For fewer than 4 examples.
-    NonFiniteError
-        If a layer contains NaN; the message names the layer.
-
-    References
-    ----------
-    See :mod:`probekit.similarity.geometry`.
-
-    Examples
-    --------
-    >>> result = probekit.geometry("cola.dev.h5", "cola.dev-tuned.h5")  # doctest: +SKIP
-    >>> result.plot(metric="intrinsic-dimension")  # doctest: +SKIP
-    """
+    """The rows of :func:`probekit.geometry`."""
     with ExitStack() as stack:
         found = opened(caches, stack)
         chosen = [layer_vectors(cache, vectors) for cache in found]
