@@ -55,6 +55,16 @@ def test_tasks_of_one_folder_are_named_together(tmp_path):
     assert [sources.folder(name) for name in names] == [*(tmp_path / f for f in ("probing", "own", "glue")), tmp_path]
 
 
+def test_an_analysis_of_caches_stands_in_a_study_without_a_line_of_its_own_there(written):
+    section = '[[geometry]]\ntasks = ["grammar:sentiment"]\nsplit = "dev"\noptions = { remove = 2 }\n'
+    told = steps(written(section, '[[figure]]\nkind = "geometry"\nrows = "geometry"\n'))
+    measured, drawn = told["geometry grammar-sentiment.tiny.pretrained.mean"], told["figure geometry"]
+    assert (len(measured["caches"]), measured["pooling"], measured["remove"]) == (1, "mean", 2)
+    assert drawn["rows"] == ["out/rows/geometry-grammar-sentiment.tiny.pretrained.mean.parquet"]
+    with pytest.raises(DataError, match="geometry.0.options: remove is -1; it must be 0 or more"):
+        read_study(written(section.replace("2", "-1")))
+
+
 def test_words_that_are_labelled_have_caches_of_words(written):
     told = steps(written(WORDS, WORDS.replace("probe", "mi") + 'poolings = ["first", "mean"]'))
     caches = [name for name in told if name.startswith("cache ")]
