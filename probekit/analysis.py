@@ -28,6 +28,8 @@ class Reads(StrEnum):
     CACHE = "cache"
     CACHES = "caches"
     PAIRS = "pairs"  # train, dev, train, dev …
+    REFERENCE = "reference"  # the cache of a reference, then others
+    MODELS = "models"  # the same; with against="all" each with all others
     OTHER = ""
 
 
@@ -53,7 +55,7 @@ class Analysis:
     title : str
         Of its section in a report.
     reads : Reads
-        Its positional arguments; analyses of caches and of pairs of caches can stand in a study.
+        Its positional arguments; all kinds but pairs and others can stand in a study.
     corrected : Corrected
         Over what its p-values are corrected.
     judge : str
