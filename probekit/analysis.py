@@ -67,6 +67,8 @@ class Analysis:
         "module:function": rows to one Axes, for ``result.plot()``; "" for none.
     layered : bool
         Whether its rows are curves by layer, which ``probekit plot layers`` draws.
+    place : int
+        Where it stands in lists, the lowest number first.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Analysis:
     view: str = ""
     plot: str = ""
     layered: bool = False
+    place: int = 1000
 
 
 def called(place: str) -> Any:
@@ -88,9 +91,9 @@ def called(place: str) -> Any:
 
 @cache
 def modules() -> Mapping[str, str]:
-    """The module of each analysis, by name; ours first. Nothing is imported."""
-    found = sorted(entry_points(group=GROUP), key=lambda entry: not entry.value.startswith("probekit."))
-    return {entry.name: entry.value for entry in reversed(found)}
+    """The module of each analysis, by name. Nothing is imported, and nobody takes a name of ours."""
+    found = sorted(entry_points(group=GROUP), key=lambda entry: (entry.value.startswith("probekit."), entry.name))
+    return {entry.name: entry.value for entry in found}
 
 
 @cache
@@ -104,4 +107,4 @@ def analyses() -> Mapping[str, Analysis]:
             if module.startswith("probekit."):
                 raise
             log.warning("the analysis %s of %s is left out: %s", name, module, error)
-    return found
+    return dict(sorted(found.items(), key=lambda item: (item[1].place, item[0])))
