@@ -74,8 +74,6 @@ FUNCTIONS: dict[str, Function] = {
     "structural": Function("probekit.analyses.structural:structural"),
     "edges": Function("probekit.analyses.edges:edges"),
     "pairs": Function("probekit.analyses.pairs:pairs"),
-    "shift": Function("probekit.analyses.shift:shift"),
-    "places": Function("probekit.analyses.places:places"),
     "choices": Function("probekit.analyses.choices:choices"),
     "stream": Function("probekit.analyses.streaming.stream:stream", ("out", "state", "erasers")),
     "compare": Function("probekit.analyses.comparison:compare"),

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 from probekit.display import shown_label
 from probekit.grid import Column, Grid
+from probekit.metrics import metric
 from probekit.rows.schema import called, layer_labels
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EACH", "Cells", "View", "interval"]
+__all__ = ["EACH", "Cells", "Options", "View", "by_layer", "interval", "p_text"]
 
 Options = Mapping[str, Any]
 EACH = ("task", "split", "model", "checkpoint", "step")
@@ -24,6 +25,17 @@ EACH = ("task", "split", "model", "checkpoint", "step")
 def interval(options: Options) -> str:
     """The header of intervals: their coverage."""
     return f"{100 * options['level']:g} % interval"
+
+
+def p_text(row: Mapping[str, Any]) -> str:
+    """The corrected p-value of a row."""
+    p = float(row["p_adjusted"])
+    return "" if not isfinite(p) else "< .001" if p < 0.001 else f"{p:.3f}"
+
+
+def by_layer(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the layer as their line."""
+    return rows.assign(line=layer_labels(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +53,12 @@ class Cells:
     form : str or callable
         How it is formatted; a number that is missing, NaN or infinite is an empty cell. Or what makes the text of the
         row, a mapping.
-    over : {"first", "mean", "max"}
-        Which of several rows of a line.
+    over : {"first", "mean", "max", "range"}
+        Which of several rows of a line; a range is from the smallest to the largest.
+    where : mapping
+        What its rows have in other columns.
     dim, best : bool
-        Less important; the largest value stands out.
+        Less important; the best values of layers stand out.
     align : {"right", "left", "center"}
         Of the cells.
     """
@@ -54,14 +68,15 @@ class Cells:
     column: str = "value"
     form: str | Callable[[Mapping[str, Any]], str] = ".3f"
     target: str = "gold"
-    over: Literal["first", "mean", "max"] = "first"
+    over: Literal["first", "mean", "max", "range"] = "first"
+    where: Mapping[str, Any] = field(default_factory=dict)
     dim: bool = False
     best: bool = False
     align: Literal["right", "left", "center"] = "right"
 
     def texts(self, rows: pd.DataFrame, lines: Sequence[str]) -> list[str]:
         """A cell for each line, "" where the rows lack the number; ``rows`` have the column "line"."""
-        its = rows[(rows["metric"] == self.metric) & (rows["target"] == self.target)]
+        its = self._of(rows)
         if not isinstance(self.form, str):
             known = {row["line"]: self.form(row) for row in reversed(its.to_dict("records"))}
             return [known.get(line, "") for line in lines]
@@ -69,13 +84,24 @@ class Cells:
         ends = ("ci_low", "ci_high") if self.column == "interval" else (self.column,)
         if not set(ends) <= set(rows):
             return [""] * len(lines)
-        values = by[list(ends)].agg(self.over).reindex(list(lines)).to_numpy(dtype=float)
-        return [" – ".join(format(v, self.form) for v in row) if isfinite(row[0]) else "" for row in values.tolist()]
+        found = by[list(ends)].agg(["min", "max"] if self.over == "range" else self.over).reindex(list(lines))
+        values = found.to_numpy(dtype=float).tolist()
+        return [" – ".join(format(v, self.form) for v in row) if isfinite(row[0]) else "" for row in values]
 
-    def largest(self, rows: pd.DataFrame, lines: Sequence[str]) -> int | None:
-        """The line with the largest value."""
-        its = rows[(rows["metric"] == self.metric) & (rows["target"] == self.target) & rows["value"].notna()]
-        return None if its.empty else lines.index(str(its["line"].iloc[int(its["value"].argmax())]))
+    def _of(self, rows: pd.DataFrame) -> pd.DataFrame:
+        its = rows[(rows["metric"] == self.metric) & (rows["target"] == self.target)]
+        for name, value in self.where.items():
+            its = its[its[name] == value]
+        return its
+
+    def best_of(self, rows: pd.DataFrame) -> set[str]:
+        """The lines of layers with the best value."""
+        its = self._of(rows)
+        its = its[its["value"].notna() & (its["site"] != "")]
+        if its.empty:
+            return set()
+        value = its["value"].to_numpy(dtype=float)
+        return set(its.loc[value == value[metric(self.metric).best(value)], "line"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +111,26 @@ class View:
     Attributes
     ----------
     cells : callable
-        The columns after the layer, from the rows of one table and the options of the analysis.
+        The columns after those that name a line, from the rows of one table and the options of the analysis.
     title : callable
         How the title goes on after task, split and model, from the same.
     notes : callable
         The lines below the table, from the same.
     each : tuple of str
         The columns of rows that tell its tables apart.
+    keys : tuple of Column
+        The columns that name a line.
+    lined : callable
+        From all rows those that are shown, with the column "line": for each of ``keys`` a text, with tabs between them,
+        or "".
     """
 
     cells: Callable[[pd.DataFrame, Options], Iterable[Cells]]
     title: Callable[[pd.DataFrame, Options], str] = lambda rows, options: f": {rows['n'].iloc[0]:,} examples"
     notes: Callable[[pd.DataFrame, Options], Iterator[str]] = lambda rows, options: iter(())
     each: tuple[str, ...] = EACH
+    keys: tuple[Column, ...] = (Column("layer", key=True),)
+    lined: Callable[[pd.DataFrame], pd.DataFrame] = by_layer
 
     def __call__(self, rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]]]:
         """Each table, and the lines below it.
@@ -109,17 +142,18 @@ class View:
         options : mapping
             The arguments of the analysis, with defaults.
         """
-        for _, part in rows.groupby(list(self.each), sort=False, dropna=False):
-            part = part.assign(line=layer_labels(part))
+        for _, part in self.lined(rows).groupby(list(self.each), sort=False, dropna=False):
             lines = [line for line in dict.fromkeys(part.loc[part["target"] == "gold", "line"]) if line]
-            columns, texts, bold = [Column("layer", key=True)], [lines], set[tuple[int, int]]()
+            columns, bold = [*self.keys], set[tuple[int, int]]()
+            texts = [list(its) for its in zip(*(line.split("\t") for line in lines), strict=True)]
             for cells in self.cells(part, options):
                 its = cells.texts(part, lines)
                 if any(its) or (cells.column == "value" and not cells.dim):
                     columns.append(Column(cells.title, cells.align, dim=cells.dim))
                     texts.append(its)
-                if cells.best and (at := cells.largest(part, lines)) is not None:
-                    bold.add((at, len(columns) - 1))
-            head = part.iloc[0]
-            title = f"{head['task']} {head['split']}, {shown_label(called(head))}{self.title(part, options)}"
+                if cells.best:
+                    bold |= {(lines.index(line), len(columns) - 1) for line in cells.best_of(part)}
+            head = part.iloc[int((part["site"] != "").to_numpy().argmax())]
+            of = f"{head['task']} {head['split']}, " if "task" in self.each else ""
+            title = f"{of}{shown_label(called(head))}{self.title(part, options)}"
             yield Grid(columns, list(zip(*texts, strict=True)), title, bold), list(self.notes(part, options))

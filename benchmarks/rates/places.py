@@ -13,8 +13,8 @@ from functools import lru_cache, partial
 import numpy as np
 from calibration import case
 
-from probekit.analyses.options import PlaceOptions
-from probekit.analyses.places import Errors, difference_rows, distance, regressed
+from probekit.analyses.places import PlaceOptions
+from probekit.analyses.places.measure import Errors, difference_rows, distance, regressed
 from probekit.statistics.clusters import mean_of_differences
 from probekit.statistics.distances import centroid, great_circle, on_sphere
 from probekit.statistics.folds import folds

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from calibration import case
 
-from probekit.analyses.options import ShiftOptions
-from probekit.analyses.shift_rows import Cell, cell_rows, difference_rows
+from probekit.analyses.shift import ShiftOptions
+from probekit.analyses.shift.rows import Cell, cell_rows, difference_rows
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.shift import blocks_of, fit_blocks
 from probekit.statistics.detection import area, threshold

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,18 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import SpanVector, VectorOptions
-from probekit.analyses.probe import check_layers, check_match, check_splits, labels_of_pair, numbered_alike
-from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
+from probekit.analyses.train_dev import (
+    Pairs,
+    check_layers,
+    check_match,
+    check_splits,
+    labels_of_pair,
+    named_metrics,
+    numbered_alike,
+)
+from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
 from probekit.errors import UsageError
-from probekit.metrics import metric, unfit
+from probekit.metrics import unfit
 from probekit.probes.edges.depth import centre_of_gravity, expected_layer_of, over_seeds, rare_class
 from probekit.probes.edges.evaluate import MIX, Mixes, evaluate_edges
 from probekit.probes.edges.options import EdgeOptions
@@ -28,7 +35,6 @@ from probekit.public import public
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.predictions import Predictions, by_split
-from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
 
 __all__ = ["edges"]
@@ -102,26 +108,14 @@ def edges(
     --------
     >>> result = probekit.edges("ud.train.h5", "ud.dev.h5", seeds=3)  # doctest: +SKIP
     """
-    caches = (train, dev, *more)
-    if len(caches) % 2:
-        raise UsageError(f"caches must be given in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
+    caches = Pairs((train, dev, *more))
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("edge probes train their own pooling of spans; leave out pooling and span.")
-    names = None if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics)
-    for name in names or ():
-        metric(name)
-    tables, found, reads = [], [], []
-    of_task = load_task(task, data_dir) if isinstance(task, str) else task
-    with ExitStack() as stack:
-        for pair in zip(caches[::2], caches[1::2], strict=True):
-            a, b = (c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in pair)
-            reads += [read_of(a), read_of(b)]
-            if of_task is not None:
-                a, b = (c.for_task(of_task, c.spec["split"]) for c in (a, b))
-            rows, predictions = _of_pair(a, b, names, vectors, options, progress)
-            tables.append(rows)
-            found.append(predictions)
-    return Result(pd.concat(tables, ignore_index=True), tuple(by_split(found)), reads=tuple(reads))
+    names = named_metrics(metrics)
+    with caches:
+        found = [_of_pair(*pair, names, vectors, options, progress) for pair in caches.opened(task, data_dir)]
+    rows = pd.concat([table for table, _ in found], ignore_index=True)
+    return Result(rows, tuple(by_split(predictions for _, predictions in found)), reads=tuple(caches.reads))
 
 
 def _of_pair(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated
 
 from probekit.constraint import (
     MOST_DRAWS,
@@ -29,9 +29,7 @@ __all__ = [
     "CostKind",
     "GuidelinesOptions",
     "PairOptions",
-    "PlaceOptions",
     "ScoreboardOptions",
-    "ShiftOptions",
     "SpanVector",
     "VectorOptions",
     "in_order",
@@ -178,47 +176,6 @@ class PairOptions(Checked):
     )
     level: Share = option(0.95, "Coverage of the intervals.")
     seed: Seed = option(0, "Seed of the draws.")
-
-
-ShiftEstimator = Literal["logistic", "mass-mean", "mlp", "k-sparse"]
-"""The probes that give the probability of a class for one vector of an example."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShiftOptions(Checked):
-    """How probes of one data set are fitted and evaluated on others."""
-
-    estimators: Annotated[tuple[ShiftEstimator, ...], MinLen(1)] = option(
-        ("logistic", "mass-mean"), "Probes, separated by commas."
-    )
-    rate: Share = option(0.01, "Rate of false positives at which recall is measured, with two classes.")
-    blocks: Annotated[int, Ge(2)] = option(
-        10,
-        "Parts into which train is cut, with groups kept whole. They are the folds that choose the penalty and the "
-        "threshold of recall; each is also left out once, to measure how much the training examples matter.",
-    )
-    controls: Draws = option(10, "Number of control probes, fitted to shuffled labels.")
-    resamples: ResamplesOrNone = option(
-        1000, "Bootstrap resamples of the evaluated examples for intervals; 0 for none."
-    )
-    level: Share = option(0.95, "Coverage of the intervals.")
-    seed: Seed = option(0, "Seed of the blocks, controls and resamples.")
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceOptions(Checked):
-    """How the regressions on coordinates are fitted and evaluated."""
-
-    penalties: Annotated[tuple[Positive, ...], MinLen(1)] | None = option(
-        None, "Penalties of ridge regression (alphas) to choose from, separated by commas (default: a grid)."
-    )
-    folds: Annotated[int, Ge(2)] = option(
-        5, "Folds of train that choose the penalty by cross-validation; groups stay whole."
-    )
-    controls: Draws = option(3, "Number of control regressions, fitted to places exchanged at random in train.")
-    resamples: ResamplesOrNone = option(1000, "Bootstrap resamples of the evaluated places for intervals; 0 for none.")
-    level: Share = option(0.95, "Coverage of the intervals.")
-    seed: Seed = option(0, "Seed of the folds, controls and resamples.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,10 @@ from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.activations.grouping import groups_of
 from probekit.analyses.options import VectorOptions
+from probekit.analyses.train_dev import Pairs
 from probekit.analyses.tree_scores import Gold, Intervals, Scores, Sums
 from probekit.analyses.trees import Treebank, treebank
-from probekit.analyses.vectors import columns_of, read_of
+from probekit.analyses.vectors import columns_of
 from probekit.errors import UsageError
 from probekit.probes.trees.arcs import fit_arcs, parse
 from probekit.probes.trees.fit import Trees, fit, predict
@@ -29,7 +29,6 @@ from probekit.runtime import Progress, no_progress
 from probekit.statistics.comparisons import Null, difference_columns, paired
 from probekit.statistics.options import CompareOptions, Over
 from probekit.statistics.predictions import Predictions, by_split
-from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
 
 __all__ = ["structural"]
@@ -106,25 +105,18 @@ def structural(
     --------
     >>> result = probekit.structural("ud.train.h5", "ud.dev.h5", ranks=(32, 64))  # doctest: +SKIP
     """
-    caches = (train, dev, *more)
-    if len(caches) % 2:
-        raise UsageError(f"caches must be given in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
+    caches = Pairs((train, dev, *more))
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("structural probes read the means of the pieces of words; leave out pooling and span.")
-    of_task = load_task(task, data_dir) if isinstance(task, str) else task
-    tables, reads = list[_Table](), []
-    with ExitStack() as stack:
-        for pair in zip(caches[::2], caches[1::2], strict=True):
-            a, b = (c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in pair)
-            reads += [read_of(a), read_of(b)]
-            if of_task is not None:
-                a, b = (c.for_task(of_task, c.spec["split"]) for c in (a, b))
-            check_same(a, b, SAME)
-            tables.append(_of_pair(a, b, vectors, options, progress))
+    tables = list[_Table]()
+    with caches:
+        for pair in caches.opened(task, data_dir):
+            check_same(*pair, SAME)
+            tables.append(_of_pair(*pair, vectors, options, progress))
     found = by_split(table.predictions() for table in tables)
     beside = [row for one in found for row in _beside_the_chain(one, options)]
     rows = make_rows([*(row for table in tables for row in table.rows), *beside])
-    return Result(rows, tuple(found), reads=tuple(reads))
+    return Result(rows, tuple(found), reads=tuple(caches.reads))
 
 
 def _beside_the_chain(e: Predictions, options: StructuralOptions) -> Iterator[dict[str, Any]]:

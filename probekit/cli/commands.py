@@ -74,10 +74,6 @@ COMMANDS: dict[str, Command] = {
     "pairs": Command(
         "probekit.cli.pairs:pairs", "Count the minimal pairs that a model or its layers get right.", ANALYSE
     ),
-    "shift": Command(
-        "probekit.cli.shift:shift", "Evaluate probes of one data set on others with the same labels.", ANALYSE
-    ),
-    "places": Command("probekit.cli.places:places", "Predict where places are; errors in kilometres.", ANALYSE),
     "choices": Command(
         "probekit.cli.choices:choices", "Count the answers of a language model that match a behaviour.", ANALYSE
     ),

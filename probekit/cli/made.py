@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from cyclopts import Parameter
 
-from probekit.analysis import Analysis, analyses, called
+from probekit.analysis import Analysis, Reads, analyses, called
 from probekit.functions import SILENT, find, types_of, writes
 from probekit.grid import Format
 from probekit.recipe import Recipe
@@ -37,9 +37,12 @@ def command(analysis: Analysis) -> Callable[..., None]:
     options: dict[str, type] = vars(function)["options"]
 
     def run(*arguments: Any, format_: Format = Format.TEXT, **more: Any) -> None:
+        from probekit.cli.patterns import expand_pairs
         from probekit.cli.progress import bar
         from probekit.cli.terminal import tables_as
 
+        if analysis.reads is Reads.PAIRS:
+            arguments = tuple(expand_pairs(arguments))
         with bar() as progress:
             result = function(*arguments, progress=progress, **more)
         with tables_as(format_):
@@ -79,10 +82,10 @@ def _of_options(name: str, kind: type) -> inspect.Parameter:
 
 
 def _typed(hint: Any) -> Any:
-    """The type of an argument on a command line, which knows no objects: a text where one is taken."""
+    """The type of an argument on a command line, which knows no objects: a list or a text where one is taken."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if str in kinds:
-        return str | None if type(None) in kinds else str
+    for kind in (*(kind for kind in kinds if get_origin(kind) is tuple), *(kind for kind in kinds if kind is str)):
+        return kind | None if type(None) in kinds else kind
     return hint
 
 

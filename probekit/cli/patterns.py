@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from probekit.errors import UsageError
 from probekit.rows.examples import EXAMPLES
 
-__all__ = ["expand", "natural"]
+__all__ = ["expand", "expand_pairs", "natural"]
 
 
 def natural(path: str | Path) -> list[Any]:
@@ -37,4 +38,19 @@ def expand(pattern: str | Path) -> list[str]:
         found = [path for path in found if not path.endswith(EXAMPLES)]
     if not found:
         raise UsageError(f"no file matches {pattern!r}.")
+    return found
+
+
+def expand_pairs(caches: Sequence[str]) -> list[str]:
+    """TRAIN, DEV, TRAIN, DEV … from what each two patterns match, in natural order; an odd number stays as it is."""
+    if len(caches) % 2:
+        return list(caches)
+    found: list[str] = []
+    for pair in zip(caches[::2], caches[1::2], strict=True):
+        first, second = map(expand, pair)
+        if len(first) != len(second):
+            raise UsageError(
+                f"{pair[0]} matches {len(first)} caches, but {pair[1]} matches {len(second)}; the numbers must agree."
+            )
+        found += [path for both in zip(first, second, strict=True) for path in both]
     return found

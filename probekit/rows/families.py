@@ -22,7 +22,7 @@ ALPHA = 0.05
 OVER: ContextVar[int] = ContextVar("families", default=1)
 WHOLE = ("structural", "pairs", "choices")
 """Analyses whose sentences on one task, of all models, follow from p-values corrected together."""
-TESTED = ("compare", "shift", "places", "domains", "guidelines")
+TESTED = ("compare", "domains", "guidelines")
 """Other analyses whose sentences follow from p-values."""
 
 

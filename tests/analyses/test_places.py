@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import probekit
-from probekit.analyses.options import PlaceOptions
-from probekit.analyses.places import Errors, difference_rows
+from probekit.analyses.places import PlaceOptions
+from probekit.analyses.places.measure import Errors, difference_rows
 from probekit.errors import CacheMismatch, UsageError
 
 WORDS = "cat dog bird child teacher sleeps runs sees".split()

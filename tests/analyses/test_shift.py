@@ -9,8 +9,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import probekit
-from probekit.analyses.options import ShiftOptions
-from probekit.analyses.shift_rows import Cell, cell_rows, difference_rows
+from probekit.analyses.shift import ShiftOptions
+from probekit.analyses.shift.rows import Cell, cell_rows, difference_rows
 from probekit.errors import CacheMismatch, UsageError
 from probekit.probes.shift import blocks_of, fit_blocks
 from probekit.tasks.task import Example, Split, Task, TaskKind

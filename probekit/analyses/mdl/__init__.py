@@ -124,5 +124,4 @@ ANALYSIS = Analysis(
     view="probekit.analyses.mdl:VIEW",
     plot="probekit.plots:layer_curve",
     layered=True,
-    place=30,
 )

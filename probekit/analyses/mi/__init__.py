@@ -155,5 +155,4 @@ ANALYSIS = Analysis(
     view="probekit.analyses.mi:VIEW",
     plot="probekit.plots:layer_curve",
     layered=True,
-    place=20,
 )

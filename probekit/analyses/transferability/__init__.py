@@ -149,5 +149,4 @@ ANALYSIS = Analysis(
     view="probekit.analyses.transferability:VIEW",
     plot="probekit.plots:layer_curve",
     layered=True,
-    place=40,
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.analyses.verdict.comparisons import compare, domains, guidelines, summary
 from probekit.analyses.verdict.erasers import erasers
 from probekit.analyses.verdict.layers import probe
-from probekit.analyses.verdict.shifts import choices, places, shift
+from probekit.analyses.verdict.shifts import choices
 from probekit.analyses.verdict.suites import edges, pairs, scoreboard, structural
 from probekit.analyses.verdict.words import short
 from probekit.analysis import analyses, called
@@ -34,7 +34,7 @@ __all__ = ["sentences", "verdict"]
 JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
     "probe": probe, "compare": compare, "summary": summary, "domains": domains, "guidelines": guidelines,
     "pairs": pairs, "structural": structural, "edges": edges,
-    "scoreboard": scoreboard, "shift": shift, "places": places, "choices": choices,
+    "scoreboard": scoreboard, "choices": choices,
     "stream": erasers,
 }  # fmt: skip
 """By analysis, the function that turns the rows of one task into sentences."""

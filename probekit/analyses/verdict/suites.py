@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probekit.analyses.verdict.words import ALPHA
+from probekit.analyses.verdict.words import ALPHA, layer_of
 from probekit.rows.families import level
 from probekit.rows.schema import called, layer_labels
 from probekit.statistics.multiplicity import widened
@@ -29,10 +29,6 @@ def _percent(row: pd.Series) -> str:
     return f"{100 * row['value']:.1f} %{interval}"
 
 
-def _layer(row: pd.Series) -> str:
-    return str(layer_labels(row.to_frame().T).iloc[0])
-
-
 def pairs(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """How often each model, and its best layer, prefers the acceptable sentence, and whether that is above chance.
 
@@ -46,7 +42,7 @@ def pairs(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         best = part.iloc[int(part["value"].argmax())]
         where = f"{called(best).removesuffix(', lm-head')} prefers"
         if len(part) > 1:
-            where = f"layer {_layer(best)} of {called(best)}, the best of {len(part)}, prefers"
+            where = f"layer {layer_of(best)} of {called(best)}, the best of {len(part)}, prefers"
         if best["estimator"] == "pair-probe":
             chance = _above_chance(best, curves.ngroups)
             best = _best(part, len(whole))
@@ -99,9 +95,9 @@ def structural(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         )  # fmt: skip
         noise = shuffled.loc[~parser[shuffled.index], "value"].max()
         more = f"; probes of shuffled trees at most {100 * noise:.1f} %" if len(shuffled) else ""
-        more += "".join(f"; a parser finds {_percent(one)} at layer {_layer(one)}" for one in arcs)
+        more += "".join(f"; a parser finds {_percent(one)} at layer {layer_of(one)}" for one in arcs)
         yield (
-            f"layer {_layer(best)} of {called(best)}, rank {best['rank']:g}, has {_percent(best)} of "
+            f"layer {layer_of(best)} of {called(best)}, rank {best['rank']:g}, has {_percent(best)} of "
             f"the edges of gold trees, {_beyond(best, tested)} the linear chain ({100 * chain:.1f} %){more}"
         )
 

@@ -6,13 +6,28 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.rows.families import ALPHA
+from probekit.rows.schema import layer_labels
 
-__all__ = ["ALPHA", "adjusted", "at_least", "at_most", "layers", "listed", "number", "p_value", "short"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "ALPHA",
+    "adjusted",
+    "at_least",
+    "at_most",
+    "layer_of",
+    "layers",
+    "listed",
+    "number",
+    "p_value",
+    "short",
+]
 
 
 def short(task: Any) -> str:
@@ -55,6 +70,11 @@ def at_most(values: np.ndarray) -> str:
     """The largest of some p-values: ".012" for one, "≤ .012" for several, "< .001"."""
     text = p_value(float(max(values)))
     return text if len(values) == 1 or text.startswith("<") else f"≤ {text}"
+
+
+def layer_of(row: pd.Series) -> str:
+    """The layer of a row."""
+    return str(layer_labels(row.to_frame().T).iloc[0])
 
 
 def layers(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from probekit.analyses.options import ShiftOptions
+from probekit.analyses.shift import ShiftOptions
 from probekit.metrics import derive
 from probekit.probes.shift import Trained
 from probekit.statistics.bootstrap import bounds

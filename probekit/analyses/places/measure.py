@@ -1,9 +1,8 @@
-"""Latitude and longitude from the vectors of place names: the analysis of ``probekit places``."""
+"""Latitude and longitude from the vectors of place names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,15 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
-from probekit.analyses.options import PlaceOptions, VectorOptions
-from probekit.analyses.vectors import columns_of, layer_vectors, read_of
-from probekit.errors import UsageError
+from probekit.analyses.options import VectorOptions
+from probekit.analyses.places import PlaceOptions
+from probekit.analyses.train_dev import Pairs
+from probekit.analyses.vectors import columns_of, layer_vectors
 from probekit.metrics import derive
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.selection import Problem, grid, select
-from probekit.public import public
 from probekit.rows import Result, make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 from probekit.statistics.clusters import FEWEST_PAIRED, mean_of_differences
 from probekit.statistics.controls import shuffled
 from probekit.statistics.distances import centroid, great_circle, mean_interval, median_interval, on_sphere, r2_interval
@@ -28,88 +27,33 @@ from probekit.statistics.folds import folds
 from probekit.statistics.multiplicity import holm
 from probekit.tasks.load import load_task
 
-__all__ = ["Errors", "difference_rows", "distance", "places", "regressed"]
+__all__ = ["Errors", "difference_rows", "distance", "measure", "regressed"]
 
 SAME = ("task", "random_weights", "weights_digest", "tokenizer_digest", "cut_at", "dtype", "store")
 PARTS = ("latitude", "longitude")
 NULL = "the two are equally far from the truth on average, for these regressions"
 
 
-@public(vectors=VectorOptions, options=PlaceOptions)
-def places(
-    train: str | Path | ActivationCache,
-    test: str | Path | ActivationCache,
-    /,
-    *more: str | Path | ActivationCache,
+def measure(
+    caches: Pairs,
     task: str,
-    data_dir: str | Path | None = None,
+    data_dir: str | Path | None,
     vectors: VectorOptions,
     options: PlaceOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Predict where places are from the vectors of their names, and measure the error in kilometres.
-
-    Ridge regressions predict the latitude and the longitude from each layer (Gurnee & Tegmark 2023); their penalties
-    are chosen by cross-validation on train.
-
-    Parameters
-    ----------
-    train, test : path or ActivationCache
-        Caches of ``world-places:latitude+world-places:longitude`` (or us-places): one for both numbers.
-    *more : path or ActivationCache
-        Further pairs, train and test alternating, such as those of random weights.
-    task : str
-        "world-places" or "us-places".
-    data_dir : path, optional
-        The folder of its files.
-    vectors : VectorOptions
-        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
-    options : PlaceOptions
-        ``controls``, ``folds``, ``seed`` …; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        For each layer: "great-circle-error" and "great-circle-error-median", the mean and median distance of the
-        predicted from the true place in km, and "r2" by ``coordinate``, with intervals over the evaluated places for
-        these probes. Rows of the target "shuffled" are probes of places exchanged in train; the estimator "centroid"
-        predicts the middle of train for every place. Rows of "difference(great-circle-error)" are a layer minus what
-        ``against`` says, over the same places: "centroid", the first layer ("layer 0"), and the same layer of the first
-        pair of caches; with intervals, and p corrected by Holm (``p_adjusted``) over the layers and comparisons of a
-        model. There are no predictions.
-
-    Raises
-    ------
-    UsageError
-        If the task has no latitude and longitude, or for an odd number of caches.
-    CacheMismatch
-        If the caches do not match each other or the task.
-
-    References
-    ----------
-    Gurnee & Tegmark 2023, Language Models Represent Space and Time.
-
-    Examples
-    --------
-    >>> result = probekit.places("world.train.h5", "world.test.h5", task="world-places")  # doctest: +SKIP
-    """
-    caches = (train, test, *more)
-    if len(caches) % 2:
-        raise UsageError(f"caches must be given in pairs, TRAIN.h5 TEST.h5; {len(caches)} were given.")
+    """The rows of :func:`probekit.places`."""
     of_part = [load_task(f"{task}:{part}", data_dir) for part in PARTS]
     records: list[dict[str, Any]] = []
-    with ExitStack() as stack:
-        opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
+    with caches:
         first: Errors | None = None
-        for pair in zip(opened[::2], opened[1::2], strict=True):
+        for pair in list(caches.opened()):
             check_same(*pair, SAME)
             sides = [[cache.for_task(part, cache.spec["split"]) for part in of_part] for cache in pair]
             rows, errors = _of_pair(task, sides[0], sides[1], vectors, options, progress)
             records += [*rows, *difference_rows(errors, first, options)]
             first = first or errors
-        return Result(make_rows(records), reads=tuple(map(read_of, opened)))
+        return Result(make_rows(records), reads=tuple(caches.reads))
 
 
 @dataclass(frozen=True, slots=True)

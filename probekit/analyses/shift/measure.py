@@ -1,10 +1,9 @@
-"""Probes of one data set evaluated on others: the analysis of ``probekit shift``."""
+"""Probes of one data set evaluated on others."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,17 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
-from probekit.analyses.options import ShiftOptions, VectorOptions
-from probekit.analyses.shift_rows import Cell, cell_rows, difference_rows
-from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
+from probekit.analyses.options import VectorOptions
+from probekit.analyses.shift import ShiftOptions
+from probekit.analyses.shift.rows import Cell, cell_rows, difference_rows
+from probekit.analyses.train_dev import Pair, Pairs
+from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
 from probekit.errors import CacheMismatch, UsageError
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.pieces import keys
 from probekit.probes.shift import Trained, blocks_of, fit_blocks
-from probekit.public import public
 from probekit.rows import Result, make_fits, make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 from probekit.statistics.controls import shuffled
 from probekit.statistics.folds import duplicates
 from probekit.statistics.predictions import Predictions, by_split
@@ -30,7 +30,7 @@ from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
 from probekit.tasks.union import JOIN
 
-__all__ = ["shift"]
+__all__ = ["measure"]
 
 log = logging.getLogger(__name__)
 
@@ -39,79 +39,20 @@ MODEL = ("random_weights", "weights_digest", "tokenizer_digest", "cut_at", "stat
 LABELS = ("kind", "label_names", "pairs")
 
 
-@public(vectors=VectorOptions, options=ShiftOptions)
-def shift(
-    train: str | Path | ActivationCache,
-    dev: str | Path | ActivationCache,
-    /,
-    *more: str | Path | ActivationCache,
-    tasks: tuple[str, ...] | str = (),
-    data_dir: str | Path | None = None,
+def measure(
+    caches: Pairs,
+    tasks: tuple[str, ...] | str,
+    data_dir: str | Path | None,
     vectors: VectorOptions,
     options: ShiftOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Fit probes on each of several data sets with the same labels, and evaluate each of them on all.
-
-    The cell (A, B) is a probe fitted on the train split of A and evaluated on the dev split of B; the diagonal is a
-    probe on held-out examples of its own data set. Cells of one column have the same test examples, so their
-    differences to the diagonal are paired.
-
-    Parameters
-    ----------
-    train, dev : path or ActivationCache
-        Caches of two splits of a data set. Each has the name of its task.
-    *more : path or ActivationCache
-        Further pairs, train and dev alternating: other data sets, and the same ones with other weights (random ones,
-        say), which give a matrix of their own.
-    tasks, data_dir : tuple of str, and path, optional
-        Of a cache of the sentences of several tasks (``--task A+B``): those among them that are data sets, and the
-        folder of their files, as for :func:`probekit.load_task` (default: one cache is one data set).
-    vectors : VectorOptions
-        ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
-    options : ShiftOptions
-        ``estimators``, ``rate``, ``blocks``, ``controls`` …; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        For each layer, probe and cell (``trained_on``, ``task``): "accuracy", and with two classes "auroc",
-        "recall-at-rate" and "false-positive-rate" at the threshold that the scores out of fold on train give, and
-        "recall-at-rate-on-test" at the test set's own threshold. Their intervals are over the evaluated groups, for
-        these probes. Rows of "difference(METRIC)" are a cell minus the diagonal of its column, with intervals and p
-        that include the choice of training examples, corrected by Holm (``p_adjusted``) over all cells, layers, probes
-        and models of a metric. Areas and recalls need 10 examples (groups) of each class for an interval or p; ``why``
-        says so. Rows of the target "shuffled" are probes of shuffled labels. The predictions are
-        those of each probe for each evaluated example.
-
-    Raises
-    ------
-    UsageError
-        For data sets with different labels or one name, fewer groups than blocks, a class that is missing in train, and
-        unknown layers.
-    CacheMismatch
-        If a cache occurs twice, or the caches of a data set or a model do not match.
-
-    References
-    ----------
-    Marks & Tegmark 2023, The Geometry of Truth, section 4 (train × test); DeLong, DeLong & Clarke-Pearson 1988 (areas);
-    Obuchowski 1997 (groups).
-
-    Examples
-    --------
-    >>> result = probekit.shift("cities.train.h5", "cities.dev.h5", "neg.train.h5", "neg.dev.h5")  # doctest: +SKIP
-    """
-    caches = (train, dev, *more)
-    if len(caches) % 2:
-        raise UsageError(f"caches must be given in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
+    """The rows and predictions of :func:`probekit.shift`."""
     records: list[dict[str, Any]] = []
-    with ExitStack() as stack:
-        opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
-        reads = tuple(map(read_of, opened))
+    with caches:
+        opened = list(caches.opened())
         named = {name: load_task(name, data_dir) for name in ((tasks,) if isinstance(tasks, str) else tasks)}
-        pairs = [of for pair in zip(opened[::2], opened[1::2], strict=True) for of in _data_sets(pair, named)]
+        pairs = [of for pair in opened for of in _data_sets(pair, named)]
         models = _models(pairs)
         found: list[Predictions] = []
         measured: list[list[Cell]] = []
@@ -123,10 +64,7 @@ def shift(
                 records += cell_rows(cell, options)
             found += [_predictions(sets[b], [c for c in cells if c.test == b]) for b in range(len(sets))]
         records += difference_rows(measured, options)
-    return Result(make_rows(records), tuple(by_split(found)), reads=reads)
-
-
-Pair = tuple[ActivationCache, ActivationCache]
+    return Result(make_rows(records), tuple(by_split(found)), reads=tuple(caches.reads))
 
 
 def _data_sets(pair: Pair, tasks: Mapping[str, Task]) -> Iterator[Pair]:

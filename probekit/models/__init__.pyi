@@ -1,1 +1,0 @@
-from .loading import load_encoder as load_encoder
