@@ -28,6 +28,8 @@ class Reads(StrEnum):
     CACHE = "cache"
     CACHES = "caches"
     PAIRS = "pairs"  # train, dev, train, dev …
+    REFERENCE = "reference"  # the cache of a reference, then others
+    MODELS = "models"  # the same; with against="all" each with all others
     OTHER = ""
 
 
@@ -53,7 +55,7 @@ class Analysis:
     title : str
         Of its section in a report.
     reads : Reads
-        Its positional arguments; analyses of caches and of pairs of caches can stand in a study.
+        Its positional arguments; all kinds but pairs and others can stand in a study.
     corrected : Corrected
         Over what its p-values are corrected.
     judge : str
@@ -65,6 +67,8 @@ class Analysis:
         "module:function": rows to one Axes, for ``result.plot()``; "" for none.
     layered : bool
         Whether its rows are curves by layer, which ``probekit plot layers`` draws.
+    place : int
+        Where it stands in lists, the lowest number first.
     """
 
     name: str
@@ -76,6 +80,7 @@ class Analysis:
     view: str = ""
     plot: str = ""
     layered: bool = False
+    place: int = 1000
 
 
 def called(place: str) -> Any:
@@ -86,9 +91,9 @@ def called(place: str) -> Any:
 
 @cache
 def modules() -> Mapping[str, str]:
-    """The module of each analysis, by name; ours first. Nothing is imported."""
-    found = sorted(entry_points(group=GROUP), key=lambda entry: not entry.value.startswith("probekit."))
-    return {entry.name: entry.value for entry in reversed(found)}
+    """The module of each analysis, by name. Nothing is imported, and nobody takes a name of ours."""
+    found = sorted(entry_points(group=GROUP), key=lambda entry: (entry.value.startswith("probekit."), entry.name))
+    return {entry.name: entry.value for entry in found}
 
 
 @cache
@@ -102,4 +107,4 @@ def analyses() -> Mapping[str, Analysis]:
             if module.startswith("probekit."):
                 raise
             log.warning("the analysis %s of %s is left out: %s", name, module, error)
-    return found
+    return dict(sorted(found.items(), key=lambda item: (item[1].place, item[0])))

@@ -64,12 +64,12 @@ def domains(
     out
         Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
-    import probekit
+    from probekit.analyses.domains import domains as measured
     from probekit.cli.domain_tables import show_domains, show_pairs, show_terms
     from probekit.cli.progress import bar
 
     with bar() as progress:
-        result = probekit.domains(
+        result = measured(
             *sources, task=task, data_dir=data_dir, split=split, counts=counts, texts=texts, options=options, out=out,
             progress=progress,
         )  # fmt: skip

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.analysis import analyses
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import plot_rows
 from probekit.plots.layers import INPUTS, gold_of, of_metric
 from probekit.plots.noise import controls_by_layer
+from probekit.rows.selection import together
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["panels"]
 
-ANALYSES = {"probe": "Probe", "mi": "Mutual information", "mdl": "Description length"}
 CONTROLS = {"permuted": "permuted labels", "shuffled": "shuffled labels", "control-task": "control task"}
 KIND = ("method", "representation", "seed")
 """Columns in which curves of one model differ."""
@@ -31,17 +32,18 @@ def panels(scene: Scene) -> list[dict[str, Any]]:
     notes say which curve is drawn if a model has several.
     """
     pooling = None if scene.sources is None else scene.sources.pooling
+    titles = {"probe": "Probe"} | {name: one.title for name, one in analyses().items()}
     found: dict[str, dict[str, Any]] = {}
     for number, side in enumerate(scene.sides):
         if side.curve is None or not len(side.curve):
             continue
         rows = plot_rows(side.curve)
-        for analysis in ANALYSES:
+        for analysis in together():
             part = rows[rows["analysis"] == analysis]
             if (part["layer_name"] != "").any():
                 main = of_metric(part, None)
                 known = metric_called(str(main["metric"].iloc[0]))
-                title = f"{ANALYSES[analysis]}: {known.title}{f' ({known.unit})' * bool(known.unit)}".replace("\n", " ")
+                title = f"{titles[analysis]}: {known.title}{f' ({known.unit})' * bool(known.unit)}".replace("\n", " ")
                 panel = found.setdefault(title, {"title": title, "curves": [], "floors": [], "notes": []})
                 gold, alike, note = _first(main, side, pooling)
                 panel["curves"] += _of_side(gold, alike, side, number)

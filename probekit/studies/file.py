@@ -33,7 +33,7 @@ from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.functions import takes_commas
 from probekit.recipe import check_arguments
 from probekit.studies.catalogue import shipped_studies
-from probekit.studies.schema import LAYERED, Section, Study
+from probekit.studies.schema import LAYERED, OF_MODELS, Section, Study
 from probekit.toml import read_named, what_is_wrong
 
 __all__ = ["PROSE", "arguments_of", "changed", "read_study"]
@@ -117,7 +117,7 @@ def _check_pretraining(study: Study, path: Path) -> None:
 def _check_training(study: Study, path: Path) -> None:
     """Raise DataError for unknown models and for invalid training options."""
     known = [*study.models, *(name for block in study.pretrain for name in block.on)]
-    for section in ("train", *LAYERED, "similarity", "movement"):
+    for section in ("train", *LAYERED, *OF_MODELS):
         for block in getattr(study, section):
             if strange := [name for name in block.models if name not in known]:
                 message = f"{section}: unknown model {strange[0]!r}; the models are {', '.join(known)}."
@@ -136,7 +136,7 @@ def _check_training(study: Study, path: Path) -> None:
 def _check_variants(study: Study, path: Path) -> None:
     """Raise DataError for names that no section [[train]] has."""
     names = [block.name for block in study.train]
-    for section in (*LAYERED, "similarity", "movement", "train"):
+    for section in (*LAYERED, *OF_MODELS, "train"):
         for i, block in enumerate(getattr(study, section)):
             key, asked = ("teacher", [block.teacher]) if section == "train" else ("variants", block.variants)
             for name in asked:
@@ -154,10 +154,8 @@ def _check_variants(study: Study, path: Path) -> None:
 
 FUNCTION = {
     "evaluate": "evaluate",
-    **{name: name for name in LAYERED},
+    **{name: name for name in (*LAYERED, *OF_MODELS)},
     "compare": "compare",
-    "similarity": "similarity",
-    "movement": "movement",
     "domains": "domains",
     "table": "table",
     "figure": "plot",

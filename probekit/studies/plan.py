@@ -11,10 +11,10 @@ from probekit.functions import writes
 from probekit.studies.schema import Study
 from probekit.studies.sections.comparisons import compare_steps
 from probekit.studies.sections.layers import layer_steps
+from probekit.studies.sections.models import model_steps
 from probekit.studies.sections.names import Plan
 from probekit.studies.sections.outputs import domain_steps, figure_step, report_step, table_step
 from probekit.studies.sections.pretraining import pretraining_steps
-from probekit.studies.sections.similarity import similarity_steps
 from probekit.studies.sections.training import evaluation_steps, guidelines_steps, training_steps
 from probekit.studies.sources import Sources
 from probekit.studies.steps import Inside, Step
@@ -49,8 +49,7 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
             *(step for block in study.train for step in training_steps(plan, block)),
             *(step for evaluated in study.evaluate for step in evaluation_steps(plan, evaluated)),
             *(step for block in study.layered for step in layer_steps(plan, block)),
-            *(step for block in study.similarity for step in similarity_steps(plan, block, "similarity")),
-            *(step for block in study.movement for step in similarity_steps(plan, block, "movement")),
+            *(step for block in study.of_models for step in model_steps(plan, block)),
             *(step for block in study.domains for step in domain_steps(plan, block)),
             *guidelines_steps(plan),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -16,17 +16,18 @@ from probekit.tables.options import Kind
 __all__ = [
     "LAYERED",
     "OF_CACHES",
+    "OF_MODELS",
+    "AcrossModels",
     "Compare",
     "Domains",
     "Evaluate",
     "Figure",
-    "Movement",
     "OfCaches",
+    "OfModels",
     "Pretrain",
     "Probe",
     "Runs",
     "Section",
-    "Similarity",
     "Study",
     "Table",
     "Train",
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     RowsOf = str
 else:
     RowsOf = Literal[
-        *("probe", *analyses(), "compare", "similarity", "movement"),
+        *("probe", *analyses(), "compare"),
         *("train", "domains", "table", "scoreboard"),
     ]
 Count = Annotated[int, Field(ge=1)]
@@ -217,13 +218,14 @@ class Compare(Section):
     options: Given = {}
 
 
-class Movement(Runs):
-    """Movement of layers, the first kind of weights with each of the others, on the caches of [[probe]].
+class OfModels(Runs):
+    """An analysis of the first kind of weights with each of the others, on the caches of [[probe]].
 
     tasks, models : default: all that a section [[probe]] analyses with all of these weights
     variants, run_seeds, trained_on : of the runs that the section [[probe]] analyses
     """
 
+    function: ClassVar[str]
     of: list[Of] = Field(["pretrained", "fine-tuned"], min_length=1)
     tasks: list[str] = []
     models: list[str] = []
@@ -231,8 +233,8 @@ class Movement(Runs):
     options: Given = {}
 
 
-class Similarity(Movement):
-    """Similarity of layers: as movement for each model, or across models.
+class AcrossModels(OfModels):
+    """The same for each model, or across models.
 
     across : "weights" compares the first kind of weights of each model with each of the others; "models" compares all
         models and kinds of weights in pairs
@@ -302,8 +304,6 @@ class _Study(Section):
     evaluate: list[Evaluate] = []
     probe: list[Probe] = []
     compare: list[Compare] = []
-    similarity: list[Similarity] = []
-    movement: list[Movement] = []
     domains: list[Domains] = []
     table: list[Table] = []
     figure: list[Figure] = []
@@ -313,17 +313,27 @@ class _Study(Section):
         """The sections that analyse each layer of caches."""
         return [block for name in LAYERED for block in getattr(self, name)]
 
+    @property
+    def of_models(self) -> list[OfModels]:
+        """The sections that compare the layers of models."""
+        return [block for name in OF_MODELS for block in getattr(self, name)]
 
-OF_CACHES: dict[str, Any] = {
-    name: type(name.capitalize(), (OfCaches,), {"function": name, "__doc__": f"{one.title} on one split."})
-    for name, one in analyses().items()
-    if one.reads is Reads.CACHES
-}
-"""The sections of analyses of caches."""
+
+def _sections(kinds: Mapping[Reads, type[Section]]) -> dict[str, Any]:
+    """The sections of the analyses that read these."""
+    return {
+        name: type(name.capitalize(), (kinds[one.reads],), {"function": name, "__doc__": f"{one.title}."})
+        for name, one in analyses().items()
+        if one.reads in kinds
+    }
+
+
+OF_CACHES = _sections({Reads.CACHES: OfCaches})
+OF_MODELS = _sections({Reads.REFERENCE: OfModels, Reads.MODELS: AcrossModels})
 LAYERED = ("probe", *OF_CACHES)
 """The sections that analyse each layer of caches."""
 if TYPE_CHECKING:
     Study = _Study
 else:
-    more = {name: (list[kind], []) for name, kind in OF_CACHES.items()}
+    more = {name: (list[kind], []) for name, kind in (OF_CACHES | OF_MODELS).items()}
     Study = create_model("Study", __base__=_Study, __doc__=_Study.__doc__, **more)

@@ -143,6 +143,11 @@ def test_all_lists_are_tried_once_each(write, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="is a database of something else"):
         search(space, out=tmp_path / "out", device="cpu")
     assert database.read_bytes() == theirs
+    database.unlink()
+    database.symlink_to("elsewhere")
+    with pytest.raises(UsageError, match="is a link to elsewhere, which does not exist"):
+        search(space, out=tmp_path / "out", device="cpu")
+    assert not database.exists()
 
 
 @pytest.mark.slow

@@ -104,7 +104,14 @@ TEMPORARY = (
 
 
 def _check_storage(path: Path) -> None:
-    """Raise UsageError if SQLite's file is of something else; after a kill, when it has a journal, it is Optuna's."""
+    """Raise UsageError if SQLite's file is of something else; after a kill, when it has a journal, it is Optuna's.
+
+    SQLite would make the file to which a link leads.
+    """
+    if path.is_symlink() and not path.exists():
+        raise UsageError(
+            f"{path} is a link to {path.readlink()}, which does not exist. Remove it, or give another --out."
+        )
     if not path.is_file() or path.with_name(f"{path.name}-journal").exists():
         return
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as there:

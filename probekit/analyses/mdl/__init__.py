@@ -124,4 +124,5 @@ ANALYSIS = Analysis(
     view="probekit.analyses.mdl:VIEW",
     plot="probekit.plots:layer_curve",
     layered=True,
+    place=30,
 )

@@ -155,4 +155,5 @@ ANALYSIS = Analysis(
     view="probekit.analyses.mi:VIEW",
     plot="probekit.plots:layer_curve",
     layered=True,
+    place=20,
 )

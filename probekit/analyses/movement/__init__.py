@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from probekit.analyses.options import VectorOptions, in_order
-from probekit.analysis import Analysis, Corrected
+from probekit.analysis import Analysis, Corrected, Reads
 from probekit.constraint import WRITTEN, Checked, Natural, Seed, Share
 from probekit.display import shown, shown_label
 from probekit.grid import Column, Grid
@@ -163,6 +163,7 @@ ANALYSIS = Analysis(
     name="movement",
     help="Measure how far each layer moves from a reference model.",
     title="Movement from a reference",
+    reads=Reads.REFERENCE,
     corrected=Corrected.CURVE,
     judge="probekit.analyses.movement.sentences:sentences",
     view="probekit.analyses.movement:tables",

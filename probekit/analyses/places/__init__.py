@@ -143,4 +143,5 @@ ANALYSIS = Analysis(
     corrected=Corrected.CURVE,
     judge="probekit.analyses.places.sentences:sentences",
     view="probekit.analyses.places:VIEW",
+    place=80,
 )

@@ -173,4 +173,5 @@ ANALYSIS = Analysis(
     judge="probekit.analyses.shift.sentences:sentences",
     view="probekit.analyses.shift:VIEW",
     layered=True,
+    place=70,
 )

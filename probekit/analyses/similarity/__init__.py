@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from probekit.analyses.options import VectorOptions
-from probekit.analysis import Analysis, Corrected
+from probekit.analysis import Analysis, Corrected, Reads
 from probekit.public import public
 from probekit.runtime import Progress, no_progress
 from probekit.similarity.options import SimilarityOptions
@@ -95,6 +95,7 @@ ANALYSIS = Analysis(
     name="similarity",
     help="Measure how alike the layers of one or several models are.",
     title="Similarity of layers",
+    reads=Reads.MODELS,
     corrected=Corrected.CURVE,
     judge="probekit.analyses.similarity.sentences:sentences",
     view="probekit.analyses.similarity.tables:tables",

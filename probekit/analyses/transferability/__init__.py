@@ -149,4 +149,5 @@ ANALYSIS = Analysis(
     view="probekit.analyses.transferability:VIEW",
     plot="probekit.plots:layer_curve",
     layered=True,
+    place=40,
 )

@@ -1,26 +1,27 @@
-"""How alike layers are, and how far fine-tuning moves them, on the caches of a probe's dev split."""
+"""Analyses of the layers of several models, or kinds of weights, on the caches of a probe's dev split."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 from itertools import combinations, product
-from typing import Any, Literal
+from typing import Any
 
 from probekit.activations.pooling import Pooling
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.studies.file import arguments_of
-from probekit.studies.schema import Movement, Similarity
+from probekit.studies.schema import AcrossModels, OfModels
 from probekit.studies.sections.layers import cache_steps, poolings_of
 from probekit.studies.sections.names import Plan, task_name
 from probekit.studies.steps import Inside, Step
 
-__all__ = ["similarity_steps"]
+__all__ = ["model_steps"]
 
 
-def similarity_steps(plan: Plan, block: Movement, function: Literal["similarity", "movement"]) -> Iterator[Step]:
+def model_steps(plan: Plan, block: OfModels) -> Iterator[Step]:
     """One analysis of each task and pooling that a section probes with all kinds of weights: per model, or across."""
+    function = block.function
     probes = [probe for probe in plan.study.probe if set(block.of) <= set(probe.of)]
     tasks = block.tasks or list(dict.fromkeys(task for probe in probes for task in probe.tasks))
     models = block.models or list(dict.fromkeys(model for probe in probes for model in plan.models(probe)))
@@ -34,7 +35,7 @@ def similarity_steps(plan: Plan, block: Movement, function: Literal["similarity"
     if lacking or not read:
         kinds = ", ".join(f'"{of}"' for of in block.of)
         raise UsageError(f"[[{function}]] needs a section [[probe]] {''.join(lacking[:1])}with of = [{kinds}].")
-    across = isinstance(block, Similarity) and block.across == "models"
+    across = isinstance(block, AcrossModels) and block.across == "models"
     caches: dict[tuple[Any, ...], list[Step]] = {}  # by what is compared, on which examples
     for task, model, probe in read:
         for pooling in poolings_of(plan, probe, task):
@@ -45,15 +46,15 @@ def similarity_steps(plan: Plan, block: Movement, function: Literal["similarity"
             steps += [step for step in found if step not in steps]
     for (task, model, pooling, *_), steps in caches.items():
         if len(steps) < 2 and across:
-            raise UsageError(f'[[similarity]] with across = "models" needs two or more models, but {task} has one.')
+            raise UsageError(f'[[{function}]] with across = "models" needs two or more models, but {task} has one.')
         if len(steps) < 2:
             raise UsageError(f"[[{function}]] selects no run on {task} that a section [[probe]] analyses.")
-        yield _step(plan, block, function, (task, model, pooling), steps)
+        yield _step(plan, block, (task, model, pooling), steps)
 
 
-def _step(plan: Plan, block: Movement, function: str, of: tuple[str, str, Pooling], caches: list[Step]) -> Step:
+def _step(plan: Plan, block: OfModels, of: tuple[str, str, Pooling], caches: list[Step]) -> Step:
     """The step that compares these caches of one model, or of all models (its name is "")."""
-    task, model, pooling = of
+    function, (task, model, pooling) = block.function, of
     kinds = [slug(model) if model else "models", "-".join(block.of), *([slug(block.name)] if block.name else [])]
     name = f"{function} {'.'.join([task_name(task), *kinds, pooling])}"
     leaf = f"rows/{slug(name)}.parquet"

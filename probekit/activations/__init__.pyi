@@ -1,0 +1,10 @@
+from .cache import ActivationCache as ActivationCache
+from .cache import Ragged as Ragged
+from .cache import Words as Words
+from .inspection import Verdict as Verdict
+from .inspection import inspect as inspect
+from .inspection import verify as verify
+from .options import CacheOptions as CacheOptions
+from .pooling import Pooling as Pooling
+from .pooling import TokenLevel as TokenLevel
+from .writing.job import cache_activations as cache_activations

@@ -1,0 +1,3 @@
+from .estimate import Information as Information
+from .estimators import mutual_information as mutual_information
+from .options import InformationEstimator as InformationEstimator

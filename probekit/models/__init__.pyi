@@ -1,0 +1,1 @@
+from .loading import load_encoder as load_encoder

@@ -1,0 +1,9 @@
+from .protocol.baselines import Baselines as Baselines
+from .protocol.diagnostic import evaluate_layers as evaluate_layers
+from .protocol.diagnostic import layer_rows as layer_rows
+from .protocol.labels import Labels as Labels
+from .protocol.labels import Question as Question
+from .protocol.options import Estimator as Estimator
+from .protocol.options import ProbeOptions as ProbeOptions
+from .solvers.logistic_path import LogisticPath as LogisticPath
+from .solvers.ridge import RidgePath as RidgePath
