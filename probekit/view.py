@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from probekit.display import shown_label
 from probekit.grid import Column, Grid
-from probekit.metrics import metric
 from probekit.rows.schema import called, layer_labels
 
 if TYPE_CHECKING:
@@ -96,6 +95,8 @@ class Cells:
 
     def best_of(self, rows: pd.DataFrame) -> set[str]:
         """The lines of layers with the best value."""
+        from probekit.metrics import metric
+
         its = self._of(rows)
         its = its[its["value"].notna() & (its["site"] != "")]
         if its.empty:
