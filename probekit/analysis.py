@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-__all__ = ["Analysis", "Corrected", "Reads", "analyses", "called", "modules"]
+__all__ = ["Analysis", "Corrected", "Figure", "Reads", "analyses", "called", "figures", "modules"]
 
 log = logging.getLogger(__name__)
 GROUP = "probekit.analyses"
@@ -40,6 +40,34 @@ class Corrected(StrEnum):
     TASK = "task"  # all rows of the task, by the analysis
     CURVE = "curve"  # each curve, or each reference that it is compared with, by the analysis
     NOT = ""  # it has none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A kind of figure with the name of its analysis: ``probekit plot NAME`` and ``probekit.plot("NAME", …)``.
+
+    Attributes
+    ----------
+    head : str
+        The first sentence of its suggested caption.
+    draw : str
+        "module:function": rows and options to a figure of panels; its docstring is the help of the command.
+    caption : str
+        "module:function": rows, options and look to the other sentences.
+    options : tuple of str
+        The options that it takes beside those of all kinds.
+    metric : str
+        The help of ``--metric``.
+    columns : int
+        The largest number of panels side by side, by default.
+    """
+
+    head: str
+    draw: str
+    caption: str
+    options: tuple[str, ...] = ("metric", "columns")
+    metric: str = ""
+    columns: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +97,10 @@ class Analysis:
         Whether its rows are curves by layer, which ``probekit plot layers`` draws.
     place : int
         Where it stands in lists, the lowest number first.
+    of_vectors : bool
+        Whether its numbers are of vectors alone, so that a curve is named by the run, without regime and head.
+    figure : Figure or None
+        Its own kind of figure.
     """
 
     name: str
@@ -81,6 +113,8 @@ class Analysis:
     plot: str = ""
     layered: bool = False
     place: int = 1000
+    of_vectors: bool = False
+    figure: Figure | None = None
 
 
 def called(place: str) -> Any:
@@ -108,3 +142,8 @@ def analyses() -> Mapping[str, Analysis]:
                 raise
             log.warning("the analysis %s of %s is left out: %s", name, module, error)
     return dict(sorted(found.items(), key=lambda item: (item[1].place, item[0])))
+
+
+def figures() -> Mapping[str, Figure]:
+    """The figures of analyses, by kind."""
+    return {one.name: one.figure for one in analyses().values() if one.figure}

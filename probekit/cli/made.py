@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -16,7 +16,7 @@ from probekit.functions import SILENT, find, types_of, writes
 from probekit.grid import Format
 from probekit.recipe import Recipe
 
-__all__ = ["command", "show"]
+__all__ = ["command", "help_of", "show"]
 
 P = inspect.Parameter
 FORMAT = "Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error."
@@ -57,7 +57,7 @@ def command(analysis: Analysis) -> Callable[..., None]:
     parameters += [P("out", P.KEYWORD_ONLY, default=None, annotation=Path | None)] if "out" not in known else []
     vars(run)["__signature__"] = inspect.Signature(parameters)
     run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__doc__ = _help(inspect.unwrap(function).__doc__ or "", [p.name for p in parameters], [*options])
+    run.__doc__ = help_of(inspect.unwrap(function).__doc__ or "", [p.name for p in parameters], [*options])
     return run
 
 
@@ -89,7 +89,7 @@ def _typed(hint: Any) -> Any:
     return hint
 
 
-def _help(doc: str, names: list[str], options: list[str]) -> str:
+def help_of(doc: str, names: Collection[str] = (), options: Collection[str] = ()) -> str:
     """A numpydoc docstring as the help of a command: what it says first, its command lines, and its arguments."""
     sections = _sections(inspect.cleandoc(doc))
     examples = [line for line in sections.get("Examples", "").split("\n") if re.match("    ?probekit ", line)]

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from probekit.analysis import called, figures
+from probekit.cli.made import help_of
 from probekit.cli.show import say
 from probekit.files import FIGURES
 from probekit.plots.options import options_of
@@ -28,7 +30,11 @@ Out = Annotated[
 
 def figure(described: Callable[[], None]) -> None:
     """Add the command that draws the kind of figure after which ``described`` is named; its docstring is the help."""
-    kind = described.__name__.replace("_", "-")
+    _add(described.__name__.replace("_", "-"), described.__doc__ or "")
+
+
+def _add(kind: str, described: str) -> None:
+    """Add the command that draws a kind of figure."""
     options_type = options_of(kind)
 
     def draw(first: str, /, *rows: str, out: Out = None, options: Any = options_type()) -> None:
@@ -44,7 +50,7 @@ def figure(described: Callable[[], None]) -> None:
             say(path)
 
     draw.__annotations__["options"] = Annotated[options_type, Parameter(name="*")]
-    draw.__doc__ = described.__doc__
+    draw.__doc__ = described
     app.command(draw, name=kind)
 
 
@@ -281,31 +287,6 @@ def transfer() -> None:
 
 
 @figure
-def similarity() -> None:
-    """Plot the similarity of all pairs of layers as heat maps, one panel per pair of models and measure.
-
-    The layers of the first model are on the vertical axis. The colour scale is fixed to 0 to 1. Hatched cells are not
-    shown to be more alike than chance (p > 0.05, corrected over all pairs of layers). probekit plot layers draws the
-    same layers of both models as a curve, and probekit plot trajectory the checkpoints of a run.
-
-    Examples:
-
-        probekit plot similarity similarity.parquet --out similarity.pdf
-
-        probekit plot layers similarity.parquet --metric cka
-
-        probekit plot trajectory steps.parquet --metric cka
-
-    Parameters
-    ----------
-    first
-        Rows that probekit similarity wrote (.parquet, .csv).
-    rows
-        Further rows.
-    """
-
-
-@figure
 def dendrogram() -> None:
     """Plot models as a tree by the similarity of their layers.
 
@@ -322,28 +303,6 @@ def dendrogram() -> None:
     ----------
     first
         Rows that probekit similarity --against all wrote (.parquet, .csv).
-    rows
-        Further rows.
-    """
-
-
-@figure
-def movement() -> None:
-    """Plot how far each layer is from the reference: one panel per distance, one curve per model.
-
-    A dotted line shows the distance to the reference vectors of other examples, unless it is far above the curves: a
-    layer that reaches it is no closer to its own reference vectors.
-
-    Examples:
-
-        probekit plot movement movement.parquet --out movement.pdf
-
-        probekit plot trajectory steps.parquet --metric relative-distance
-
-    Parameters
-    ----------
-    first
-        Rows that probekit movement wrote (.parquet, .csv).
     rows
         Further rows.
     """
@@ -398,25 +357,6 @@ def adaptation() -> None:
 
 
 @figure
-def geometry() -> None:
-    """Plot dimension and anisotropy by layer: one panel per measure, one curve per model.
-
-    Examples:
-
-        probekit plot geometry geometry.parquet --out geometry.pdf
-
-        probekit plot geometry geometry.parquet --metric intrinsic-dimension --width column
-
-    Parameters
-    ----------
-    first
-        Rows that probekit geometry wrote (.parquet, .csv).
-    rows
-        Further rows.
-    """
-
-
-@figure
 def scoreboard() -> None:
     """Plot tasks by layer, each between its control (0) and its ceiling (1): one heat map for each model.
 
@@ -458,3 +398,8 @@ def shift() -> None:
     rows
         Further rows.
     """
+
+
+for _kind, _figure in figures().items():
+    _rows = f"first\n    Rows that probekit {_kind} wrote (.parquet, .csv).\nrows\n    Further rows."
+    _add(_kind, f"{help_of(called(_figure.draw).__doc__)}\n{_rows}")

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from probekit.analysis import called, figures
 from probekit.display import shown_label
 from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.metrics import metric as metric_called
 from probekit.plots.adapted import CONSTANT, PRETRAINED, adaptation_rows
-from probekit.plots.curves import RANDOM, CurveStyles, of_analyses, plot_rows
+from probekit.plots.curves import RANDOM, of_analyses, plot_rows
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.expected import expected_values
 from probekit.plots.gains import gain_rows
@@ -19,14 +20,12 @@ from probekit.plots.learning import MEAN, learning_rows, over_seeds
 from probekit.plots.legends import common
 from probekit.plots.look import Look
 from probekit.plots.mix import MIX
-from probekit.plots.movement import drawn_rows, others_drawn
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, REACHES_CONTROL, one_sided
 from probekit.plots.options import PlotOptions
 from probekit.plots.relation import relation_rows
 from probekit.plots.scoreboard import board_values
 from probekit.plots.scores import score_rows
 from probekit.plots.shift import shift_values
-from probekit.plots.similarity import axis_models
 from probekit.plots.titles import control_title, first_line
 from probekit.plots.trajectory import trajectory_grids
 from probekit.plots.transfer import transfer_rows
@@ -35,7 +34,17 @@ from probekit.rows import layer_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CAPTION_FILE", "caption_path", "details", "listed", "write_caption"]
+__all__ = [
+    "CAPTION_FILE",
+    "caption_path",
+    "curve_names",
+    "details",
+    "listed",
+    "measured",
+    "metrics_of",
+    "sizes_of",
+    "write_caption",
+]
 
 CAPTION_FILE = FileKind("a caption as probekit wrote it", is_sealed)
 PERMUTED = (
@@ -76,7 +85,8 @@ def details(kind: str, rows: pd.DataFrame, options: PlotOptions, look: Look) -> 
     look : Look
         Names, and coverage of the intervals.
     """
-    return " ".join(DETAILS[kind](plot_rows(rows), options, look))
+    own = figures().get(kind)
+    return " ".join((called(own.caption) if own else DETAILS[kind])(plot_rows(rows), options, look))
 
 
 def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
@@ -89,8 +99,8 @@ def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     ]
     points = pd.concat(parts)
     curve, control, line = (points[points["role"] == role] for role in ("curve", "control", "line"))
-    yield from _measured(curve, look)
-    yield _curves(curve["label"].unique(), look)
+    yield from measured(curve, look)
+    yield curve_names(curve["label"].unique(), look)
     banded = curve[~curve["one_of_seeds"].astype(bool)]
     if banded["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
@@ -113,7 +123,7 @@ def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         yield f"Horizontal lines: {listed(line['label'].unique())}."
 
 
-def _curves(names: Iterable[str], look: Look) -> str:
+def curve_names(names: Iterable[str], look: Look) -> str:
     labels = [look.shown(label) for label in names]
     same = common(labels)
     return f"Curves: {'; '.join(label.removeprefix(f'{same}, ') for label in labels)}."
@@ -151,7 +161,7 @@ def _draws(rows: pd.DataFrame, band: pd.DataFrame) -> str:
     return f" ({counts:,} draws)" if counts else ""
 
 
-def _measured(gold: pd.DataFrame, look: Look) -> Iterator[str]:
+def measured(gold: pd.DataFrame, look: Look) -> Iterator[str]:
     """Metrics with their tasks, splits and n; models, estimators and representations."""
     parts = []
     for metric, of in gold.groupby("metric", sort=False):
@@ -194,7 +204,7 @@ def _sampled(gold: pd.DataFrame, look: Look) -> Iterator[str]:
 
 def _differences(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     rows = rows[rows["analysis"] == "compare"]
-    yield from _measured(rows.assign(metric=rows["metric"].map(lambda name: metric_called(name).of)), look)
+    yield from measured(rows.assign(metric=rows["metric"].map(lambda name: metric_called(name).of)), look)
     references = listed(look.shown(control_title(name)) for name in rows["against"].unique())
     yield f"Paired differences from {references}."
     yield f"Thick bars: {look.interval}s for a single layer; thin bars: for all layers at once."
@@ -207,7 +217,7 @@ def _trajectory(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterato
 
     rows = as_curves(of_analyses(rows, *LAYERED, "train"))
     rows = pd.concat([of_metric(part, options.metric) for _, part in rows.groupby("task", sort=False)])
-    yield from _measured(rows[(rows["target"] == "gold") & (rows["layer_name"] != "")], look)
+    yield from measured(rows[(rows["target"] == "gold") & (rows["layer_name"] != "")], look)
     if rows["metric"].map(lambda name: bool(metric_called(name).better)).all():
         yield "Dots: the best layer of each step that is above noise."
     yield from _reference(rows, look)
@@ -224,7 +234,7 @@ def _controls(rows: pd.DataFrame) -> list[str]:
 def _mix(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
     rows = kept(rows)
     rows = rows[(rows["metric"] == MIX) & (rows["layer_name"] != "")]
-    yield from _measured(rows, look)
+    yield from measured(rows, look)
     seeds = int(rows.groupby(["task", "model", "method", "run_kind"])["seed"].nunique().max())
     if seeds > 1:
         yield f"Lines: means of {seeds} seeds; bands: from the smallest to the largest weight."
@@ -233,7 +243,7 @@ def _mix(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]
 
 def _expected(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
     values = expected_values(rows)
-    yield f"{_metrics(values)}."
+    yield f"{metrics_of(values)}."
     yield from _by_task(values, look)
     yield (
         "Expectation with replacement (Dodge et al. 2019); bands: one standard deviation of the best of n trials. The "
@@ -245,7 +255,7 @@ def _expected(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator
 
 def _learning(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     points = learning_rows(rows, over=options.over)
-    yield f"{_metrics(points[points['task'] != MEAN])}."
+    yield f"{metrics_of(points[points['task'] != MEAN])}."
     yield from _by_task(points, look)
     low, high = int(points["seeds"].min()), int(points["seeds"].max())
     seeds = f"Means over {low} seeds" if low == high else f"Means over {low} to {high} seeds"
@@ -277,7 +287,7 @@ def _domains(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[s
     rows = of_analyses(rows, "domains")
     named = [m for m in rows["metric"].unique() if m not in (SIZES, TERMS)]
     pairs = rows[rows["metric"].isin([options.metric or (named or [""])[0]]) & (rows["target"] == "gold")]
-    yield from _sizes(pairs)
+    yield from sizes_of(pairs)
     if "p" in pairs and (pairs["p"] > 0.05).any():
         yield "Hatched cells: no larger than sampling noise (p > 0.05)."
     if (rows["metric"] == TERMS).any():
@@ -287,35 +297,18 @@ def _domains(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[s
 
 
 def _transfer(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
-    yield from _sizes(transfer_rows(rows))
-    yield f"Metric: {_metrics(transfer_rows(rows))}."
+    yield from sizes_of(transfer_rows(rows))
+    yield f"Metric: {metrics_of(transfer_rows(rows))}."
 
 
 def _relation(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     points, correlations = relation_rows(rows, transfer=options.transfer)
-    yield f"Metrics: {_metrics(points)}. Points: {'pairs of domains' if options.transfer else 'domains'}."
-    yield from _sizes(points)
+    yield f"Metrics: {metrics_of(points)}. Points: {'pairs of domains' if options.transfer else 'domains'}."
+    yield from sizes_of(points)
     if points["ci_low"].notna().any():
         yield f"Bars: {look.interval}s."
     if len(correlations):
         yield f"In brackets: {look.interval}s of the correlations; p from permutations."
-
-
-def _similarity(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
-    rows = rows[rows["analysis"] == "similarity"]
-    rows = rows[rows["metric"] == options.metric] if options.metric else rows
-    models = [tuple(map(look.shown, pair)) for pair in axis_models(rows)]
-    if len(models) > 1:
-        yield "Vertical axes: layers of the first model of each title; horizontal axes: layers of the second."
-    elif models[0][0] == models[0][1]:
-        yield f"Both axes: layers of {models[0][0]}."
-    else:
-        yield f"Vertical axis: layers of {models[0][0]}; horizontal axis: layers of {models[0][1]}."
-    yield f"Measure: {_metrics(rows)}."
-    yield from _sizes(rows)
-    if "p_adjusted" in rows and (rows["p_adjusted"] > options.level).any():
-        threshold = f"p > {options.level:g}, corrected over all pairs"
-        yield f"Hatched cells: not shown to be more alike than chance ({threshold})."
 
 
 def _dendrogram(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterator[str]:
@@ -323,35 +316,14 @@ def _dendrogram(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterat
     rows = rows[rows["metric"] == (options.metric or rows["metric"].iloc[0])]
     same = (rows["layer"].fillna(-1) == rows["layer_b"].fillna(-1)) & (rows["site"] == rows["site_b"])
     names = listed(layer_labels(rows[same.astype(bool)]))
-    yield f"Distance: 1 minus the mean {_metrics(rows)} of the same layers ({names})."
-    yield from _sizes(rows)
-
-
-def _movement(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
-    rows = drawn_rows(rows, "movement", options.metric)
-    yield from _by_metric(rows, look)
-    yield f"Reference: {listed(look.shown(name) for name in rows['reference'].unique())}."
-    if any(len(others_drawn(part)) for _, part in rows.groupby(["task", "metric"], sort=False)):
-        yield (
-            "Dotted lines: mean distance to the reference vectors of other examples. Where a curve comes near the "
-            "dotted line, most of the movement may be common to all examples."
-        )
-
-
-def _geometry(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
-    yield from _by_metric(drawn_rows(rows, "geometry", options.metric), look)
-
-
-def _by_metric(rows: pd.DataFrame, look: Look) -> Iterator[str]:
-    yield from _measured(rows, look)
-    yield _curves(CurveStyles.of(rows, panel=("task", "metric"), alike=True).style, look)
-    if rows["ci_low"].notna().any():
-        yield f"Bands and bars: {look.interval}s, each for a single layer."
+    yield f"Distance: 1 minus the mean {metrics_of(rows)} of the same layers ({names})."
+    yield from sizes_of(rows)
 
 
 def _gains(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     points = gain_rows(rows, metric=options.metric)
-    yield f"Metrics: {_metrics(points)}. Reference: {listed(look.shown(name) for name in points['against'].unique())}."
+    yield f"Metrics: {metrics_of(points)}."
+    yield f"Reference: {listed(look.shown(name) for name in points['against'].unique())}."
     yield from _by_task(points, look)
     if points["step"].nunique() > 1:
         yield "Lines join the checkpoints of a layer; the last one has the layer's name."
@@ -366,18 +338,18 @@ def _adaptation(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterat
     yield "Columns: training tasks."
     if "result" in panels:
         runs = panels["result"][panels["result"]["label"] != CONSTANT]
-        yield f"{_metrics(runs)} of the kept weights by the number of trained weights."
+        yield f"{metrics_of(runs)} of the kept weights by the number of trained weights."
         yield from _by_task(runs, look)
         means = ", means over seeds; they do not cover the variation over seeds" * bool((runs["seeds"] > 1).any())
         yield f"Bars: {look.interval}s over examples{means}."
         if (panels["result"]["label"] == CONSTANT).any():
             yield "Dotted lines: the constant prediction."
     if "probe" in panels:
-        yield f"Probes of each layer on the training task ({_metrics(panels['probe'])})."
+        yield f"Probes of each layer on the training task ({metrics_of(panels['probe'])})."
         if (panels["probe"]["label"] == PRETRAINED).any():
             yield f"Grey: the pretrained layers, with {look.interval}s of the probe over examples."
     if "similarity" in panels:
-        yield f"{_metrics(panels['similarity'])} of each layer and the same pretrained layer on the training task."
+        yield f"{metrics_of(panels['similarity'])} of each layer and the same pretrained layer on the training task."
     if "forgetting" in panels:
         gone = panels["forgetting"]
         tasks = listed(
@@ -396,11 +368,11 @@ def _adaptation(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterat
     yield f"Seeds: {' to '.join(str(int(n)) for n in dict.fromkeys([counts[0], counts[-1]]))}."
 
 
-def _metrics(rows: pd.DataFrame) -> str:
+def metrics_of(rows: pd.DataFrame) -> str:
     return listed(metric_called(str(m)).title.replace("\n", " ") for m in rows["metric"].unique())
 
 
-def _sizes(rows: pd.DataFrame) -> Iterator[str]:
+def sizes_of(rows: pd.DataFrame) -> Iterator[str]:
     if rows["n"].notna().any():
         low, high = int(rows["n"].min()), int(rows["n"].max())
         yield f"n = {low:,}." if low == high else f"n from {low:,} to {high:,}."
@@ -409,10 +381,12 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
 def _by_task(rows: pd.DataFrame, look: Look) -> Iterator[str]:
     """The n of each task, or the common one."""
     if rows["n"].nunique() < 2:
-        yield from _sizes(rows)
+        yield from sizes_of(rows)
         return
     sizes = (
-        f"{size[:-1]} ({look.task(str(task))})" for task, of in rows.groupby("task", sort=False) for size in _sizes(of)
+        f"{size[:-1]} ({look.task(str(task))})"
+        for task, of in rows.groupby("task", sort=False)
+        for size in sizes_of(of)
     )
     yield f"{'; '.join(sizes)}."
 
@@ -446,7 +420,7 @@ def _shift(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str
     values = shift_values(rows, options.metric, options.layer)
     sizes = [f"{look.task(str(task))}, {listed(of['split'].unique())}, n = {of['n'].max():,}" for task, of in
              values.groupby("task", sort=False)]  # fmt: skip
-    yield f"{_metrics(values)} ({'; '.join(sizes)}). Lines: data sets of training; columns: of evaluation."
+    yield f"{metrics_of(values)} ({'; '.join(sizes)}). Lines: data sets of training; columns: of evaluation."
     counts = values.drop_duplicates("trained_on")
     fitted = [f"{look.task(str(row['trained_on']))} {row['n_train']:,}" for row in counts.to_dict("records")]
     yield f"Examples of training: {', '.join(fitted)}."
@@ -479,10 +453,7 @@ DETAILS: dict[str, Callable[[pd.DataFrame, PlotOptions, Look], Iterator[str]]] =
     "domains": _domains,
     "relation": _relation,
     "transfer": _transfer,
-    "similarity": _similarity,
     "dendrogram": _dendrogram,
-    "movement": _movement,
-    "geometry": _geometry,
     "gains": _gains,
     "adaptation": _adaptation,
     "scoreboard": _scoreboard,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from probekit import analysis
 from probekit.display import shown
 from probekit.errors import ProbekitError, UsageError, did_you_mean, naming
 from probekit.plots.adaptation import adaptation_panels
@@ -21,7 +23,6 @@ from probekit.plots.layers import layer_panels
 from probekit.plots.learning import learning_panels
 from probekit.plots.look import Look
 from probekit.plots.mix import mix_panels
-from probekit.plots.movement import geometry_panels, movement_panels
 from probekit.plots.options import COMMON, KINDS, Kind, PlotOptions, inches
 from probekit.plots.pairs import pairs_by
 from probekit.plots.palette import INK
@@ -30,7 +31,7 @@ from probekit.plots.save import check_files, save
 from probekit.plots.scoreboard import board_panels
 from probekit.plots.scores import score_panels
 from probekit.plots.shift import shift_panels
-from probekit.plots.similarity import similarity_panels, similarity_trees
+from probekit.plots.similarity import similarity_trees
 from probekit.plots.text import wrapped
 from probekit.plots.trajectory import trajectory_panels
 from probekit.plots.transfer import transfer_panels, transfer_rows
@@ -55,14 +56,12 @@ HEADS = {
     "domains": "Distances between domains.",
     "relation": "Metrics against the distance between domains, with their correlations.",
     "transfer": "Transfer between domains; frames mark evaluation on the training domain.",
-    "similarity": "Similarity of layers.",
     "dendrogram": "Models by the similarity of their layers (average linkage).",
-    "movement": "Distance of each layer from the reference model.",
-    "geometry": "Dimension and anisotropy of each layer.",
     "gains": "Gain of each layer's probe against the layer's distance from the reference model.",
     "adaptation": "What each way to adapt does to a model and its layers.",
     "scoreboard": "Tasks by layer, each between its control (0) and its ceiling (1).",
     "shift": "Probes of one data set evaluated on others.",
+    **{name: one.head for name, one in analysis.figures().items()},
 }
 """The first sentence of the suggested caption, by kind."""
 DOMAINS = ("domains", "relation", "transfer")
@@ -80,8 +79,8 @@ def plot(
     ----------
     kind : str
         "layers", "differences", "trajectory", "mix", "learning", "expected", "score-correlations", "domains",
-        "relation", "transfer", "similarity", "dendrogram", "movement", "geometry", "gains", "adaptation",
-        "scoreboard" or "shift".
+        "relation", "transfer", "dendrogram", "gains", "adaptation", "scoreboard", "shift", or an analysis with a figure
+        of its own, such as similarity.
     *rows : DataFrame, Result or path
         Rows of analyses that the kind does not draw are ignored.
     out : path or tuple of path, optional
@@ -167,6 +166,11 @@ def _relation(rows: Any, o: PlotOptions, look: Look) -> Figure:
     return relation_panels(*relation_rows(rows, transfer=o.transfer), **_panels(o, 3, look))
 
 
+def _of_analysis(kind: analysis.Figure, rows: Any, o: PlotOptions, look: Look) -> Figure:
+    given = {name: getattr(o, name) for name in kind.options if name != "columns"}
+    return cast("Figure", analysis.called(kind.draw)(rows, **given, **_panels(o, kind.columns, look)))
+
+
 def _panels(o: PlotOptions, columns: int, look: Look) -> dict[str, Any]:
     return {"columns": o.columns or columns, "width": inches(o.width), "look": look}
 
@@ -182,14 +186,12 @@ FIGURES: dict[str, Callable[[Any, PlotOptions, Look], Figure]] = {
     "domains": lambda rows, o, look: domain_panels(rows, metric=o.metric, top=o.top, width=inches(o.width), look=look),
     "relation": _relation,
     "transfer": lambda rows, o, look: transfer_panels(transfer_rows(rows), **_panels(o, 3, look)),
-    "similarity": lambda rows, o, look: similarity_panels(rows, metric=o.metric, level=o.level, **_panels(o, 3, look)),
     "dendrogram": lambda rows, o, look: similarity_trees(rows, metric=o.metric, width=inches(o.width), look=look),
-    "movement": lambda rows, o, look: movement_panels(rows, metric=o.metric, **_panels(o, 3, look)),
-    "geometry": lambda rows, o, look: geometry_panels(rows, metric=o.metric, **_panels(o, 4, look)),
     "gains": lambda rows, o, look: gain_panels(rows, metric=o.metric, **_panels(o, 2, look)),
     "adaptation": lambda rows, o, look: adaptation_panels(rows, **_panels(o, 4, look)),
     "scoreboard": lambda rows, o, look: board_panels(rows, **_panels(o, 3, look)),
     "shift": lambda rows, o, look: shift_panels(
         rows, metric=o.metric, layer=o.layer, level=o.level, **_panels(o, 2, look)
     ),
+    **{name: partial(_of_analysis, one) for name, one in analysis.figures().items()},
 }

@@ -69,11 +69,8 @@ def layer_curve(
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.probe`, :func:`probekit.mi`, :func:`probekit.mdl` and
-        :func:`probekit.transferability` for one task; of
-        :func:`probekit.similarity` (the same layers of both models), :func:`probekit.movement`,
-        :func:`probekit.geometry`, :func:`probekit.structural`, and :func:`probekit.pairs` (all pairs); of
-        :func:`probekit.shift`, a curve for each data set that probes were fitted on.
+        Rows of analyses of layers for one task; of similarity those of the same layers of both models, of minimal pairs
+        those of all pairs, of shift a curve for each data set that probes were fitted on.
     metric : str, optional
         By default the first in the rows that is not a difference; "selectivity(accuracy)" has a line at zero.
     summary : DataFrame, Result or path, optional
@@ -283,7 +280,7 @@ def as_curves(rows: pd.DataFrame) -> pd.DataFrame:
     if (shifted := analysis == "shift").any():  # a curve for each data set that probes were fitted on
         fitted = rows["estimator"] + ", trained on " + rows["trained_on"]
         rows = rows.assign(method=rows["method"].mask(shifted, fitted))
-    vectors = analysis.isin(("similarity", "movement", "geometry"))
+    vectors = analysis.isin([one.name for one in analyses().values() if one.of_vectors])
     if not vectors.any():
         return rows
     rows = rows.assign(method=rows["method"].where(~vectors, ""))  # regime and head say nothing more than the run

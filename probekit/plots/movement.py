@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
+from probekit.plots.caption import curve_names, listed, measured
 from probekit.plots.curves import CurveStyles, plot_rows
 from probekit.plots.layer_axes import draw_layers
 from probekit.plots.layers import as_curves, curve_rows, gold_of
@@ -12,10 +13,14 @@ from probekit.plots.look import Look
 from probekit.plots.panels import panels
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["drawn_rows", "geometry_panels", "movement_panels", "others_drawn"]
+    from probekit.plots.options import PlotOptions
+
+__all__ = ["geometry_caption", "geometry_panels", "movement_caption", "movement_panels"]
 
 LESS = ("rank", "mean-cosine-without-top")
 """Measures of geometry that are drawn only if named."""
@@ -24,7 +29,10 @@ LESS = ("rank", "mean-cosine-without-top")
 def movement_panels(
     rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None, look: Look | None = None
 ) -> Figure:
-    """Draw how far each layer moved: a panel per distance and task, a curve per model.
+    """Plot how far each layer is from the reference: one panel per distance, one curve per model.
+
+    A dotted line shows the distance to the reference vectors of other examples, unless it is far above the curves: a
+    layer that reaches it is no closer to its own reference vectors.
 
     Parameters
     ----------
@@ -40,6 +48,13 @@ def movement_panels(
     Figure
         Not shown and not saved. A dotted line shows the mean distance to *other* examples where it is not more than
         three times the largest value.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot movement movement.parquet --out movement.pdf
+        probekit plot trajectory steps.parquet --metric relative-distance
     """
     return _metric_panels(rows, "movement", metric, columns, width, look)
 
@@ -47,7 +62,7 @@ def movement_panels(
 def geometry_panels(
     rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None, look: Look | None = None
 ) -> Figure:
-    """Draw rank, dimension and anisotropy by layer: a panel per measure and task, a curve per model.
+    """Plot dimension and anisotropy by layer: one panel per measure, one curve per model.
 
     Parameters
     ----------
@@ -63,6 +78,13 @@ def geometry_panels(
     -------
     Figure
         Not shown and not saved.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot geometry geometry.parquet --out geometry.pdf
+        probekit plot geometry geometry.parquet --metric intrinsic-dimension --width column
     """
     return _metric_panels(rows, "geometry", metric, columns, width, look)
 
@@ -70,19 +92,19 @@ def geometry_panels(
 def _metric_panels(
     rows: Any, analysis: str, metric: str | None, columns: int, width: float | None, look: Look | None
 ) -> Figure:
-    rows = drawn_rows(rows, analysis, metric)
+    rows = _drawn(rows, analysis, metric)
     rows = rows.assign(panel=rows["metric"])
     figure, drawn = panels(rows, columns, 2.35, by="panel", width=width, look=look)
     styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
     for ax, part in drawn:
         draw_layers(ax, curve_rows(part, styles=styles), styles, look=look)
-        if len(others := others_drawn(part)):
+        if len(others := _others(part)):
             at = others.index.to_numpy(dtype=float)
             ax.plot(at, others, color="#4D4D4D", linestyle=":", label="other examples", zorder=1.6)
     return figure
 
 
-def drawn_rows(rows: Any, analysis: str, metric: str | None) -> pd.DataFrame:
+def _drawn(rows: Any, analysis: str, metric: str | None) -> pd.DataFrame:
     """The rows of movement or geometry that are drawn; raises UsageError without any."""
     rows = as_curves(plot_rows(rows))
     rows = rows[rows["analysis"] == analysis]
@@ -93,9 +115,33 @@ def drawn_rows(rows: Any, analysis: str, metric: str | None) -> pd.DataFrame:
     return rows[rows["metric"] == metric] if metric else rows[~rows["metric"].isin(LESS)]
 
 
-def others_drawn(rows: pd.DataFrame) -> pd.Series:
+def _others(rows: pd.DataFrame) -> pd.Series:
     """The mean distance to other examples by layer; empty if it would flatten the curves."""
     import pandas as pd
 
     others = rows.groupby("layer", sort=True)["others"].mean() if "others" in rows else pd.Series(dtype=float)
     return others if others.notna().any() and others.max() <= 3 * rows["value"].max() else others.iloc[:0]
+
+
+def movement_caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    """The caption of :func:`movement_panels` after its first sentence."""
+    rows = _drawn(rows, "movement", options.metric)
+    yield from _by_metric(rows, look)
+    yield f"Reference: {listed(look.shown(name) for name in rows['reference'].unique())}."
+    if any(len(_others(part)) for _, part in rows.groupby(["task", "metric"], sort=False)):
+        yield (
+            "Dotted lines: mean distance to the reference vectors of other examples. Where a curve comes near the "
+            "dotted line, most of the movement may be common to all examples."
+        )
+
+
+def geometry_caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    """The caption of :func:`geometry_panels` after its first sentence."""
+    yield from _by_metric(_drawn(rows, "geometry", options.metric), look)
+
+
+def _by_metric(rows: pd.DataFrame, look: Look) -> Iterator[str]:
+    yield from measured(rows, look)
+    yield curve_names(CurveStyles.of(rows, panel=("task", "metric"), alike=True).style, look)
+    if rows["ci_low"].notna().any():
+        yield f"Bands and bars: {look.interval}s, each for a single layer."

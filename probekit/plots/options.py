@@ -3,8 +3,9 @@
 import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from probekit.analysis import figures
 from probekit.constraint import (
     Checked,
     Count,
@@ -21,26 +22,6 @@ __all__ = ["COMMON", "KINDS", "WIDTHS", "Kind", "PlotOptions", "inches", "option
 
 WIDTHS = {"column": 3.03, "text": 6.30}
 """Widths in inches of one column and of the text of a two-column paper (A4, as the ACL sets it)."""
-Kind = Literal[
-    "layers",
-    "differences",
-    "trajectory",
-    "mix",
-    "learning",
-    "expected",
-    "score-correlations",
-    "domains",
-    "relation",
-    "transfer",
-    "similarity",
-    "dendrogram",
-    "movement",
-    "geometry",
-    "gains",
-    "adaptation",
-    "scoreboard",
-    "shift",
-]
 KINDS: dict[str, tuple[str, ...]] = {
     "layers": ("metric", "by", "summary", "shuffled", "columns"),
     "differences": ("level", "columns"),
@@ -52,25 +33,25 @@ KINDS: dict[str, tuple[str, ...]] = {
     "domains": ("metric", "top"),
     "relation": ("transfer", "columns"),
     "transfer": ("columns",),
-    "similarity": ("metric", "level", "columns"),
     "dendrogram": ("metric",),
-    "movement": ("metric", "columns"),
-    "geometry": ("metric", "columns"),
     "gains": ("metric", "columns"),
     "adaptation": ("models", "columns"),
     "scoreboard": ("models", "columns"),
     "shift": ("metric", "layer", "level", "columns"),
+    **{name: one.options for name, one in figures().items()},
 }
 """The kinds of figure, and the options each takes in addition to :data:`COMMON`."""
+if TYPE_CHECKING:
+    Kind = str
+else:
+    Kind = Literal[tuple(KINDS)]
 METRIC = {
     "domains": "Measure of the heat map and the dendrogram, such as js-distance; by default the rows' first.",
-    "similarity": "Measure to plot, such as cka; by default all in the rows.",
     "dendrogram": "Measure of similarity, such as cka; by default the rows' first.",
-    "movement": "Distance to plot, such as relative-distance; by default all in the rows.",
-    "geometry": "Measure to plot, such as rank; by default participation ratio, intrinsic dimension and mean cosine.",
     "shift": "Metric of the cells, such as accuracy or recall-at-rate; by default auroc.",
     "gains": "Similarity or distance on the horizontal axis, such as cka or relative-distance; by default the rows' "
     "first. The vertical axis shows the metric that probekit compare compared.",
+    **{name: one.metric for name, one in figures().items() if one.metric},
 }
 """Help of --metric by kind of figure, where it differs from that of :class:`PlotOptions`."""
 COMMON = ("width", "names", "title", "legend", "dpi")

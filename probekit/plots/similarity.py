@@ -10,6 +10,7 @@ import numpy as np
 from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
+from probekit.plots.caption import metrics_of, sizes_of
 from probekit.plots.curves import of_analyses, plot_rows
 from probekit.plots.look import Look
 from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, write_cells
@@ -20,12 +21,16 @@ from probekit.plots.titles import metric_title
 from probekit.rows import called, layer_labels
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from probekit.plots.options import PlotOptions
+
 __all__ = [
-    "axis_models",
+    "similarity_caption",
     "similarity_matrix",
     "similarity_panels",
     "similarity_tree",
@@ -88,9 +93,12 @@ def similarity_panels(
     width: float | None = None,
     look: Look | None = None,
 ) -> Figure:
-    """Draw one :func:`similarity_matrix` per pair of models and measure, side by side in the order of the rows.
+    """Plot the similarity of all pairs of layers as heat maps, one panel per pair of models and measure.
 
-    With several pairs and measures, pairs are rows of the figure and measures its columns.
+    The layers of the first model are on the vertical axis. The colour scale is fixed to 0 to 1. Hatched cells are not
+    shown to be more alike than chance (p > 0.05, corrected over all pairs of layers). probekit plot layers draws the
+    same layers of both models as a curve, and probekit plot trajectory the checkpoints of a run. Panels are in the
+    order of the rows; with several pairs and measures, pairs are rows of the figure and measures its columns.
 
     Parameters
     ----------
@@ -105,6 +113,14 @@ def similarity_panels(
     -------
     Figure
         Not shown and not saved.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot similarity similarity.parquet --out similarity.pdf
+        probekit plot layers similarity.parquet --metric cka
+        probekit plot trajectory steps.parquet --metric cka
     """
     found = _of_similarity(of_analyses(plot_rows(rows), "similarity"), metric, every=metric is None)
     if 1 < (measures := found["metric"].nunique()) <= columns and found["pair"].nunique() > 1:  # a column for each
@@ -114,6 +130,24 @@ def similarity_panels(
     for ax, part in drawn:
         _draw_matrix(ax, part, level, look or Look())
     return figure
+
+
+def similarity_caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    """The caption of :func:`similarity_panels` after its first sentence."""
+    rows = rows[rows["analysis"] == "similarity"]
+    rows = rows[rows["metric"] == options.metric] if options.metric else rows
+    models = [tuple(map(look.shown, pair)) for pair in _axis_models(rows)]
+    if len(models) > 1:
+        yield "Vertical axes: layers of the first model of each title; horizontal axes: layers of the second."
+    elif models[0][0] == models[0][1]:
+        yield f"Both axes: layers of {models[0][0]}."
+    else:
+        yield f"Vertical axis: layers of {models[0][0]}; horizontal axis: layers of {models[0][1]}."
+    yield f"Measure: {metrics_of(rows)}."
+    yield from sizes_of(rows)
+    if "p_adjusted" in rows and (rows["p_adjusted"] > options.level).any():
+        threshold = f"p > {options.level:g}, corrected over all pairs"
+        yield f"Hatched cells: not shown to be more alike than chance ({threshold})."
 
 
 def similarity_values(rows: Any, metric: str | None = None) -> dict[str, pd.DataFrame]:
@@ -160,7 +194,7 @@ def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = Fals
     return rows.assign(panel=titles, pair=panel, layer_b_name=layer_b, name_shared=shared, name_a=of_a, name_b=of_b)
 
 
-def axis_models(rows: pd.DataFrame) -> list[tuple[str, str]]:
+def _axis_models(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """The full names of the models on the vertical and the horizontal axis, for each pair of models."""
     found = _of_similarity(rows, None, every=True)[["name_shared", "name_a", "name_b"]].drop_duplicates()
     return [
