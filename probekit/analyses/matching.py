@@ -31,6 +31,7 @@ __all__ = [
     "by_step",
     "check_finite",
     "check_same_data",
+    "drawn",
     "matched",
     "names_of",
     "opened",
@@ -332,7 +333,7 @@ def _group_columns(found: LayerVectors, labels: Labels) -> dict[str, Any]:
     return found.group_columns | {"n_groups": len(size), "largest_group": int(size.max())}
 
 
-def check_finite(x: Any, side: Side, name: str, labels: Labels) -> None:
+def check_finite(x: Any, cache: ActivationCache, name: str, labels: Labels) -> None:
     """Raise NonFiniteError, with the names of cache, layer and example, for a vector with NaN or infinity."""
     step = max(1, (1 << 22) // x.shape[1])
     for start in range(0, x.shape[0], step):
@@ -340,7 +341,17 @@ def check_finite(x: Any, side: Side, name: str, labels: Labels) -> None:
         if bad.any():
             assert labels.ids is not None
             which = labels.ids[start + int(bad.argmax())]
-            raise NonFiniteError(f"{side.cache.path}: layer {name} contains NaN or infinity (first in {which!r}).")
+            raise NonFiniteError(f"{cache.path}: layer {name} contains NaN or infinity (first in {which!r}).")
+
+
+def drawn(rows: np.ndarray, most: int | None, seed: int, cache: ActivationCache, *words: str) -> np.ndarray:
+    """The rows, or so many of them drawn at random, with a warning; words: what they are, and what is done to them."""
+    if most is None or len(rows) <= most:
+        return rows
+    what, done = words
+    message = "%s: %s of %s %s are %s, drawn at random; --max-examples changes that."
+    log.warning(message, cache.path, f"{most:,}", f"{len(rows):,}", what, done)
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
 def texts_of(cache: ActivationCache) -> dict[str, str] | None:

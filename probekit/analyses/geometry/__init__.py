@@ -121,7 +121,7 @@ def _cells(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[Cells]:
         yield Cells(interval(options), metric, "interval", form)
 
 
-VIEW = View(_cells, lambda rows, options: f"n = {rows['n'].max():,}")
+VIEW = View(_cells, lambda rows, options: f": n = {rows['n'].max():,}")
 ANALYSIS = Analysis(
     name="geometry",
     help="Measure dimension and anisotropy of each layer.",

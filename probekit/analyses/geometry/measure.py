@@ -12,10 +12,10 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.analyses.geometry import GeometryOptions
-from probekit.analyses.matching import FEWEST, opened
+from probekit.analyses.matching import FEWEST, check_finite, drawn, opened
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, PairFeatures, columns_of, layer_vectors, precision_of, read_of
-from probekit.errors import NonFiniteError, UsageError
+from probekit.errors import UsageError
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
 from probekit.similarity.geometry import (
@@ -62,13 +62,7 @@ def _drawn(cache: ActivationCache, chosen: LayerVectors, options: GeometryOption
     what = "words" if chosen.words else "examples"
     if n < FEWEST:
         raise UsageError(f"{cache.path} has {n} {what}; the geometry of a layer needs {FEWEST} or more.")
-    if n <= options.max_examples:
-        return np.arange(n)
-    log.warning(
-        "%s: %s of %s %s are measured, drawn at random; --max-examples changes that.",
-        cache.path, f"{options.max_examples:,}", f"{n:,}", what,
-    )  # fmt: skip
-    return np.sort(np.random.default_rng(options.seed).choice(n, options.max_examples, replace=False))
+    return drawn(np.arange(n), options.max_examples, options.seed, cache, what, "measured")
 
 
 def _of_layer(
@@ -77,11 +71,9 @@ def _of_layer(
     """The rows of one layer."""
     x = chosen.layers[name]()
     x = np.asarray((x.x if isinstance(x, PairFeatures) else x)[rows])
-    ids, groups = chosen.labels.ids, None if chosen.labels.groups is None else chosen.labels.groups[rows]
-    if not (finite := np.isfinite(x).all(1)).all():
-        first = ids[rows[np.argmin(finite)]] if ids is not None else rows[np.argmin(finite)]
-        raise NonFiniteError(f"{cache.path}: layer {name} contains NaN or infinity (first in {first!r}).")
-    how: dict[str, Any] = {"groups": groups, "level": options.level}
+    labels = chosen.labels[rows]
+    check_finite(x, cache, name, labels)
+    how: dict[str, Any] = {"groups": labels.groups, "level": options.level}
     most = min(x.shape) - 1
     if (options.remove or 0) > most:
         raise UsageError(

@@ -151,7 +151,7 @@ def _cells(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[Cells]:
 
 
 def _title(rows: pd.DataFrame, options: Mapping[str, Any]) -> str:
-    return f"distance from {shown_label(rows['against'].iloc[0])}, n = {rows['n'].max():,}"
+    return f" from {shown_label(rows['against'].iloc[0])}: n = {rows['n'].max():,}"
 
 
 def _cut(text: object) -> str:

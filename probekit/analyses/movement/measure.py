@@ -125,7 +125,7 @@ def _check_layers(reference: Side, side: Side) -> None:
 def _measure(reference: Side, side: Side, name: str, found: Matched, options: MovementOptions) -> Movement:
     x, y = (_plain(one.layers[name]()) for one in (reference, side))
     for one, values in ((reference, x), (side, y)):
-        check_finite(values, one, name, found.labels)
+        check_finite(values, one.cache, name, found.labels)
     align = ALIGNED in options.measures
     return movement(x, y, groups=found.labels.groups, seed=options.seed, align=align)
 

@@ -89,7 +89,7 @@ def _rows(a: Side, b: Side, found: Matched, options: SimilarityOptions, progress
     except NonFiniteError:
         for side in (a, b):
             for name, read in side.layers.items():
-                check_finite(read(), side, name, found.labels)
+                check_finite(read(), side.cache, name, found.labels)
         raise
     other = {f"{key}_b": b.columns.get(key) for key in OTHER}
     head = {"analysis": "similarity", **a.columns, **found.group_columns, "estimator": "", "target": "gold"} | other

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from probekit.activations import ActivationCache
-from probekit.analyses.matching import FEWEST, opened
+from probekit.analyses.matching import FEWEST, check_finite, drawn, opened
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.transferability import TransferabilityOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
-from probekit.errors import NonFiniteError, UsageError
+from probekit.errors import UsageError
 from probekit.probes.transferability import Vectors, check_classes, class_counts
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
@@ -25,7 +24,6 @@ from probekit.statistics.relabelling import shuffles
 
 __all__ = ["measure"]
 
-log = logging.getLogger(__name__)
 FOR_CLASSES = "needs classes, but the labels are numbers"
 TWO_CLASSES = "the distance between the means of two equally large classes does not count"
 EXACT = "labels are a linear function of the vectors: the evidence has no maximum"
@@ -76,15 +74,10 @@ class _LabelSets:
 def _label_sets(cache: ActivationCache, chosen: LayerVectors, options: TransferabilityOptions) -> _LabelSets:
     labels, numbers = chosen.labels, cache.spec["kind"] == "regression"
     rows = np.flatnonzero(labels.known)
-    what, left_out, most = "words" if chosen.words else "examples", len(labels.y) - len(rows), options.max_examples
+    what, left_out = "words" if chosen.words else "examples", len(labels.y) - len(rows)
     if len(rows) < FEWEST:
         raise UsageError(f"{cache.path} has {len(rows)} labelled {what}; a score needs {FEWEST} or more.")
-    if most is not None and len(rows) > most:
-        log.warning(
-            "%s: %s of %s %s are scored, drawn at random; --max-examples changes that.",
-            cache.path, f"{most:,}", f"{len(rows):,}", what,
-        )  # fmt: skip
-        rows = np.sort(np.random.default_rng(options.seed).choice(rows, most, replace=False))
+    rows = drawn(rows, options.max_examples, options.seed, cache, what, "scored")
     y, classes = labels.y[rows], 0
     if numbers:
         y = y.astype(np.float64)
@@ -110,10 +103,7 @@ def _of_layer(
 ) -> dict[str, np.ndarray]:
     """The scores of one layer, (1 + draws,) each."""
     x = np.asarray(chosen.layers[name]()[labels.rows])
-    if not (finite := np.isfinite(x).all(1)).all():
-        row, ids = labels.rows[np.argmin(finite)], chosen.labels.ids
-        first = row if ids is None else ids[row]
-        raise NonFiniteError(f"{cache.path}: layer {name} contains NaN or infinity (first in {first!r}).")
+    check_finite(x, cache, name, chosen.labels[labels.rows])
     measures = [m for m in options.measures if labels.classes or m == "logme"]
     if not measures:
         return {}
