@@ -131,6 +131,7 @@ ANALYSIS = Analysis(
     view="probekit.analyses.geometry:VIEW",
     plot="probekit.plots:layer_curve",
     layered=True,
+    place=70,
     of_vectors=True,
     figure=Figure(
         head="Dimension and anisotropy of each layer.",

@@ -169,6 +169,7 @@ ANALYSIS = Analysis(
     view="probekit.analyses.movement:tables",
     plot="probekit.plots:layer_curve",
     layered=True,
+    place=60,
     of_vectors=True,
     figure=Figure(
         head="Distance of each layer from the reference model.",

@@ -101,6 +101,7 @@ ANALYSIS = Analysis(
     view="probekit.analyses.similarity.tables:tables",
     plot="probekit.plots:similarity_matrix",
     layered=True,
+    place=50,
     of_vectors=True,
     figure=Figure(
         head="Similarity of layers.",
