@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 from calibration import case
 
-from probekit.probes.transferability import MEASURES, Vectors, class_counts
+from probekit.analyses.transferability import MEASURES
+from probekit.probes.transferability import Vectors, class_counts
 from probekit.similarity.chance import judged
 from probekit.statistics.relabelling import shuffles
 
