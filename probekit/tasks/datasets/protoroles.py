@@ -123,7 +123,7 @@ class _Responses:
             texts = [words[key] for key in keys]
             found[split] = examples(
                 split, [" ".join(w) for w in texts], words=texts, ids=[name for _, name in keys],
-                groups=[group(name) for _, name in keys] if group else None,
+                group=[group(name) for _, name in keys] if group else None,
                 targets=[self._targets(key) for key in keys],
             )  # fmt: skip
             for e in found[split]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from probekit.addresses import check_data_card
 from probekit.errors import DataError, UsageError
 from probekit.tasks.folders import task_folders
-from probekit.tasks.task import Example, Label, Span, Target
+from probekit.tasks.task import Example, Label
 
 __all__ = [
     "HUB_SPLITS",
@@ -133,37 +135,25 @@ def number(text: str) -> float | None:
 def examples(
     split: str,
     texts: Sequence[str],
-    labels: Iterable[Label] | None = None,
+    labels: Sequence[Label] | None = None,
     *,
-    pairs: Sequence[str] | None = None,
-    words: Sequence[tuple[str, ...]] | None = None,
     ids: Sequence[str] | None = None,
-    domains: Sequence[str | None] | None = None,
-    groups: Sequence[str | None] | None = None,
-    spans: Sequence[tuple[Span, ...]] | None = None,
-    choices: Sequence[tuple[str, ...]] | None = None,
-    targets: Sequence[tuple[Target, ...]] | None = None,
+    **others: Sequence[Any] | None,
 ) -> list[Example]:
-    """One example per row; ids that are missing, empty or not unique become ``<split>-<row>``, with rows from 0."""
-    n = len(texts)
-    if ids is None or len(set(ids)) < n or "" in ids:
+    """One example per row; ids that are missing, empty or not unique become ``<split>-<row>``, with rows from 0.
+
+    Parameters
+    ----------
+    **others : sequence, optional
+        Other fields of :class:`Example`, one value per row; None or nothing for their default.
+    """
+    n, known = len(texts), fields(Example)
+    assert others.keys() <= {field.name for field in known}
+    if not ids or len(set(ids)) < n or "" in ids:
         ids = [f"{split}-{i}" for i in range(n)]
-    nothing = [None] * n
-    columns = (
-        ids,
-        texts,
-        nothing if labels is None else labels,
-        pairs or nothing,
-        words or nothing,
-        domains or nothing,
-        groups or nothing,
-        [()] * n,
-        [()] * n,
-        spans or [()] * n,
-        choices or [()] * n,
-        targets or [()] * n,
-    )
-    for column in columns:
-        if isinstance(column, Sequence) and len(column) != n:
+    given = {"id": ids, "text": texts, "label": labels, **others}
+    for column in filter(None, given.values()):
+        if len(column) != n:
             raise UsageError(f"there are {n} texts, but another column has {len(column)} values.")
+    columns = (given.get(field.name) or repeat(field.default, n) for field in known)
     return [Example(*row) for row in zip(*columns, strict=True)]

@@ -97,7 +97,7 @@ def pronouns(d: Dataset, root: Root, part: str | None = None) -> Task:
             split,
             [text for _, text, _ in kept],
             ids=[f"{split}-{i}" for i, _, _ in kept],
-            groups=[f"{split}-twins-{i // 2}" for i, _, _ in kept],
+            group=[f"{split}-twins-{i // 2}" for i, _, _ in kept],
             targets=[targets for _, _, targets in kept],
         )
     return d.task(splits, notes)

@@ -151,4 +151,4 @@ def _replies(split: str, dialogues: Iterable[Sequence[str]]) -> list[Example]:
     """Each turn but the first as the response to the one before it; a dialogue is a group."""
     found = [(f"{i}", a, b) for i, turns in enumerate(dialogues) for a, b in pairwise(filter(None, turns))]
     groups, texts, pairs = (list(column) for column in zip(*found, strict=True))
-    return examples(split, texts, [0] * len(texts), pairs=pairs, groups=groups)
+    return examples(split, texts, [0] * len(texts), pair=pairs, group=groups)

@@ -127,8 +127,8 @@ def _task(d: Dataset, treebank: str, sentences: Sentences, targets: Mapping[str,
             [s.comments.get("text") or " ".join(s.column(1)) for s in found],
             words=[s.column(1) for s in found],
             ids=[s.comments.get("sent_id", "") for s in found],
-            domains=[domain_of(s.comments, treebank) for s in found],
-            groups=[s.document or None for s in found],
+            domain=[domain_of(s.comments, treebank) for s in found],
+            group=[s.document or None for s in found],
             targets=targets[split],
         )
         for split, (_, found) in sentences.items()

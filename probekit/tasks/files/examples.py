@@ -64,19 +64,19 @@ def _examples(
     choices = _choices(part, labels, faults) if kind is TaskKind.MULTIPLE_CHOICE else None
     if faults.found:
         return []
-    found = examples(
+    return examples(
         split,
         texts or [" ".join(w) for w in words or ()],
         labels,
-        pairs=pairs or None,
+        pair=pairs,
         words=words,
         ids=ids,
-        domains=_values(part, "domain"),
-        groups=_values(part, "groups"),
+        domain=_values(part, "domain"),
+        group=_values(part, "groups"),
         spans=_spans(part, texts, faults) if "span" in part.columns and kind in OF_SPANS else None,
         choices=choices,
+        chat=chats,
     )
-    return found if chats is None else [replace(e, chat=chat) for e, chat in zip(found, chats, strict=True)]
 
 
 def _texts(part: Rows, role: str, faults: Faults) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from probekit.errors import DataError
@@ -24,56 +23,29 @@ from probekit.tasks.sentences.parse import Parse
 from probekit.tasks.sentences.source import find_treebank, parses
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
-__all__ = ["SENTENCE_TASKS", "SentenceTask", "sentence_task"]
+__all__ = ["SENTENCE_TASKS", "sentence_task"]
 
 SHORTEST, LONGEST = 5, 28
 """Words of a sentence, with punctuation."""
 
 
-@dataclass(frozen=True, slots=True)
-class SentenceTask:
-    """A task that can be made from a treebank.
-
-    Attributes
-    ----------
-    make : callable
-        From sentences by split and a seed to drafts and labels.
-    target : str, default ''
-        The attribute of the parse whose word decides the label; "" if none does.
-    brackets : bool, default False
-        Whether trees in brackets are needed.
-    """
-
-    make: Callable[[Sentences, int], Made]
-    target: str = ""
-    brackets: bool = False
-
-
 _NUMBER = "number in a feature (Number=Sing, Plur) or a Penn tag (NN, NNS), that is the"
-SENTENCE_TASKS: dict[str, SentenceTask] = {
-    "sentence-length": SentenceTask(sentence_length),
-    "word-content": SentenceTask(word_content),
-    "tree-depth": SentenceTask(tree_depth),
-    "top-constituents": SentenceTask(top_constituents, brackets=True),
-    "bigram-shift": SentenceTask(bigram_shift),
-    "past-present": SentenceTask(
-        of_label(
-            "tense",
-            ("PAST", "PRES"),
-            "a tense: the feature Tense of a finite verb, or the Penn tags VBD, VBP and VBZ (XPOS)",
-        ),
-        "tense",
-    ),
-    "subj-number": SentenceTask(
-        of_label("subject", ("NN", "NNS"), f"a noun with {_NUMBER} subject of the main clause"), "subject"
-    ),
-    "obj-number": SentenceTask(
-        of_label("object", ("NN", "NNS"), f"a noun with {_NUMBER} object of the main clause"), "object"
-    ),
-    "odd-man-out": SentenceTask(odd_man_out),
-    "coordination-inversion": SentenceTask(coordination_inversion),
+_TENSE = "a tense: the feature Tense of a finite verb, or the Penn tags VBD, VBP and VBZ (XPOS)"
+SENTENCE_TASKS: dict[str, Callable[[Sentences, int], Made]] = {
+    "sentence-length": sentence_length,
+    "word-content": word_content,
+    "tree-depth": tree_depth,
+    "top-constituents": top_constituents,
+    "bigram-shift": bigram_shift,
+    "past-present": of_label("tense", ("PAST", "PRES"), _TENSE),
+    "subj-number": of_label("subject", ("NN", "NNS"), f"a noun with {_NUMBER} subject of the main clause"),
+    "obj-number": of_label("object", ("NN", "NNS"), f"a noun with {_NUMBER} object of the main clause"),
+    "odd-man-out": odd_man_out,
+    "coordination-inversion": coordination_inversion,
 }
-"""The ten tasks; the names are those after ``senteval-``."""
+"""The ten tasks, from sentences by split and a seed to drafts and labels; the names are those after ``senteval-``."""
+TARGETS = {"past-present": "tense", "subj-number": "subject", "obj-number": "object"}
+"""The attribute of the parse whose word decides the label."""
 
 
 def sentence_task(name: str, root: str | Path, treebank: str | None = None, *, seed: int = 0) -> Task:
@@ -105,13 +77,12 @@ def sentence_task(name: str, root: str | Path, treebank: str | None = None, *, s
     --------
     >>> sentence_task("tree-depth", "UD_English-EWT")  # doctest: +SKIP
     """
-    asked = SENTENCE_TASKS[name]
-    found = find_treebank(root, treebank, brackets=asked.brackets)
+    found = find_treebank(root, treebank, brackets=name == "top-constituents")
     sentences = _distinct(parses(found))
     title = f"treebank:{name}:{found[0]}"
     place = found[1][0][1].parent
     try:
-        drafts, labels = asked.make(sentences, seed)
+        drafts, labels = SENTENCE_TASKS[name](sentences, seed)
         made = balanced(drafts, labels, title, seed)
     except DataError as error:
         raise DataError(str(error), file=place) from None
@@ -123,7 +94,7 @@ def sentence_task(name: str, root: str | Path, treebank: str | None = None, *, s
         metrics=("accuracy",),
         source=f"made from the treebank {found[0]}, after Conneau et al. 2018",
         licence="of the treebank",
-        notes=(*made.notes, *_recurring(made.drafts, asked.target)),
+        notes=(*made.notes, *_recurring(made.drafts, TARGETS.get(name, ""))),
     )
 
 
