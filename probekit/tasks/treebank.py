@@ -8,10 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from probekit.errors import DataError, Faults
-from probekit.tasks.datasets.sources import treebank_files
 from probekit.tasks.files.readers import Sentence, in_documents, read_conllu
 
-__all__ = ["Tree", "not_a_tree", "read_trees", "treebank_trees"]
+__all__ = ["Tree", "not_a_tree", "read_trees"]
 
 ABSENT = "_"
 """An empty cell of a CoNLL-U file."""
@@ -128,30 +127,6 @@ def read_trees(path: str | Path, split: str = "") -> list[Tree]:
             trees.append(_tree(name, sentence, path))
     faults.check()
     return trees
-
-
-def treebank_trees(root: str | Path, treebank: str | None = None) -> dict[str, list[Tree]]:
-    """The trees of each split of a Universal Dependencies treebank.
-
-    Parameters
-    ----------
-    root : path
-        Folder with the files ``<treebank>-ud-train.conllu``, ``-dev`` and ``-test``, directly or in a subfolder.
-    treebank : str, optional
-        The name as in the file names, such as ``en_ewt``; None takes the only one in the folder.
-
-    Returns
-    -------
-    dict[str, list[Tree]]
-        By the name of the split: "train", "dev", "test".
-
-    Raises
-    ------
-    DataError
-        If there is no such file, there are several treebanks, or a sentence is not a tree.
-    """
-    _, files = treebank_files(root, treebank, "conllu", "a UD treebank")
-    return {split: read_trees(path, split) for split, path in files.items()}
 
 
 def not_a_tree(heads: Sequence[int]) -> str:

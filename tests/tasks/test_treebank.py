@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from probekit.errors import DataError
 from probekit.tasks import load_task
-from probekit.tasks.treebank import not_a_tree, read_trees, treebank_trees
+from probekit.tasks.treebank import not_a_tree, read_trees
 
 EWT = Path(__file__).parents[2] / "../shared/data/ud_english_ewt"
 SENTENCE = """# newdoc id = weblog-1
@@ -50,7 +50,7 @@ def test_a_tree_is_read_without_multiword_tokens_and_empty_nodes(tmp_path: Path)
 
 def test_sentences_without_ids_are_called_as_the_examples_of_the_task(tmp_path: Path) -> None:
     conllu(tmp_path / "x-ud-dev.conllu", "0 1", "2 0")
-    trees = treebank_trees(tmp_path)["dev"]
+    trees = read_trees(tmp_path / "x-ud-dev.conllu", "dev")
     assert [t.id for t in trees] == [e.id for e in load_task("ud", tmp_path).split("dev")] == ["dev-0", "dev-1"]
 
 

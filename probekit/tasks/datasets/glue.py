@@ -32,7 +32,7 @@ def sst2(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
     if gold := splits.pop("gold", None):
         numbered = tuple(replace(e, id=f"test-{i}") for i, e in enumerate(gold))
         splits["test"] = _labelled(d, root, "gold", splits["test"], gold) if "test" in splits else numbered
-    stripped = {s: [replace(e, text=e.text.removesuffix(" ")) for e in some] for s, some in splits.items()}
+    stripped = {s: [Example(e.id, e.text.removesuffix(" "), e.label) for e in some] for s, some in splits.items()}
     return d.task(stripped, [*notes, BLANK])
 
 

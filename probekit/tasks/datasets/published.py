@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,9 +13,20 @@ from probekit.tasks.datasets.sources import locate, number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import Dataset, Format, read_keys
 from probekit.tasks.files.examples import splits_of
-from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, SEVERAL, Example, Task, TaskKind
+from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, SEVERAL, Example, Target, Task, TaskKind
 
-__all__ = ["Datasets", "dataset", "divided", "examples_in", "files_of", "published", "read", "rows_in", "rows_of_hub"]
+__all__ = [
+    "Datasets",
+    "dataset",
+    "divided",
+    "examples_in",
+    "files_of",
+    "published",
+    "read",
+    "rows_in",
+    "rows_of_hub",
+    "with_targets",
+]
 
 HERE = Path(__file__).parent
 Read = tuple[dict[str, tuple[Example, ...]], list[str]]
@@ -111,6 +122,16 @@ def divided(d: Dataset, rows: Rows, names: Mapping[str, str]) -> dict[str, list[
     return splits
 
 
+def with_targets(
+    d: Dataset, rows: Mapping[str, Rows], of: Callable[[Rows, int], tuple[Target, ...]]
+) -> dict[str, list[Example]]:
+    """The examples of each split with the targets that ``of`` tells for a row by its number."""
+    return {
+        split: [replace(e, targets=of(rows[split], i)) for i, e in enumerate(some)]
+        for split, some in examples_in(d, rows).items()
+    }
+
+
 def _examples(spec: Dataset, split: str, part: Rows) -> tuple[Example, ...]:
     columns, cells = dict(part.columns), spec.cells or list(spec.label_names)
     if set(part.class_names) - {*cells, spec.unlabelled}:
@@ -127,7 +148,7 @@ def _examples(spec: Dataset, split: str, part: Rows) -> tuple[Example, ...]:
         ]
     if "label" in columns:
         columns["label"] = _labels(spec, part)
-    if "tags" in columns:
+    if "tags" in columns and spec.kind is TaskKind.SEQUENCE_LABELLING:
         _check_tags(spec, part)
     return splits_of({split: part.with_columns(columns)}, spec.kind, spec.label_names)[split].examples
 

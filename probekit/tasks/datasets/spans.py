@@ -12,10 +12,11 @@ from typing import Any
 
 from probekit.errors import DataError
 from probekit.files import read_lines
-from probekit.tasks.datasets.published import files_of
+from probekit.tasks.datasets.published import files_of, rows_in, with_targets
 from probekit.tasks.datasets.sources import examples, from_hub
+from probekit.tasks.files.columns import Rows
 from probekit.tasks.files.description import Dataset
-from probekit.tasks.files.readers import read_conll, read_json_lines
+from probekit.tasks.files.readers import read_json_lines
 from probekit.tasks.targets import bio_targets
 from probekit.tasks.task import Example, Label, Span, Target, Task
 
@@ -25,20 +26,18 @@ Root = str | Path | None
 
 
 def chunks(d: Dataset, root: Root, part: str | None = None) -> Task:
-    """The chunks of CoNLL-2000, one target each; files: train.txt and test.txt, three columns (word, POS, chunk)."""
+    """The chunks of CoNLL-2000, one target each; files of three columns (word, POS, chunk)."""
     index = {name: i for i, name in enumerate(d.label_names)}
-    splits = {}
-    for split, path in files_of(d, root).items():
-        found = list(read_conll(path, columns=3))
-        for s in found:
-            strange = [t for t in s.column(2) if t != "O" and (t[:2] not in ("B-", "I-") or t[2:] not in index)]
-            if strange:
-                message = f"the sentence that begins here has the tag {strange[0]!r}; expected O, B- or I- and"
-                raise DataError(f"{message} {', '.join(index)}.", file=path, line=s.line, column="3")
-        words = [s.column(0) for s in found]
-        targets = [tuple(bio_targets(s.column(2), index)) for s in found]
-        splits[split] = examples(split, [" ".join(w) for w in words], words=words, targets=targets)
-    return d.task(splits)
+
+    def of(rows: Rows, i: int) -> tuple[Target, ...]:
+        tags = rows.columns["tags"][i]
+        strange = [t for t in tags if t != "O" and (t[:2] not in ("B-", "I-") or t[2:] not in index)]
+        if strange:
+            message = f"the sentence that begins here has the tag {strange[0]!r}; expected O, B- or I- and"
+            raise rows.error(i, "3", f"{message} {', '.join(index)}.")
+        return tuple(bio_targets(tags, index))
+
+    return d.task(with_targets(d, rows_in(d, files_of(d, root)), of))
 
 
 def marked(d: Dataset, root: Root, part: str | None = None) -> Task:

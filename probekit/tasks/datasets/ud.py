@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from probekit.errors import DataError
-from probekit.tasks.datasets.published import examples_in, files_of, rows_in, rows_of_hub
-from probekit.tasks.datasets.sources import examples, one_treebank
+from probekit.tasks.datasets.published import examples_in, files_of, rows_in, rows_of_hub, with_targets
+from probekit.tasks.datasets.sources import one_treebank
 from probekit.tasks.files.columns import Rows
 from probekit.tasks.files.description import Dataset
-from probekit.tasks.files.readers import Sentence, domain_of, in_documents, read_conllu
+from probekit.tasks.files.readers import Sentence, domain_of
 from probekit.tasks.task import Span, Target, Task
 from probekit.tasks.treebank import not_a_tree
 
@@ -84,71 +84,47 @@ def _words_of_hub(rows: Rows, treebank: str) -> Rows:
     return rows.with_columns({**rows.columns, "words": words, "tags": tags, "domain": domains})
 
 
-Sentences = Mapping[str, tuple[Path, list[Sentence]]]
-
-
 def relations(d: Dataset, root: Root, treebank: str | None = None) -> Task:
     """The universal relation (without subtype) of each word to its head; the targets are (word, head)."""
+    files = files_of(d, root, treebank)
     known = {relation: i for i, relation in enumerate(d.label_names)}
-    name, sentences = _sentences(d, root, treebank)
-    targets = {split: [_to_heads(s, path, known) for s in some] for split, (path, some) in sentences.items()}
-    return _task(d, name, sentences, targets)
+    found = with_targets(d, rows_in(d, files), lambda rows, i: _to_heads(rows.columns["sentence"][i], rows, known))
+    return d.task(found, name=f"{d.name}:{one_treebank(root or '', files)}")
 
 
 def features(d: Dataset, root: Root, treebank: str | None = None) -> Task:
     """The features of each word, such as Number=Sing; the labels are those of train."""
-    name, sentences = _sentences(d, root, treebank)
-    first = sentences["train" if "train" in sentences else min(sentences)][1]
+    files = files_of(d, root, treebank)
+    name, rows = one_treebank(root or "", files), rows_in(d, files)
+    first = rows["train" if "train" in rows else min(rows)].columns["sentence"]
     names = sorted({feature for s in first for cell in s.column(5) for feature in _features(cell)})
     known = {feature: i for i, feature in enumerate(names)}
 
-    def of(s: Sentence) -> tuple[Target, ...]:
-        labels = (tuple(sorted(known[f] for f in _features(cell) if f in known)) for cell in s.column(5))
-        return tuple(Target((Span(i, i + 1),), label) for i, label in enumerate(labels))
+    def of(rows: Rows, i: int) -> tuple[Target, ...]:
+        cells = rows.columns["sentence"][i].column(5)
+        labels = (tuple(sorted(known[f] for f in _features(cell) if f in known)) for cell in cells)
+        return tuple(Target((Span(k, k + 1),), label) for k, label in enumerate(labels))
 
-    targets = {split: [of(s) for s in some] for split, (_, some) in sentences.items()}
-    return _task(d.model_copy(update={"labels": names}), name, sentences, targets)
+    return d.task(with_targets(d, rows, of), name=f"{d.name}:{name}", labels=names)
 
 
 def _features(cell: str) -> list[str]:
     return [] if cell == "_" else cell.split("|")
 
 
-def _sentences(d: Dataset, root: Root, treebank: str | None) -> tuple[str, Sentences]:
-    files = files_of(d, root, treebank)
-    name = one_treebank(root or "", files)
-    return name, {split: (path, in_documents(read_conllu(path), path)) for split, path in files.items()}
-
-
-def _task(d: Dataset, treebank: str, sentences: Sentences, targets: Mapping[str, list[tuple[Target, ...]]]) -> Task:
-    splits = {
-        split: examples(
-            split,
-            [s.comments.get("text") or " ".join(s.column(1)) for s in found],
-            words=[s.column(1) for s in found],
-            ids=[s.comments.get("sent_id", "") for s in found],
-            domain=[domain_of(s.comments, treebank) for s in found],
-            group=[s.document or None for s in found],
-            targets=targets[split],
-        )
-        for split, (_, found) in sentences.items()
-    }
-    return d.task(splits, name=f"{d.name}:{treebank}")
-
-
-def _to_heads(s: Sentence, path: Path, known: Mapping[str, int]) -> tuple[Target, ...]:
+def _to_heads(s: Sentence, rows: Rows, known: Mapping[str, int]) -> tuple[Target, ...]:
     found = []
     for i, (head, relation) in enumerate(zip(s.column(6), s.column(7), strict=True)):
         name = relation.partition(":")[0]
         if not head.isdecimal() or int(head) > len(s.rows) or int(head) == i + 1:
             message = f"word {i + 1} of the sentence that begins here has the head {head!r}; expected another, 0 to "
-            raise DataError(f"{message}{len(s.rows)}.", file=path, line=s.line, column="HEAD")
+            raise DataError(f"{message}{len(s.rows)}.", file=rows.file, line=s.line, column="HEAD")
         if int(head) and name not in known:
             message = f"word {i + 1} of the sentence that begins here has the relation {relation!r}, not one of "
-            raise DataError(f"{message}the {len(known)} universal ones.", file=path, line=s.line, column="DEPREL")
+            raise DataError(f"{message}the {len(known)} universal ones.", file=rows.file, line=s.line, column="DEPREL")
         if int(head):
             found.append(Target((Span(i, i + 1), Span(int(head) - 1, int(head))), known[name]))
     if wrong := not_a_tree([int(head) for head in s.column(6)]):
         message = f"the sentence that begins here is not a tree; it has {wrong}. Mend it, or take it out of the file."
-        raise DataError(message, file=path, line=s.line, column="HEAD")
+        raise DataError(message, file=rows.file, line=s.line, column="HEAD")
     return tuple(found)

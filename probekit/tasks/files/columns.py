@@ -245,6 +245,8 @@ def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
             f"groups cannot be a column, since each line is a word; {begin} lines mark documents, the groups.",
             file=path,
         )
+    if spec.targets is not None:
+        raise DataError("targets are lists; store them in JSON lines or Parquet.", file=path)
     least_columns = max(2, int(word), int(tag))
     if conllu and least_columns > len(CONLLU_COLUMNS):
         raise DataError(f"words or tags names column {least_columns}, but CoNLL-U has 10 columns.", file=path)
@@ -256,6 +258,7 @@ def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
         path,
     )
     columns: dict[str, list[Any]] = {
+        "sentence": sentences,
         "words": [list(s.column(int(word) - 1)) for s in sentences],
         "tags": [[None if conllu and t == "_" else t for t in s.column(int(tag) - 1)] for s in sentences],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +18,8 @@ from probekit.tasks.task import Example, Label, Span, Split, Target, TaskKind
 
 __all__ = ["lists", "one_split", "span_labels", "splits_of"]
 
-OF_SPANS = (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING, TaskKind.MULTIPLE_CHOICE)
-"""The tasks whose label can be about a span."""
+OTHERS = (TaskKind.RESPONSE_GENERATION, TaskKind.SPAN_LABELLING)
+"""The tasks whose examples have no label that a column holds."""
 EXPECTED = 'expected a list such as [{"span1": [0, 2], "label": "…"}]'
 
 
@@ -43,7 +44,7 @@ def splits_of(
     faults, splits = Faults(), {}
     for split, part in rows.items():
         found = _examples(split, part, kind, names, unit, faults)
-        if kind is TaskKind.SPAN_LABELLING and not faults.found:
+        if "targets" in part.columns and not faults.found:
             found = list(_with_targets(part, found, names, faults))
         splits[split] = Split(split, tuple(found))
     faults.check()
@@ -60,7 +61,9 @@ def _examples(
     words = [tuple(w) for w in lists(part, "words", faults)] if "words" in part.columns else None
     if words is None and kind is TaskKind.SPAN_LABELLING and unit == "words":
         words = [_words(part, i, text, faults) for i, text in enumerate(texts)]
-    labels = [0] * len(texts) if kind is TaskKind.RESPONSE_GENERATION else _labels(part, kind, names, words, faults)
+    labels: list[Label] | None = [0] * len(texts) if kind is TaskKind.RESPONSE_GENERATION else None
+    if kind not in OTHERS:
+        labels = _labels(part, kind, names, words, faults)
     choices = _choices(part, labels, faults) if kind is TaskKind.MULTIPLE_CHOICE else None
     if faults.found:
         return []
@@ -73,7 +76,7 @@ def _examples(
         ids=ids,
         domain=_values(part, "domain"),
         group=_values(part, "groups"),
-        spans=_spans(part, texts, faults) if "span" in part.columns and kind in OF_SPANS else None,
+        spans=_spans(part, texts, faults) if "span" in part.columns and kind not in OTHERS else None,
         choices=choices,
         chat=chats,
     )
@@ -90,9 +93,10 @@ def _texts(part: Rows, role: str, faults: Faults) -> list[str]:
 
 def lists(part: Rows, role: str, faults: Faults, *, holes: bool = False) -> list[list[Any]]:
     """A column of lists: words, or (with ``holes``) tags, which may be missing."""
-    values = part.columns[role]
+    values, text = part.columns[role], {str}
     for i, value in enumerate(values):
-        if holes and value is None:
+        plain = isinstance(value, list) and value and (holes or text.issuperset(map(type, value)))
+        if plain or (holes and value is None):
             continue
         with faults:
             if not isinstance(value, list) or not (holes or all(isinstance(w, str) for w in value)):
@@ -115,11 +119,15 @@ def _labels(
             with faults:
                 if tags and len(tags) != len(words[i]):
                     raise part.error(i, "tags", f"found {len(tags)} tags for {len(words[i])} words.")
-                out.append(tuple(-1 if missing(t) else _index(part, i, "tags", t, index) for t in tags) or None)
+                try:
+                    found = tuple([index[tag] for tag in tags])
+                except (KeyError, TypeError):  # one is missing, is no text, or is none of them
+                    found = tuple(-1 if missing(t) else _index(part, i, "tags", t, index) for t in tags)
+                out.append(found or None)
         return out
     if "label" not in part.columns:
         return None
-    if kind is not TaskKind.REGRESSION and all(isinstance(v, str) and v in index for v in part.columns["label"]):
+    with suppress(KeyError, TypeError):  # mostly, all are names of classes
         return [index[value] for value in part.columns["label"]]
     for i, value in enumerate(part.columns["label"]):
         with faults:

@@ -421,7 +421,7 @@ def domain_of(comments: Mapping[str, str], treebank: str) -> str | None:
     return comments.get("genre")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Block:
     comments: dict[str, str]
     rows: list[tuple[int, tuple[str, ...]]]
@@ -451,5 +451,6 @@ def _blocks(path: Path, *, comments: bool, fallback: str | None = None) -> Itera
             if begins:
                 count += 1
                 name = block.comments.get("newdoc id") or f"{path.name} {count}"
-            yield replace(block, document=name)
+            block.document = name
+            yield block
             block = _Block({}, [])
