@@ -16,12 +16,12 @@ from mdl import ABOUT, HOW
 from transferability import better
 from verdict import rows_of
 
+from probekit.analyses.transferability import MEASURES
 from probekit.analyses.verdict import sentences
 from probekit.probes.codes.mdl import mdl_rows
 from probekit.probes.codes.options import CodeOptions
 from probekit.probes.protocol.labels import Labels
 from probekit.probes.protocol.options import Estimator
-from probekit.probes.transferability import MEASURES
 from probekit.statistics.predictions import Predictions
 
 SIZES = {"2 of 60": (60, 2), "9 of 600": (600, 9)}
