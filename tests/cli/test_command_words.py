@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probekit.analyses import comparison
-from probekit.analyses import mdl as mdl_module
 from probekit.analyses import probe as probe_module
+from probekit.analyses.mdl import measure as mdl_module
 from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.functions import types_of
