@@ -1,7 +1,6 @@
 """Words of a recipe are read as the same recipe; recipes of strangers are checked before anything is read."""
 
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -29,11 +28,8 @@ def reached(monkeypatch):
         found.append(current())
         raise UsageError("reached")
 
-    for module in (probe_module, mdl_module):
-        monkeypatch.setattr(module, "ActivationCache", lambda path: nullcontext(SimpleNamespace(path=path)))
-    monkeypatch.setattr(probe_module, "ActivationCache", type("Closed", (nullcontext,), {}))
+    monkeypatch.setattr(probe_module, "Pairs", stop)
     monkeypatch.setattr(mdl_module, "ActivationCache", type("Closed", (nullcontext,), {}))
-    monkeypatch.setattr(probe_module, "probe_pair", stop)
     monkeypatch.setattr(mdl_module, "layer_vectors", stop)
     monkeypatch.setattr(comparison, "_predictions", stop)
     types_of.cache_clear()
