@@ -193,11 +193,11 @@ def test_killed_workers_and_parents(tiny_bert, tmp_path):
 
 
 def test_ctrl_c_says_how_to_go_on(monkeypatch, capsys):
-    from probekit import activations
+    import probekit
 
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(activations, "verify", interrupted)
+    monkeypatch.setattr(probekit, "verify", interrupted)
     assert run("verify", "x.h5") == 130
     assert "interrupted; run the same command again to resume" in capsys.readouterr().err

@@ -128,7 +128,9 @@ def test_table_in_a_format(form, call):
 
 def test_stored_rows_in_every_analysis(monkeypatch, capsys):
     """The printed tables of probes and of information, from the rows that come with the repository."""
-    from probekit.cli import curves, mi, probe
+    from probekit.analyses.mi import VIEW
+    from probekit.cli import curves, probe
+    from probekit.cli.terminal import show_table
     from probekit.rows import read_rows
 
     monkeypatch.setenv("COLUMNS", "80")
@@ -136,8 +138,8 @@ def test_stored_rows_in_every_analysis(monkeypatch, capsys):
     for curve in curves.curves(rows):
         probe._show(curve, 0.95)
     rows = read_rows(STUDIES / "figure2-small/mi-cola.all-MiniLM-L6-v2.random.mean.parquet")
-    for _, curve in rows.groupby([*mi.CURVE], sort=False, dropna=False):
-        mi._show(curve)
+    for grid, _ in VIEW(rows, {}):
+        show_table(grid)
     out = capsys.readouterr().out
     tables = [line for line in out.splitlines() if line.startswith(" ")]
     assert max(map(len, tables)) <= 80
