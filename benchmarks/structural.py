@@ -31,7 +31,7 @@ from measures import memory
 from torch.nn.utils.rnn import pad_sequence
 
 from probekit.activations import ActivationCache
-from probekit.analyses.trees import Treebank, treebank
+from probekit.analyses.structural.trees import Treebank, treebank
 from probekit.probes.trees.fit import StructuralProbe, Trees, fit, predict
 from probekit.probes.trees.gold import distances, sentences
 from probekit.probes.trees.options import StructuralOptions

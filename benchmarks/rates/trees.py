@@ -12,9 +12,9 @@ from functools import partial
 import numpy as np
 from calibration import case
 
-from probekit.analyses.structural import CHAIN, _beside_the_chain, _Set, _Table
-from probekit.analyses.tree_scores import Gold, Intervals, Scores
-from probekit.analyses.trees import Treebank
+from probekit.analyses.structural.measure import CHAIN, _beside_the_chain, _Set, _Table
+from probekit.analyses.structural.scores import Gold, Intervals, Scores
+from probekit.analyses.structural.trees import Treebank
 from probekit.analyses.verdict import sentences
 from probekit.probes.trees.gold import chain, distances
 from probekit.probes.trees.options import StructuralOptions

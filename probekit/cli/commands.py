@@ -67,10 +67,6 @@ COMMANDS: dict[str, Command] = {
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "stream": Command("probekit.cli.stream:stream", "Analyse layers in one pass over texts, without a cache.", ANALYSE),
-    "edges": Command("probekit.cli.edges:edges", "Train edge probes of spans: layers, and mixes of layers.", ANALYSE),
-    "structural": Command(
-        "probekit.cli.structural:structural", "Fit structural probes: trees in the distances of words.", ANALYSE
-    ),
     "pairs": Command(
         "probekit.cli.pairs:pairs", "Count the minimal pairs that a model or its layers get right.", ANALYSE
     ),

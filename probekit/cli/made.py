@@ -20,7 +20,10 @@ __all__ = ["command", "help_of", "show"]
 
 P = inspect.Parameter
 FORMAT = "Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error."
-OUT = "Write the rows (.parquet or .csv), with an evidence card (.json) next to them."
+OUT = (
+    "Write the rows (.parquet or .csv), with an evidence card (.json), and the predictions on each example, if it has "
+    "any (.examples.parquet), next to them."
+)
 
 
 def __getattr__(name: str) -> Callable[..., None]:

@@ -20,7 +20,7 @@ __all__ = ["ALPHA", "OVER", "corrected_for", "families", "level", "over_families
 ALPHA = 0.05
 """Significance level for corrected p-values."""
 OVER: ContextVar[int] = ContextVar("families", default=1)
-WHOLE = ("structural", "pairs", "choices")
+WHOLE = ("pairs", "choices")
 """Analyses whose sentences on one task, of all models, follow from p-values corrected together."""
 TESTED = ("compare", "domains", "guidelines")
 """Other analyses whose sentences follow from p-values."""

@@ -10,9 +10,9 @@ from scipy import stats
 
 import probekit
 from probekit.activations import ActivationCache
-from probekit.analyses.structural import _orders
-from probekit.analyses.tree_scores import Gold, Intervals, Scores
-from probekit.analyses.trees import Treebank, treebank
+from probekit.analyses.structural.measure import _orders
+from probekit.analyses.structural.scores import Gold, Intervals, Scores
+from probekit.analyses.structural.trees import Treebank, treebank
 from probekit.errors import DataError, UsageError
 from probekit.probes.trees.arcs import Parse
 from probekit.probes.trees.options import StructuralOptions

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
+from probekit.analyses.structural.sentences import sentences as structural
 from probekit.analyses.verdict import sentences
 from probekit.analyses.verdict.curves import Curve
-from probekit.analyses.verdict.suites import structural
 from probekit.analyses.verdict.words import adjusted, at_least, at_most, listed, number, p_value
 from probekit.information.curves import layer_information
 from probekit.information.options import InformationOptions

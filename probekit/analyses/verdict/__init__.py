@@ -17,7 +17,7 @@ from probekit.analyses.verdict.comparisons import compare, domains, guidelines, 
 from probekit.analyses.verdict.erasers import erasers
 from probekit.analyses.verdict.layers import probe
 from probekit.analyses.verdict.shifts import choices
-from probekit.analyses.verdict.suites import edges, pairs, scoreboard, structural
+from probekit.analyses.verdict.suites import pairs, scoreboard
 from probekit.analyses.verdict.words import short
 from probekit.analysis import analyses, called
 from probekit.rows.families import OVER, over_families
@@ -33,7 +33,7 @@ __all__ = ["sentences", "verdict"]
 
 JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
     "probe": probe, "compare": compare, "summary": summary, "domains": domains, "guidelines": guidelines,
-    "pairs": pairs, "structural": structural, "edges": edges,
+    "pairs": pairs, 
     "scoreboard": scoreboard, "choices": choices,
     "stream": erasers,
 }  # fmt: skip

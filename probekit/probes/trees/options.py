@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from probekit.constraint import (
     Checked,
@@ -15,10 +15,12 @@ from probekit.constraint import (
     Share,
     Size,
 )
-from probekit.probes.trees.arcs import ArcOptions
-from probekit.probes.trees.fit import FitOptions
 from probekit.recipe import option
 from probekit.statistics.options import ResamplesOrNone
+
+if TYPE_CHECKING:
+    from probekit.probes.trees.arcs import ArcOptions
+    from probekit.probes.trees.fit import FitOptions
 
 __all__ = ["StructuralOptions"]
 
@@ -51,9 +53,13 @@ class StructuralOptions(Checked):
     @property
     def fit(self) -> FitOptions:
         """The options of one fit."""
+        from probekit.probes.trees.fit import FitOptions
+
         return FitOptions(self.epochs, self.learning_rate, self.batch, self.held_out, self.seed)
 
     @property
     def biaffine(self) -> ArcOptions:
         """The options of a biaffine probe."""
+        from probekit.probes.trees.arcs import ArcOptions
+
         return ArcOptions(held_out=self.held_out, seed=self.seed)

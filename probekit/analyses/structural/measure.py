@@ -1,4 +1,4 @@
-"""Structural probes on each layer of caches: the analysis of ``probekit structural``."""
+"""Structural probes on each layer of caches."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.activations.grouping import groups_of
 from probekit.analyses.options import VectorOptions
+from probekit.analyses.structural.scores import Gold, Intervals, Scores, Sums
+from probekit.analyses.structural.trees import Treebank, treebank
 from probekit.analyses.train_dev import Pairs
-from probekit.analyses.tree_scores import Gold, Intervals, Scores, Sums
-from probekit.analyses.trees import Treebank, treebank
 from probekit.analyses.vectors import columns_of
 from probekit.errors import UsageError
 from probekit.probes.trees.arcs import fit_arcs, parse
 from probekit.probes.trees.fit import Trees, fit, predict
 from probekit.probes.trees.gold import chain, distances, sentences
 from probekit.probes.trees.options import StructuralOptions
-from probekit.public import public
 from probekit.rows import Result, make_fits, make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 from probekit.statistics.comparisons import Null, difference_columns, paired
 from probekit.statistics.options import CompareOptions, Over
 from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.task import Task
 
-__all__ = ["structural"]
+__all__ = ["measure"]
 
 log = logging.getLogger(__name__)
 
@@ -40,72 +39,15 @@ CHAIN = "linear-chain"
 SAME = ("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest", "cut_at", "tokens")
 
 
-@public(vectors=VectorOptions, options=StructuralOptions)
-def structural(
-    train: str | Path | ActivationCache,
-    dev: str | Path | ActivationCache,
-    /,
-    *more: str | Path | ActivationCache,
-    task: str | Task | None = None,
-    data_dir: str | Path | None = None,
+def measure(
+    caches: Pairs,
+    task: str | Task | None,
+    data_dir: str | Path | None,
     vectors: VectorOptions,
     options: StructuralOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Fit structural probes on each layer: maps under which the distances of words are those in their tree.
-
-    One map is fitted to the distances and one to the depths of words (Hewitt & Manning 2019); words are the means of
-    their pieces. With ``arcs`` a biaffine probe of arcs and relations (Dozat & Manning 2017) says what a parser finds
-    in the same vectors. Words with the relation "punct" are not counted in scores of edges, roots and arcs.
-
-    Parameters
-    ----------
-    train, dev : path or ActivationCache
-        Caches of a task that labels the relation of each word to its head, such as ``ud-relations``.
-    *more : path or ActivationCache
-        Further pairs, train and dev alternating, whose rows follow; such as those of random weights.
-    task, data_dir : str or Task, and path, optional
-        For caches of the sentences of several tasks: the task with the relations, and the folder of its files.
-    vectors : VectorOptions
-        ``layers`` and ``groups``; each may be given as a keyword.
-    options : StructuralOptions
-        ``ranks``, ``controls``, ``arcs``, ``epochs``, ``seed`` …; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        For each layer, the estimators "structural-RANK" (also in the column ``rank``): "uuas", the share of the
-        undirected edges of gold trees in the minimum spanning trees of predicted distances; "distance-spearman" and
-        "depth-spearman", Spearman's coefficient over the words of sentences of 5 to 50 words, averaged by length;
-        "root-accuracy". With ``arcs`` the estimator "biaffine": "uuas" of its trees; "uas", the share of words with
-        the right head; "las", that of words with the right head and relation; "relation-accuracy", that of right
-        relations for gold heads. Each has an interval over groups of sentences, or the reason for none in ``why``.
-        "difference(uuas)" is uuas minus that of the linear chain on the same sentences, with an interval and with p by
-        exchange of the two (as in :func:`probekit.compare`), corrected over all probes and models. Rows of the target
-        "shuffled" are probes of trees of other sentences of the same length; the estimator "linear-chain" is the tree
-        in which each word hangs on the one before. Examples of the predictions are the edges of gold trees, found (1)
-        or not (0) by each probe, so that :func:`probekit.compare` and :func:`probekit.summary` take the result.
-
-    Raises
-    ------
-    UsageError
-        If a cache has no heads of words, or for an unknown layer.
-    DataError
-        If a sentence is not a tree.
-    CacheMismatch
-        If the two caches of a pair do not match.
-
-    References
-    ----------
-    Hewitt & Manning 2019, A Structural Probe for Finding Syntax in Word Representations, sections 2 to 4.
-
-    Examples
-    --------
-    >>> result = probekit.structural("ud.train.h5", "ud.dev.h5", ranks=(32, 64))  # doctest: +SKIP
-    """
-    caches = Pairs((train, dev, *more))
+    """The rows and predictions of :func:`probekit.structural`."""
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("structural probes read the means of the pieces of words; leave out pooling and span.")
     tables = list[_Table]()

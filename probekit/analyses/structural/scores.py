@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from probekit.analyses.trees import Treebank
+from probekit.analyses.structural.trees import Treebank
 from probekit.probes.trees.arcs import Parse
 from probekit.probes.trees.gold import depths, distances, sentences
 from probekit.probes.trees.options import StructuralOptions

@@ -1,4 +1,4 @@
-"""Edge probes of spans in each layer, and in mixes of layers: the analysis of ``probekit edges``."""
+"""Edge probes of spans in each layer, and in mixes of layers."""
 
 from __future__ import annotations
 
@@ -31,84 +31,26 @@ from probekit.probes.edges.spans import SpanLayers
 from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.rows import probe_rows
-from probekit.public import public
 from probekit.rows import Result, make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.task import Task
 
-__all__ = ["edges"]
+__all__ = ["measure"]
 
 OF_TRAINING = ["held_out", "training_steps", "converged"]
 
 
-@public(vectors=VectorOptions, options=EdgeOptions)
-def edges(
-    train: str | Path | ActivationCache,
-    dev: str | Path | ActivationCache,
-    /,
-    *more: str | Path | ActivationCache,
-    metrics: tuple[str, ...] | str | None = None,
-    task: str | Task | None = None,
-    data_dir: str | Path | None = None,
+def measure(
+    caches: Pairs,
+    metrics: tuple[str, ...] | str | None,
+    task: str | Task | None,
+    data_dir: str | Path | None,
     vectors: VectorOptions,
     options: EdgeOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Train edge probes of spans on each layer and on mixes of layers: what is where in the model.
-
-    The probe is that of Tenney et al. (2019): the pieces of one or two spans are projected and pooled with trained
-    attention, and a perceptron says of each label whether it holds. It reads one layer, or a mix of the first layer up
-    to another, with trained weights (Tenney, Das & Pavlick 2019). All probes are trained on the same batches, and
-    stopped by their loss on a held-out part of train.
-
-    Parameters
-    ----------
-    train, dev : path or ActivationCache
-        Caches with token vectors, of a task about spans, pairs of spans or words.
-    *more : path or ActivationCache
-        Further pairs, train and dev alternating, whose rows follow; such as those of random weights.
-    metrics : tuple of str, optional
-        Names in :data:`probekit.metrics.METRICS`, the main one first (default: those of the task).
-    task, data_dir : str or Task, and path, optional
-        For caches of the sentences of several tasks (``--task A+B``): the task to take labels from, and the folder of
-        its files, as for :func:`probekit.load_task`.
-    vectors : VectorOptions
-        ``layers`` and ``groups``; each may be given as a keyword.
-    options : EdgeOptions
-        ``probe``, ``steps``, ``controls``, ``seeds``, ``seed`` …; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        As of :func:`probekit.probe`, a row for each metric and probe: of a layer (representation "attention"), for gold
-        labels and controls, and of the mix up to a layer ("mix"). "mix-weight": the share of each layer in the mix of
-        all layers, for each of ``seeds`` trainings, and its factor ``gamma``. "centre-of-gravity": the mean layer under
-        these weights, averaged over trainings, with Student's interval if there are several. "expected-layer": where
-        the ``of_metric`` of mixes rises on average, with an interval over resampled groups of sentences. Predictions
-        of each probe for each target; where several labels can hold at once, for each target and label.
-
-    Raises
-    ------
-    CacheMismatch
-        If the two caches of a pair do not match.
-    NonFiniteError
-        If a layer contains NaN; the message names the layer.
-    UsageError
-        For an odd number of caches, a task without spans, one label only, an unknown layer or metric.
-
-    References
-    ----------
-    Tenney et al. 2019, What Do You Learn from Context?, section 3 and appendix C; Tenney, Das & Pavlick 2019, BERT
-    Rediscovers the Classical NLP Pipeline, section 3.
-
-    Examples
-    --------
-    >>> result = probekit.edges("ud.train.h5", "ud.dev.h5", seeds=3)  # doctest: +SKIP
-    """
-    caches = Pairs((train, dev, *more))
+    """The rows and predictions of :func:`probekit.edges`."""
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("edge probes train their own pooling of spans; leave out pooling and span.")
     names = named_metrics(metrics)
