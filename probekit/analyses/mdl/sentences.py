@@ -23,7 +23,7 @@ def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str
         ratio = rows[(rows["metric"] == "compression-over-prior") & (rows["target"] == "gold")]
         at = curve.best()
         over = ratio[layer_labels(ratio) == curve.layers[at]]["value"]
-        where = f"most saved at layer {curve.layers[at]}: {curve.value[at]:,.0f} bits" + (
+        where = f"most saved at layer {curve.layers[at]}: {curve.value[at]:z,.0f} bits" + (
             f", compression over the prior's code {over.iloc[0]:.2f}" if len(over) else ""
         )
         beating = curve.beating(curve.value > 0)
