@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-__all__ = ["Analysis", "Corrected", "Figure", "Reads", "analyses", "called", "figures", "modules"]
+__all__ = ["Analysis", "Corrected", "Figure", "Reads", "analyses", "figures", "load", "modules"]
 
 log = logging.getLogger(__name__)
 GROUP = "probekit.analyses"
@@ -117,7 +117,7 @@ class Analysis:
     figure: Figure | None = None
 
 
-def called(place: str) -> Any:
+def load(place: str) -> Any:
     """What "module:name" names."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

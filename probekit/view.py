@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ from probekit.rows.schema import called, layer_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EACH", "Cells", "Options", "View", "by_layer", "interval", "p_text"]
+__all__ = ["EACH", "Cells", "Options", "View", "by_layer", "interval", "lines_of", "p_text"]
 
 Options = Mapping[str, Any]
 EACH = ("task", "split", "model", "checkpoint", "step")
@@ -35,6 +36,12 @@ def p_text(row: Mapping[str, Any]) -> str:
 def by_layer(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows with the layer as their line."""
     return rows.assign(line=layer_labels(rows))
+
+
+def lines_of(*columns: pd.Series) -> pd.Series:
+    """The texts of several columns as one, with tabs between them; a tab within a text becomes a space."""
+    texts = [column.astype(str).str.replace("\t", " ") for column in columns]
+    return reduce(lambda line, text: line + "\t" + text, texts)
 
 
 @dataclass(frozen=True, slots=True)

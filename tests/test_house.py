@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import probekit
+from probekit.analysis import modules
 
 ROOT = Path(probekit.__file__).parent
 RANK = {
@@ -168,6 +169,7 @@ def test_public_names():
 
 LIGHT = (
     *("--help", "cache-activations --help", "mi --help", "train --help", "results --help", "clean --help"),
+    *(f"{name} --help" for name in modules()),
     *("reproduce --help", "study --help", "study run --help", "study list", "study show sanity-small", "demo --help"),
 )
 HEAVY = "torch transformers datasets pandas sklearn scipy matplotlib h5py numba".split()

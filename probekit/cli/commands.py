@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from cyclopts import App, Group, Parameter
 
-from probekit.analysis import analyses, called
+from probekit.analysis import analyses, load
 from probekit.cli.option_panels import OptionPanels
 from probekit.functions import REPEATED
 from probekit.version import VERSION
@@ -130,7 +130,7 @@ def make_app(words: Sequence[str] = ()) -> App:
     )
     for place, (name, command) in enumerate(COMMANDS.items()):
         if words[:1] == [name]:
-            found = called(command.place)
+            found = load(command.place)
             app.command(found, name=name, **_panels(found))
         else:
             app.command(command.place, name=name, help=command.help, group=command.group, sort_key=place)

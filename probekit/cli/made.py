@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from cyclopts import Parameter
 
-from probekit.analysis import Analysis, Reads, analyses, called
+from probekit.analysis import Analysis, Reads, analyses, load
 from probekit.functions import SILENT, find, types_of, writes
 from probekit.grid import Format
 from probekit.recipe import Recipe
@@ -70,7 +70,8 @@ def show(analysis: Analysis, result: Any) -> None:
     from probekit.cli.terminal import show_table
 
     recipe: Recipe = result.recipe
-    for grid, notes in called(analysis.view)(result.rows, {**recipe.defaults, **recipe.arguments}):
+    view = load(analysis.view) if analysis.view else lambda rows, options: ()
+    for grid, notes in view(result.rows, {**recipe.defaults, **recipe.arguments}):
         show_table(grid)
         for note in notes:
             say(note)

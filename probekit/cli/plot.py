@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from probekit.analysis import called, figures
+from probekit.analysis import figures, load
 from probekit.cli.made import help_of
 from probekit.cli.show import say
 from probekit.files import FIGURES
@@ -402,4 +402,4 @@ def shift() -> None:
 
 for _kind, _figure in figures().items():
     _rows = f"first\n    Rows that probekit {_kind} wrote (.parquet, .csv).\nrows\n    Further rows."
-    _add(_kind, f"{help_of(called(_figure.draw).__doc__)}\n{_rows}")
+    _add(_kind, f"{help_of(load(_figure.draw).__doc__)}\n{_rows}")

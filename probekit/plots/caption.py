@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from probekit.analysis import called, figures
+from probekit.analysis import figures, load
 from probekit.display import shown_label
 from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.metrics import metric as metric_called
@@ -86,7 +86,7 @@ def details(kind: str, rows: pd.DataFrame, options: PlotOptions, look: Look) -> 
         Names, and coverage of the intervals.
     """
     own = figures().get(kind)
-    return " ".join((called(own.caption) if own else DETAILS[kind])(plot_rows(rows), options, look))
+    return " ".join((load(own.caption) if own else DETAILS[kind])(plot_rows(rows), options, look))
 
 
 def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:

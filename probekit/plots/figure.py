@@ -168,7 +168,7 @@ def _relation(rows: Any, o: PlotOptions, look: Look) -> Figure:
 
 def _of_analysis(kind: analysis.Figure, rows: Any, o: PlotOptions, look: Look) -> Figure:
     given = {name: getattr(o, name) for name in kind.options if name != "columns"}
-    return cast("Figure", analysis.called(kind.draw)(rows, **given, **_panels(o, kind.columns, look)))
+    return cast("Figure", analysis.load(kind.draw)(rows, **given, **_panels(o, kind.columns, look)))
 
 
 def _panels(o: PlotOptions, columns: int, look: Look) -> dict[str, Any]:

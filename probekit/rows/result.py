@@ -17,8 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from probekit.analysis import analyses
-from probekit.analysis import called as called_at
+from probekit.analysis import analyses, load
 from probekit.calls import checked
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest_of_content, read_json
@@ -138,7 +137,7 @@ class Result:
     @cached_property
     def verdict(self) -> tuple[str, ...]:
         """The findings in sentences; () for analyses without a verdict. See :mod:`probekit.analyses.verdict`."""
-        return tuple(called_at(VERDICT)(self))
+        return tuple(load(VERDICT)(self))
 
     def best(self) -> pd.DataFrame:
         """The best layer of each curve, one row per curve.
@@ -166,7 +165,7 @@ class Result:
 
     def summary(self, **options: Any) -> Result:
         """Summarise layer curves in a few numbers with intervals; see :func:`probekit.summary`."""
-        return called_at(SUMMARY)(self, **options)
+        return load(SUMMARY)(self, **options)
 
     def compare(self, against: Any = None, **options: Any) -> Result:
         """Paired differences; see :func:`probekit.compare`.
@@ -178,7 +177,7 @@ class Result:
         **options
             Options of :func:`probekit.compare`.
         """
-        compare = called_at(COMPARE)
+        compare = load(COMPARE)
         if against is None or isinstance(against, str):
             return compare(self, against=against, **options)
         return compare(self, against, **options)
@@ -191,7 +190,7 @@ class Result:
             raise UsageError(
                 f"rows of {', '.join(sorted(map(str, kinds)))} have no single-panel plot; see probekit.plots."
             )
-        return called_at(plots[kinds.pop()])(self.rows, ax=ax, **options)
+        return load(plots[kinds.pop()])(self.rows, ax=ax, **options)
 
     def file(self) -> Path | None:
         """The file in which it is saved; None if it is not saved, or if the file has changed since."""
@@ -274,7 +273,7 @@ def joined(results: Sequence[Result]) -> Result:
     import pandas as pd
 
     rows = make_rows(pd.concat([one.rows for one in results], ignore_index=True))
-    predictions = called_at(BY_SPLIT)(table for one in results for table in one.predictions)
+    predictions = load(BY_SPLIT)(table for one in results for table in one.predictions)
     return Result(rows, tuple(predictions), results[0].recipe, tuple(read for one in results for read in one.reads))
 
 
@@ -304,7 +303,7 @@ def read(path: str | Path) -> Result:
         )
     path = Path(path)
     if path.name.endswith(EXAMPLES):
-        predictions = called_at(PREDICTIONS).read(path)
+        predictions = load(PREDICTIONS).read(path)
         rows = predictions.fits.assign(metric=predictions.metrics[0], value=float("nan"))
         return Result(make_rows(rows), (predictions,), path=path)
     rows = read_rows(path)
@@ -314,7 +313,7 @@ def read(path: str | Path) -> Result:
     card = _card(path)
     with reading(path, "rows with an evidence card"):
         recipe, reads, seconds = _of_card(card)
-    all_predictions = tuple(called_at(PREDICTIONS).read(p) for p in told_by(card, found))
+    all_predictions = tuple(load(PREDICTIONS).read(p) for p in told_by(card, found))
     if not isinstance(card.get("examples"), list):  # only the names say that they belong together
         for predictions, place in zip(all_predictions, found, strict=True):
             _check_fits(rows, predictions.fits, place)

@@ -15,7 +15,7 @@ from probekit.public import public
 from probekit.recipe import option
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.options import ResamplesOrNone
-from probekit.view import Cells, Options, View, by_layer, interval, p_text
+from probekit.view import Cells, Options, View, by_layer, interval, lines_of, p_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,7 +136,7 @@ def shift(
 def _lined(rows: pd.DataFrame) -> pd.DataFrame:
     """A line for each layer and cell."""
     rows = by_layer(rows)
-    return rows.assign(line=rows["line"] + "\t" + rows["trained_on"] + "\t" + rows["task"])
+    return rows.assign(line=lines_of(rows["line"], rows["trained_on"], rows["task"]))
 
 
 def _cells(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:

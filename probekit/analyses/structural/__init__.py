@@ -12,7 +12,7 @@ from probekit.grid import Column
 from probekit.probes.trees.options import StructuralOptions
 from probekit.public import public
 from probekit.runtime import Progress, no_progress
-from probekit.view import EACH, Cells, Options, View, by_layer, interval
+from probekit.view import EACH, Cells, Options, View, by_layer, interval, lines_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,7 +119,7 @@ def _lined(rows: pd.DataFrame) -> pd.DataFrame:
 
     rows = by_layer(rows)
     rank = rows["rank"].map("{:g}".format, na_action="ignore").fillna("")
-    rows = rows.assign(line=rows["line"].replace("", "linear chain") + "\t" + rank)
+    rows = rows.assign(line=lines_of(rows["line"].replace("", "linear chain"), rank))
     arcs = rows["estimator"] == "biaffine"
     chain = rows["site"] == ""
     kinds = [rows[~arcs].assign(kind="structural probes")]

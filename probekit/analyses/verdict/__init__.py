@@ -19,7 +19,7 @@ from probekit.analyses.verdict.layers import probe
 from probekit.analyses.verdict.shifts import choices
 from probekit.analyses.verdict.suites import pairs, scoreboard
 from probekit.analyses.verdict.words import short
-from probekit.analysis import analyses, called
+from probekit.analysis import analyses, load
 from probekit.rows.families import OVER, over_families
 from probekit.statistics.predictions import Predictions
 
@@ -85,7 +85,7 @@ def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tu
 def _judge(analysis: str) -> Callable[[Any, Sequence[Predictions]], Iterator[str]] | None:
     """The function that turns the rows of one task into sentences."""
     known = analyses().get(analysis)
-    return called(known.judge) if known and known.judge else JUDGES.get(analysis)
+    return load(known.judge) if known and known.judge else JUDGES.get(analysis)
 
 
 def _quick(recipe: Recipe | None) -> Iterator[str]:
