@@ -7,18 +7,15 @@ and those of installed packages: a name, and the module with ``ANALYSIS`` and th
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
+
+from probekit.plugins import added, load, named
 
 __all__ = ["Analysis", "Corrected", "Figure", "Reads", "analyses", "figures", "load", "modules"]
 
-log = logging.getLogger(__name__)
 GROUP = "probekit.analyses"
 
 
@@ -117,31 +114,15 @@ class Analysis:
     figure: Figure | None = None
 
 
-def load(place: str) -> Any:
-    """What "module:name" names."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
-
-
-@cache
 def modules() -> Mapping[str, str]:
     """The module of each analysis, by name. Nothing is imported, and nobody takes a name of ours."""
-    found = sorted(entry_points(group=GROUP), key=lambda entry: (entry.value.startswith("probekit."), entry.name))
-    return {entry.name: entry.value for entry in found}
+    return named(GROUP)
 
 
 @cache
 def analyses() -> Mapping[str, Analysis]:
     """All analyses, by name. One of another package that cannot be imported is left out with a warning."""
-    found = {}
-    for name, module in modules().items():
-        try:
-            found[name] = import_module(module).ANALYSIS
-        except Exception as error:
-            if module.startswith("probekit."):
-                raise
-            log.warning("the analysis %s of %s is left out: %s", name, module, error)
-    return dict(sorted(found.items(), key=lambda item: (item[1].place, item[0])))
+    return dict(sorted(added(GROUP, "ANALYSIS").items(), key=lambda item: (item[1].place, item[0])))
 
 
 def figures() -> Mapping[str, Figure]:

@@ -15,7 +15,7 @@ import re
 import string
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, log, pi
@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from probekit.errors import UsageError, did_you_mean
+from probekit.plugins import added, named
 
 __all__ = [
     "DERIVED", "METRICS", "Metric", "answer_f1", "chrf", "derive", "distinct", "exact_match",
@@ -440,11 +441,23 @@ PROPER = ("f1", "matthews", "pearson", "spearman")
 SHARE, SIGNED, ABOVE_0 = (0.0, 1.0), (-1.0, 1.0), (0.0, inf)
 
 
-def _table(*metrics: Metric) -> dict[str, Metric]:
-    return {m.name: m for m in metrics}
+class _Metrics(Mapping[str, Metric]):
+    """Ours, and those of the entry points ``probekit.metrics``, which are imported when one of them may be meant."""
+
+    def __init__(self, *ours: Metric) -> None:
+        self.ours = {one.name: one for one in ours}
+
+    def __getitem__(self, name: str) -> Metric:
+        return self.ours[name] if name in self.ours else added("probekit.metrics")[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.ours, **dict.fromkeys(named("probekit.metrics"))})
+
+    def __len__(self) -> int:
+        return len([*self])
 
 
-METRICS: dict[str, Metric] = _table(
+METRICS = _Metrics(
     Metric("accuracy", "Accuracy", SHARE, needs="classes", function=_accuracy),
     Metric("f1", "F1", SHARE, needs="classes", function=_f1),
     Metric("macro-f1", "Macro F1", SHARE, needs="classes", function=_macro_f1),

@@ -4,7 +4,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from probekit import analysis
+from probekit import analysis, plugins
 from probekit.analyses.shift import VIEW as SHIFT
 from probekit.rows import make_rows
 from probekit.view import Cells, View
@@ -67,14 +67,15 @@ def entries(monkeypatch):
     """Entry points of strangers, beside ours."""
 
     def more(**values):
-        ours = list(analysis.entry_points(group=analysis.GROUP))
+        ours = list(plugins.entry_points(group=analysis.GROUP))
         theirs = [EntryPoint(name, value, analysis.GROUP) for name, value in values.items()]
-        monkeypatch.setattr(analysis, "entry_points", lambda group: [*ours, *theirs])
-        for found in (analysis.modules, analysis.analyses):
+        monkeypatch.setattr(plugins, "entry_points", lambda group: [*ours, *theirs])
+        for found in caches:
             found.cache_clear()
 
+    caches = (plugins.named, plugins.added, analysis.analyses)
     yield more
-    for found in (analysis.modules, analysis.analyses):
+    for found in caches:
         found.cache_clear()
 
 
@@ -83,4 +84,4 @@ def test_strangers_take_no_name_of_ours_and_break_nothing(entries, caplog):
     entries(mdl="elsewhere.mdl", broken="no_such_package.broken")
     assert analysis.modules()["mdl"] == "probekit.analyses.mdl"
     assert [*analysis.analyses()] == ours
-    assert "the analysis broken of no_such_package.broken is left out" in caplog.text
+    assert "probekit.analyses: broken of no_such_package.broken is left out" in caplog.text

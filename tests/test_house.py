@@ -29,6 +29,7 @@ RANK = {
             "hdf5",
             "metrics",
             "parquet",
+            "plugins",
             "public",
             "recipe",
             "rows",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from probekit import files
 from probekit.errors import ModelError, UsageError
+from probekit.models.kinds import kinds
 from probekit.models.options import ConvertOptions, SkipThoughtsOptions
 from probekit.public import public
 
@@ -37,12 +38,12 @@ LAYOUT = 1
 
 def reads_apart(kind: str) -> bool:
     """Whether a model of this type reads the sentences of a pair separately, since it has no input format for both."""
-    return kind in (ELMO, SKIP_THOUGHTS, BILSTM)
+    return kind in kinds()
 
 
 def default_pooling(kind: str) -> str:
-    """The default sentence representation; for Skip-thoughts the last state, which is the published vector."""
-    return "last" if kind == SKIP_THOUGHTS else "mean"
+    """The default sentence representation."""
+    return kinds()[kind].pooling if kind in kinds() else "mean"
 
 
 def converted_folder(model: str) -> Path | None:

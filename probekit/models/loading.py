@@ -10,13 +10,14 @@ import numpy as np
 
 from probekit.calls import keywords
 from probekit.errors import UsageError
-from probekit.models.conversion import BILSTM, ELMO, SKIP_THOUGHTS, reads_apart
 from probekit.models.encoder import Encoder, Text, Tokens
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
+from probekit.models.kinds import kinds
 from probekit.models.options import LoadOptions, Packing
 from probekit.models.transformers.encoder import load_transformer
 from probekit.models.transformers.encoder import text_reader as piece_reader
+from probekit.plugins import load
 
 __all__ = ["TextReader", "load_encoder", "parts_pairs", "text_reader"]
 
@@ -52,25 +53,15 @@ def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tex
     UsageError
         If the model does not support ``max_length``.
     """
-    if config.model_type == ELMO:
-        from probekit.models.elmo.characters import character_reader
-
-        return character_reader(folder, max_length)
-    if config.model_type == SKIP_THOUGHTS:
-        from probekit.models.skip_thoughts.encoder import word_reader
-
-        return word_reader(folder, config, max_length)
-    if config.model_type == BILSTM:
-        from probekit.models.bilstm.reader import bilstm_reader
-
-        reader: TextReader = bilstm_reader(folder, config, max_length)
+    if config.model_type in kinds():
+        reader: TextReader = load(kinds()[config.model_type].reader)(folder, config, max_length)
         return reader
     return piece_reader(folder, config, max_length)
 
 
 def parts_pairs(folder: Path) -> bool:
     """Whether a model reads the sentences of a pair in one sequence with a separator between them, like BERT."""
-    if reads_apart(model_type(folder)):
+    if model_type(folder) in kinds():
         return False
     from probekit.models.folder import configuration
 
@@ -105,9 +96,10 @@ def load_encoder(model: str | Path, *, options: LoadOptions) -> Encoder:
         of models, or a site does not exist or is not proven.
     """
     kind = model_type(resolve_model(model, options.revision))
-    if kind != ELMO and options.stateful:
+    own = kinds().get(kind)
+    if options.stateful and not (own and own.stateful):
         raise UsageError(f"stateful is for ELMo, whose LSTMs can carry over their state; {model} is of type {kind!r}.")
-    if not reads_apart(kind):
+    if own is None:
         encoder = load_transformer(model, options)
         if options.sites is not None:
             from probekit.models.sites.selection import choose_sites
@@ -125,10 +117,5 @@ def load_encoder(model: str | Path, *, options: LoadOptions) -> Encoder:
     if options.packing is Packing.GROUPED or options.compile:
         option = "compile" if options.compile else "packing='grouped'"
         raise UsageError(f"{option} is for transformers; {model} is of type {kind!r}, which always runs packed.")
-    from probekit.models.bilstm.encoder import load_bilstm
-    from probekit.models.elmo.encoder import load_elmo
-    from probekit.models.skip_thoughts.encoder import load_skip_thoughts
-
-    if kind == ELMO:
-        return load_elmo(model, options)
-    return load_bilstm(model, options) if kind == BILSTM else load_skip_thoughts(model, options)
+    loaded: Encoder = load(own.load)(model, options)
+    return loaded

@@ -8,6 +8,7 @@ from pathlib import Path
 from probekit.calls import checked
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.files import is_path
+from probekit.plugins import load
 from probekit.tasks.datasets import glue, protoroles, spans, statements, texts, ud
 from probekit.tasks.datasets.published import Datasets, published
 from probekit.tasks.files.description import SUFFIXES, Dataset
@@ -40,7 +41,7 @@ READERS: dict[str, Callable[[Dataset, str | Path | None, str | None], Task]] = {
     },
     **{f.__name__: f for f in (ud.conll2003, ud.features, ud.relations, ud.ud)},
 }
-"""The functions that a data set's file may name."""
+"""The functions of ours that a data set's file may name; that of another package names "module:function"."""
 
 SENTENCES = tuple(name.removeprefix("senteval-") for name in DATASETS if name.startswith("senteval-"))
 """The names that may follow ``treebank:``."""
@@ -131,7 +132,9 @@ def _load(name: str, data_dir: str | Path | None, groups: str | None) -> Task:
     dataset = DATASETS[known[plain(base)]]
     if part and not dataset.part:
         return load_task(base, data_dir).of_domain(part)
-    return READERS[dataset.reader](dataset, data_dir, part or None)
+    read = load(dataset.reader) if ":" in dataset.reader else READERS[dataset.reader]
+    task: Task = read(dataset, data_dir, part or None)
+    return task
 
 
 def is_task(name: str) -> bool:

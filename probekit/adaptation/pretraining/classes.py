@@ -27,7 +27,7 @@ from probekit.tasks.task import Split, Task, TaskKind
 if TYPE_CHECKING:
     from probekit.adaptation.pretraining.options import EncoderOptions
 
-__all__ = ["contrast", "dissent", "labelled", "next_sentence", "respond"]
+__all__ = ["classes", "contrast", "dissent", "labelled", "next_sentence", "respond"]
 
 
 def respond(requested: Requested) -> PretrainingObjective:
@@ -67,7 +67,7 @@ def next_sentence(requested: Requested) -> PretrainingObjective:
         labels = draw.integers(2, size=n)
         other = (np.arange(n) + draw.integers(1, n, size=n)) % n
         data.append(SequenceData(first, second, labels=labels, partner=np.where(labels == 1, np.arange(n), other)))
-    return _classes(requested, data, ("random", "next"))
+    return classes(requested, data, ("random", "next"))
 
 
 def dissent(requested: Requested) -> PretrainingObjective:
@@ -83,10 +83,10 @@ def dissent(requested: Requested) -> PretrainingObjective:
                 "examples of train lack. Train on more examples (--limit), or take it out of dev."
             )
         data.append(SequenceData(first, second, labels=np.array([index[marker] for marker in markers])))
-    return _classes(requested, data, names)
+    return classes(requested, data, names)
 
 
-def _classes(requested: Requested, data: Sequence[SequenceData], names: tuple[str, ...]) -> PretrainingObjective:
+def classes(requested: Requested, data: Sequence[SequenceData], names: tuple[str, ...]) -> PretrainingObjective:
     """Classes of pairs of texts."""
     if len(names) < 2:
         raise DataError(f"{requested.name}: all training examples have the same class, {names[0]}.")

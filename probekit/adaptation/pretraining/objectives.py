@@ -8,23 +8,22 @@ negatives) and ``denoise:CORPUS`` (Hill et al. 2016).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from probekit.adaptation.data.validation import DEFAULT_SHARE, divided
 from probekit.adaptation.heads.language_model_head import LanguageModelHead
-from probekit.adaptation.pretraining.classes import contrast, dissent, labelled, next_sentence, respond
+from probekit.adaptation.pretraining.classes import labelled
 from probekit.adaptation.pretraining.objective import Encoded, PretrainingObjective, Requested, corpus_of
 from probekit.adaptation.pretraining.words import (
     check_masking,
     decode,
     denoise,
-    language_model,
-    masked_language_model,
 )
 from probekit.errors import UsageError, did_you_mean
 from probekit.files import digest_of_content
+from probekit.plugins import added
 from probekit.runtime import Progress, no_progress
 from probekit.tasks import load_task
 from probekit.tasks.load import DATASETS
@@ -40,18 +39,7 @@ CHECKS: dict[str, Callable[[Encoded], object]] = {
     "masked-language-model": check_masking,
 }
 """Raise UsageError for encoders that cannot learn an objective."""
-OBJECTIVES: dict[str, Callable[..., PretrainingObjective]] = {
-    "language-model": language_model,
-    "masked-language-model": masked_language_model,
-    "translate": decode,
-    "skip-thought": decode,
-    "reply": decode,
-    "denoise": denoise,
-    "dissent": dissent,
-    "next-sentence": next_sentence,
-    "respond": respond,
-    "contrast": contrast,
-}
+OBJECTIVES: Mapping[str, Callable[[Requested], PretrainingObjective]] = added("probekit.objectives")
 """The objectives on text, ``NAME:CORPUS``; the others are names of tasks."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class CharacterReader:
         )  # fmt: skip
 
 
-def character_reader(folder: Path, max_length: int | None = None) -> CharacterReader:
+def character_reader(folder: Path, config: Any = None, max_length: int | None = None) -> CharacterReader:
     """The reader of a model folder, cutting sentences at ``max_length`` words.
 
     Raises

@@ -147,7 +147,7 @@ def load_elmo(model: str | Path, options: LoadOptions) -> ElmoEncoder:
     """ELMo from a model folder or its published files; arguments and errors as in ``load_encoder``."""
     net, folder, spec = load_described(model, options)
     encoder = ElmoEncoder(
-        net, character_reader(folder, options.max_length), folder, name=spec["model"],
+        net, character_reader(folder, max_length=options.max_length), folder, name=spec["model"],
         spec=spec | ({"stateful": options.stateful} if options.stateful else {}), stateful=options.stateful,
         batch_tokens=options.batch_tokens or (2048 if spec["device"] == "cpu" else 16384),
     )  # fmt: skip

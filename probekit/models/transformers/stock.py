@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,9 @@ from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
 from probekit.models.folder import check_config, model_type, weight_files
 from probekit.models.identity import identify
+from probekit.models.kinds import kinds
 from probekit.models.options import LoadOptions
+from probekit.plugins import load
 from probekit.recipe import option
 from probekit.runtime import Dtype, resolve_device
 
@@ -41,13 +42,6 @@ __all__ = [
 ]
 
 logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)  # it warns of a kernel that is not used here
-
-CUSTOM_TYPES = {
-    "elmo": "probekit.models.elmo.model",
-    "skip-thoughts": "probekit.models.skip_thoughts.model",
-    "bilstm": "probekit.models.bilstm.model",
-}
-"""Modules that register model types which transformers lacks."""
 
 
 def load_described(model: str | Path, options: LoadOptions, *, processes: int = 1) -> tuple[Any, Path, dict[str, Any]]:
@@ -156,8 +150,9 @@ def load_model(folder: Path, *, options: StockOptions) -> Any:
 def _whole(folder: Path, options: StockOptions) -> Any:
     """The part of a model that is asked for, with all its weights."""
     files = weight_files(folder) if options.random_weights is None else []
-    if (kind := model_type(folder)) in CUSTOM_TYPES:
-        import_module(CUSTOM_TYPES[kind])
+    kind = model_type(folder)
+    if (own := kinds().get(kind)) and own.model:
+        load(own.model)
     if options.quantise is not None:
         from probekit.models.transformers.quantised import check_available
 

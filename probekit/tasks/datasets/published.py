@@ -1,14 +1,21 @@
-"""Data sets that come with probekit: a TOML file each, in this folder, read as the task files of users are."""
+"""Data sets that are installed: a TOML file each, in this folder or in that of another package.
+
+They are read as the task files of users are. The entry points ``probekit.tasks`` name the packages; ``listed.txt`` in a
+package's folder names its files, in the order of lists.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError
+from probekit.plugins import named
 from probekit.tasks.datasets.sources import locate, number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import Dataset, Format, read_keys
@@ -28,6 +35,8 @@ __all__ = [
     "with_targets",
 ]
 
+log = logging.getLogger(__name__)
+GROUP = "probekit.tasks"
 HERE = Path(__file__).parent
 Read = tuple[dict[str, tuple[Example, ...]], list[str]]
 """The examples of each split, and notes on what is left out."""
@@ -36,25 +45,41 @@ Read = tuple[dict[str, tuple[Example, ...]], list[str]]
 class Datasets(Mapping[str, Dataset]):
     """The data sets by name, in the order in which they are listed; each file is read when it is asked for."""
 
-    def __init__(self) -> None:
-        self._names = dict.fromkeys((HERE / "listed.txt").read_text(encoding="utf-8").split())
-
     def __getitem__(self, name: str) -> Dataset:
-        if name not in self._names:
+        if name not in _folders():
             raise KeyError(name)
         return dataset(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(_folders())
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(_folders())
+
+
+@cache
+def _folders() -> Mapping[str, Path]:
+    """The folder of each data set's file. Nobody takes a name of ours; a package without a list is left out."""
+    folders = dict.fromkeys((HERE / "listed.txt").read_text(encoding="utf-8").split(), HERE)
+    for package in named(GROUP).values():
+        try:
+            spec = find_spec(package)
+            [place] = (spec and spec.submodule_search_locations) or [""]
+            for name in (Path(place) / "listed.txt").read_text(encoding="utf-8").split():
+                folders.setdefault(name, Path(place))
+        except (ImportError, OSError, ValueError) as error:
+            log.warning("%s: %s is left out: %s", GROUP, package, error)
+    return folders
+
+
+def _file(name: str) -> Path:
+    return _folders()[name] / f"{name}.toml"
 
 
 @cache
 def dataset(name: str) -> Dataset:
     """What is known of a data set before it is loaded."""
-    found = read_keys(HERE / f"{name}.toml", Dataset)
+    found = read_keys(_file(name), Dataset)
     given: dict[str, Any] = {"name": name}
     if found.kind is TaskKind.RESPONSE_GENERATION:
         given |= {"labels": list(RESPONSES), "metrics": list(RESPONSE_METRICS)}
@@ -62,14 +87,16 @@ def dataset(name: str) -> Dataset:
 
 
 def files_of(d: Dataset, root: str | Path | None, part: str | None = None) -> dict[str, Path]:
-    """The files of a data set in a folder, by split.
+    """The files of a data set in a folder, by split; those of another package may stand beside its TOML file.
 
     Raises
     ------
     DataError
         If ``root`` is None, or has none of the files; the message lists their names.
     """
-    first = next(iter(d.files.values()))[0]
+    first, place = next(iter(d.files.values()))[0], _folders()[str(d.name)]
+    if root is None and place != HERE:
+        root = place
     if root is None:
         first = first.replace("PART", "TREEBANK")
         raise DataError(
@@ -91,7 +118,7 @@ def read(d: Dataset, root: str | Path | None, part: str | None = None) -> Read:
 
 def rows_in(d: Dataset, files: Mapping[str, Path]) -> dict[str, Rows]:
     """The rows of the files of a data set, by split."""
-    return {split: read_rows(HERE / f"{d.name}.toml", d.of(split), path) for split, path in files.items()}
+    return {split: read_rows(_file(str(d.name)), d.of(split), path) for split, path in files.items()}
 
 
 def rows_of_hub(d: Dataset, **options: Any) -> dict[str, Rows]:

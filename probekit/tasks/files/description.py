@@ -79,7 +79,7 @@ class TaskFile(BaseModel):
 
 
 class Dataset(TaskFile):
-    """The keys of a data set that comes with probekit: those of a task file, and in what its files differ.
+    """The keys of a data set that is installed: those of a task file, and in what its files differ.
 
     Attributes
     ----------
@@ -94,7 +94,8 @@ class Dataset(TaskFile):
     also : str, default ''
         What else its folder must have, as the end of a message.
     reader : str, default ''
-        The function of probekit that reads files which the other keys do not describe.
+        The function that reads files which the other keys do not describe: a name in :mod:`probekit.tasks.load`, or
+        "module:function" of the package that brings the data set.
     part : bool, default False
         Whether a name after a colon (``ud:en_ewt``) is for the reader; otherwise it is a domain.
     columns : list[str]

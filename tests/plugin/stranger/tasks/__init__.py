@@ -1,0 +1,1 @@
+"""Task files: ``listed.txt`` says which."""
