@@ -454,7 +454,7 @@ class _Metrics(Mapping[str, Metric]):
         return iter({**self.ours, **dict.fromkeys(named("probekit.metrics"))})
 
     def __len__(self) -> int:
-        return len([*self])
+        return sum(1 for _ in self)
 
 
 METRICS = _Metrics(
