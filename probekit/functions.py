@@ -71,8 +71,6 @@ FUNCTIONS: dict[str, Function] = {
     "convert": Function("probekit.models.conversion:convert", rows=""),
     "new_encoder": Function("probekit.models.new:new_encoder", rows="", always=("out",)),
     "probe": Function("probekit.analyses.probe:probe"),
-    "pairs": Function("probekit.analyses.pairs:pairs"),
-    "choices": Function("probekit.analyses.choices:choices"),
     "stream": Function("probekit.analyses.streaming.stream:stream", ("out", "state", "erasers")),
     "compare": Function("probekit.analyses.comparison:compare"),
     "scoreboard": Function("probekit.analyses.scoreboard:scoreboard"),

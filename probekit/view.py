@@ -20,6 +20,8 @@ __all__ = ["EACH", "Cells", "Options", "View", "by_layer", "interval", "lines_of
 Options = Mapping[str, Any]
 EACH = ("task", "split", "model", "checkpoint", "step")
 """The columns of rows that tell the tables of an analysis apart."""
+NO_VECTORS = ("none", "lm-head")
+"""Representations of rows that are of a whole model, which titles leave out."""
 
 
 def interval(options: Options) -> str:
@@ -163,5 +165,6 @@ class View:
                     bold |= {(lines.index(line), len(columns) - 1) for line in cells.best_of(part)}
             head = part.iloc[int((part["site"] != "").to_numpy().argmax())]
             of = f"{head['task']} {head['split']}, " if "task" in self.each else ""
-            title = f"{of}{shown_label(called(head))}{self.title(part, options)}"
+            vectors = "" if head["representation"] in NO_VECTORS else head["representation"]
+            title = f"{of}{shown_label(called({**head, 'representation': vectors}))}{self.title(part, options)}"
             yield Grid(columns, list(zip(*texts, strict=True)), title, bold), list(self.notes(part, options))

@@ -13,8 +13,8 @@ import numpy as np
 from calibration import case
 from comparisons import noise_layers
 
-from probekit.analyses.options import PairOptions
-from probekit.analyses.pairs import pair_rows, probed
+from probekit.analyses.pairs import PairOptions
+from probekit.analyses.pairs.measure import pair_rows, probed
 from probekit.analyses.verdict import sentences
 from probekit.rows import make_rows
 from probekit.tasks.pairs import Pair

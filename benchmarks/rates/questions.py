@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 from calibration import case
 
-from probekit.analyses.choices import copies, question_rows
-from probekit.analyses.options import ChoiceOptions
+from probekit.analyses.choices import ChoiceOptions
+from probekit.analyses.choices.measure import copies, question_rows
 from probekit.analyses.verdict import sentences
 from probekit.rows import make_rows
 from probekit.tasks.questions import Question

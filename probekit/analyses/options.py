@@ -9,26 +9,20 @@ from typing import Annotated
 from probekit.constraint import (
     MOST_DRAWS,
     Checked,
-    Count,
-    Draws,
     Ge,
-    MinLen,
     Most,
-    Positive,
     Seed,
     Share,
 )
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.sites import Layers
-from probekit.statistics.options import Resamples, ResamplesOrNone
+from probekit.statistics.options import Resamples
 
 __all__ = [
-    "ChoiceOptions",
     "Control",
     "CostKind",
     "GuidelinesOptions",
-    "PairOptions",
     "ScoreboardOptions",
     "SpanVector",
     "VectorOptions",
@@ -141,63 +135,6 @@ class ScoreboardOptions(Checked):
     resamples: Resamples = option(1000, "Bootstrap resamples of the examples.")
     level: Share = option(0.95, "Coverage of the intervals.")
     seed: Seed = option(0, "Seed of the resamples.")
-
-
-@dataclass(frozen=True, slots=True)
-class PairOptions(Checked):
-    """How minimal pairs are scored."""
-
-    scores: tuple[str, ...] | None = option(
-        None,
-        "How a sentence is scored, separated by commas. Causal models: log-probability (the sum over its pieces), "
-        "mean-log-probability. Masked models: pll (each piece masked in turn), pll-word (with the rest of its word). "
-        "Default: both of the model's kind.",
-    )
-    by_layer: bool = option(False, "Also let the model's final norm and head read each layer (the logit lens).")
-    no_start: bool = option(
-        False,
-        "For causal models: do not put the piece for the beginning of a text before the sentence. The first piece of "
-        "the sentence then has no score.",
-    )
-    by: tuple[str, ...] = option(
-        (), "Columns of the pairs, separated by commas; each of their values gets an accuracy: distance,attractors."
-    )
-    limit: Count | None = option(None, "Pairs of each paradigm, drawn at random (default: all).")
-    controls: Draws = option(
-        1, "For caches: number of control probes, fitted to pairs whose two sentences are exchanged at random."
-    )
-    penalties: Annotated[tuple[Positive, ...], MinLen(1)] = option(
-        (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "For caches: L2 penalties to choose from, per pair that the probe is fitted to."
-    )
-    resamples: Annotated[ResamplesOrNone, Most(10_000)] = option(
-        200,
-        "For caches: how often the sentences of whole phenomena (or paradigms, or pairs) are exchanged and the probes "
-        "fitted again, for p and the width of intervals; 0 for neither.",
-    )
-    level: Share = option(0.95, "Coverage of the intervals.")
-    seed: Seed = option(0, "Seed of the draws.")
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceOptions(Checked):
-    """How the answers of questions are scored."""
-
-    prompt: str = option(
-        "\n\nHuman: {question}\n\nAssistant:",
-        r"The text before the answer. {question} stands for the question with its choices, \n for a line break.",
-    )
-    score: str | None = option(
-        None,
-        "How an answer is scored: log-probability (the default of causal models) or mean-log-probability; pll (the "
-        "default of masked models) or pll-word.",
-    )
-    resamples: ResamplesOrNone = option(2000, "Permutations of the matching answers for p; 0 for none.")
-    level: Share = option(0.95, "Coverage of the intervals.")
-    seed: Seed = option(0, "Seed of the permutations.")
-
-    def together(self) -> None:
-        if "{question}" not in self.prompt:
-            raise UsageError(f"prompt is {self.prompt!r}; it must contain {{question}}.")
 
 
 def in_order(names: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:

@@ -67,12 +67,6 @@ COMMANDS: dict[str, Command] = {
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "stream": Command("probekit.cli.stream:stream", "Analyse layers in one pass over texts, without a cache.", ANALYSE),
-    "pairs": Command(
-        "probekit.cli.pairs:pairs", "Count the minimal pairs that a model or its layers get right.", ANALYSE
-    ),
-    "choices": Command(
-        "probekit.cli.choices:choices", "Count the answers of a language model that match a behaviour.", ANALYSE
-    ),
     "compare": Command("probekit.cli.compare:compare", "Test differences between layers or models.", ANALYSE),
     "summary": Command(
         "probekit.cli.compare:summary", "Summarise layer curves: best layer, centre of gravity.", ANALYSE

@@ -17,7 +17,7 @@ from probekit.errors import UsageError
 from probekit.recipe import option
 from probekit.runtime import Dtype, DtypeName
 
-__all__ = ["ConvertOptions", "LoadOptions", "Packing", "SiteOptions", "SkipThoughtsOptions"]
+__all__ = ["ConvertOptions", "LoadOptions", "Packing", "ScorerOptions", "SiteOptions", "SkipThoughtsOptions"]
 
 
 class Packing(StrEnum):
@@ -82,6 +82,19 @@ class LoadOptions(Checked):
             raise UsageError("tp_plan does not go with device_map or compile; leave one out.")
         if self.blocks is not None and self.sites is None:
             raise UsageError("blocks are those of sites; give sites, such as attn_out.")
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerOptions(Checked):
+    """How to load a language model that scores texts."""
+
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    dtype: DtypeName = option("float32", "Precision of the model's weights: float32, float16 or bfloat16.")
+    random_weights: Seed | None = option(
+        None, "Control: draw the weights at random with this seed instead of the trained ones."
+    )
+    revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
+    batch_tokens: Count = option(4096, "Pieces that the model reads at once.")
 
 
 SPLITTINGS = ("treebank", "blanks")

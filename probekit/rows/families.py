@@ -20,8 +20,6 @@ __all__ = ["ALPHA", "OVER", "corrected_for", "families", "level", "over_families
 ALPHA = 0.05
 """Significance level for corrected p-values."""
 OVER: ContextVar[int] = ContextVar("families", default=1)
-WHOLE = ("pairs", "choices")
-"""Analyses whose sentences on one task, of all models, follow from p-values corrected together."""
 TESTED = ("compare", "domains", "guidelines")
 """Other analyses whose sentences follow from p-values."""
 
@@ -63,7 +61,7 @@ def families(rows: pd.DataFrame) -> int:
             continue
         known = analyses().get(str(analysis))
         over = known.corrected if known else ""
-        if analysis in (*together(), *WHOLE) or over is Corrected.TASK:
+        if analysis in together() or over is Corrected.TASK:
             count += 1 + (_references(part) if analysis == "probe" else 0)
         elif analysis in TESTED or over is Corrected.CURVE:
             tested = part[part["p_adjusted"].notna()]

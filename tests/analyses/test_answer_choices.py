@@ -10,8 +10,8 @@ import pytest
 import tiny
 
 import probekit
-from probekit.analyses.choices import copies, question_rows
-from probekit.analyses.options import ChoiceOptions
+from probekit.analyses.choices import ChoiceOptions
+from probekit.analyses.choices.measure import copies, question_rows
 from probekit.analyses.verdict import sentences
 from probekit.errors import DataError, UsageError
 from probekit.models.scoring import load_scorer

@@ -13,10 +13,10 @@ import pytest
 import tiny
 
 import probekit
-from probekit.analyses.options import PairOptions
-from probekit.analyses.pairs import pair_rows, probed
+from probekit.analyses.pairs import PairOptions
+from probekit.analyses.pairs.measure import pair_rows, probed
+from probekit.analyses.pairs.sentences import sentences
 from probekit.analyses.vectors import columns_of
-from probekit.analyses.verdict import suites
 from probekit.errors import DataError, UsageError
 from probekit.models.scoring import load_scorer
 from probekit.probes.pairs import held_out_scores
@@ -193,7 +193,7 @@ def verdicts(right: np.ndarray, n: int, copied: int = 1) -> list[str]:
             one | whole,
             *(one | {"level": "paradigm", "of": str(i), "value": k / n} for i, k in enumerate(counts)),
         ]
-    return list(suites.pairs(make_rows(rows), ()))
+    return list(sentences(make_rows(rows), ()))
 
 
 def test_the_best_layer_has_an_interval_for_all_layers_at_once() -> None:
@@ -228,7 +228,7 @@ def of_noise(rng: np.random.Generator, template: float, paradigms: int = 8, copi
     about = {"analysis": "pairs", "task": "t", "split": "test", "model": "m", "representation": "mean",
              "estimator": "pair-probe"}  # fmt: skip
     rows = make_rows(pair_rows([about | fit for fit in fits], gaps, found, options, exchanged))
-    return rows.iloc[0].to_dict(), next(iter(suites.pairs(rows, ())))
+    return rows.iloc[0].to_dict(), next(iter(sentences(rows, ())))
 
 
 def test_paradigms_that_are_right_or_wrong_as_wholes_are_no_evidence_of_many_pairs() -> None:
@@ -262,10 +262,10 @@ def test_a_probe_that_knows_is_above_chance() -> None:
     about = {"analysis": "pairs", "task": "t", "split": "test", "model": "m", "representation": "mean",
              "estimator": "pair-probe"}  # fmt: skip
     rows = make_rows(pair_rows([about | fit for fit in fits], gaps, found, options, exchanged))
-    [text] = suites.pairs(rows, ())
+    [text] = sentences(rows, ())
     assert rows["p_adjusted"].iloc[0] < 0.05
     assert ", above chance" in text
     bare, _, none = probed([("0", rng.normal(size=(160, 10)))], found, PairOptions(controls=0, resamples=0))
     rows = make_rows(pair_rows([about | fit for fit in bare], gaps, found, options, none))
     assert np.isnan(rows["ci_low"].iloc[0])
-    assert "not tested" in next(iter(suites.pairs(rows, ())))
+    assert "not tested" in next(iter(sentences(rows, ())))

@@ -17,7 +17,7 @@ from probekit.activations.writing.loading import Loading
 from probekit.errors import UsageError
 from probekit.models.conversion import default_pooling, reads_apart
 from probekit.models.encoder import Encoder
-from probekit.models.options import LoadOptions
+from probekit.models.options import LoadOptions, ScorerOptions
 from probekit.recipe import Recipe
 from probekit.runtime import Dtype, processes
 from probekit.tasks.context import Context, in_context
@@ -325,7 +325,7 @@ def _of_encoder(encoder: Encoder, options: CacheOptions) -> dict[str, Any]:
     return want | ({"stateful": int(encoder.spec["stateful"])} if encoder.spec.get("stateful") else {})
 
 
-def origin_of(model: str | Path | Encoder, options: CacheOptions) -> dict[str, Any]:
+def origin_of(model: str | Path | Encoder, options: CacheOptions | ScorerOptions) -> dict[str, Any]:
     """The training that produced a model's weights; {} if there was none."""
     from probekit.models.find import resolve_model
     from probekit.models.identity import trained_by

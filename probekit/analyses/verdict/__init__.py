@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.analyses.verdict.comparisons import compare, domains, guidelines, summary
 from probekit.analyses.verdict.erasers import erasers
 from probekit.analyses.verdict.layers import probe
-from probekit.analyses.verdict.shifts import choices
-from probekit.analyses.verdict.suites import pairs, scoreboard
+from probekit.analyses.verdict.suites import scoreboard
 from probekit.analyses.verdict.words import short
 from probekit.analysis import analyses, load
 from probekit.rows.families import OVER, over_families
@@ -33,8 +32,7 @@ __all__ = ["sentences", "verdict"]
 
 JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
     "probe": probe, "compare": compare, "summary": summary, "domains": domains, "guidelines": guidelines,
-    "pairs": pairs, 
-    "scoreboard": scoreboard, "choices": choices,
+    "scoreboard": scoreboard,
     "stream": erasers,
 }  # fmt: skip
 """By analysis, the function that turns the rows of one task into sentences."""

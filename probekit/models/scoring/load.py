@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from probekit.calls import keywords
 from probekit.errors import ModelError, UsageError, first_line
 from probekit.files import read_json
 from probekit.models.find import resolve_model
 from probekit.models.folder import check_config, check_text, weight_files
 from probekit.models.identity import identify
+from probekit.models.options import ScorerOptions
 from probekit.models.scoring.head import Head
 from probekit.models.scoring.scorer import Scorer
 from probekit.models.transformers.encoder import text_reader
@@ -52,31 +54,17 @@ def is_causal(model: str | Path, purpose: str, revision: str | None = None) -> b
     )
 
 
-def load_scorer(
-    model: str | Path,
-    *,
-    device: str = "auto",
-    dtype: Dtype | str = Dtype.FLOAT32,
-    random_weights: int | None = None,
-    revision: str | None = None,
-    batch_tokens: int = 4096,
-) -> Scorer:
+@keywords(options=ScorerOptions)
+def load_scorer(model: str | Path, *, options: ScorerOptions) -> Scorer:
     """A language model that scores sentences.
 
     Parameters
     ----------
     model : str or path
         Hub id, or the folder of a causal or masked language model with its head.
-    device : str, default "auto"
-        auto, cpu, cuda, cuda:N or mps.
-    dtype : Dtype or str, default "float32"
-        Precision of the weights; probabilities are computed in float32.
-    random_weights : int, optional
-        Seed of random weights, a control, instead of the trained ones.
-    revision : str, optional
-        Branch, tag or commit of the model on the hub.
-    batch_tokens : int, default 4096
-        Pieces that the model reads at once. Sequences of one length share a batch (for causal models, of similar
+    options : ScorerOptions
+        ``device``, ``dtype``, ``random_weights``, ``revision`` and ``batch_tokens``; each may be given as a keyword.
+        Probabilities are computed in float32. Sequences of one length share a batch (for causal models, of similar
         length).
 
     Raises
@@ -91,24 +79,24 @@ def load_scorer(
     >>> scorer = load_scorer("gpt2")  # doctest: +SKIP
     >>> scorer.score(["The dog barks.", "The dog bark."])["log-probability"]  # doctest: +SKIP
     """
-    folder = resolve_model(model, revision)
+    folder = resolve_model(model, options.revision)
     causal = is_causal(
-        model, "it cannot score sentences. Give a model that was pretrained as a language model", revision
+        model, "it cannot score sentences. Give a model that was pretrained as a language model", options.revision
     )
-    where = torch.device(resolve_device(device))
-    net = load_language_model(folder, causal=causal, random_weights=random_weights)
-    net = placed(net, where, Dtype(dtype))
+    where = torch.device(resolve_device(options.device))
+    net = load_language_model(folder, causal=causal, random_weights=options.random_weights)
+    net = placed(net, where, Dtype(options.dtype))
     tokenizer = load_tokenizer(folder)
     if not causal and tokenizer.mask_token_id is None:
         raise UsageError(f"the tokenizer of {model} has no piece for masks, without which it predicts nothing.")
-    spec = identify(model, revision=revision, random_weights=random_weights)
+    spec = identify(model, revision=options.revision, random_weights=options.random_weights)
     return Scorer(
         Head(net, causal=causal),
         tokenizer,
         text_reader(folder, net.config).max_length,
         causal=causal,
-        spec={**spec, "dtype": str(Dtype(dtype)), "device": where.type},
-        batch_tokens=batch_tokens,
+        spec={**spec, "dtype": options.dtype, "device": where.type},
+        batch_tokens=options.batch_tokens,
     )
 
 

@@ -1,4 +1,4 @@
-"""Sentences on choices."""
+"""Sentences on answers that match a behaviour."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["choices"]
+__all__ = ["sentences"]
 
 
-def choices(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
+def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """How often the likeliest answer of each model matches, and by which answer that is.
 
     More or less often than chance only if p, of permuted matching answers, is at most 0.05, corrected over all models

@@ -1,4 +1,4 @@
-"""Minimal pairs, scored by a language model or by linear probes: the analysis of ``probekit pairs``."""
+"""Minimal pairs, scored by a language model or by linear probes."""
 
 from __future__ import annotations
 
@@ -12,104 +12,40 @@ from typing import Any
 import numpy as np
 
 from probekit.activations import ActivationCache
-from probekit.analyses.options import PairOptions
+from probekit.activations.writing.request import origin_of
+from probekit.analyses.pairs import LEVELS, PairOptions
 from probekit.analyses.vectors import columns_of, model_columns, read_of, read_of_model
-from probekit.constraint import Count, Seed
 from probekit.errors import DataError, UsageError, did_you_mean
-from probekit.models.find import resolve_model
-from probekit.models.identity import trained_by
+from probekit.models.options import ScorerOptions
 from probekit.models.scoring import Score, Scorer, load_scorer
 from probekit.probes.pairs import held_out_scores
-from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_fits, make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 from probekit.statistics.comparisons import in_deviations
 from probekit.statistics.multiplicity import adjust, tails
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.proportions import mean_of_proportions, wilson
 from probekit.tasks.pairs import Pair, Pairs, load_pairs
 
-__all__ = ["pairs"]
+__all__ = ["measure", "pair_rows", "probed"]
 
 log = logging.getLogger(__name__)
 
-LEVELS = ("field", "phenomenon", "paradigm")
 PREFERS = ("bad", "good")
 
 
-@public(options=PairOptions)
-def pairs(
+def measure(
     source: str | Path | ActivationCache,
     task: str,
-    /,
-    *,
-    data_dir: str | Path | None = None,
-    pooling: str | None = None,
-    layers: tuple[int | str, ...] | None = None,
-    device: str = "auto",
-    dtype: str = "float32",
-    random_weights: Seed | None = None,
-    revision: str | None = None,
-    model_name: str | None = None,
-    batch_tokens: Count = 4096,
+    data_dir: str | Path | None,
+    vectors: tuple[str | None, tuple[int | str, ...] | None],
+    model_name: str | None,
+    loading: ScorerOptions,
     options: PairOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Count how often a model prefers the acceptable sentence of a minimal pair.
-
-    A language model prefers the sentence with the higher score: the sum or the mean of the log-probabilities of its
-    pieces, or for masked models its pseudo-log-likelihood (Salazar et al. 2020), also with the correction for words of
-    several pieces (Kauf & Ivanova 2023). With ``by_layer`` its head reads each layer. For a cache of the sentences,
-    which needs no head, linear probes on each layer prefer one of two vectors; they are fitted to the pairs of other
-    phenomena (with fewer than three, of other paradigms; with fewer than three of these, of other tenths).
-
-    Parameters
-    ----------
-    source : str, path or ActivationCache
-        A language model with its head (hub id or folder), or a cache (``.h5``) of the task.
-    task : str
-        The minimal pairs: "blimp", "marvin-linzen", "agreement" (from a UD treebank), or your own ``FILE.tsv`` with the
-        columns good and bad; ``TASK:PARADIGM`` is a part. See :func:`probekit.tasks.pairs.load_pairs`.
-    data_dir : path, optional
-        Folder with the files of the task.
-    pooling, layers : str and tuple, optional
-        For caches: which vectors.
-    device, dtype, random_weights, revision, batch_tokens
-        For models: as for :func:`probekit.load_encoder`; ``random_weights`` is a control.
-    model_name : str, optional
-        For models: the name in rows, as for :func:`probekit.cache_activations`; by default that of the run that trained
-        the checkpoint, or the hub id, or the folder's name.
-    options : PairOptions
-        ``scores``, ``by_layer``, ``by`` …; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        Rows with the metric "accuracy" for each score and layer (no layer: the model). ``level`` and ``of`` say of
-        which pairs: "all", a field, a phenomenon, a paradigm, or a column of ``by`` with one of its values. That of
-        "all", fields and phenomena is the mean over their paradigms. Intervals are over items (Wilson, MOVER), for
-        these paradigms, and copies of a pair count as one. Those of probes, which depend on each other, are widened as
-        far as their accuracy varies if the sentences of whole phenomena (or paradigms; single pairs, if a probe is
-        fitted without a tenth of them) are exchanged and all probes fitted again. ``p`` (two-sided, gold rows of "all")
-        is the share of these exchanges in which it is as far from .5, ``p_adjusted`` over all layers, and ``exchanged``
-        how many phenomena (paradigms, pairs) were exchanged; with fewer than 6, p cannot be small. Equal scores count
-        half; ``ties`` says how many there are. The predictions are 1 where the good sentence has the higher score, and
-        0 where the scores are equal.
-
-    Raises
-    ------
-    UsageError
-        If the model has no head, a score, paradigm or column is unknown, or ``model_name`` is given with a cache.
-    DataError
-        If the pairs cannot be read, or a cache lacks one of the sentences of all pairs.
-
-    Examples
-    --------
-    >>> result = probekit.pairs("gpt2", "blimp", data_dir="blimp/data", by_layer=True)  # doctest: +SKIP
-    """
+    """The rows of :func:`probekit.pairs`; ``vectors`` are the pooling and the layers of a cache."""
     found = _some(load_pairs(task, data_dir), options)
     for name in options.by:
         known = sorted({key for pair in found.pairs for key in pair.factors})
@@ -123,19 +59,16 @@ def pairs(
             )
         with ExitStack() as stack:
             cache = source if isinstance(source, ActivationCache) else stack.enter_context(ActivationCache(source))
-            fits, preferred, left, refitted = _by_probes(cache, found, pooling, layers, options, progress)
+            fits, preferred, left, refitted = _by_probes(cache, found, *vectors, options, progress)
             reads: tuple[Read, ...] = (read_of(cache),)
     else:
-        if pooling is not None or layers is not None:
+        if vectors != (None, None):
             raise UsageError("pooling and layers are for caches; by_layer scores all layers of a language model.")
-        scorer = load_scorer(
-            source, device=device, dtype=dtype, random_weights=random_weights, revision=revision,
-            batch_tokens=batch_tokens,
-        )  # fmt: skip
+        scorer = load_scorer(source, options=loading)
         left = _readable(scorer, found, start=not options.no_start)
         spec = scorer.spec if model_name is None else {**scorer.spec, "model": model_name}
-        origin = trained_by(resolve_model(source, revision)) if random_weights is None else {}
-        about = {"analysis": "pairs", "task": found.name, "split": "test", **model_columns(spec, origin)}
+        columns = model_columns(spec, origin_of(source, loading))
+        about = {"analysis": "pairs", "task": found.name, "split": "test", **columns}
         (fits, preferred), refitted = _by_head(scorer, about, left, options, progress), None
         reads = (read_of_model(source, scorer.spec),)
     rows = make_rows(pair_rows(fits, preferred, left, options, refitted))

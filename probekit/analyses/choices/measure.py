@@ -1,4 +1,4 @@
-"""How often a language model's likeliest answer matches a behaviour: the analysis of ``probekit choices``."""
+"""How often a language model's likeliest answer matches a behaviour."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from probekit.analyses.options import ChoiceOptions
+from probekit.activations.writing.request import origin_of
+from probekit.analyses.choices import ChoiceOptions
 from probekit.analyses.vectors import model_columns, read_of_model
-from probekit.constraint import Count, Seed
 from probekit.errors import DataError
-from probekit.models.find import resolve_model
-from probekit.models.identity import trained_by
+from probekit.models.options import ScorerOptions
 from probekit.models.scoring import load_scorer
-from probekit.public import public
 from probekit.rows import Result, make_fits, make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 from probekit.statistics.comparisons import in_deviations
 from probekit.statistics.duplicates import find_groups, text_numbers
 from probekit.statistics.multiplicity import tails
@@ -27,75 +25,22 @@ from probekit.statistics.proportions import wilson
 from probekit.statistics.relabelling import shuffles
 from probekit.tasks.questions import Question, load_questions
 
-__all__ = ["choices"]
+__all__ = ["copies", "measure", "question_rows"]
 
 log = logging.getLogger(__name__)
 
 
-@public(options=ChoiceOptions)
-def choices(
+def measure(
     model: str | Path,
     task: str,
-    /,
-    *,
-    data_dir: str | Path | None = None,
-    device: str = "auto",
-    dtype: str = "float32",
-    random_weights: Seed | None = None,
-    revision: str | None = None,
-    batch_tokens: Count = 4096,
+    data_dir: str | Path | None,
+    loading: ScorerOptions,
     options: ChoiceOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Count the questions for which the answer that a model finds likeliest matches a behaviour.
-
-    Each answer, such as " Yes" and " No", is scored as the continuation of the prompt.
-
-    Parameters
-    ----------
-    model : str or path
-        A language model with its head (hub id or folder).
-    task : str
-        "persona:TRAIT" (Yes or No) or "human-generated:BEHAVIOUR" (lettered choices); see
-        :func:`probekit.tasks.questions.load_questions`.
-    data_dir : path, optional
-        Folder with the files.
-    device, dtype, random_weights, revision, batch_tokens
-        As for :func:`probekit.load_encoder`; ``random_weights`` is a control.
-    options : ChoiceOptions
-        ``prompt``, ``score`` …; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        Rows with the metric "matching-answers": of all questions, and (``level`` "matching") of those that each answer
-        matches, which shows a bias for one answer; with Wilson's interval over questions, of which copies and near
-        copies count once. ``chance`` is the share of matches if the model's answers, as frequent as they are, had
-        nothing to do with the question; ``p`` (two-sided, of all questions) permutes the matching answers, and is
-        ``p_adjusted`` too, since one model is one question. Equal highest scores share the question; ``ties`` counts
-        them. The predictions are 1 where the matching answer alone has the highest score.
-
-    Raises
-    ------
-    UsageError
-        If the model has no head, or the questions are unknown.
-    DataError
-        If the questions cannot be read, or the model can score none.
-
-    References
-    ----------
-    Perez et al. 2022, Discovering Language Model Behaviors with Model-Written Evaluations.
-
-    Examples
-    --------
-    >>> result = probekit.choices("gpt2", "persona:openness", data_dir="evals")  # doctest: +SKIP
-    """
+    """The rows of :func:`probekit.choices`."""
     found = load_questions(task, data_dir)
-    scorer = load_scorer(
-        model, device=device, dtype=dtype, random_weights=random_weights, revision=revision, batch_tokens=batch_tokens
-    )
+    scorer = load_scorer(model, options=loading)
     prompts = [options.prompt.replace("\\n", "\n").replace("{question}", q.text) for q in found]
     texts = [[prompt + answer for answer in q.answers] for prompt, q in zip(prompts, found, strict=True)]
     able = [bool(scorer.readable(some).all()) for some in texts]
@@ -111,10 +56,10 @@ def choices(
     )
     cuts = np.cumsum([len(q.answers) for q, _ in kept])[:-1]
     questions, by_question = [q for q, _ in kept], np.split(np.asarray(scores), cuts)
-    origin = trained_by(resolve_model(model, revision)) if random_weights is None else {}
     about = {
-        "analysis": "choices", "task": task, "split": "test", "target": "gold", **model_columns(scorer.spec, origin),
-        "layer": None, "representation": "lm-head", "estimator": str(options.score or scorer.scores[0]),
+        "analysis": "choices", "task": task, "split": "test", "target": "gold",
+        **model_columns(scorer.spec, origin_of(model, loading)), "layer": None, "representation": "lm-head",
+        "estimator": str(options.score or scorer.scores[0]),
     }  # fmt: skip
     groups = copies(questions)
     rows = make_rows(about | row for row in question_rows(questions, by_question, groups, options))
