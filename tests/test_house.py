@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -75,7 +76,7 @@ ONLY = {
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """The nodes of a file that tests look at."""
-    wanted = (ast.Import, ast.ImportFrom, ast.keyword, ast.Attribute)
+    wanted = (ast.Import, ast.ImportFrom, ast.keyword, ast.Attribute, ast.Constant)
     return tuple(node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, wanted))
 
 
@@ -92,8 +93,14 @@ def imports(path: Path) -> set[str]:
     return {name for name in found if name.startswith("probekit.")}
 
 
+def strings(path: Path) -> set[str]:
+    """The modules and functions that a file names in strings, "probekit.x:y", to import them late."""
+    texts = {node.value for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {text for text in texts if re.fullmatch(r"probekit(\.\w+)+:\w+", text)}
+
+
 def room(name: str) -> str:
-    return name.split(".")[1]
+    return name.partition(":")[0].split(".")[1]
 
 
 FILES = [p for p in sorted(ROOT.rglob("*.py")) if p.parent != ROOT or p.stem not in ("__init__", "__main__")]
@@ -112,6 +119,30 @@ def test_imports_point_down():
             )
             if here in ONLY:
                 assert RANK[there] == 0 or there in ONLY[here], f"{path} imports {name}, which {here} need not know"
+
+
+UPWARD = {
+    "functions.py": "the public functions by name",
+    "rows/result.py": "the methods of a result",
+    "analyses": "the figures of an analysis",
+}
+"""The only tables that name what stands above them, and what these are."""
+
+
+def test_strings_point_down_too():
+    for path in FILES:
+        within = path.relative_to(ROOT)
+        here = within.parts[0].removesuffix(".py")
+        up = [name for name in strings(path) if room(name) != here and RANK[room(name)] > RANK[here]]
+        if here == "analyses":
+            up = [name for name in up if room(name) != "plots" or path.name != "__init__.py"]
+        assert not up or str(within) in UPWARD, f"{path} names {up}"
+
+
+def test_lists_of_public_names_import_from_their_own_room():
+    for path in sorted(ROOT.rglob("*.pyi")):
+        here = path.relative_to(ROOT).parts[0]
+        assert here == "__init__.pyi" or {room(name) for name in imports(path)} <= {here}, path
 
 
 def test_information_knows_solvers_alone_of_the_probes():
