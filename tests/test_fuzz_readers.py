@@ -269,7 +269,7 @@ def make_activations(folder: Path) -> None:
 
 
 def read_activations(folder: Path) -> None:
-    from probekit.activations.foreign.source import open_source
+    from probekit.activations.foreign.opening import open_source
 
     for name in ("v", "a", "n", "s"):
         source = open_source(folder / name)

@@ -161,7 +161,7 @@ def certify(
         If no text has a piece.
     """
     from probekit.activations.foreign.against import compare, said_layers
-    from probekit.activations.foreign.source import open_source
+    from probekit.activations.foreign.opening import open_source
     from probekit.models.loading import load_encoder
 
     if (against is None and (layers is not None or limit != 8)) or (against is not None and texts is not None):

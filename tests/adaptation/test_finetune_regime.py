@@ -82,7 +82,7 @@ def test_gradual_unfreezing_begins_at_the_top(tiny_bert, tmp_path):
 
 def layers_in_memory(learner, encoder, texts):
     """Every layer of each text: what enters the blocks and leaves them, by hooks on the learner's own encoder."""
-    from probekit.models.transformers.stock import find_blocks
+    from probekit.models.transformers.blocks import find_blocks
 
     net, found = learner.encoder, []
     blocks = find_blocks(net)

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from probekit.adaptation.training.groups import layer_groups, param_groups
-from probekit.models.transformers.stock import find_blocks, load_model
+from probekit.models.transformers.blocks import find_blocks
+from probekit.models.transformers.stock import load_model
 
 
 def encoder_of(folder):

@@ -78,7 +78,11 @@ def test_a_run_keeps_the_changed_weights_and_is_a_model(run, tiny_model, family,
     assert record.base_digest == done.card["encoder"]["weights_digest"]
     assert record.base == str(tiny_model(family).resolve())
 
-    stock, merged, apart = load_model(tiny_model(family)), load_model(done.path), load_adapted(record, merge=False)
+    stock, merged, apart = (
+        load_model(tiny_model(family)),
+        load_model(done.path),
+        load_adapted(record, load_model, merge=False),
+    )
     for plain, one, other in zip(*map(hidden_states, (stock, merged, apart)), strict=True):
         assert one.shape == other.shape == plain.shape
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
@@ -112,7 +116,9 @@ def test_peft_opens_a_run(run, tiny_model, family, method):
     theirs = PeftModel.from_pretrained(AutoModel.from_pretrained(tiny_model(family)), done.path).eval()
     mask = torch.ones_like(IDS)
     last = theirs(input_ids=IDS, attention_mask=mask).last_hidden_state[:, -IDS.shape[1] :]
-    ours = load_adapted(adapted(done.path), merge=False)(input_ids=IDS, attention_mask=mask).last_hidden_state
+    ours = load_adapted(adapted(done.path), load_model, merge=False)(
+        input_ids=IDS, attention_mask=mask
+    ).last_hidden_state
     torch.testing.assert_close(ours, last, rtol=1e-5, atol=1e-5)
     saved = get_peft_model_state_dict(theirs)
     assert load_file(done.path / "adapter_model.safetensors").keys() == saved.keys()
@@ -276,7 +282,7 @@ def test_every_method_reads_a_mix_of_chosen_layers(tiny_bert, tmp_path, method):
 
 def test_unfreezing_trains_only_the_method(tiny_bert, tmp_path):
     done = train(praise(), tiny_bert, tmp_path / "run", method="lora", unfreezing="gradual", **HOW | {"epochs": 5})
-    stock, apart = load_model(tiny_bert), load_adapted(adapted(done.path), merge=False)
+    stock, apart = load_model(tiny_bert), load_adapted(adapted(done.path), load_model, merge=False)
     base = {n.replace(".base_layer", ""): w for n, w in apart.state_dict().items()}
     assert all(torch.equal(w, base[n]) for n, w in stock.state_dict().items() if "pooler" not in n)
     with pytest.raises(UsageError, match="no effect"):

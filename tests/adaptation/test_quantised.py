@@ -19,8 +19,9 @@ from probekit.errors import ModelError, UsageError
 from probekit.models.adapted.record import adapted
 from probekit.models.encoder import Batch
 from probekit.models.transformers import quantised
+from probekit.models.transformers.blocks import find_blocks
 from probekit.models.transformers.encoder import all_layers
-from probekit.models.transformers.stock import find_blocks, load_model
+from probekit.models.transformers.stock import load_model
 
 HOW = SHORT | {"learning_rate": 2e-2, "epochs": 1, "keep": "last"}
 NF4 = [-1, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.09105004, 0]

@@ -15,8 +15,9 @@ from probekit.models import load_encoder
 from probekit.models.encoder import Batch
 from probekit.models.sites.proof import prove
 from probekit.models.transformers import encoder as huggingface
+from probekit.models.transformers.blocks import find_blocks
 from probekit.models.transformers.encoder import all_layers
-from probekit.models.transformers.stock import find_blocks, placed
+from probekit.models.transformers.stock import placed
 from probekit.runtime import Dtype
 from probekit.sites import Site
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.activations.foreign.source import Source, open_source
+from probekit.activations.foreign.opening import open_source
+from probekit.activations.foreign.source import Source
 from probekit.activations.foreign.verdicts import Finding, decide, together
 from probekit.errors import UsageError
 from probekit.models.conversion import reads_apart

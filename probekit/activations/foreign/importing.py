@@ -12,8 +12,9 @@ import numpy as np
 from probekit.activations.cache import ActivationCache
 from probekit.activations.foreign.against import Comparison, compare, said_layers
 from probekit.activations.foreign.imported import ImportedEncoder, check_copies, imported_task
+from probekit.activations.foreign.opening import open_source
 from probekit.activations.foreign.options import ImportOptions
-from probekit.activations.foreign.source import Array, Source, open_source
+from probekit.activations.foreign.source import Array, Source
 from probekit.activations.options import NO_POOLING, CacheOptions
 from probekit.activations.writing.job import cache_activations
 from probekit.activations.writing.journal import journal_path, partial_path

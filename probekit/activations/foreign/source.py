@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from probekit.activations.hdf5 import is_cache_file
 from probekit.errors import DataError
-from probekit.files import read_json
 from probekit.sites import Site
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Array", "Source", "View", "check_unnamed", "open_source"]
-
-WANTED = (
-    "wanted safetensors of vLLM's ExampleHiddenStatesConnector (token_ids, hidden_states), .npz or .safetensors with "
-    "an array for each site and token_ids, or a SAELens folder (arrow files with state.json)"
-)
+__all__ = ["Array", "Source", "View", "check_unnamed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,124 +116,8 @@ class Texts(Protocol):
     def __getitem__(self, i: int, /) -> np.ndarray: ...
 
 
-def open_source(path: str | Path, layers: Sequence[Site] | None = None) -> Source:
-    """Open activations of another program; only names, shapes and precisions are read.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file, or a folder of files of one format.
-    layers : sequence of Site, optional
-        The sites of the arrays, in their order, where the file does not name them (vLLM).
-
-    Raises
-    ------
-    DataError
-        If it is in none of the formats, or holds no layer.
-    """
-    path = Path(path)
-    source = _opened(path, layers)
-    if not source.arrays:
-        raise DataError("holds no layer.", file=path)
-    return source
-
-
-def _opened(path: Path, layers: Sequence[Site] | None) -> Source:
-    if not path.exists():
-        raise DataError("does not exist.", file=path)
-    if is_export(path):
-        raise DataError(
-            "is an export of probekit, which cannot be imported again: it lacks the pieces of the texts. Use the cache "
-            "that it was made of, or cache the texts again.",
-            file=path,
-        )
-    inside = [p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")] if path.is_dir() else [path]
-    files = sorted(inside, key=_natural)
-    of = {suffix: [p for p in files if p.suffix == suffix] for suffix in (".safetensors", ".npz")}
-    if path.is_dir() and (folders := _arrow_folders(path)):
-        from probekit.activations.foreign.saelens import open_saelens
-
-        source = open_saelens(path, folders)
-        check_unnamed(path, source.arrays, layers)
-        return source
-    if of[".safetensors"] and not of[".npz"]:
-        from probekit.activations.foreign.vllm import is_vllm, open_vllm
-
-        if is_vllm(of[".safetensors"][0]):
-            return open_vllm(path, of[".safetensors"], layers)
-    if bool(of[".safetensors"]) != bool(of[".npz"]):
-        from probekit.activations.foreign.arrays import open_arrays
-
-        return open_arrays(path, of[".safetensors"] or of[".npz"], layers)
-    raise DataError(f"{WANTED}; {_came(path, files)}", file=path)
-
-
-def is_export(path: Path) -> bool:
-    """Whether a folder is what ``probekit export`` wrote."""
-    with suppress(OSError, ValueError, AttributeError):
-        file = path / "spec.json"
-        return file.stat().st_size < 1 << 26 and str(read_json(file).get("format", "")).startswith("probekit-export/")
-    return False
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """The order of file names in which 2 comes before 10, and 02 before 2."""
-    parts = [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
-    return [*parts, (-1, path.name)]
-
-
-def _arrow_folders(path: Path) -> list[Path]:
-    """The folders that datasets wrote: the folder itself, or its shards in their order.
-
-    Raises
-    ------
-    DataError
-        If a shard is missing or unfinished.
-    """
-    if (path / "state.json").is_file():
-        return [path]
-    hidden = path / ".tmp_shards"  # of a run of SAELens that was interrupted
-    for folder in (path, hidden) if hidden.is_dir() else (path,):
-        shards = sorted((p for p in folder.glob("shard_*") if p.is_dir()), key=_natural)
-        if not shards:
-            continue
-        numbers = [int(name) if (name := p.name.removeprefix("shard_")).isdecimal() else -1 for p in shards]
-        if missing := sorted(set(range(max(numbers) + 1)) - {*numbers}):
-            many = f" and {len(missing) - 1} more" if missing[1:] else ""
-            raise DataError(
-                f"its shards go up to {shards[-1].name}, but number {missing[0]}{many} is missing. Copy it here, or "
-                "give a folder with whole shards, numbered from 0.",
-                file=folder,
-            )
-        for shard in shards:
-            if not (shard / "state.json").is_file():
-                raise DataError("has no state.json, so its run was interrupted; remove this shard.", file=shard)
-        return shards
-    return []
-
-
 def check_unnamed(path: Path, arrays: Sequence[Array], layers: Sequence[Site] | None) -> None:
     """Raise DataError if layers are given for arrays that have names."""
     if layers is not None:
         names = ", ".join(f"{a.name} is {a.site}" for a in arrays[:3])
         raise DataError(f"its arrays have names ({names} …); leave out --layers.", file=path)
-
-
-PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
-
-
-def _came(path: Path, files: Sequence[Path]) -> str:
-    """What is there instead, and what to do."""
-    if path.is_dir():
-        kinds = sorted({p.suffix or p.name for p in files})
-        return f"the folder has {', '.join(kinds) if kinds else 'no files'}."
-    if path.suffix in PICKLED:
-        return (
-            f"a {path.suffix} file may hold a pickle, which can run code and is not opened. Write the tensors with "
-            "safetensors.torch.save_file, or with numpy.savez."
-        )
-    if path.suffix == ".npy":
-        return "a .npy file has no pieces beside its array. Write numpy.savez(FILE, token_ids=…, layer_3=…)."
-    if is_cache_file(path):
-        return "this is a cache of probekit: run probekit verify."
-    return f"this is a {path.suffix or 'nameless'} file."

@@ -17,7 +17,7 @@ from probekit.errors import UsageError
 from probekit.models.adapted.bottleneck import add_adapters
 from probekit.models.adapted.library import add_tuner, name_in_file
 from probekit.models.adapted.record import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CHANGED_WEIGHTS, LIBRARY
-from probekit.models.transformers.stock import find_blocks
+from probekit.models.transformers.blocks import find_blocks
 
 __all__ = ["Adaptation", "ChangedLayout", "adapt", "changed_layout"]
 

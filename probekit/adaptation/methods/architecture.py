@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from probekit.errors import UsageError
-from probekit.models.transformers.stock import find_blocks
+from probekit.models.transformers.blocks import find_blocks
 
 __all__ = ["reinitialise_top"]
 

@@ -15,6 +15,7 @@ from probekit.errors import UsageError
 from probekit.files import read_json
 from probekit.models.adapted.loading import load_adapted
 from probekit.models.adapted.record import MERGEABLE, adapted
+from probekit.models.transformers.stock import load_model
 from probekit.public import public
 from probekit.rows.examples import EXAMPLES
 
@@ -66,7 +67,7 @@ def merge(run: str | Path, /, out: str | Path, *, base: str | Path | None = None
             f"the base of {folder} has {changes.quantise} weights, and merging would round its changes; train without "
             "--quantise, or use the run as it is."
         )
-    encoder = load_adapted(changes, base=base).requires_grad_(requires_grad=True)
+    encoder = load_adapted(changes, load_model, base=base).requires_grad_(requires_grad=True)
     learner, card = load_learner(folder, encoder=encoder)
     head, task = HeadSpec.of_card(card), TaskSpec.of_card(card)
     layout = library_layout(encoder, head, task, mixed=learner.mix is not None) or bare_layout(

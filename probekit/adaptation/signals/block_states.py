@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from probekit.models.adapted.virtual import prompt_tokens
-from probekit.models.transformers.stock import find_blocks
+from probekit.models.transformers.blocks import find_blocks
 
 __all__ = ["BlockStates"]
 

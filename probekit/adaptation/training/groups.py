@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from probekit.models.transformers.stock import find_blocks
+from probekit.models.transformers.blocks import find_blocks
 
 __all__ = ["LayerGroup", "layer_groups", "layer_names", "param_groups"]
 

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.training.unfreezing import order_of
 from probekit.errors import UsageError
-from probekit.models.transformers.stock import find_blocks
+from probekit.models.transformers.blocks import find_blocks
 from probekit.runtime import processes
 
 if TYPE_CHECKING:

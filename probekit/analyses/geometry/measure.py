@@ -6,12 +6,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.activations import ActivationCache
-from probekit.analyses.geometry import GeometryOptions
 from probekit.analyses.matching import FEWEST, check_finite, drawn, opened
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, PairFeatures, columns_of, layer_vectors, precision_of, read_of
@@ -26,6 +25,9 @@ from probekit.similarity.geometry import (
     participation_ratio,
     rank,
 )
+
+if TYPE_CHECKING:
+    from probekit.analyses.geometry import GeometryOptions
 
 __all__ = ["measure"]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.places import PlaceOptions
 from probekit.analyses.train_dev import Pairs
 from probekit.analyses.vectors import columns_of, layer_vectors
 from probekit.metrics import derive
@@ -26,6 +25,9 @@ from probekit.statistics.distances import centroid, great_circle, mean_interval,
 from probekit.statistics.folds import folds
 from probekit.statistics.multiplicity import holm
 from probekit.tasks.load import load_task
+
+if TYPE_CHECKING:
+    from probekit.analyses.places import PlaceOptions
 
 __all__ = ["Errors", "difference_rows", "distance", "measure", "regressed"]
 

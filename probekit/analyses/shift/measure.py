@@ -6,14 +6,13 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.shift import ShiftOptions
 from probekit.analyses.shift.rows import Cell, cell_rows, difference_rows
 from probekit.analyses.train_dev import Pair, Pairs
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
@@ -29,6 +28,9 @@ from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
 from probekit.tasks.union import JOIN
+
+if TYPE_CHECKING:
+    from probekit.analyses.shift import ShiftOptions
 
 __all__ = ["measure"]
 

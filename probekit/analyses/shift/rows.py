@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.analyses.shift import ShiftOptions
 from probekit.metrics import derive
 from probekit.probes.shift import Trained
 from probekit.statistics.bootstrap import bounds
@@ -23,6 +22,9 @@ from probekit.statistics.detection import (
     too_few_of_class,
 )
 from probekit.statistics.multiplicity import holm
+
+if TYPE_CHECKING:
+    from probekit.analyses.shift import ShiftOptions
 
 __all__ = ["DIFFERENCES", "Cell", "cell_rows", "difference_rows"]
 

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.analyses.matching import FEWEST, check_finite, drawn, opened
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.transferability import TransferabilityOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import UsageError
 from probekit.probes.transferability import Vectors, check_classes, class_counts
@@ -21,6 +20,9 @@ from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
 from probekit.similarity.chance import judged
 from probekit.statistics.relabelling import shuffles
+
+if TYPE_CHECKING:
+    from probekit.analyses.transferability import TransferabilityOptions
 
 __all__ = ["measure"]
 

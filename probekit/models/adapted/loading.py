@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from probekit.models.adapted.record import LIBRARY, Adapted
 from probekit.models.card import CARD
 from probekit.models.find import resolve_model
 from probekit.models.folder import config_digest, configuration, weights_digest
-from probekit.models.transformers.stock import load_model
 
 __all__ = ["base_folder", "load_adapted"]
 
@@ -48,19 +48,20 @@ def base_folder(run: Adapted, base: str | Path | None = None) -> Path:
 
 
 def load_adapted(
-    run: Adapted, *, merge: bool = True, base: str | Path | None = None, attention: str | None = None,
-    dropout: float | None = None,
-) -> Any:  # fmt: skip
+    run: Adapted, load: Callable[..., Any], *, merge: bool = True, base: str | Path | None = None, **how: Any
+) -> Any:
     """The adapted model in float32 on the CPU, in inference mode.
 
     Parameters
     ----------
+    load : callable
+        :func:`probekit.models.transformers.stock.load_model`, which loads the base.
     merge : bool, default True
         Add the changes to the base's weights, if method and base allow it: the model then has its usual modules.
     base : str | Path, optional
         Where the base is now.
-    attention, dropout
-        As for :func:`probekit.models.transformers.stock.load_model`.
+    **how
+        Options of ``load``, such as ``attention``.
 
     Raises
     ------
@@ -68,9 +69,7 @@ def load_adapted(
         If the base is missing or has changed, or the weights are damaged or do not fit it.
     """
     folder = base_folder(run, base)
-    net = load_model(
-        folder, random_weights=run.random_weights, attention=attention, dropout=dropout, quantise=run.quantise
-    )  # fmt: skip
+    net = load(folder, random_weights=run.random_weights, quantise=run.quantise, **how)
     own = configuration(run.folder)
     if own.num_hidden_layers != net.config.num_hidden_layers:
         drop_blocks(net, own.num_hidden_layers)

@@ -10,7 +10,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from probekit.errors import ModelError
-from probekit.models.transformers.stock import find_blocks
+from probekit.models.transformers.blocks import find_blocks
 
 __all__ = ["BlockLinears", "block_linears", "linear_names"]
 

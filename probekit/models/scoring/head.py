@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from probekit.errors import ModelError
+from probekit.models.transformers.blocks import body, find_final_norm
 from probekit.models.transformers.packed import switches
-from probekit.models.transformers.stock import body, find_final_norm
 
 __all__ = ["Head"]
 

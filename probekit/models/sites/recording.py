@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from probekit.models.encoder import Batch
-from probekit.models.transformers.stock import find_blocks
+from probekit.models.transformers.blocks import find_blocks
 
 __all__ = ["Call", "Recording", "eager", "first_tensor", "probabilities_of", "record"]
 

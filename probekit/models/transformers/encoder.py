@@ -21,6 +21,7 @@ from probekit.models.adapted.virtual import prompt_tokens, virtual_tokens
 from probekit.models.encoder import Batch, Edit, Encoder, Shown, Sink, Text, Tokens, begin_states, edited
 from probekit.models.options import LoadOptions, Packing
 from probekit.models.sites.taps import Tap, install
+from probekit.models.transformers.blocks import find_blocks, find_final_norm, same
 from probekit.models.transformers.fused import fuse
 from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.models.transformers.packed import (
@@ -33,7 +34,7 @@ from probekit.models.transformers.packed import (
     uncompiled,
 )
 from probekit.models.transformers.ranks import LOST, SAME, Ranks, in_words, join_ranks
-from probekit.models.transformers.stock import find_blocks, find_final_norm, load_described, same
+from probekit.models.transformers.stock import load_described
 from probekit.models.transformers.tokens import Tokenizer, load_tokenizer
 from probekit.models.words import NO_LIMIT
 from probekit.runtime import Dtype, torch_threads

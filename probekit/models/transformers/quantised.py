@@ -18,8 +18,8 @@ from transformers import AutoModel, BitsAndBytesConfig
 from transformers.pytorch_utils import Conv1D
 
 from probekit.errors import ModelError
+from probekit.models.transformers.blocks import find_blocks
 from probekit.models.transformers.onednn import PrepackedLinear
-from probekit.models.transformers.stock import find_blocks
 
 __all__ = ["check_available", "number_of_weights", "quantised", "reading_options"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import AutoConfig, AutoModel
 
 from probekit.calls import keywords
@@ -31,14 +30,10 @@ from probekit.runtime import Dtype, resolve_device
 
 __all__ = [
     "StockOptions",
-    "body",
-    "find_blocks",
-    "find_final_norm",
     "load_described",
     "load_model",
     "placed",
     "quiet_transformers",
-    "same",
 ]
 
 logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)  # it warns of a kernel that is not used here
@@ -132,7 +127,7 @@ def load_model(folder: Path, *, options: StockOptions) -> Any:
     if run is not None:
         from probekit.models.adapted.loading import load_adapted
 
-        model = load_adapted(run, attention=options.attention, dropout=options.dropout)
+        model = load_adapted(run, load_model, attention=options.attention, dropout=options.dropout)
         return placed(model, options.device, options.dtype)
     model = _whole(folder, options)
     model.config.use_cache = False
@@ -304,75 +299,6 @@ def _parameters(kind: Any, described: str) -> int:
 
 
 SMALL = 1 << 26
-
-
-def find_blocks(model: Any) -> list[nn.Module]:
-    """The transformer blocks of a model, in order (for ALBERT the groups, which run repeatedly).
-
-    Raises
-    ------
-    ModelError
-        If no list of equal modules has as many items as the config has layers.
-    """
-    told = (getattr(model.config, name, None) for name in ("num_hidden_layers", "num_hidden_groups"))
-    depths = {depth for depth in told if isinstance(depth, int)}  # LXMERT has one for each sense
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList) and len(module) in depths and len(set(map(type, module))) == 1:
-            return list(module)
-    raise ModelError(
-        f"{type(model).__name__} has no list of {' or '.join(map(str, depths)) or 'num_hidden_layers'} equal blocks; "
-        "this architecture is not supported."
-    )
-
-
-def body(model: Any) -> Any:
-    """A model without its head; transformers' ``base_model`` misses Llama 4's, whose name it does not know."""
-    parts = (part for part in model.children() if hasattr(part, "get_input_embeddings"))
-    return model.base_model if model.base_model is not model else next(parts, model)
-
-
-def find_final_norm(model: Any, run: Callable[[], torch.Tensor]) -> tuple[nn.Module, torch.Tensor] | None:
-    """The module that turns the stream after the last block into the last hidden state, and what it reads.
-
-    Parameters
-    ----------
-    model : nn.Module
-        The model without a head.
-    run : callable
-        Runs it once, and returns the last hidden state.
-
-    Returns
-    -------
-    tuple or None
-        None if no module outside the lists of blocks returns that state and reads another one of its shape.
-    """
-    seen: list[tuple[nn.Module, torch.Tensor, torch.Tensor]] = []
-
-    def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        given = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)), None)
-        if given is not None and isinstance(output, torch.Tensor) and given.shape == output.shape:
-            seen.append((module, given.clone(), output.clone()))
-
-    inside = {id(m) for part in model.modules() if isinstance(part, nn.ModuleList) for m in part.modules()}
-    outside = [m for m in model.modules() if id(m) not in inside and not any(m.children())]
-    hooks = [module.register_forward_hook(keep, with_kwargs=True) for module in outside]
-    try:
-        with torch.inference_mode():
-            last = run()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    text = slice(-last.shape[1], None)  # trained vectors may be read before it
-    pairs = [(module, given[:, text], output[:, text]) for module, given, output in seen if output.ndim == last.ndim]
-    found = [(module, given) for module, given, output in pairs if same(output, last) and not same(given, last)]
-    return found[-1] if found else None
-
-
-def same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors, perhaps on two devices, have the same numbers; NaN is like NaN."""
-    if one.shape != other.shape:
-        return False
-    return torch.allclose(one.to(other.device), other, rtol=0, atol=0, equal_nan=True)
 
 
 def _read(folder: Path, config: Any, dtype: Dtype, options: dict[str, Any]) -> tuple[Any, set[str]]:

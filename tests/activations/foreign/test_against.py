@@ -8,7 +8,7 @@ import torch
 from others import Stock, proven, write_npz, write_saelens, write_safetensors, write_vllm
 
 from probekit.activations.foreign.against import compare, said_layers
-from probekit.activations.foreign.source import open_source
+from probekit.activations.foreign.opening import open_source
 from probekit.models import load_encoder
 
 NAMES = {"1": "blocks.0.hook_resid_post", "2": "blocks.1.hook_resid_post", "3": "blocks.2.hook_resid_post"}

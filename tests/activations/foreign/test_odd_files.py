@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 import probekit
 from probekit.activations.foreign.against import compare, said_layers
-from probekit.activations.foreign.source import open_source
+from probekit.activations.foreign.opening import open_source
 from probekit.errors import DataError
 
 
