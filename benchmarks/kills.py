@@ -313,7 +313,7 @@ def prepare() -> None:
     import probekit.activations.writing.shard_workers as shard_workers
     import probekit.adaptation.search.search
     import probekit.adaptation.train
-    import probekit.analyses.probe
+    import probekit.analyses.probe.measure
     import probekit.plots
     import probekit.report.build  # noqa: F401
     import probekit.studies.pools as pools

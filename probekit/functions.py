@@ -70,7 +70,6 @@ FUNCTIONS: dict[str, Function] = {
     "prove_sites": Function("probekit.models.sites.report:prove_sites", (), rows=""),
     "convert": Function("probekit.models.conversion:convert", rows=""),
     "new_encoder": Function("probekit.models.new:new_encoder", rows="", always=("out",)),
-    "probe": Function("probekit.analyses.probe:probe"),
     "stream": Function("probekit.analyses.streaming.stream:stream", ("out", "state", "erasers")),
     "compare": Function("probekit.analyses.comparison:compare"),
     "scoreboard": Function("probekit.analyses.scoreboard:scoreboard"),

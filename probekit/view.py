@@ -65,8 +65,8 @@ class Cells:
         Which of several rows of a line; a range is from the smallest to the largest.
     where : mapping
         What its rows have in other columns.
-    dim, best : bool
-        Less important; the best values of layers stand out.
+    dim, best, label : bool
+        Less important; the best values of layers stand out; it describes the line, see :class:`probekit.grid.Column`.
     align : {"right", "left", "center"}
         Of the cells.
     """
@@ -80,6 +80,7 @@ class Cells:
     where: Mapping[str, Any] = field(default_factory=dict)
     dim: bool = False
     best: bool = False
+    label: bool = False
     align: Literal["right", "left", "center"] = "right"
 
     def texts(self, rows: pd.DataFrame, lines: Sequence[str]) -> list[str]:
@@ -159,7 +160,7 @@ class View:
             for cells in self.cells(part, options):
                 its = cells.texts(part, lines)
                 if any(its) or (cells.column == "value" and not cells.dim):
-                    columns.append(Column(cells.title, cells.align, dim=cells.dim))
+                    columns.append(Column(cells.title, cells.align, label=cells.label, dim=cells.dim))
                     texts.append(its)
                 if cells.best:
                     bold |= {(lines.index(line), len(columns) - 1) for line in cells.best_of(part)}

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.activations.targets import span_pieces
 from probekit.analyses.vectors import LayerVectors, read_of
 from probekit.errors import CacheMismatch, UsageError
-from probekit.metrics import metric
+from probekit.metrics import metric, unfit
 from probekit.probes.protocol.labels import Labels
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.pieces import keys, word_types
 from probekit.recipe import Read
+from probekit.rows import Result
 from probekit.statistics.duplicates import related
 from probekit.statistics.folds import duplicates
+from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
 
 __all__ = [
     "Pair",
     "Pairs",
-    "check_layers",
-    "check_match",
-    "check_splits",
+    "check_pair",
     "labels_of_pair",
-    "named_metrics",
     "numbered_alike",
 ]
 
@@ -78,13 +78,20 @@ class Pairs(ExitStack):
             self.reads += [read_of(a), read_of(b)]
             yield (a, b) if of is None else (a.for_task(of, a.spec["split"]), b.for_task(of, b.spec["split"]))
 
-
-def named_metrics(metrics: tuple[str, ...] | str | None) -> tuple[str, ...] | None:
-    """The names of metrics; UsageError for an unknown one. None: those of the task."""
-    names = (metrics,) if isinstance(metrics, str) else metrics
-    for name in names or ():
-        metric(name)
-    return names
+    def result(
+        self,
+        of_pair: Callable[[ActivationCache, ActivationCache, tuple[str, ...] | None], tuple[pd.DataFrame, Predictions]],
+        metrics: tuple[str, ...] | str | None,
+        task: str | Task | None,
+        data_dir: str | Path | None,
+    ) -> Result:
+        """The rows and predictions of all pairs, from those of each with the names of metrics (None: the task's)."""
+        names = (metrics,) if isinstance(metrics, str) else metrics
+        for name in names or ():
+            metric(name)
+        with self:
+            tables, predictions = zip(*(of_pair(*pair, names) for pair in self.opened(task, data_dir)), strict=True)
+        return Result(pd.concat(tables, ignore_index=True), tuple(by_split(predictions)), reads=tuple(self.reads))
 
 
 def numbered_alike(
@@ -161,7 +168,24 @@ def _shared(train: ActivationCache, dev: ActivationCache) -> np.ndarray:
     return np.logical_or.reduce(list(found.values()))
 
 
-def check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
+def check_pair(
+    train: ActivationCache,
+    dev: ActivationCache,
+    layers: tuple[int | str, ...] | None,
+    metrics: tuple[str, ...] | None,
+    *,
+    any_split: bool,
+) -> None:
+    """Raise CacheMismatch or UsageError if probes cannot be fitted on the one and evaluated on the other."""
+    _check_match(train, dev)
+    _check_layers(train, dev, layers)
+    if not any_split:
+        _check_splits(train.spec, dev.spec)
+    if wrong := unfit(metrics or (), train.spec["kind"]):
+        raise UsageError(f"metrics must fit the labels: {wrong}")
+
+
+def _check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
     """Raise UsageError if the splits of two caches do not fit their roles as train and dev."""
     fitted, evaluated = train["split"].lower(), dev["split"].lower()
     for_evaluation = re.match(r"(dev|valid|val|test|eval)", fitted) and "train" not in fitted
@@ -172,7 +196,7 @@ def check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
         )
 
 
-def check_match(train: ActivationCache, dev: ActivationCache) -> None:
+def _check_match(train: ActivationCache, dev: ActivationCache) -> None:
     """Raise CacheMismatch if two caches hold incompatible vectors or labels, or the same examples."""
     if train.spec.get("data_digest") == dev.spec.get("data_digest") is not None:
         raise CacheMismatch(
@@ -182,7 +206,7 @@ def check_match(train: ActivationCache, dev: ActivationCache) -> None:
     check_same(train, dev, (*SAME, "tokens") if of_tokens else SAME)
 
 
-def check_layers(train: ActivationCache, dev: ActivationCache, layers: tuple[int | str, ...] | None) -> None:
+def _check_layers(train: ActivationCache, dev: ActivationCache, layers: tuple[int | str, ...] | None) -> None:
     """Raise an error if two caches hold different layers, and none are chosen, or some that one of them lacks."""
     if train.layers == dev.layers:
         return

@@ -65,7 +65,6 @@ COMMANDS: dict[str, Command] = {
         "probekit.cli.copying:copy_cache", "Copy a cache between folders and object stores, each byte checked.", READ
     ),
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
-    "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "stream": Command("probekit.cli.stream:stream", "Analyse layers in one pass over texts, without a cache.", ANALYSE),
     "compare": Command("probekit.cli.compare:compare", "Test differences between layers or models.", ANALYSE),
     "summary": Command(

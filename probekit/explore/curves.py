@@ -32,7 +32,7 @@ def panels(scene: Scene) -> list[dict[str, Any]]:
     notes say which curve is drawn if a model has several.
     """
     pooling = None if scene.sources is None else scene.sources.pooling
-    titles = {"probe": "Probe"} | {name: one.title for name, one in analyses().items()}
+    titles = {name: one.title for name, one in analyses().items()} | {"probe": "Probe"}
     found: dict[str, dict[str, Any]] = {}
     for number, side in enumerate(scene.sides):
         if side.curve is None or not len(side.curve):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INFORMATION", "LAYERED", "as_curves", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
 
-LAYERED = ("probe", *(one.name for one in analyses().values() if one.layered))
+LAYERED = tuple(one.name for one in analyses().values() if one.layered)
 """The analyses with curves by layer."""
 INFORMATION = "mutual-information"
 SETTINGS = ("n", "n_train", "groups", "n_groups")

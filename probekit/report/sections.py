@@ -40,7 +40,6 @@ SECTION = {
     "train": Section.TRAINING,
     "search": Section.TRAINING,
     "evaluate": Section.TRAINING,
-    "probe": Section.PROBES,
     "compare": Section.DIFFERENCES,
     "summary": Section.SUMMARIES,
     "domains": Section.DOMAINS,

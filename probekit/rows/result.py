@@ -38,7 +38,6 @@ PREDICTIONS, BY_SPLIT = "probekit.statistics.predictions:Predictions", "probekit
 COMPARE, SUMMARY = "probekit.analyses.comparison:compare", "probekit.analyses.comparison:summary"
 VERDICT = "probekit.analyses.verdict:verdict"
 PLOTS = {
-    "probe": "probekit.plots:layer_curve",
     "compare": "probekit.plots:layer_differences",
     "train": "probekit.plots:mix_weights",
     "domains": "probekit.plots:domain_matrix",

@@ -83,7 +83,7 @@ def _check(column: str, requested: Collection[str], known: Collection[str]) -> N
 
 def together() -> tuple[str, ...]:
     """Analyses whose p-values are corrected for all layers of all curves of a task where several are shown."""
-    return "probe", *(one.name for one in analyses().values() if one.corrected is Corrected.CURVES)
+    return tuple(one.name for one in analyses().values() if one.corrected is Corrected.CURVES)
 
 
 def layer_stream(rows: pd.DataFrame) -> pd.Series:

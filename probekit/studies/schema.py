@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     RowsOf = str
 else:
     RowsOf = Literal[
-        *("probe", *analyses(), "compare"),
+        *(*analyses(), "compare"),
         *("train", "domains", "table", "scoreboard"),
     ]
 Count = Annotated[int, Field(ge=1)]

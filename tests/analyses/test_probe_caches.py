@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.probe import probe_pair
+from probekit.analyses.probe.measure import probe_pair
 from probekit.analyses.vectors import pair_features
 from probekit.errors import CacheMismatch, UsageError
 from probekit.probes import ProbeOptions

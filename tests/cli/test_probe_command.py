@@ -99,7 +99,7 @@ def test_two_models_in_one_run(caches, tmp_path, call):
     assert len(read_card(out)["reads"]) == 4
     odd = call("probe", *caches["bert"], caches["random"][0])
     assert odd.status == 2
-    assert "expected pairs of caches" in odd.err
+    assert "caches must be given in pairs, TRAIN.h5 DEV.h5" in odd.err
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,9 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import SpanVector, VectorOptions
-from probekit.analyses.train_dev import (
-    Pairs,
-    check_layers,
-    check_match,
-    check_splits,
-    labels_of_pair,
-    named_metrics,
-    numbered_alike,
-)
+from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
 from probekit.errors import UsageError
-from probekit.metrics import unfit
 from probekit.probes.edges.depth import centre_of_gravity, expected_layer_of, over_seeds, rare_class
 from probekit.probes.edges.evaluate import MIX, Mixes, evaluate_edges
 from probekit.probes.edges.options import EdgeOptions
@@ -33,7 +25,7 @@ from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.rows import probe_rows
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
-from probekit.statistics.predictions import Predictions, by_split
+from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Task
 
 __all__ = ["measure"]
@@ -53,11 +45,8 @@ def measure(
     """The rows and predictions of :func:`probekit.edges`."""
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("edge probes train their own pooling of spans; leave out pooling and span.")
-    names = named_metrics(metrics)
-    with caches:
-        found = [_of_pair(*pair, names, vectors, options, progress) for pair in caches.opened(task, data_dir)]
-    rows = pd.concat([table for table, _ in found], ignore_index=True)
-    return Result(rows, tuple(by_split(predictions for _, predictions in found)), reads=tuple(caches.reads))
+    of_pair = partial(_of_pair, vectors=vectors, options=options, progress=progress)
+    return caches.result(of_pair, metrics, task, data_dir)
 
 
 def _of_pair(
@@ -69,12 +58,7 @@ def _of_pair(
     progress: Progress,
 ) -> tuple[pd.DataFrame, Predictions]:
     """The rows and predictions of one pair of caches."""
-    check_match(train, dev)
-    check_layers(train, dev, vectors.layers)
-    if not options.any_split:
-        check_splits(train.spec, dev.spec)
-    if wrong := unfit(metrics or (), train.spec["kind"]):
-        raise UsageError(f"metrics must fit the labels: {wrong}")
+    check_pair(train, dev, vectors.layers, metrics, any_split=options.any_split)
     of_train = layer_vectors(train, replace(vectors, span=SpanVector.ENDS))
     of_dev = layer_vectors(dev, replace(vectors, span=SpanVector.ENDS, layers=tuple(of_train.layers)))
     if len(train.spec["label_names"]) < 2 and of_train.label_sets is None:

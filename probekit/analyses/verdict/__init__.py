@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.analyses.verdict.comparisons import compare, domains, guidelines, summary
 from probekit.analyses.verdict.erasers import erasers
-from probekit.analyses.verdict.layers import probe
 from probekit.analyses.verdict.suites import scoreboard
 from probekit.analyses.verdict.words import short
 from probekit.analysis import analyses, load
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["sentences", "verdict"]
 
 JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
-    "probe": probe, "compare": compare, "summary": summary, "domains": domains, "guidelines": guidelines,
+    "compare": compare, "summary": summary, "domains": domains, "guidelines": guidelines,
     "scoreboard": scoreboard,
     "stream": erasers,
 }  # fmt: skip

@@ -1,9 +1,10 @@
-"""Diagnostic classifiers on each layer of caches: the analysis of ``probekit probe``."""
+"""Diagnostic classifiers on each layer of caches."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +12,8 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.train_dev import (
-    Pairs,
-    check_layers,
-    check_match,
-    check_splits,
-    labels_of_pair,
-    named_metrics,
-    numbered_alike,
-)
-from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
-from probekit.errors import UsageError
-from probekit.metrics import unfit
+from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
+from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
 from probekit.probes.protocol.labels import Labels, Question
@@ -30,83 +21,28 @@ from probekit.probes.protocol.multilabel import evaluate_label_sets
 from probekit.probes.protocol.options import Estimator, ProbeOptions
 from probekit.probes.protocol.pieces import bag_of_pieces, length
 from probekit.probes.protocol.rows import probe_rows
-from probekit.public import public
-from probekit.recipe import Read
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
-from probekit.statistics.predictions import Predictions, by_split
+from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Task
 
-__all__ = ["probe", "probe_pair"]
+__all__ = ["measure", "probe_pair"]
 
 log = logging.getLogger(__name__)
 
 
-@public(vectors=VectorOptions, options=ProbeOptions)
-def probe(
-    train: str | Path | ActivationCache,
-    dev: str | Path | ActivationCache,
-    /,
-    *more: str | Path | ActivationCache,
-    metrics: tuple[str, ...] | str | None = None,
-    task: str | Task | None = None,
-    data_dir: str | Path | None = None,
+def measure(
+    caches: Pairs,
+    metrics: tuple[str, ...] | str | None,
+    task: str | Task | None,
+    data_dir: str | Path | None,
     vectors: VectorOptions,
     options: ProbeOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Fit a diagnostic classifier on each layer of one cache and evaluate it on another.
-
-    Features are standardised on train, the L2 penalty is chosen by cross-validation on train, the probe (logistic
-    regression, or ridge for numbers) is fitted again on all of train, and evaluated once on dev, with a bootstrap
-    interval. Shuffled labels, control tasks (for labelled words), a bag of word pieces and the length of the texts go
-    through the same procedure.
-
-    Parameters
-    ----------
-    train, dev : path or ActivationCache
-        Files or open caches of the same task and model; if they hold different layers, ``layers`` names shared ones.
-    *more : path or ActivationCache
-        Further pairs, train and dev alternating, whose rows follow.
-    metrics : tuple of str, optional
-        Names in :data:`probekit.metrics.METRICS`, the main one first (default: those of the task).
-    task, data_dir : str or Task, and path, optional
-        For caches of the sentences of several tasks (``--task A+B``): the task to take labels from, and the folder of
-        its files, as for :func:`probekit.load_task`.
-    vectors : VectorOptions
-        ``pooling`` and ``layers``; each may be given as a keyword.
-    options : ProbeOptions
-        ``estimator``, ``penalties``, ``controls``, ``folds``, ``seed`` …; each may be given as a keyword.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        A row for each layer and metric, and for each control; the predictions of each probe for each example.
-
-    Raises
-    ------
-    CacheMismatch
-        If the two caches of a pair do not match.
-    NonFiniteError
-        If a layer contains NaN; the message names the layer.
-    UsageError
-        For an odd number of caches, an unknown layer, pooling or metric.
-
-    Examples
-    --------
-    >>> result = probekit.probe("cola.train.h5", "cola.dev.h5")  # doctest: +SKIP
-    >>> probekit.plots.layer_curve(result)  # doctest: +SKIP
-    """
-    caches = Pairs((train, dev, *more))
-    names, found, reads = named_metrics(metrics), [], list[Read]()
-    with caches:
-        for pair in caches.opened(task, data_dir):
-            found.append(probe_pair(*pair, names, vectors, options, progress))
-            reads += map(read_of, pair)
-    rows = pd.concat([table for table, _ in found], ignore_index=True)
-    return Result(rows, tuple(by_split(predictions for _, predictions in found)), reads=tuple(reads))
+    """The rows and predictions of :func:`probekit.probe`."""
+    of_pair = partial(probe_pair, vectors=vectors, options=options, progress=progress)
+    return caches.result(of_pair, metrics, task, data_dir)
 
 
 def probe_pair(
@@ -118,12 +54,7 @@ def probe_pair(
     progress: Progress = no_progress,
 ) -> tuple[pd.DataFrame, Predictions]:
     """The rows and predictions of one pair of caches; CacheMismatch if the two do not match."""
-    check_match(train, dev)
-    check_layers(train, dev, vectors.layers)
-    if not options.any_split:
-        check_splits(train.spec, dev.spec)
-    if wrong := unfit(metrics or (), train.spec["kind"]):
-        raise UsageError(f"metrics must fit the labels: {wrong}")
+    check_pair(train, dev, vectors.layers, metrics, any_split=options.any_split)
     attends = options.estimator in (Estimator.ATTENTION, Estimator.MONITOR)
     of_train = layer_vectors(train, vectors, pieces=attends)
     pooling = None if of_train.words or attends else of_train.representation

@@ -1,4 +1,4 @@
-"""Sentences on layer curves: probes, mutual information and code lengths."""
+"""Sentences on probes: which layers beat noise, random weights and a bag of word pieces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["probe"]
+__all__ = ["sentences"]
 
 NOISE = "permuted labels"
 """What a layer is tested against: the labels of the evaluated examples in another order, with the same predictions."""
@@ -30,7 +30,7 @@ LEAK = 0.1
 """The share of evaluated examples that are in train too, from which the verdict says so."""
 
 
-def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     metric = _main(rows)
     warnings = rows["warning"].dropna().unique().tolist() if "warning" in rows else []
     rows = rows[rows["metric"] == metric]
