@@ -75,7 +75,6 @@ FUNCTIONS: dict[str, Function] = {
     "scoreboard": Function("probekit.analyses.scoreboard:scoreboard"),
     "suite": Function("probekit.studies.suites.run:suite", rows=""),
     "summary": Function("probekit.analyses.comparison:summary"),
-    "domains": Function("probekit.analyses.domains:domains", ("out", "counts")),
     "train": Function("probekit.adaptation.train:train", ("out", "caches"), inside="rows.parquet", always=("caches",)),
     "pretrain": Function("probekit.adaptation.pretraining.pretrain:pretrain", inside="rows.parquet"),
     "pretrain_encoder": Function(

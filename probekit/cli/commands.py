@@ -71,7 +71,6 @@ COMMANDS: dict[str, Command] = {
         "probekit.cli.compare:summary", "Summarise layer curves: best layer, centre of gravity.", ANALYSE
     ),
     "scoreboard": Command("probekit.cli.scoreboard:scoreboard", "Put tasks on one scale and rank models.", ANALYSE),
-    "domains": Command("probekit.cli.domains:domains", "Measure the divergence between domains of text.", ANALYSE),
     "plot": Command("probekit.cli.plot:app", "Draw results as figures (PDF, SVG, EPS, PNG).", SHOW),
     "table": Command("probekit.cli.table:table", "Print results as a table in a paper's layout.", SHOW),
     "report": Command("probekit.cli.report:report", "Collect results in one HTML page.", SHOW),

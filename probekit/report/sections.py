@@ -42,7 +42,6 @@ SECTION = {
     "evaluate": Section.TRAINING,
     "compare": Section.DIFFERENCES,
     "summary": Section.SUMMARIES,
-    "domains": Section.DOMAINS,
     "transfer": Section.RELATION,
     "guidelines": Section.GUIDELINES,
 }

@@ -20,7 +20,7 @@ __all__ = ["ALPHA", "OVER", "corrected_for", "families", "level", "over_families
 ALPHA = 0.05
 """Significance level for corrected p-values."""
 OVER: ContextVar[int] = ContextVar("families", default=1)
-TESTED = ("compare", "domains", "guidelines")
+TESTED = ("compare", "guidelines")
 """Other analyses whose sentences follow from p-values."""
 
 

@@ -40,7 +40,6 @@ VERDICT = "probekit.analyses.verdict:verdict"
 PLOTS = {
     "compare": "probekit.plots:layer_differences",
     "train": "probekit.plots:mix_weights",
-    "domains": "probekit.plots:domain_matrix",
     "transfer": "probekit.plots:transfer_matrix",
 }
 """The plot of each analysis on one Axes. This module does not import plots or statistics; names are looked up late."""

@@ -1,4 +1,4 @@
-"""Divergence between the texts of domains: the analysis of ``probekit domains``."""
+"""Divergence between the texts of domains."""
 
 from __future__ import annotations
 
@@ -19,84 +19,31 @@ from probekit.domains.scanning import hugging_face
 from probekit.domains.terms import COUNTS_FILE, Terms, choose_terms, load_counts, merge, save_counts
 from probekit.errors import UsageError
 from probekit.files import check_folder, read_lines
-from probekit.public import public
 from probekit.recipe import Read, current
 from probekit.rows import Result, make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress
 from probekit.tasks import load_task
 
-__all__ = ["domains"]
+__all__ = ["measure"]
 
 
-@public(texts=CountOptions, options=DivergenceOptions)
-def domains(
-    *sources: str,
-    task: str | None = None,
-    data_dir: str | Path | None = None,
-    split: tuple[str, ...] | str | None = None,
-    counts: str | Path | None = None,
+def measure(
+    sources: Sequence[str],
+    task: tuple[str | None, str | Path | None, Sequence[str] | None],
+    counts: Path | None,
     texts: CountOptions,
     options: DivergenceOptions,
-    progress: Progress = no_progress,
+    progress: Progress,
 ) -> Result:
-    """Measure how far apart the texts of domains are, with intervals, and which terms contribute.
-
-    The default is the Jensen-Shannon divergence of term distributions in bits: 0 for equal distributions, 1 for no
-    common term. Two samples of one population do not give 0: the divergence that sampling causes is in the column
-    ``null``, and is subtracted from the values of the Jensen-Shannon family, as far as both have terms in common.
-    Intervals resample documents.
-
-    Parameters
-    ----------
-    *sources : str
-        ``NAME=PATH``: a file, a folder (searched recursively) or a pattern of text, .jsonl or .gz files of either.
-        ``NAME=hub:REPO@SPLIT`` or ``NAME=hub:REPO:CONFIG@SPLIT`` is a hub data set; ``COUNTS.parquet`` a file that
-        ``counts`` wrote.
-    task : str, optional
-        Add each domain of a task, such as the genres of mnli.
-    data_dir : path, optional
-        Folder of the task's files.
-    split : tuple of str, optional
-        Splits of the task (default: all).
-    counts : path, optional
-        File (.parquet) to write the counts of all terms to; it can be given as a source later.
-    texts : CountOptions
-        ``tokenizer``, ``cased``, ``document``, ``field`` and ``blocks``; each may be given as a keyword.
-    options : DivergenceOptions
-        ``measure``, ``vocabulary``, ``resamples``, ``draws``, ``seed``, ``explain``, ``sizes`` …; likewise.
-    progress : callable
-        Receives the progress of the work.
-
-    Returns
-    -------
-    Result
-        A row for each measure and pair of domains, and for the two halves of each domain; see
-        :func:`probekit.domains.rows.domain_rows`. Rows of ``explain`` and ``sizes`` follow.
-
-    Raises
-    ------
-    UsageError
-        If two domains have the same name, a text is given twice, or an option contradicts a file of counts.
-    DataError
-        If a text cannot be read, or a domain is empty or has only one document.
-
-    References
-    ----------
-    Lin (1991), "Divergence measures based on the Shannon entropy", equation 4.1; Ruder & Plank (2017), "Learning to
-    select data for transfer learning with Bayesian Optimization", section 3.2; Peters, Ruder & Smith (2019), Table 6.
-
-    Examples
-    --------
-    >>> result = probekit.domains("fiction=novels/", "wiki=wiki.txt.gz", explain="fiction,wiki")  # doctest: +SKIP
-    >>> result.plot()  # doctest: +SKIP
-    """
+    """The rows of :func:`probekit.domains`; ``task`` with its folder and splits."""
     _check(sources, counts)
-    if task is None and (data_dir is not None or split is not None):
+    name, data_dir, split = task
+    if name is None and (data_dir is not None or split is not None):
         raise UsageError("--data-dir and --split belong to --task; name the task.")
     stop_words = [] if options.stop_words is None else read_lines(Path(options.stop_words))
     how = _counting(texts, options.seed)
     found = list(_of_sources(sources, texts, how))
-    of_task = [] if task is None else list(_of_task(task, data_dir, (split,) if isinstance(split, str) else split))
+    of_task = [] if name is None else list(_of_task(name, data_dir, split))
     counted = _counted([*found, *of_task], how, progress)
     left_out = _as_terms(stop_words, counted[0])
     if counts is not None:
@@ -105,7 +52,7 @@ def domains(
     tables = _tables(terms, options, progress)
     for side in ("a", "b"):  # marks domains of a task; the others are corpora
         is_of_task = tables[0][f"domain_{side}"].isin([one.name for one in of_task])
-        tables[0][f"task_{side}"] = is_of_task.map({True: task, False: ""})
+        tables[0][f"task_{side}"] = is_of_task.map({True: name, False: ""})
     reads = [read for one in (*found, *of_task[:1]) for read in one.reads]
     if options.stop_words is not None:
         reads.append(Read(options.stop_words, "corpus", corpus_digest(options.stop_words)[0]))
@@ -143,17 +90,17 @@ class _Source:
     reads: tuple[Read, ...]
 
 
-def _check(sources: Sequence[str], counts: str | Path | None) -> None:
+def _check(sources: Sequence[str], counts: Path | None) -> None:
     """Raise UsageError, before reading anything, for a text given twice or an impossible path for the counts."""
     recipe = current()
     out = recipe.leaves.get("out") if recipe else None
-    if counts is not None and (Path(counts).suffix != ".parquet" or str(counts) == out):
+    if counts is not None and (counts.suffix != ".parquet" or str(counts) == out):
         raise UsageError(f"--counts must be a separate .parquet file, not {counts}.")
     if counts is not None:
-        COUNTS_FILE.check(Path(counts))
-        check_folder(Path(counts).parent)
+        COUNTS_FILE.check(counts)
+        check_folder(counts.parent)
     paths = [str(Path(source).resolve()) for source in sources]
-    if counts is not None and str(Path(counts).resolve()) in paths:
+    if counts is not None and str(counts.resolve()) in paths:
         raise UsageError(f"--counts {counts} is also a source; choose another file.")
     if again := sorted({path for path in paths if paths.count(path) > 1}):
         raise UsageError(f"{again[0]} is given twice; its documents would count double.")

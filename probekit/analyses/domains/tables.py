@@ -1,47 +1,54 @@
-"""Tables of domains on the terminal."""
+"""Tables of domains: their sizes, each measure of their pairs, and the terms that contribute most."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from probekit.cli.show import say
-from probekit.cli.terminal import show_table
 from probekit.grid import Column, Grid
+from probekit.metrics import metric as metric_called
+from probekit.view import Options
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["show_domains", "show_pairs", "show_terms"]
+__all__ = ["SIZES", "TERMS", "tables"]
 
-BY_SIZE = "js-divergence-by-size"
+SIZES, TERMS = "js-divergence-by-size", "js-contribution"
 PAIRS = 45
 """Rows shown in a table of pairs, the nearest first; all of them are written."""
-
 MATRIX = 10
 """Domains in a matrix, at most."""
-
 NOTES = 5
 """Notes on pairs that are shown, at most."""
 
 
-def show_domains(rows: pd.DataFrame) -> None:
+def tables(rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]]]:
+    """The domains; for each measure the matrix of few domains, and the pairs, the nearest first; terms of pairs."""
+    yield _sizes(rows[rows["terms"].notna() & (rows["metric"] != SIZES)])
+    gold = rows[(rows["target"] == "gold") & ~rows["metric"].isin((SIZES, TERMS))]
+    for metric, part in gold.groupby("metric", sort=False):
+        yield from _pairs(part, str(metric))
+    for (a, b), part in rows[rows["metric"] == TERMS].groupby(["domain_a", "domain_b"], sort=False):
+        yield _terms(part, str(a), str(b))
+
+
+def _sizes(rows: pd.DataFrame) -> tuple[Grid, list[str]]:
     """A line for each domain: its size, its share of tokens outside the vocabulary, the divergence of its halves."""
-    rows = rows[rows["terms"].notna() & (rows["metric"] != BY_SIZE)]
     halves = rows[rows["target"] == "halves"].drop_duplicates("domain_a").set_index("domain_a")
     measured = [f"halves: {halves['metric'].iloc[0]}"] if len(halves) else []
-    lines, domains = [], _domains(rows)
+    lines, notes, domains = [], [], _domains(rows)
     for name, counts in domains.items():
         cells = [name, f"{counts['documents']:,.0f}", f"{counts['tokens']:,.0f}", f"{counts['outside']:.2%}"]
-        if len(halves):
+        if measured:
             value, low, high = (_number(float(halves[key].loc[name])) for key in ("value", "ci_low", "ci_high"))
             cells.append(f"{value}  {low}–{high}")
         lines.append(cells)
-    title = f"{len(domains)} domains, {rows['terms'].iloc[0]:,.0f} terms"
-    show_table(Grid(_columns("domain", "documents", "tokens", "outside", *measured), lines, title))
-    for name, counts in domains.items():
         if counts["pruned"]:
-            say(f"{name}: {counts['pruned']:,.0f} tokens of rare terms count as outside, to bound memory.")
+            notes.append(f"{name}: {counts['pruned']:,.0f} tokens of rare terms count as outside, to bound memory.")
+    title = f"{len(domains)} domains, {rows['terms'].iloc[0]:,.0f} terms"
+    return _grid(["domain", "documents", "tokens", "outside", *measured], lines, title), notes
 
 
 def _domains(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
@@ -54,14 +61,8 @@ def _domains(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
     return found
 
 
-def show_pairs(rows: pd.DataFrame) -> None:
-    """The matrix of a measure, if the domains are few, and below it each pair with interval and null, nearest first."""
-    from probekit.metrics import metric as metric_called
-
-    rows = rows[rows["target"] == "gold"]
-    if rows.empty:
-        return
-    metric = str(rows["metric"].iloc[0])
+def _pairs(rows: pd.DataFrame, metric: str) -> Iterator[tuple[Grid, list[str]]]:
+    """The matrix of a measure, if the domains are few, and each pair with interval and null, nearest first."""
     alike = metric_called(metric).alike
     names = list(dict.fromkeys(rows[["domain_a", "domain_b"]].to_numpy().ravel()))
     rows = rows.sort_values("value", kind="stable", ascending=not alike)
@@ -69,33 +70,34 @@ def show_pairs(rows: pd.DataFrame) -> None:
     if len(names) <= MATRIX:
         cells = [[values.get((a, b), values.get((b, a), float("nan"))) for b in names] for a in names]
         matrix = [[a, *(_number(v, 3) for v in row)] for a, row in zip(names, cells, strict=True)]
-        show_table(Grid(_columns(metric, *names), matrix))
+        yield _grid([metric, *names], matrix), []
     lines = []
     for row in rows.head(PAIRS).to_dict("records"):
         interval = f"{_number(row['ci_low'])}–{_number(row['ci_high'])}" if row["ci_low"] == row["ci_low"] else ""
         others = [_number(row.get(key, float("nan"))) for key in ("raw", "null_mean", "null_high", "p")]
-        pair_cells = (_number(row["value"]), interval, *others)
-        lines.append([f"{row['domain_a']} – {row['domain_b']}", *pair_cells])
-    columns = _columns("pair", "value", "95 % interval", "raw", "null", "≥ 95 %" if alike else "≤ 95 %", "p")
-    show_table(Grid(columns, lines, metric))
+        lines.append([f"{row['domain_a']} – {row['domain_b']}", _number(row["value"]), interval, *others])
+    columns = ["pair", "value", "95 % interval", "raw", "null", "≥ 95 %" if alike else "≤ 95 %", "p"]
+    yield _grid(columns, lines, metric), [*_notes(rows)]
+
+
+def _notes(rows: pd.DataFrame) -> Iterator[str]:
     if len(rows) > PAIRS:
-        say(f"… and {len(rows) - PAIRS:,} more pairs (--out writes all).")
-    noted = rows[rows["note"] != ""].head(NOTES + 1).to_dict("records")
+        yield f"… and {len(rows) - PAIRS:,} more pairs (--out writes all)."
+    noted = rows[rows["note"] != ""].to_dict("records")
     for row in noted[:NOTES]:
-        say(f"{row['domain_a']} – {row['domain_b']}: {row['note']}.".replace("..", "."))
+        yield f"{row['domain_a']} – {row['domain_b']}: {row['note']}.".replace("..", ".")
     if len(noted) > NOTES:
-        say("… and notes on more pairs (column note of --out).")
+        yield "… and notes on more pairs (column note of --out)."
 
 
-def show_terms(rows: pd.DataFrame) -> None:
+def _terms(rows: pd.DataFrame, a: str, b: str) -> tuple[Grid, list[str]]:
     """The terms that contribute most to the divergence of two domains."""
-    a, b = rows["domain_a"].iloc[0], rows["domain_b"].iloc[0]
     lines = []
     for row in rows.to_dict("records"):
         shares = (f"{row['share']:.2%}", f"{row['share_a']:.3%}", f"{row['share_b']:.3%}")
         lines.append([row["term"], f"{row['value']:.5f}", *shares, row["mostly"]])
     title = f"{a}, {b}: the terms that make up {rows['value'].sum():.4f} bits (raw)"
-    show_table(Grid(_columns("term", "bits", "share", a, b, "mostly"), lines, title))
+    return _grid(["term", "bits", "share", a, b, "mostly"], lines, title), []
 
 
 def _number(value: float, digits: int = 4) -> str:
@@ -103,5 +105,5 @@ def _number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}f}" if isfinite(value) else "" if value != value else "∞"
 
 
-def _columns(first: str, *names: str) -> list[Column]:
-    return [Column(first, align="left", key=True), *map(Column, names)]
+def _grid(names: list[str], lines: list[list[str]], title: str = "") -> Grid:
+    return Grid([Column(names[0], align="left", key=True), *map(Column, names[1:])], lines, title)
