@@ -24,6 +24,7 @@ from .adaptation.evaluate import evaluate as evaluate
 from .adaptation.methods.merge import merge as merge
 from .adaptation.pretraining.pretrain import pretrain as pretrain
 from .adaptation.pretraining.pretrain_encoder import pretrain_encoder as pretrain_encoder
+from .adaptation.runs.run import Run as Run
 from .adaptation.search.search import search as search
 from .adaptation.train import train as train
 from .analyses.choices import choices as choices

@@ -27,6 +27,7 @@ class Reads(StrEnum):
     PAIRS = "pairs"  # train, dev, train, dev …
     REFERENCE = "reference"  # the cache of a reference, then others
     MODELS = "models"  # the same; with against="all" each with all others
+    RUNS = "runs"  # of trainings
     OTHER = ""
 
 
@@ -80,7 +81,7 @@ class Analysis:
     title : str
         Of its section in a report.
     reads : Reads
-        Its positional arguments; all kinds but pairs and others can stand in a study.
+        Its positional arguments; all kinds of caches but pairs can stand in a study.
     corrected : Corrected
         Over what its p-values are corrected.
     judge : str

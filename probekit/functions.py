@@ -82,7 +82,6 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "evaluate": Function("probekit.adaptation.evaluate:evaluate", ("out", "caches"), always=("caches",)),
     "search": Function("probekit.adaptation.search.search:search", inside="rows.parquet"),
-    "guidelines": Function("probekit.analyses.guidelines:guidelines"),
     "ensemble": Function("probekit.analyses.ensemble:ensemble"),
     "merge": Function("probekit.adaptation.methods.merge:merge", rows="", always=("out",)),
     "average": Function("probekit.adaptation.average:average", inside="rows.parquet"),

@@ -69,6 +69,8 @@ class Cells:
         Less important; the best values of layers stand out; it describes the line, see :class:`probekit.grid.Column`.
     align : {"right", "left", "center"}
         Of the cells.
+    optional : int
+        As in :class:`probekit.grid.Column`.
     """
 
     title: str
@@ -82,6 +84,7 @@ class Cells:
     best: bool = False
     label: bool = False
     align: Literal["right", "left", "center"] = "right"
+    optional: int = 0
 
     def texts(self, rows: pd.DataFrame, lines: Sequence[str]) -> list[str]:
         """A cell for each line, "" where the rows lack the number; ``rows`` have the column "line"."""
@@ -160,7 +163,9 @@ class View:
             for cells in self.cells(part, options):
                 its = cells.texts(part, lines)
                 if any(its) or (cells.column == "value" and not cells.dim):
-                    columns.append(Column(cells.title, cells.align, label=cells.label, dim=cells.dim))
+                    columns.append(
+                        Column(cells.title, cells.align, label=cells.label, dim=cells.dim, optional=cells.optional)
+                    )
                     texts.append(its)
                 if cells.best:
                     bold |= {(lines.index(line), len(columns) - 1) for line in cells.best_of(part)}

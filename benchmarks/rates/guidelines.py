@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from calibration import case
 
-from probekit.analyses.guidelines import CANNOT_TELL, EITHER, _judge, difference
+from probekit.analyses.guidelines import CANNOT_TELL, EITHER
+from probekit.analyses.guidelines.measure import _judge, difference
 from probekit.statistics.predictions import Predictions
 
 POINTS = 0.015

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
 
 from probekit.constraint import (
-    MOST_DRAWS,
     Checked,
-    Ge,
-    Most,
     Seed,
     Share,
 )
@@ -21,8 +17,6 @@ from probekit.statistics.options import Resamples
 
 __all__ = [
     "Control",
-    "CostKind",
-    "GuidelinesOptions",
     "ScoreboardOptions",
     "SpanVector",
     "VectorOptions",
@@ -72,38 +66,6 @@ class VectorOptions(Checked):
                 f"an analysis has one pooling, not {self.pooling}. Run it once for each, with --pooling {first} and "
                 "another --out; then plot layers draws the rows of both, and compare tests their difference."
             )
-
-
-class CostKind(StrEnum):
-    """A cost of training, also the metric of its rows."""
-
-    TRAINED_PARAMETERS = "trained-parameters"
-    CPU_SECONDS = "cpu-seconds"
-    PEAK_MEMORY = "peak-memory"
-
-
-@dataclass(frozen=True, slots=True)
-class GuidelinesOptions(Checked):
-    """How the regimes are compared, and which differences are too small to matter."""
-
-    metric: str | None = option(None, "Metric that all tasks have (default: the first metric of each task).")
-    split: str | None = option(
-        None, "Split to compare on (default: the last on which all runs of a task were evaluated)."
-    )
-    margin: Share = option(0.01, "Largest difference, on the metric's scale, that does not matter in practice.")
-    reference: str | None = option(
-        None,
-        "With several settings: the setting that the others are compared with, by its name in the table (default: full "
-        "fine-tuning, otherwise the setting that trains the most weights).",
-        metavar="SETTING",
-    )
-    cost: CostKind = option(
-        CostKind.TRAINED_PARAMETERS,
-        "With several settings: the cost by which the cheapest one is recommended: trained-parameters, cpu-seconds or "
-        "peak-memory.",
-    )
-    resamples: Annotated[int, Ge(1000), Most(MOST_DRAWS)] = option(5000, "Bootstrap resamples of the examples.")
-    seed: Seed = option(0, "Seed of the resampling.")
 
 
 @dataclass(frozen=True, slots=True)

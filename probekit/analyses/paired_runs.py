@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from probekit.analyses.finished_runs import FinishedRun, common_split, predictions_on
-from probekit.analyses.options import GuidelinesOptions
+from probekit.analyses.guidelines import GuidelinesOptions
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.statistics.bootstrap import estimates, intervals, replicates

@@ -19,7 +19,7 @@ from probekit.adaptation.runs.constant import constants_of
 from probekit.adaptation.runs.folder import ROWS
 from probekit.adaptation.runs.seeds import FAILED, has_failed
 from probekit.analyses.finished_runs import FinishedRun, check_together, check_weights, common_split
-from probekit.analyses.options import CostKind, GuidelinesOptions
+from probekit.analyses.guidelines import CANNOT_TELL, CostKind, GuidelinesOptions
 from probekit.analyses.paired_runs import ALPHA, Difference, Mean, compared, mean_over_seeds
 from probekit.analyses.settings import Group, Setting, settings
 from probekit.errors import UsageError, did_you_mean
@@ -41,7 +41,6 @@ __all__ = [
     "sentences",
 ]
 
-CANNOT_TELL = "cannot tell"
 BETTER, NOT_WORSE, WORSE = "better", "not worse", "worse"
 CONFIDENCE = ((0.01, "high"), (ALPHA, "moderate"))
 
@@ -107,7 +106,7 @@ def compare_settings(runs: Sequence[FinishedRun], options: GuidelinesOptions) ->
         If the runs are not comparable, or the reference is not one of the settings.
     """
     tables = [_measured(group, several, options) for group, several in settings(runs).items()]
-    names = {one.setting.name for table in tables for one in table.settings}
+    names = list(dict.fromkeys(one.setting.name for table in tables for one in table.settings))
     if options.reference is not None and options.reference not in names:
         raise UsageError(f"there is no setting {options.reference!r}; {did_you_mean(options.reference, names)}")
     compared_ones = [one for table in tables for one in table.others]

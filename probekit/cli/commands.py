@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from cyclopts import App, Group, Parameter
 
-from probekit.analysis import analyses, load
+from probekit.analysis import Reads, analyses, load
 from probekit.cli.option_panels import OptionPanels
 from probekit.functions import REPEATED
 from probekit.version import VERSION
@@ -92,9 +92,6 @@ COMMANDS: dict[str, Command] = {
     "ensemble": Command("probekit.cli.ensemble:ensemble", "Average the predictions of several runs.", ADAPT),
     "average": Command("probekit.cli.ensemble:average", "Average the weights of several runs into one.", ADAPT),
     "merge": Command("probekit.cli.merge:merge", "Add the changed weights of a run to its base.", ADAPT),
-    "guidelines": Command(
-        "probekit.cli.guidelines:guidelines", "Compare fine-tuning and feature extraction runs.", ADAPT
-    ),
     "study": Command("probekit.cli.study:app", "Produce all tables and figures of a paper from one file.", PUBLISH),
     "suite": Command("probekit.cli.suite:app", "Run many probing tasks on one or several models.", PUBLISH),
     "reproduce": Command(
@@ -102,7 +99,10 @@ COMMANDS: dict[str, Command] = {
     ),
     "results": Command("probekit.cli.results:results", "List results and the files that can be deleted.", KEEP),
     "clean": Command("probekit.cli.results:clean", "Delete files that can be recomputed, after asking.", KEEP),
-    **{one.name: Command(f"probekit.cli.made:{one.name}", one.help, ANALYSE) for one in analyses().values()},
+    **{
+        one.name: Command(f"probekit.cli.made:{one.name}", one.help, ADAPT if one.reads is Reads.RUNS else ANALYSE)
+        for one in analyses().values()
+    },
 }
 
 

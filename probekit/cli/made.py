@@ -47,7 +47,7 @@ def command(analysis: Analysis) -> Callable[..., None]:
         if analysis.reads is Reads.PAIRS:
             arguments = tuple(expand_pairs(arguments))
         with bar() as progress:
-            result = function(*arguments, progress=progress, **more)
+            result = function(*arguments, **({"progress": progress} if "progress" in known else {}), **more)
         with tables_as(format_):
             show(analysis, result)
 

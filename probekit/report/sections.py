@@ -43,7 +43,6 @@ SECTION = {
     "compare": Section.DIFFERENCES,
     "summary": Section.SUMMARIES,
     "transfer": Section.RELATION,
-    "guidelines": Section.GUIDELINES,
 }
 """The section of each analysis."""
 SHOWN = ("layer_name", "run", "run_kind", "method", "random")

@@ -20,8 +20,6 @@ __all__ = ["ALPHA", "OVER", "corrected_for", "families", "level", "over_families
 ALPHA = 0.05
 """Significance level for corrected p-values."""
 OVER: ContextVar[int] = ContextVar("families", default=1)
-TESTED = ("compare", "guidelines")
-"""Other analyses whose sentences follow from p-values."""
 
 
 @contextmanager
@@ -63,7 +61,7 @@ def families(rows: pd.DataFrame) -> int:
         over = known.corrected if known else ""
         if analysis in together() or over is Corrected.TASK:
             count += 1 + (_references(part) if analysis == "probe" else 0)
-        elif analysis in TESTED or over is Corrected.CURVE:
+        elif analysis == "compare" or over is Corrected.CURVE:
             tested = part[part["p_adjusted"].notna()]
             keys = [*curve_keys(tested), *([tested["against"].astype("string")] if "against" in tested else ())]
             count += tested.groupby(keys, dropna=False).ngroups

@@ -8,7 +8,9 @@ import pytest
 from scipy import stats
 
 from probekit.activations.writing.request import data_digest
-from probekit.analyses.guidelines import Difference, _judge, difference, guidelines, overview, paired
+from probekit.analyses.guidelines import guidelines
+from probekit.analyses.guidelines.measure import Difference, _judge, difference, paired
+from probekit.analyses.guidelines.sentences import overview
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.statistics.comparisons import paired as layers
 from probekit.statistics.options import CompareOptions

@@ -9,7 +9,9 @@ from scipy import stats
 
 from probekit.activations.writing.request import data_digest
 from probekit.adaptation.options import Hyperparameters
-from probekit.analyses.guidelines import difference, guidelines, overview
+from probekit.analyses.guidelines import guidelines
+from probekit.analyses.guidelines.measure import difference
+from probekit.analyses.guidelines.sentences import overview
 from probekit.analyses.several_settings import findings, recommend
 from probekit.errors import UsageError
 from probekit.recipe import Recipe

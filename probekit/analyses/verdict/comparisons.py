@@ -1,4 +1,4 @@
-"""Sentences on comparisons, summaries of curves, and guidelines."""
+"""Sentences on comparisons and summaries of curves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from probekit.analyses.comparison import OF_ONE_LABEL
 from probekit.analyses.verdict.curves import CURVE, Curve, model_in, named, names
 from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers, listed, number
-from probekit.display import shown_model
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
 from probekit.statistics.predictions import Predictions
@@ -18,7 +17,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare", "guidelines", "summary"]
+__all__ = ["compare", "summary"]
 
 REFERENCES = {
     "permuted": "permuted labels", "shuffled": "permuted labels", "control-task": "the control task",
@@ -92,13 +91,3 @@ def summary(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
             )
         else:
             yield f"{name}layer {layer} is best ({value}), clearly above all others"
-
-
-def guidelines(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
-    rows = rows[rows["prefer"].notna()]  # of several settings, the row of the reference
-    sizes = "examples" in rows and rows["examples"].nunique() > 1
-    several = rows["model"].nunique() > 1
-    for row in rows.to_dict("records"):
-        name = f"{shown_model(row['model'])}: " if several else ""
-        name += f"{int(row['examples']):,} training examples: " if sizes else ""
-        yield f"{name}{row['prefer']}. {str(row['why']).rstrip('.')}"

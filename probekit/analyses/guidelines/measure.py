@@ -23,25 +23,22 @@ from probekit.analyses.finished_runs import (
     check_weights,
     read_run,
 )
-from probekit.analyses.options import GuidelinesOptions
+from probekit.analyses.guidelines import CANNOT_TELL, EITHER, GuidelinesOptions
 from probekit.analyses.paired_runs import ALPHA, Difference, compared, difference
 from probekit.analyses.settings import read_runs
 from probekit.analyses.several_settings import CONFIDENCE, compare_settings, is_plain
-from probekit.analyses.several_settings import sentences as of_settings
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.statistics.multiplicity import holm
 from probekit.tasks.task import TaskKind
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
-__all__ = ["CANNOT_TELL", "EITHER", "Difference", "difference", "guidelines", "overview", "paired"]
+__all__ = ["Difference", "difference", "measure", "paired"]
 
-CANNOT_TELL, EITHER = "cannot tell", "either"
 FIRST, SECOND = Regime.FINE_TUNE, Regime.FEATURE_EXTRACTION
 
 
@@ -71,65 +68,8 @@ def paired(
     return compared(a, b, options or GuidelinesOptions())
 
 
-@public(options=GuidelinesOptions)
-def guidelines(*runs: str | Path | Run, options: GuidelinesOptions) -> Result:
-    """Compare ways to adapt: fine-tuning with feature extraction, or several settings with a reference.
-
-    If the runs of each task and model have at most one setting of each regime, and one number of training examples, the
-    rows compare both regimes. Otherwise each setting, told apart by its variant or options, is compared with the
-    reference: full fine-tuning, or else the setting that trains the most weights.
-
-    Parameters
-    ----------
-    *runs : path or Run
-        Finished runs on the same data, with one seed or several; the folder of several seeds counts as its runs.
-    options : GuidelinesOptions
-        ``metric``, ``split``, ``margin``, ``reference``, ``cost``, ``resamples`` and ``seed``; each may be given as a
-        keyword.
-
-    Returns
-    -------
-    Result
-        Of both regimes, in the order of the tasks and models, rows with the metric "difference(NAME)" and
-        the estimator "fine-tune - feature-extraction": value, ci_low and ci_high (95 %, pointwise), ``p``
-        of no difference, n examples. Additional columns:
-
-        fine_tune, feature_extraction, fine_tune_seeds, feature_extraction_seeds
-            The means, and the numbers of seeds.
-        p_equal, p_adjusted
-            p of a difference of ``margin`` or more; the smaller of ``p`` and ``p_equal``, corrected for all rows (Holm
-            1979), which decides ``prefer``. With one seed of each regime, ``p_adjusted`` is missing, and ``p`` and
-            ``p_equal`` hold only for the two trained models.
-        prefer
-            "either" if the difference lies within ± margin, the better regime if it is not 0, both with a
-            ``p_adjusted`` of at most 0.05; otherwise "cannot tell".
-        confidence
-            "high" (p_adjusted ≤ 0.01), "moderate" (≤ 0.05) or "none"; "high (one seed)" if one regime has a single
-            seed, which is assumed to vary as much as those of the other.
-        why, caveat
-            One sentence with the numbers; the limits of the comparison, or "".
-        kind, margin
-            "single sentences", "sentence pairs" or "word tags".
-
-        Of several settings, for each task, model, number of training ``examples`` and setting (``variant``) these rows:
-        the metric (mean over seeds, ``sd``, interval over examples and seeds); "failed-runs"; "difference(NAME)" from
-        the ``reference`` with ``p`` of no difference, ``p_worse`` of being worse by ``margin`` or more, ``p_adjusted``
-        (the smaller one, corrected for all comparisons; Holm 1979) and ``finding``: "better", "not worse", "worse" or
-        "cannot tell"; "trained-parameters", "cpu-seconds" (seconds) and "peak-memory" (bytes), medians over seeds. The
-        metric's row of the reference has ``prefer``: the setting of least ``cost`` that is found better or not worse,
-        the reference if all cheaper ones are worse, or "cannot tell"; with ``confidence``, ``why`` and ``caveat``.
-
-    Raises
-    ------
-    UsageError
-        If the runs are not comparable. A task with only one regime is not an error; its row says "cannot tell".
-    DataError
-        If a run lacks its predictions for each example.
-
-    Examples
-    --------
-    >>> probekit.guidelines("runs/mrpc", "runs/mrpc-esim").rows["prefer"]  # doctest: +SKIP
-    """
+def measure(runs: Sequence[str | Path | Run], options: GuidelinesOptions) -> Result:
+    """The rows of :func:`probekit.guidelines`."""
     if not runs:
         raise UsageError("no run was given; probekit guidelines needs the folders of finished runs.")
     given = read_runs(runs)
@@ -176,21 +116,6 @@ def _judge(records: list[dict[str, Any]], found: Sequence[Difference | None], he
         level = next((name for limit, name in CONFIDENCE if adjusted[k] <= limit), "none")
         record["confidence"] = f"{level} (one seed)" if one and level != "none" and 1 in one.seeds else level
         record["why"] = _why(record, one, heads[k], int(np.isfinite(least).sum()))
-
-
-def overview(rows: pd.DataFrame) -> list[str]:
-    """Summarise the rows of :func:`guidelines` in one sentence per model and kind of task.
-
-    A sentence recommends a regime only if all tasks of that kind prefer it. For several settings: one for each task,
-    model and number of training examples, and for several sizes from which one on a setting is not worse.
-    """
-    if "reference" in rows:
-        return of_settings(rows)
-    sentences = []
-    for model, part in rows.groupby("model", sort=False):
-        kinds = [("any task", part), *part.groupby("kind", sort=False)]
-        sentences += [f"{model}, {kind}: {_together(of)}." for kind, of in (kinds if len(kinds) > 2 else kinds[1:])]
-    return sentences
 
 
 def _better(d: Difference) -> str:
@@ -270,19 +195,3 @@ def _why(row: Mapping[str, Any], d: Difference | None, heads: Sequence[str], tas
         words[CANNOT_TELL] = "may be due to the seeds instead of the regimes"
     difference = f"the difference, {d.value:+.3f} (95 % interval {d.ci[0]:+.3f} to {d.ci[1]:+.3f})"
     return f"{means}; {difference}, {words.get(row['prefer'], 'is not 0')} ({chance})."
-
-
-def _together(rows: pd.DataFrame) -> str:
-    """The preference of rows: the common one, or the tasks that prefer each."""
-    tasks: dict[str, list[str]] = {}
-    for row in rows.to_dict("records"):
-        few = " (one seed)" if str(row["confidence"]).endswith("(one seed)") else ""
-        tasks.setdefault(row["prefer"], []).append(f"{row['task']}{few}")
-    titles = {CANNOT_TELL: CANNOT_TELL, EITHER: EITHER} | {str(regime): name for regime, name in REGIMES.items()}
-    if len(tasks) > 1:
-        return ", ".join(f"{titles[w]} for {len(t)} of {len(rows)} ({', '.join(t)})" for w, t in sorted(tasks.items()))
-    ((choice, names),) = tasks.items()
-    singles = sum(name.endswith("(one seed)") for name in names)
-    on = f"all {len(names)} tasks" if len(names) > 1 else f"the only task, {names[0]}"
-    on += f"; one seed of a regime in {singles} of them" if singles and len(names) > 1 else ""
-    return f"{titles[choice]} ({on})" if choice in (CANNOT_TELL, EITHER) else f"use {titles[choice]} ({on})"
