@@ -13,7 +13,7 @@ from probekit.domains.corpora import read_hub
 from probekit.errors import CacheError, DataError, ModelError, UsageError
 from probekit.models.find import resolve_model
 from probekit.recipe import Recipe
-from probekit.studies.worker import perform
+from probekit.studies.runner import perform
 from probekit.tasks import load_task
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -12,15 +14,66 @@ from probekit.activations.cache import ActivationCache
 from probekit.activations.checked import STRUCTURE, CheckedFile, first_occurrence
 from probekit.activations.description import describe
 from probekit.activations.hdf5 import DAMAGE, datasets, digest_structure, extents, xxh3
-from probekit.activations.manifest import is_shard_folder
-from probekit.activations.remote import local
-from probekit.activations.shard_inspection import shard_problems
+from probekit.activations.manifest import Manifest, ShardFile, is_shard_folder, shards_in
+from probekit.activations.remote import fetch, local, not_followed
 from probekit.addresses import is_address
 from probekit.calls import checked
-from probekit.errors import CacheCorrupt
+from probekit.errors import CacheCorrupt, CacheError
 from probekit.runtime import Progress, no_progress
 
 __all__ = ["Verdict", "inspect", "verify"]
+
+
+def shard_problems(folder: Path, verify: Callable[[Path], Any], progress: Progress) -> tuple[tuple[str, ...], int, int]:
+    """Problems in plain words, each with the shard's name; the number of digests compared, and of bytes read.
+
+    Parameters
+    ----------
+    verify : callable
+        Checks one file: :func:`probekit.activations.inspection.verify`.
+
+    Raises
+    ------
+    CacheError
+        If there is no manifest, there are two, or it was changed.
+    """
+    shards = Manifest.read(folder).shards
+    problems, digests, nbytes = [], 1, 0
+    for k, told in enumerate(shards):
+        progress("verifying", k, len(shards))
+        path = folder / told.file
+        fetch(folder, told.file)
+        if not path.is_file():
+            problems.append(f"{told.file} (rows {told.first} to {told.last - 1}) is missing{not_followed(folder)}")
+            continue
+        try:
+            if other := _other_file(path, told):
+                problems.append(f"{told.file}: {other}")
+                continue
+            verdict = verify(path)
+        except CacheError as error:
+            problems.append(f"{told.file}: {str(error).removeprefix(f'{path}: ')}")
+            continue
+        problems += [f"{told.file}: {problem}" for problem in verdict.problems]
+        digests, nbytes = digests + verdict.digests, nbytes + verdict.nbytes
+    named = {told.file for told in shards}
+    problems += [f"{p.name} is not in the manifest" for p in shards_in(folder).values() if p.name not in named]
+    progress("verifying", len(shards), len(shards))
+    return tuple(problems), digests, nbytes
+
+
+def _other_file(path: Path, told: ShardFile) -> str:
+    """How a shard differs from the one of the manifest, as far as its structure tells; "" if it does not."""
+    size = path.stat().st_size
+    if size < told.nbytes:
+        return f"it is truncated: {size:,} of {told.nbytes:,} bytes"
+    checked = CheckedFile(path)
+    try:
+        if (spec_id := str(checked.attrs["spec_id"])) != told.spec_id:
+            return f"it is a shard of another job (spec_id {spec_id}, expected {told.spec_id})"
+        return "" if f"{checked.digest:016x}" == told.xxh3 else "it was written at another time than the manifest says"
+    finally:
+        checked.close()
 
 
 @checked

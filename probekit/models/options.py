@@ -58,7 +58,7 @@ class LoadOptions(Checked):
     decoder: bool = option(
         False,
         "Of an encoder-decoder, read the decoder instead of the encoder: both read the text, the decoder one piece "
-        "later (see :class:`~probekit.models.transformers.text_decoder.TextDecoder`).",
+        "later (see :class:`~probekit.models.transformers.stock.TextDecoder`).",
     )
     sites: Sequence[str] | str | None = option(
         None, "Read these proven sites instead of the residual stream: ``resid_post,attn_out,z``."

@@ -9,13 +9,11 @@ from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.functions import writes
 from probekit.studies.schema import Study
-from probekit.studies.sections.comparisons import compare_steps
 from probekit.studies.sections.layers import layer_steps
-from probekit.studies.sections.models import model_steps
+from probekit.studies.sections.models import compare_steps, model_steps
 from probekit.studies.sections.names import Plan
 from probekit.studies.sections.outputs import domain_steps, figure_step, report_step, table_step
-from probekit.studies.sections.pretraining import pretraining_steps
-from probekit.studies.sections.training import evaluation_steps, guidelines_steps, training_steps
+from probekit.studies.sections.training import evaluation_steps, guidelines_steps, pretraining_steps, training_steps
 from probekit.studies.sources import Sources
 from probekit.studies.steps import Inside, Step
 

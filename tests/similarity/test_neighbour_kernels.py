@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probekit.similarity._kernels import LANES, largest, neighbour_influence
-from probekit.similarity.neighbours import common_neighbours, mean_score
+from probekit.similarity.neighbours import LANES, common_neighbours, largest, mean_score, neighbour_influence
 
 
 def lists(rng, layers, n, k):

@@ -18,9 +18,8 @@ from probekit.studies.plan import study_steps
 from probekit.studies.pools import Pool, local_pool
 from probekit.studies.records import state_of
 from probekit.studies.run import open_study
-from probekit.studies.runner import Outcome, run_steps
+from probekit.studies.runner import Ended, Outcome, run_steps
 from probekit.studies.steps import Inside, Outside, Step
-from probekit.studies.worker import Ended
 
 STUDY = """
 title = "Toys"

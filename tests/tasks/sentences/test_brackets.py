@@ -8,7 +8,7 @@ import pytest
 
 from probekit.errors import DataError
 from probekit.tasks.sentences.brackets import read_brackets
-from probekit.tasks.sentences.constituents import of_constituents
+from probekit.tasks.sentences.source import of_constituents
 
 VINKEN = (
     "((S (NP-SBJ-1 (NNP Mr.) (NNP Vinken)) (VP (VBZ is) (NP-PRD (NP (NN chairman)) (PP (IN of) (NP (NNP Elsevier)) "
