@@ -28,8 +28,7 @@ from .adaptation.runs.run import Run as Run
 from .adaptation.search.search import search as search
 from .adaptation.train import train as train
 from .analyses.choices import choices as choices
-from .analyses.comparison import compare as compare
-from .analyses.comparison import summary as summary
+from .analyses.compare import compare as compare
 from .analyses.edges import edges as edges
 from .analyses.ensemble import ensemble as ensemble
 from .analyses.geometry import geometry as geometry
@@ -47,6 +46,7 @@ from .analyses.shift import shift as shift
 from .analyses.streaming.stream import merge_streams as merge_streams
 from .analyses.streaming.stream import stream as stream
 from .analyses.structural import structural as structural
+from .analyses.summary import summary as summary
 from .analyses.transferability import transferability as transferability
 from .demo import demo as demo
 from .domains.divergence import js_divergence as js_divergence

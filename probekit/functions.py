@@ -71,10 +71,8 @@ FUNCTIONS: dict[str, Function] = {
     "convert": Function("probekit.models.conversion:convert", rows=""),
     "new_encoder": Function("probekit.models.new:new_encoder", rows="", always=("out",)),
     "stream": Function("probekit.analyses.streaming.stream:stream", ("out", "state", "erasers")),
-    "compare": Function("probekit.analyses.comparison:compare"),
     "scoreboard": Function("probekit.analyses.scoreboard:scoreboard"),
     "suite": Function("probekit.studies.suites.run:suite", rows=""),
-    "summary": Function("probekit.analyses.comparison:summary"),
     "train": Function("probekit.adaptation.train:train", ("out", "caches"), inside="rows.parquet", always=("caches",)),
     "pretrain": Function("probekit.adaptation.pretraining.pretrain:pretrain", inside="rows.parquet"),
     "pretrain_encoder": Function(

@@ -40,8 +40,6 @@ SECTION = {
     "train": Section.TRAINING,
     "search": Section.TRAINING,
     "evaluate": Section.TRAINING,
-    "compare": Section.DIFFERENCES,
-    "summary": Section.SUMMARIES,
     "transfer": Section.RELATION,
 }
 """The section of each analysis."""

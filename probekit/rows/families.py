@@ -61,7 +61,7 @@ def families(rows: pd.DataFrame) -> int:
         over = known.corrected if known else ""
         if analysis in together() or over is Corrected.TASK:
             count += 1 + (_references(part) if analysis == "probe" else 0)
-        elif analysis == "compare" or over is Corrected.CURVE:
+        elif over is Corrected.CURVE:
             tested = part[part["p_adjusted"].notna()]
             keys = [*curve_keys(tested), *([tested["against"].astype("string")] if "against" in tested else ())]
             count += tested.groupby(keys, dropna=False).ngroups

@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Result", "joined", "read"]
 
 PREDICTIONS, BY_SPLIT = "probekit.statistics.predictions:Predictions", "probekit.statistics.predictions:by_split"
-COMPARE, SUMMARY = "probekit.analyses.comparison:compare", "probekit.analyses.comparison:summary"
+COMPARE, SUMMARY = "probekit.analyses.compare:compare", "probekit.analyses.summary:summary"
 VERDICT = "probekit.analyses.verdict:verdict"
 PLOTS = {
-    "compare": "probekit.plots:layer_differences",
     "train": "probekit.plots:mix_weights",
     "transfer": "probekit.plots:transfer_matrix",
 }

@@ -16,8 +16,6 @@ from typing import Protocol
 
 import numpy as np
 import xxhash
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from probekit.runtime import Progress, no_progress
 
@@ -333,6 +331,9 @@ def _to_first(code: np.ndarray) -> np.ndarray:
 
 def _components(n: int, links: Sequence[np.ndarray], most: int) -> tuple[np.ndarray, int]:
     """Connected components, int32 (n,), of size at most ``most``; and the number of links left out for that."""
+    from scipy import sparse
+    from scipy.sparse.csgraph import connected_components
+
     edges = np.concatenate(links)
     graph = sparse.coo_matrix((np.ones(len(edges), dtype=bool), edges.T), shape=(n, n))
     of = connected_components(graph, directed=False)[1]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     RowsOf = str
 else:
     RowsOf = Literal[
-        *(*analyses(), "compare"),
+        *analyses(),
         *("train", "domains", "table", "scoreboard"),
     ]
 Count = Annotated[int, Field(ge=1)]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from probekit.analyses.comparison import compare
+from probekit.analyses.compare import compare
 from probekit.errors import UsageError
 from probekit.statistics.predictions import Predictions
 

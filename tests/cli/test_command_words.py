@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probekit.analyses import comparison
-from probekit.analyses import probe as probe_module
+from probekit.analyses import train_dev
+from probekit.analyses.compare import measure as compare_module
 from probekit.analyses.mdl import measure as mdl_module
 from probekit.cli import main
 from probekit.errors import UsageError
@@ -28,10 +28,10 @@ def reached(monkeypatch):
         found.append(current())
         raise UsageError("reached")
 
-    monkeypatch.setattr(probe_module, "Pairs", stop)
+    monkeypatch.setattr(train_dev, "Pairs", stop)
     monkeypatch.setattr(mdl_module, "ActivationCache", type("Closed", (nullcontext,), {}))
     monkeypatch.setattr(mdl_module, "layer_vectors", stop)
-    monkeypatch.setattr(comparison, "_predictions", stop)
+    monkeypatch.setattr(compare_module, "predictions_of", stop)
     types_of.cache_clear()
     yield found
     types_of.cache_clear()

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from probekit.analyses.verdict.comparisons import compare, summary
 from probekit.analyses.verdict.erasers import erasers
 from probekit.analyses.verdict.suites import scoreboard
 from probekit.analyses.verdict.words import short
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["sentences", "verdict"]
 
 JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
-    "compare": compare, "summary": summary,
     "scoreboard": scoreboard,
     "stream": erasers,
 }  # fmt: skip

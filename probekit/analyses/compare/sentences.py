@@ -1,4 +1,4 @@
-"""Sentences on comparisons and summaries of curves."""
+"""Sentences on comparisons."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probekit.analyses.comparison import OF_ONE_LABEL
 from probekit.analyses.verdict.curves import CURVE, Curve, model_in, named, names
-from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers, listed, number
+from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
 from probekit.statistics.predictions import Predictions
@@ -17,7 +16,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare", "summary"]
+__all__ = ["sentences"]
 
 REFERENCES = {
     "permuted": "permuted labels", "shuffled": "permuted labels", "control-task": "the control task",
@@ -26,7 +25,7 @@ REFERENCES = {
 """The references that are neither layers nor models, by their names in ``against``, as in a sentence."""
 
 
-def compare(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     """For each curve, the layers that are better and those that are worse than their reference."""
     keys = [c for c in (*CURVE, "against") if c in rows]
     by = [rows[c].astype("string").fillna("") for c in keys]
@@ -67,27 +66,3 @@ def _adjusted(rows: pd.DataFrame, p: str) -> str:
     layers = len(rows)
     best = str(rows["against"].iloc[0]).endswith("(best)")
     return adjusted(p, layers * (layers + 1) // 2, "pairs of layers") if best else adjusted(p, layers)
-
-
-def summary(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
-    best = rows[rows["metric"] == "best-layer"]
-    heads = [Curve(row, best.iloc[[i]], [], np.empty(0), np.empty(0)) for i, row in enumerate(best.to_dict("records"))]
-    for head, name in zip(heads, names(heads), strict=True):
-        row = head.head
-        if np.isnan(row["value"]):
-            yield f"{name}the best layer is undetermined{f' ({why})' if (why := row.get('why')) else ''}"
-            continue
-        layer = str(int(row["value"]))
-        near = [one for one in str(row["layers"]).split(",") if one != layer]
-        value = f"{row['of_metric']} {number(row['best_value'])}"
-        if row.get("why"):
-            yield f"{name}the best value is layer {layer}'s ({value}), without an interval: {row['why']}"
-        elif row.get("compared") == 1:
-            yield f"{name}layer {layer} is the only one ({value}), so that nothing is said of others"
-        elif near:
-            labels = row.get("of_analysis") not in OF_ONE_LABEL
-            yield f"{name}layer {layer} has the best value ({value}), not clearly above {listed(near)}" + labels * (
-                "; whether it beats permuted labels is not tested here (use compare --against permuted)"
-            )
-        else:
-            yield f"{name}layer {layer} is best ({value}), clearly above all others"

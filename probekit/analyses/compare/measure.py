@@ -1,8 +1,4 @@
-"""Paired differences between layers, models and controls, and summaries of layer curves.
-
-The analyses of ``probekit compare`` and ``probekit summary``: they turn the predictions of probes for each example
-into rows and fit nothing again.
-"""
+"""Paired differences from the predictions of probes for each example; nothing is fitted again."""
 
 from __future__ import annotations
 
@@ -14,15 +10,13 @@ import pandas as pd
 
 from probekit.errors import UsageError, naming
 from probekit.files import digest_of_content
-from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, read
 from probekit.statistics.comparisons import compare_tables
-from probekit.statistics.curves import curve_summary
-from probekit.statistics.options import CompareOptions, SummaryOptions
+from probekit.statistics.options import CompareOptions
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["compare", "summary"]
+__all__ = ["OF_ONE_LABEL", "measure", "predictions_of"]
 
 log = logging.getLogger(__name__)
 
@@ -41,58 +35,15 @@ Evaluated = str | Path | Result | Predictions
 """Predictions for each example: a result, its file, the file of the predictions, or the table itself."""
 
 
-@public(options=CompareOptions)
-def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: CompareOptions) -> Result:
-    """Paired differences on the same examples, with intervals and p-values corrected over the layers.
-
-    Parameters
-    ----------
-    first : Result, Predictions or path
-        A result of :func:`probekit.probe` or of a training: ``ROWS.parquet`` or ``ROWS.examples.parquet``.
-    second : Result, Predictions or path, optional
-        The result of another model on the same examples.
-    options : CompareOptions
-        ``against``, ``metric``, ``correction``, ``family``, ``tails``, ``resamples``, ``level``, ``seed``; each may be
-        given as a keyword. Each layer is compared with ``against``: "layer-0" (any "layer-NAME"), "best", "permuted",
-        "control-task", "random" or "bag-of-pieces"; by default with the same layer of ``second``, or else with
-        layer 0.
-
-    Returns
-    -------
-    Result
-        Rows with the metric "difference(NAME)"; ``null`` (the null hypothesis of p), ``p``, ``p_adjusted``, the
-        interval of each difference, and the interval that holds for all differences at once (``joint_low``,
-        ``joint_high``). See :func:`probekit.statistics.comparisons.compare_predictions` for the tests.
-
-    Raises
-    ------
-    UsageError
-        If there is nothing to compare with, if there are no predictions, if the examples of the two differ, or for
-        "shuffled" if the predictions have no labels (those of ``structural`` and ``pairs``).
-
-    References
-    ----------
-    Westfall & Young 1993, Resampling-Based Multiple Testing, algorithm 2.8; Holm 1979; Hemerik & Goeman 2018, Exact
-    testing with random permutations.
-
-    Examples
-    --------
-    >>> from probekit.statistics.predictions import Predictions
-    >>> import numpy as np, pandas as pd
-    >>> gold = np.arange(200) % 2
-    >>> right = np.arange(200)[None] % 10 < [[5], [9]]  # layer 0 is right on half, layer 1 on nine in ten
-    >>> fits = pd.DataFrame({"task": "toy", "split": "dev", "model": "m", "layer": [0, 1], "target": "gold"})
-    >>> table = Predictions(fits, np.arange(200).astype(str), gold, np.where(right, gold, 1 - gold), ("accuracy",))
-    >>> probekit.compare(table).rows[["layer", "metric", "value", "against"]].values.tolist()
-    [[1, 'difference(accuracy)', 0.4, 'layer 0']]
-    """
-    tables, reads = _predictions(first)
+def measure(first: Evaluated, second: Evaluated | None, options: CompareOptions) -> Result:
+    """The rows of :func:`probekit.compare`."""
+    tables, reads = predictions_of(first)
     if options.against == "permuted":
         _check_labels(tables)
     if second is None:
         pairs: list[tuple[Predictions, Predictions | None]] = [(one, None) for one in tables]
     else:
-        others, more = _predictions(second)
+        others, more = predictions_of(second)
         reads, pairs = [*reads, *more], _paired(tables, others)
     with naming(first if second is None else None):
         rows = compare_tables(pairs, options)
@@ -102,44 +53,7 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     return Result(rows, reads=tuple(reads))
 
 
-@public(options=SummaryOptions)
-def summary(first: Evaluated, /, *more: Evaluated, options: SummaryOptions) -> Result:
-    """Summarise layer curves, with intervals: best layer, centre of gravity, expected layer, first good layer.
-
-    Parameters
-    ----------
-    first, *more : Result, Predictions or path
-        From :func:`probekit.probe`: ``ROWS.parquet`` or ``ROWS.examples.parquet``.
-    options : SummaryOptions
-        ``metric``, ``resamples``, ``level``, ``seed``; each may be given as a keyword.
-
-    Returns
-    -------
-    Result
-        Four rows per curve, in layers; the additional column ``of_metric`` is the metric of the curve.
-
-    Raises
-    ------
-    UsageError
-        If there is no layer curve.
-
-    References
-    ----------
-    Tenney, Das & Pavlick 2019, BERT Rediscovers the Classical NLP Pipeline, section 3.
-
-    Examples
-    --------
-    >>> probekit.summary("cola.parquet", "sst2.parquet", metric="matthews")  # doctest: +SKIP
-    """
-    found = [_predictions(given) for given in (first, *more)]
-    rows = [curve_summary(one, options) for tables, _ in found for one in tables]
-    whole = pd.concat(rows, ignore_index=True)
-    if whole.empty:
-        raise UsageError("these tables contain no layer curve; give the predictions of probekit probe.")
-    return Result(whole, reads=tuple(read for _, reads in found for read in reads))
-
-
-def _predictions(given: Evaluated) -> tuple[tuple[Predictions, ...], list[Read]]:
+def predictions_of(given: Evaluated) -> tuple[tuple[Predictions, ...], list[Read]]:
     """The tables of predictions, and the files they were read from."""
     if isinstance(given, Predictions):
         return (given,), []
