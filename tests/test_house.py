@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,43 @@ def test_imports_point_down():
             )
             if here in ONLY:
                 assert RANK[there] == 0 or there in ONLY[here], f"{path} imports {name}, which {here} need not know"
+
+
+def before(path: Path) -> set[str]:
+    """The modules that a file imports when it runs, late ones too; not its package, which Python imports before it."""
+    here = ".".join(("probekit", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typed = {
+        n
+        for node in ast.walk(tree)
+        if getattr(getattr(node, "test", None), "id", "") == "TYPE_CHECKING"
+        for n in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node not in typed and (node.module or "").startswith("probekit."):
+            inside = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES
+            found |= inside or {node.module}
+    return {name for name in found if name != here and not here.startswith(f"{name}.")}
+
+
+MODULES = {".".join(("probekit", *p.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__") for p in FILES}
+CIRCLES = {
+    "probekit.activations.view": "a cache is seen as the cache of a task by a class of its own kind",
+    "probekit.explore.page": "building a page, the page and what is seen of it call each other",
+}
+"""The modules that stand in a circle, and why."""
+
+
+def test_no_circle_of_imports():
+    names = {
+        ".".join(("probekit", *p.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): p for p in FILES
+    }
+    graph = {name: before(path) for name, path in names.items() if name not in CIRCLES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
 
 
 UPWARD = {

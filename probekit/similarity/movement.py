@@ -11,10 +11,8 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.statistics.folds import folds
 
-__all__ = ["FEWEST", "FOLDS", "MEASURES", "Movement", "movement"]
+__all__ = ["FEWEST", "FOLDS", "Movement", "movement"]
 
-MEASURES = ("relative-distance", "cosine-distance", "aligned-distance")
-"""The distances, in the order of :attr:`Movement.distance`."""
 BLOCK = 1 << 22  # numbers held at once
 FOLDS = 5
 FEWEST = 20  # examples, from which on a rotation is fitted
@@ -31,8 +29,8 @@ class Movement:
     Attributes
     ----------
     distance : np.ndarray
-        float64 (3, n), one row for each of :data:`MEASURES`; NaN for a vector of length 0, and for
-        ``aligned-distance`` with fewer than 20 examples or 5 groups.
+        float64 (3, n), one row for each of :data:`probekit.similarity.options.DISTANCES`; NaN for a vector of length 0,
+        and for ``aligned-distance`` with fewer than 20 examples or 5 groups.
     others : np.ndarray
         float64 (3, n), the same distances to the vectors of other examples, means over 20 of them.
     """

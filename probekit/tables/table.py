@@ -43,7 +43,7 @@ STUDIES = {
     "mixtures": "probekit.analyses.encoders:mixture_scores",
     "diagnostic": "probekit.analyses.encoders:diagnostic_scores",
     "expected": "probekit.analyses.regimes:expected_performance",
-    "adaptation": "probekit.analyses.several_settings:compared_settings",
+    "adaptation": "probekit.analyses.guidelines.several_settings:compared_settings",
     "scoreboard": "probekit.analyses.scoreboard:board_rows",
 }
 """The function that computes the rows of each kind. This package only renders: functions are looked up when used."""

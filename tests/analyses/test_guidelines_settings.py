@@ -12,7 +12,7 @@ from probekit.adaptation.options import Hyperparameters
 from probekit.analyses.guidelines import guidelines
 from probekit.analyses.guidelines.measure import difference
 from probekit.analyses.guidelines.sentences import overview
-from probekit.analyses.several_settings import findings, recommend
+from probekit.analyses.guidelines.several_settings import findings, recommend
 from probekit.errors import UsageError
 from probekit.recipe import Recipe
 from probekit.rows import make_rows, write_rows

@@ -10,11 +10,11 @@ from builders import word_caches, word_task
 import probekit
 from probekit.activations import ActivationCache, cache_activations
 from probekit.analyses.matching import matched, opened
-from probekit.analyses.movement import DISTANCES
 from probekit.errors import NonFiniteError, UsageError
 from probekit.rows import read_rows
 from probekit.similarity.layer_pairs import layer_pairs
 from probekit.similarity.movement import movement as movement_of
+from probekit.similarity.options import DISTANCES
 from probekit.tasks.task import Split, Task
 
 QUICK = {"permutations": 99, "resamples": 200}

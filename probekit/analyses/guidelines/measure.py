@@ -24,9 +24,9 @@ from probekit.analyses.finished_runs import (
     read_run,
 )
 from probekit.analyses.guidelines import CANNOT_TELL, EITHER, GuidelinesOptions
-from probekit.analyses.paired_runs import ALPHA, Difference, compared, difference
+from probekit.analyses.guidelines.paired_runs import ALPHA, Difference, compared, difference
+from probekit.analyses.guidelines.several_settings import CONFIDENCE, compare_settings, is_plain
 from probekit.analyses.settings import read_runs
-from probekit.analyses.several_settings import CONFIDENCE, compare_settings, is_plain
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.recipe import Read

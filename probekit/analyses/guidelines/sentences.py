@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from probekit.analyses.finished_runs import REGIMES
 from probekit.analyses.guidelines import CANNOT_TELL, EITHER
-from probekit.analyses.several_settings import sentences as of_settings
+from probekit.analyses.guidelines.several_settings import sentences as of_settings
 from probekit.display import shown_model
 from probekit.statistics.predictions import Predictions
 

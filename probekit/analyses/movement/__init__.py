@@ -16,6 +16,7 @@ from probekit.public import public
 from probekit.recipe import option
 from probekit.rows.schema import called, layer_labels, layer_order
 from probekit.runtime import Progress, no_progress
+from probekit.similarity.options import DISTANCES
 from probekit.statistics.options import ResamplesOrNone
 from probekit.view import EACH, Cells, View, interval
 
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "DISTANCES", "MovementOptions", "movement"]
-
-DISTANCES = ("relative-distance", "cosine-distance", "aligned-distance")
+__all__ = ["ANALYSIS", "MovementOptions", "movement"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,13 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.matching import Matched, Side, by_step, check_finite, matched, opened, texts_of
-from probekit.analyses.movement import DISTANCES, MovementOptions
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import PairFeatures
 from probekit.errors import UsageError
@@ -24,8 +23,12 @@ from probekit.recipe import current
 from probekit.rows import Result, called, make_rows
 from probekit.runtime import Progress
 from probekit.similarity.movement import FEWEST, FOLDS, Movement, movement
+from probekit.similarity.options import DISTANCES
 from probekit.statistics.bootstrap import bounds
 from probekit.statistics.label_means import differences_of_means
+
+if TYPE_CHECKING:
+    from probekit.analyses.movement import MovementOptions
 
 __all__ = ["measure"]
 
