@@ -1,17 +1,20 @@
-"""Ways to adapt a model: metric, difference from the reference, and cost of each setting."""
+"""Ways to adapt a model, with their cost; the best of n trials of a search."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from probekit.analysis import load
+from probekit.display import shown_model
 from probekit.errors import UsageError
-from probekit.grid import Grid
+from probekit.grid import Column, Grid
+from probekit.metrics import metric
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["adaptation_table"]
+__all__ = ["adaptation_table", "expected_table"]
 
 SETTINGS, LEGEND = "probekit.analyses.guidelines.tables:SETTINGS", "probekit.analyses.guidelines.tables:LEGEND"
 
@@ -45,3 +48,44 @@ def adaptation_table(found: pd.DataFrame, beside: str | None = None) -> list[Gri
         )
     settings, legend = (load(place) for place in (SETTINGS, LEGEND))
     return [*(grid for grid, _ in settings(rows, {})), f"{legend}\n"]
+
+
+BUDGETS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+KEY = ["task", "model", "regime", "head", "variant", "drawn"]
+
+
+def expected_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | str]:
+    """A line for each search with the expected dev metric of its best trial, by the number of trials.
+
+    Parameters
+    ----------
+    found : pd.DataFrame
+        Rows of ``probekit search``.
+    beside : str, optional
+        Not used: there are no published numbers.
+
+    Returns
+    -------
+    list of Grid or str
+        The table, and its legend.
+    """
+    most = int(found["trials"].max())
+    budgets = [n for n in BUDGETS if n < most] + [most]
+    lines = []
+    for key, part in found.groupby(KEY, sort=False):
+        task, model, *more, drawn = map(str, key)
+        by_trials = {row["trials"]: row for row in part.to_dict("records")}
+        name = ", ".join([task, shown_model(model), *filter(None, more), f"drawn by {drawn}"])
+        cells = [_expected(by_trials[n]) if n in by_trials else "" for n in budgets]
+        lines.append([name, metric(str(part["metric"].iloc[0])).title, *cells])
+    names = [Column("search", align="left", key=True), Column("metric", align="left")]
+    return [
+        Grid([*names, *(Column(f"{n}") for n in budgets)], lines),
+        "Expected dev metric of the best of n trials ± its standard deviation (Dodge et al. 2019, with replacement), "
+        "then the estimate without bias (Tang et al. 2020). Both assume independent trials, as with --sampler random. "
+        "The numbers are of dev, on which the best trial is chosen.\n",
+    ]
+
+
+def _expected(row: Mapping[Hashable, Any]) -> str:
+    return f"{row['value']:.3f} ± {row['sd']:.3f} ({row['unbiased']:.3f})"

@@ -1,19 +1,18 @@
-"""The GLUE score of encoders, and correlations between tasks: Tables 1 and 2 of Bowman et al. (2018)."""
+"""Encoders on GLUE (Bowman et al. 2018): tasks, correlations, mixtures, categories; scores that foretell them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from probekit.display import shown_model
+from probekit.display import shown_model, shown_score
 from probekit.grid import Column, Grid
-from probekit.tables.cells import REGIMES, cell, interval, legend
-from probekit.tables.papers import citation, published
+from probekit.tables.cells import REGIMES, cell, citation, interval, legend, published
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["correlation_table", "glue_table"]
+__all__ = ["correlation_table", "diagnostic_table", "glue_table", "mixture_table", "score_table"]
 
 LEVEL = 0.05
 
@@ -164,3 +163,151 @@ def _task(name: str) -> str:
 def _pairs(paper: pd.DataFrame) -> Iterator[tuple[str, str, float]]:
     for one, other, value in zip(paper["model"], paper["task"], paper["value"], strict=True):
         yield one, other.replace("average", "glue"), value
+
+
+def diagnostic_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | str]:
+    """A line for each encoder with its results by category.
+
+    Parameters
+    ----------
+    found : pd.DataFrame
+        Rows of ``analyses.encoders.diagnostic_scores``.
+    beside : str, optional
+        Published numbers: "bowman-2018/6".
+
+    Returns
+    -------
+    list of Grid or str
+        The table, and its legend.
+    """
+    tasks = sorted(dict.fromkeys(found["task"]), key=lambda task: (":" in task, task))
+    categories = [task.partition(":")[2] for task in tasks]
+    lines = []
+    for (model, variant), part in found.groupby(["model", "variant"], sort=False):
+        name = ", ".join(filter(None, (shown_model(str(model)), str(variant))))
+        lines.append([name, *(cell(part[part["task"] == task]) for task in tasks)])
+    if beside is not None:
+        for (model, variant), part in published(beside).groupby(["model", "variant"], sort=False):
+            values = dict(zip(part["task"], part["value"], strict=True))
+            name = ", ".join(filter(None, (str(model), str(variant), "published")))
+            lines.append([f"*{name}*", *(f"{values[c]:.1f}" if c in values else "" for c in categories)])
+    names = [Column(category or "all") for category in categories]
+    two = any(task.startswith("ax-b") for task in tasks)
+    measure = (
+        "Matthews correlation of two classes, entailment and not_entailment, which is not comparable with R3 of three."
+        if two
+        else "R3, the correlation of three classes (Gorodkin 2004)."
+    )
+    return [
+        Grid([Column("model (× 100)", align="left", key=True), *names], lines),
+        f"{measure} {legend(found, beside)}",
+    ]
+
+
+def mixture_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | str]:
+    """The mean result of each mixture on its own dev splits, a line for each mixture and sampling.
+
+    Several models with the same mixture, sampling and loss scaling have a line each, with their name.
+
+    Parameters
+    ----------
+    found : pd.DataFrame
+        Rows of ``analyses.encoders.mixture_scores``.
+    beside : str, optional
+        Published numbers: "bowman-2018/4" or "bowman-2018/5".
+
+    Returns
+    -------
+    list of Grid or str
+        The table with a column for each loss scaling, and its legend.
+    """
+    scalings = list(dict.fromkeys(found["scaling"]))
+    lines = []
+    for (on, sampling), part in found.groupby(["task", "sampling"], sort=False):
+        mixture = ", ".join(str(on).split("+"))
+        several = part["scaling"].duplicated().any()
+        for name, rows in part.groupby("model", sort=False) if several else [("", part)]:
+            at = {row["scaling"]: row for row in rows.to_dict("records")}
+            shown = f"{mixture} ({shown_model(str(name))})" if several else mixture
+            lines.append([shown, str(sampling), *(_with_sd(at.get(scaling)) for scaling in scalings)])
+    if beside is not None:
+        paper = published(beside)
+        paper[["sampling", "scaling"]] = [_settings(how) for how in paper["row"]]
+        scalings += [scaling for scaling in dict.fromkeys(paper["scaling"]) if scaling not in scalings]
+        for line in lines:
+            line += [""] * (2 + len(scalings) - len(line))
+        for (model, sampling), part in paper.groupby(["model", "sampling"], sort=False):
+            values = dict(zip(part["scaling"], part["value"], strict=True))
+            cells = [f"*{values[scaling]:.1f}*" if scaling in values else "" for scaling in scalings]
+            lines.append([f"*{model}, published*", f"*{sampling}*", *cells])
+    keys = [Column("mixture (× 100)", align="left", key=True), Column("sampling", align="left", key=True)]
+    text = (
+        "Mean of the main metrics of all tasks of a mixture on dev, at the kept validation. After ±, the standard "
+        f"deviation over seeds.{citation(beside, ())}{' Published means are over nine tasks.' if beside else ''}\n"
+    )
+    return [Grid([*keys, *(Column(f"loss {scaling}") for scaling in scalings)], lines), text]
+
+
+def _settings(row: str) -> list[str]:
+    """Sampling and loss scaling of a published row, such as "sampling power 0.75, loss uniform"."""
+    return [part.split(" ", 1)[1].replace(" ", "-") for part in row.split(", ")]
+
+
+def _with_sd(row: Mapping[Any, Any] | None) -> str:
+    if row is None:
+        return ""
+    return f"{100 * row['value']:.1f}" + (f" ± {100 * row['sd']:.1f}" if row["sd"] == row["sd"] else "")
+
+
+def score_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | str]:
+    """A line for each score: the mean of its correlations with the target tasks, and each of them.
+
+    Parameters
+    ----------
+    found : pd.DataFrame
+        Rows of ``analyses.score_correlations``.
+    beside : str, optional
+        Not used: no published numbers belong to this table.
+
+    Returns
+    -------
+    list of Grid or str
+        The table, and what it can show.
+    """
+    tasks = [task for task in NAMES if task in set(found["task"])]
+    lines = []
+    for (score, score_task), part in found.groupby(["score", "score_task"], sort=False):
+        at = {row["task"]: row for row in part.to_dict("records")}
+        cells = [
+            f"{at[task]['value']:+.2f}" + "†" * (at[task]["p_adjusted"] <= LEVEL) if task in at else ""
+            for task in tasks
+        ]
+        mean = at.get("glue")
+        shown = ["", "", ""] if mean is None else [
+            interval(mean["value"], mean["ci_low"], mean["ci_high"], "{:+.2f}"), _p(mean["p_adjusted"]),
+            f"{mean['tasks']:.0f}",
+        ]  # fmt: skip
+        lines.append([shown_score(str(score), str(score_task)), *shown, *cells])
+    keys = [Column("score", align="left", key=True), *map(Column, ("mean over targets", "p adjusted", "targets"))]
+    means = found[found["task"] == "glue"]
+    caution = (means if len(means) else found).sort_values("n")["caution"].iloc[0]
+    counts = " to ".join(map(str, sorted({int(found["n"].min()), int(found["n"].max())})))
+    text = (
+        "Spearman's rank correlation between the score of an encoder and its result on the target task, over "
+        f"{counts} encoders (of several seeds the mean). Encoders that are pretrained on the labels of a target are "
+        "left out for it, and so are targets on which all encoders have the same score. Mean: over the targets, for "
+        f"{_listed(means['models'])}; in brackets its 95 % interval from resampled encoders, and p from permuted "
+        f"encoders, corrected over the scores (Holm). †: p of at most {LEVEL:g}, corrected over all scores and "
+        "targets. Probes and target models are evaluated on the same dev examples, which adds to their correlation. "
+        f"The encoders of a study are related, so p-values describe these encoders. {caution}\n"
+    )
+    return [Grid([*keys, *(Column(NAMES[task]) for task in tasks)], lines), text]
+
+
+def _listed(models: pd.Series) -> str:
+    """The encoders of the means, if they are the same for all scores."""
+    return str(models.iloc[0]) if models.nunique() == 1 else "encoders without these"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.0005 else f"{value:.3f}"

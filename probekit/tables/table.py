@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -13,79 +12,19 @@ from typing import TYPE_CHECKING, Any
 from probekit.errors import UsageError, did_you_mean
 from probekit.files import MARK, FileKind, digest_of_content, is_sealed, write
 from probekit.grid import SUFFIXES, WRITERS, Format, Grid, markdown
+from probekit.plugins import load
 from probekit.public import public
 from probekit.recipe import Read, Recipe, current
 from probekit.rows import as_rows, write_rows
 from probekit.rows.card import make_card
 from probekit.rows.selection import select
-from probekit.tables.adaptation import adaptation_table
-from probekit.tables.diagnostic import diagnostic_table
-from probekit.tables.domains import domain_table
-from probekit.tables.expected import expected_table
-from probekit.tables.glue import correlation_table, glue_table
-from probekit.tables.mixtures import mixture_table
-from probekit.tables.options import Kind, TableOptions
-from probekit.tables.regimes import regime_table
-from probekit.tables.scoreboard import board_table
-from probekit.tables.scores import score_table
+from probekit.tables.options import TABLES, Kind, TableKind, TableOptions
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TABLES", "Table", "table"]
+__all__ = ["Table", "table"]
 
-STUDIES = {
-    "regimes": "probekit.analyses.regimes:regime_study",
-    "domains": "probekit.analyses.transfer:domain_study",
-    "glue": "probekit.analyses.encoders:encoder_scores",
-    "task-correlations": "probekit.analyses.encoders:task_correlations",
-    "score-correlations": "probekit.analyses.score_correlations:score_correlations",
-    "mixtures": "probekit.analyses.encoders:mixture_scores",
-    "diagnostic": "probekit.analyses.encoders:diagnostic_scores",
-    "expected": "probekit.analyses.regimes:expected_performance",
-    "adaptation": "probekit.analyses.guidelines.several_settings:compared_settings",
-    "scoreboard": "probekit.analyses.scoreboard:board_rows",
-}
-"""The function that computes the rows of each kind. This package only renders: functions are looked up when used."""
-TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
-    "regimes": regime_table,
-    "domains": domain_table,
-    "glue": glue_table,
-    "task-correlations": correlation_table,
-    "score-correlations": score_table,
-    "mixtures": mixture_table,
-    "diagnostic": diagnostic_table,
-    "expected": expected_table,
-    "adaptation": adaptation_table,
-    "scoreboard": board_table,
-}
-"""The function that renders the rows of each kind."""
-SHOWN = {
-    "regimes": ["train", "evaluate"],
-    "domains": ["transfer"],
-    "glue": ["glue"],
-    "task-correlations": ["task-correlations"],
-    "score-correlations": ["score-correlations"],
-    "mixtures": ["mixtures"],
-    "diagnostic": ["diagnostic"],
-    "expected": ["expected-performance"],
-    "adaptation": ["guidelines"],
-    "scoreboard": ["scoreboard"],
-}
-"""The analyses of the rows that each kind shows, which ``rows_out`` writes."""
-BESIDE = {
-    "regimes": ("peters-2019/",),
-    "domains": ("peters-2019/",),
-    "glue": ("bowman-2018/1",),
-    "task-correlations": ("bowman-2018/2",),
-    "score-correlations": (),
-    "mixtures": ("bowman-2018/4", "bowman-2018/5"),
-    "diagnostic": ("bowman-2018/6",),
-    "expected": (),
-    "adaptation": (),
-    "scoreboard": (),
-}
-"""The published numbers that each kind can show, by their beginning."""
 TABLE_FILE = FileKind("a table as probekit wrote it", is_sealed)
 REMARKS = {Format.MARKDOWN: f"<!-- {MARK} -->", Format.LATEX: f"% {MARK}", Format.CSV: f"# {MARK}"}
 """The last line of a file, which says that probekit wrote it."""
@@ -192,8 +131,9 @@ def table(
     if kind not in TABLES:
         layers = " For layers, give --format to probe, compare or summary." if kind == "layers" else ""
         raise UsageError(f"there is no table {kind!r}; {did_you_mean(kind, TABLES)}{layers}")
-    if options.published is not None and not options.published.startswith(BESIDE[kind]):
-        expected = " or ".join(f"{one}N" if one.endswith("/") else one for one in BESIDE[kind])
+    chosen = TABLES[kind]
+    if options.published is not None and not options.published.startswith(chosen.beside):
+        expected = " or ".join(f"{one}N" if one.endswith("/") else one for one in chosen.beside)
         raise UsageError(
             f"the table {kind} does not show {options.published}; its published numbers are {expected or 'none'}."
         )
@@ -205,10 +145,9 @@ def table(
         TABLE_FILE.check(Path(out))
     began = monotonic()
     found = select(as_rows(list(rows)), options.models, options.variants)
-    if not _is_of_table(kind, found):
-        module, _, name = STUDIES[kind].partition(":")
-        found = getattr(import_module(module), name)(found)
-    made = Table(TABLES[kind](found, options.published), found)
+    if not _is_of_table(chosen, found):
+        found = load(chosen.study)(found)
+    made = Table(load(chosen.draw)(found, options.published), found)
     if out is not None:
         form = SUFFIXES[Path(out).suffix]
         write(Path(out), f"{made.rendered(form).rstrip()}\n\n{REMARKS[form]}\n", TABLE_FILE)
@@ -218,10 +157,10 @@ def table(
     return made
 
 
-def _is_of_table(kind: str, rows: pd.DataFrame) -> bool:
+def _is_of_table(kind: TableKind, rows: pd.DataFrame) -> bool:
     """Whether the rows are those that a table of this kind shows, which ``rows_out`` writes."""
-    of_kind = rows["analysis"].isin(SHOWN[kind]).all()
-    return bool(len(rows) and of_kind and (kind != "regimes" or ("seeds" in rows and rows["seeds"].notna().all())))
+    plain = "train" not in kind.shown or ("seeds" in rows and rows["seeds"].notna().all())
+    return bool(len(rows) and rows["analysis"].isin(kind.shown).all() and plain)
 
 
 def _reads(rows: tuple[Any, ...]) -> list[Read]:

@@ -12,17 +12,17 @@ from probekit.analyses.transfer import domain_study as study_of_domains
 from probekit.errors import UsageError
 from probekit.rows import fit_labels, make_rows
 from probekit.rows.upgrade import upgrade
-from probekit.tables import TABLES, Table, published
+from probekit.tables import Table, published, regimes
 
 
 def domain_table(rows, beside=None, **how):
     found = study_of_domains(rows, **how)
-    return Table(TABLES["domains"](found, beside), found).to_markdown(), found
+    return Table(regimes.domain_table(found, beside), found).to_markdown(), found
 
 
 def regime_table(rows, beside=None):
     found = regime_study(rows)
-    return Table(TABLES["regimes"](found, beside), found).to_markdown(), found
+    return Table(regimes.regime_table(found, beside), found).to_markdown(), found
 
 
 DOMAINS = ("telephone", "government", "travel", "fiction", "slate")

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from probekit.errors import UsageError, did_you_mean
 from probekit.files import slug
-from probekit.plots.options import COMMON, KINDS
+from probekit.plots.options import KINDS, figure_of
 from probekit.studies.file import arguments_of
 from probekit.studies.schema import Domains, Figure, Table
 from probekit.studies.sections.names import Plan, guarded, rows_of, task_name
 from probekit.studies.steps import Inside, Step
-from probekit.tables.papers import published
+from probekit.tables.cells import published
 
 __all__ = ["domain_steps", "figure_step", "report_step", "table_step"]
 
@@ -56,7 +56,7 @@ def figure_step(figure: Figure, steps: Sequence[Step]) -> Step:
     if figure.kind not in KINDS:
         raise UsageError(f"figure {name}: unknown kind {figure.kind!r}; {did_you_mean(figure.kind, KINDS)}")
     for key in figure.options:
-        if (option := key.replace("-", "_")) not in (*KINDS[figure.kind], *COMMON):
+        if (option := key.replace("-", "_")) not in figure_of(figure.kind).options:
             raise UsageError(f"figure {name}: a figure of the kind {figure.kind} has no option {option}.")
     found: list[tuple[Step, str]] = []
     for section in [figure.rows] if isinstance(figure.rows, str) else figure.rows:
