@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.activations import ActivationCache
 from probekit.errors import UsageError
-from probekit.explore.options import ExploreOptions
-from probekit.files import FileKind, is_sealed
+from probekit.explore.options import PAGE, ExploreOptions, check_page
 from probekit.public import public
 from probekit.recipe import Recipe
 from probekit.rows import Result
@@ -26,7 +25,6 @@ MISSING = (
     "the explorer needs jupyter-scatter and anywidget, which are not installed; pip install 'probekit-lm[explore]'."
 )
 Cache = str | Path | ActivationCache
-PAGE = FileKind("a page as probekit wrote it", is_sealed)
 
 
 @public(options=ExploreOptions)
@@ -108,12 +106,3 @@ def _recipe(a: Any, b: Any, more: Sequence[Any], rows: Any, train: Any, chosen: 
 
     files = {"a": path(a), "b": path(b), "more": path(more), "rows": path(rows), "train": path(train)}
     return Recipe.of("explore", {name: value for name, value in files.items() if value} | dict(chosen))
-
-
-def check_page(path: Path) -> None:
-    """Raise UsageError if a page cannot be written there."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; give a file name, such as {path / 'explore.html'}.")
-    if path.suffix != ".html":
-        raise UsageError(f"the explorer is saved as one HTML page; name it {path.with_suffix('.html')}.")
-    PAGE.check(path)

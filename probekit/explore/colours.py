@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.plots.palette import COLOURS, GREYS
+from probekit.plots.look import COLOURS, GREYS
 
 if TYPE_CHECKING:
     from probekit.analyses.exploration.scene import Scene

@@ -1,20 +1,20 @@
-"""Options of a view."""
+"""Options of a view, and where its page may be written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
-from probekit.constraint import (
-    Checked,
-    Ge,
-    MinLen,
-    Seed,
-)
+from probekit.constraint import Checked, Ge, MinLen, Seed
+from probekit.errors import UsageError
+from probekit.files import FileKind, is_sealed
 from probekit.recipe import option
 from probekit.sites import Layers
 
-__all__ = ["ExploreOptions"]
+__all__ = ["PAGE", "ExploreOptions", "check_page"]
+
+PAGE = FileKind("a page as probekit wrote it", is_sealed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +38,12 @@ class ExploreOptions(Checked):
         20_000, "Points to show at most; a sample is drawn if there are more."
     )
     seed: Seed = option(0, "Seed of the sample and of the projections.")
+
+
+def check_page(path: Path) -> None:
+    """Raise UsageError if a page cannot be written there."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; give a file name, such as {path / 'explore.html'}.")
+    if path.suffix != ".html":
+        raise UsageError(f"the explorer is saved as one HTML page; name it {path.with_suffix('.html')}.")
+    PAGE.check(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -17,17 +18,74 @@ from probekit.analyses.exploration.selection import places
 from probekit.errors import ProbekitError, UsageError, did_you_mean
 from probekit.explore.colours import Colour, colours
 from probekit.explore.maps import appearance, height, new_map, points
+from probekit.explore.page import save_page
 from probekit.explore.panels import captions, first_state, values
 from probekit.explore.places import methods, place
 from probekit.explore.questions import answer, short_texts
-from probekit.explore.selection import Selection
 from probekit.explore.widgets import PANELS
 from probekit.runtime import Progress, no_progress
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from probekit.analyses.exploration.scene import Scene
 
-__all__ = ["View"]
+__all__ = ["Selection", "View"]
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The selected examples of a view, at the layer that it shows.
+
+    Attributes
+    ----------
+    scene : Scene
+        What is shown.
+    indices : ndarray of int64
+        Positions of the selected examples.
+    layer : str
+        Name of the layer.
+    """
+
+    scene: Scene
+    indices: np.ndarray
+    layer: str
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __repr__(self) -> str:
+        return f"<Selection of {len(self):,} of {len(self.scene):,} at layer {self.layer}>"
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the selected examples."""
+        return [str(id_) for id_ in self.scene.ids[self.indices]]
+
+    @property
+    def examples(self) -> pd.DataFrame:
+        """The selected examples with their texts, labels and predictions at this layer."""
+        return self.scene.examples(self.ids, self.layer)
+
+    def compare(self) -> pd.DataFrame:
+        """The selection and the rest: probe accuracy at this layer, length, labels and domains, with intervals."""
+        return self.scene.compare_selection(self.ids, self.layer)
+
+    def write_task(self, path: str | Path) -> Path:
+        """Write the selected examples as a task file.
+
+        Parameters
+        ----------
+        path : path
+            The file, .toml; the examples are written beside it.
+
+        Returns
+        -------
+        Path
+            ``path``.
+        """
+        return self.scene.write_task(self.ids, path)
+
 
 LOG = logging.getLogger(__name__)
 SHARED: Final = ("layer", "step", "method", "colour", "selected", "example", "origin", "dark", "still")
@@ -264,8 +322,6 @@ class View(t.HasTraits):
         Path
             ``path``.
         """
-        from probekit.explore.page import save_page
-
         return save_page(self, path, progress)
 
     def close(self) -> None:

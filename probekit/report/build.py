@@ -27,9 +27,9 @@ from probekit.report.curves import JOINT, by_layer, model_once
 from probekit.report.markdown import markdown, text
 from probekit.report.options import ReportOptions
 from probekit.report.responses import responses
-from probekit.report.sections import LAYERED, Section, by_section
+from probekit.report.sections import TITLES, TRAINING, by_section, is_by_layer
 from probekit.report.studies import Made, Part, Source, find, read
-from probekit.report.tables import LARGEST, Table, table
+from probekit.report.tables import LARGEST, Table, table, views
 from probekit.rows import Result, joined, make_rows
 from probekit.rows import read as read_result
 from probekit.rows.families import ALPHA, corrected_for, families
@@ -145,7 +145,8 @@ def _part(part: Part, options: ReportOptions, prefix: str) -> dict[str, Any]:
     with corrected_for(max(1, count) if options.family == "report" else 1):
         said = list(dict.fromkeys(_verdicts(sources, again=options.family == "report")))
     sections = by_section(rows)
-    layers = {section: by_layer(found) for section, found in sections.items() if section in LAYERED}
+    layers = {section: by_layer(found) for section, found in sections.items() if is_by_layer(section)}
+    cards = {str(source.path): source.card for source in sources}
     many = f"{part.outdated:,} file{'s' * (part.outdated != 1)}"
     old = f"{many} of rows, figures or tables in the study's folder are not shown: no current step of the study wrote "
     outdated = [caveats.Caveat(f"{old}them.", [])] if part.outdated else []
@@ -163,7 +164,7 @@ def _part(part: Part, options: ReportOptions, prefix: str) -> dict[str, Any]:
         "summaries": list(summary.summaries(sections, layers)),
         "cautions": [*outdated, *caveats.of_sources(sources), *caveats.of_rows(sections, layers)],
         "sections": [
-            _section(section, sections, layers.get(section), part.figures, prefix, options) for section in sections
+            _section(name, sections, layers.get(name), part.figures, prefix, options, cards) for name in sections
         ],
         "cards": [_card(source) for source in sources],
     }
@@ -280,12 +281,13 @@ def _model(rows: pd.DataFrame, name: str) -> str:
 
 
 def _section(
-    section: Section,
-    sections: Mapping[Section, pd.DataFrame],
+    section: str,
+    sections: Mapping[str, pd.DataFrame],
     layers: pd.DataFrame | None,
     shown: Sequence[Made],
     prefix: str,
     options: ReportOptions,
+    cards: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """The contents of one section; shown : figures that are on the page already"""
     rows = sections[section]
@@ -295,17 +297,15 @@ def _section(
         by_layer_ = layers.drop(columns=["random", "noise_mean", "penalty_at_edge", *JOINT], errors="ignore")
         caption = "The main metric by layer, with its interval, and its noise: permuted labels, or shuffled ones."
         tables.append(table(model_once(by_layer_), caption))
-    if section is Section.TRAINING:
+    if section == TRAINING:
         tables.append(table(summary.trained_rows(rows), "Results of the kept weights, by task, metric and regime."))
         spoken = rows.loc[rows["metric"] == "chrf", "file"]
         tables += responses(dict.fromkeys(spoken), options.responses, options.seed)
-    tables += [table(found, caption) for caption, found in summary.representations(section, rows) if len(found)]
-    if section is Section.DOMAINS and len(found := summary.pairs(rows)):
-        tables.append(table(found, "All pairs of domains, the nearest first."))
+    tables += [] if layers is not None else views(section, rows, cards)
     plain = rows.drop(columns=["layer", "run", "run_kind", "method", "random", *["file"] * (len(where) == 1)])
     whole = table(plain.rename(columns={"layer_name": "layer"}), "All rows, unchanged.")
     drawn = list(figures.of_section(section, sections, shown, prefix))
-    name = {"id": f"{prefix}{section.name.lower()}", "name": section.value}
+    name = {"id": f"{prefix}{section}", "name": TITLES[section]}
     return {**name, "figures": drawn, "tables": tables, "all": whole, "files": where}
 
 

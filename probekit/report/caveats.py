@@ -12,7 +12,7 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.noise import REACHES_CONTROL
 from probekit.report.curves import MOST_CURVES
-from probekit.report.sections import Section
+from probekit.report.sections import TITLES, TRAINING, is_by_layer
 from probekit.report.summary import trained_rows
 from probekit.tasks.load import shown_task
 
@@ -70,12 +70,12 @@ def _some(names: list[str], sources: Sequence[Source]) -> list[str]:
     return [f"all {len(names):,} files"] if len(names) == len(sources) > 3 else names
 
 
-def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, pd.DataFrame]) -> Iterator[Caveat]:
+def of_rows(sections: Mapping[str, pd.DataFrame], layers: Mapping[str, pd.DataFrame]) -> Iterator[Caveat]:
     """Noise, missing controls and intervals, few examples, warnings of estimators."""
     for section, found in layers.items():
         if found.empty:
             continue
-        name, real = section.value, found[~found["random"].astype(bool)]
+        name, real = TITLES[section], found[~found["random"].astype(bool)]
         if found.groupby(["task", "curve", "metric", "split"]).ngroups >= MOST_CURVES:
             yield Caveat(f"{name}: only the first {MOST_CURVES} curves are included.", [])
         for verdict, part in ((str(v), p) for v, p in real.groupby("verdict", sort=False)):
@@ -100,25 +100,19 @@ def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, p
     same: dict[tuple[str, ...], list[str]] = {}
     for section, rows in sections.items():
         for caveat in _of_kind(section, rows):
-            same.setdefault((caveat.what.removeprefix(f"{section.value}: "), *caveat.where), []).append(section.value)
+            what = caveat.what.removeprefix(f"{TITLES[section]}: ")
+            same.setdefault((what, *caveat.where), []).append(TITLES[section])
     for (what, *where), names in same.items():
         yield Caveat(f"{', '.join(names)}: {what}", where)
 
 
-def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
-    name, gold = section.value, rows[rows["target"] == "gold"]
-    if section in (
-        Section.TRAINING,
-        Section.PROBES,
-        Section.INFORMATION,
-        Section.CODES,
-        Section.DIFFERENCES,
-        Section.SUMMARIES,
-    ):
+def _of_kind(section: str, rows: pd.DataFrame) -> Iterator[Caveat]:
+    name, gold = TITLES[section], rows[rows["target"] == "gold"]
+    if section in (TRAINING, "compare", "summary") or is_by_layer(section):
         sizes = gold.groupby(["task", "split"], sort=False)["n"].max().reset_index().to_dict("records")
         few = (f"{shown_task(row['task'])} {row['split']}: n = {row['n']:,}" for row in sizes if row["n"] < FEW)
         yield from _caveat(f"{name}: fewer than {FEW} examples.", few)
-    if section is Section.TRAINING:
+    if section == TRAINING:
         kept = trained_rows(rows)
         without_interval = kept[kept["ci_low"].isna()]
         named = zip(*(without_interval[column] for column in ("run", "task", "split", "metric")), strict=True)
@@ -130,7 +124,7 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
     if "converged" in gold:
         failed = gold.assign(layer=gold["layer_name"])[~gold["converged"].fillna(value=True).astype(bool)]
         yield from _caveat(f"{name}: a fit did not converge.", _of(failed))
-    of_warnings = "warnings." if section is Section.DIFFERENCES else "warnings of the estimator."
+    of_warnings = "warnings." if section == "compare" else "warnings of the estimator."
     for column, what in (("warning", of_warnings), ("caution", "limits of so few points.")):
         texts = rows[column].astype("string").fillna("") if column in rows else rows["task"][:0]
         yield from _caveat(f"{name}: {what}", _merged(texts[texts != ""]))
@@ -148,7 +142,7 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
             yield from _caveat(
                 f"{name}: {what}", (f"{shown_task(str(task))}: {int(n):,}" for task, n in counts.items() if n > 0)
             )
-    if "p" in rows and section is Section.DOMAINS:
+    if "p" in rows and section == "domains":
         alike = gold[(gold["p"] > 0.05) & ~gold["metric"].isin((SIZES, TERMS))]  # p of a term means something else
         yield from _caveat(
             f"{name}: no larger than sampling noise (p > 0.05).",

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from probekit.analysis import Reads, analyses
 from probekit.errors import DataError, ProbekitError, UsageError
-from probekit.plots.caption import details
 from probekit.plots.domains import SIZES, TERMS
-from probekit.plots.figure import plot
-from probekit.plots.look import Look
-from probekit.plots.options import PlotOptions
+from probekit.plots.figure import details, plot
+from probekit.plots.look import Look, first_line
+from probekit.plots.options import KINDS, PlotOptions, figure_of
 from probekit.plots.relation import relation_rows
-from probekit.plots.titles import first_line
 from probekit.plots.transfer import transfer_rows
 from probekit.recipe import Recipe
 from probekit.report.curves import best_layers, by_layer, main_rows
 from probekit.report.markdown import text
-from probekit.report.sections import LAYERED, Section
+from probekit.report.sections import TRAINING, is_by_layer
 from probekit.report.studies import Made, Plot
 from probekit.report.svg import drawn, embed
 from probekit.report.tables import number
@@ -52,12 +51,12 @@ class Drawing:
     card: tuple[tuple[str, str], ...] = ()
 
 
-def given(sections: Mapping[Section, pd.DataFrame], figures: Sequence[Made], prefix: str) -> Iterator[Drawing]:
+def given(sections: Mapping[str, pd.DataFrame], figures: Sequence[Made], prefix: str) -> Iterator[Drawing]:
     """Existing figures, with their commands, and captions from a file next to them or from the rows.
 
     Parameters
     ----------
-    sections : Mapping[Section, pd.DataFrame]
+    sections : Mapping[str, pd.DataFrame]
         The rows of each section of the page.
     prefix : str
         Prefix of ids in the page.
@@ -91,7 +90,7 @@ def given(sections: Mapping[Section, pd.DataFrame], figures: Sequence[Made], pre
         yield Drawing(caption, html, command=str(card.get("command") or shlex.join(made.words)), card=facts)
 
 
-def _caption(sections: Mapping[Section, pd.DataFrame], made: Made) -> tuple[str, str]:
+def _caption(sections: Mapping[str, pd.DataFrame], made: Made) -> tuple[str, str]:
     """Caption and description of a figure that ``probekit plot`` drew from these rows; otherwise its file name, ""."""
     if shown := made.plot:
         parts = ((section, rows[rows["file"].isin(shown.rows)]) for section, rows in sections.items())
@@ -103,13 +102,13 @@ def _caption(sections: Mapping[Section, pd.DataFrame], made: Made) -> tuple[str,
 
 
 def of_section(
-    section: Section, sections: Mapping[Section, pd.DataFrame], figures: Sequence[Made] = (), prefix: str = ""
+    section: str, sections: Mapping[str, pd.DataFrame], figures: Sequence[Made] = (), prefix: str = ""
 ) -> Iterator[Drawing]:
     """The figures of one section, except those that existing figures show.
 
     Parameters
     ----------
-    sections : Mapping[Section, pd.DataFrame]
+    sections : Mapping[str, pd.DataFrame]
         Rows of each section, with a column ``file``.
     prefix : str, default ''
         Prefix of ids in the page.
@@ -119,7 +118,7 @@ def of_section(
         try:
             _few(plan)
             figure = drawn(plot(plan.kind, plan.rows, **plan.options))
-            html, why = embed(figure, f"{prefix}{section.name.lower()}-{i + 1}", plan.caption, plan.long), ""
+            html, why = embed(figure, f"{prefix}{section}-{i + 1}", plan.caption, plan.long), ""
             caption = _whole(plan)
             command = _command(section, plan, sections)
         except Exception as error:  # a failing plot must not lose the page
@@ -146,10 +145,15 @@ class _Planned:
 
     kind: str
     rows: pd.DataFrame
-    caption: str
+    own_caption: str = ""
     long: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     whole: bool = True
+
+    @property
+    def caption(self) -> str:
+        """The first sentence of the caption, by default that of all figures of the kind."""
+        return self.own_caption or figure_of(self.kind).head
 
     @property
     def transfer(self) -> bool:
@@ -157,17 +161,17 @@ class _Planned:
         return bool(self.options.get("transfer"))
 
 
-def _command(section: Section, plan: _Planned, sections: Mapping[Section, pd.DataFrame]) -> str:
+def _command(section: str, plan: _Planned, sections: Mapping[str, pd.DataFrame]) -> str:
     """The command that reproduces the figure; "" if no command can, because the files have curves of other sections."""
     options, files = dict(plan.options), list(dict.fromkeys(plan.rows["file"]))
     whole = plan.whole
-    if plan.kind in ("layers", "trajectory") and section in LAYERED:
-        rivals = {*LAYERED, *[Section.TRAINING] * (plan.kind == "trajectory")} - {section}
-        others = (sections[other]["file"] for other in rivals & set(sections))
+    if plan.kind in ("layers", "trajectory") and is_by_layer(section):
+        rivals = [name for name in sections if is_by_layer(name) or (name == TRAINING and plan.kind == "trajectory")]
+        others = (sections[other]["file"] for other in rivals if other != section)
         metrics = plan.rows["metric"].unique()
         if any(of_other.isin(files).any() for of_other in others):
             options["metric"], whole = str(metrics[0]), whole and len(metrics) == 1
-    arguments = {"kind": plan.kind, "rows": files, "out": f"{section.name.lower()}.pdf", **options}
+    arguments = {"kind": plan.kind, "rows": files, "out": f"{section}.pdf", **options}
     return str(Recipe.of("plot", arguments)) if whole else ""
 
 
@@ -180,24 +184,22 @@ def _left(rows: pd.DataFrame, shown: Sequence[Plot], kind: str, *, transfer: boo
     return rows
 
 
-def _planned(section: Section, rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
-    if section in LAYERED:
+def _planned(section: str, rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
+    if is_by_layer(section):
         yield from _of_layers(main_rows(rows), shown)
-    elif section is Section.TRAINING:
+    elif section == TRAINING:
         mixes = _left(rows[(rows["metric"] == "mix-weight") & (rows["layer_name"] != "")], shown, "mix")
         if len(mixes):
-            caption = "Weight of each layer in the final scalar mix; the dotted line marks equal weights."
-            yield _Planned("mix", mixes, caption, _mixes(mixes), {"columns": COLUMNS})
-    elif section is Section.DIFFERENCES:
+            yield _Planned("mix", mixes, "", _mixes(mixes), {"columns": COLUMNS})
+    elif section == "compare":
         if len(left := _left(rows, shown, "differences")):
-            caption = "Paired differences by layer on the same examples; hollow where the corrected p is above 0.05."
-            yield _Planned("differences", left, caption, "", {"columns": COLUMNS})
-    elif section in (Section.SIMILARITY, Section.MOVEMENT, Section.GEOMETRY):
-        yield from _of_representations(section, rows, shown)
-    elif section is Section.DOMAINS:
+            yield _Planned("differences", left, options={"columns": COLUMNS})
+    elif section == "domains":
         yield from _of_domains(rows, shown)
-    elif section is Section.RELATION:
+    elif section == "transfer":
         yield from _of_relation(rows, shown)
+    elif section in analyses():
+        yield from _of_analysis(section, rows, shown)
 
 
 def _of_layers(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
@@ -216,27 +218,21 @@ def _of_layers(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
         yield _Planned("trajectory", some, caption, _best(some), {"columns": COLUMNS - 1})
 
 
-def _of_representations(section: Section, rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
-    """Heat maps of a few pairs of models, curves of movement and geometry; all checkpoints of a run as a trajectory."""
-    kind = section.name.lower()
-    if len(left := _left(rows, shown, kind)):
-        whole, few = True, left
-        if section is Section.SIMILARITY:
+def _of_analysis(kind: str, rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
+    """The analysis's own kind of figure, of a few pairs of models; all checkpoints of a run as a trajectory."""
+    paired, whole = "model_b" in rows, True
+    if kind in KINDS and len(few := _left(rows, shown, kind)):
+        if paired:
             pair = ["task", "model", "checkpoint", "step", "model_b", "checkpoint_b", "step_b", "metric"]
-            codes = left.groupby([c for c in pair if c in left], sort=False, dropna=False).ngroup()
+            codes = few.groupby([c for c in pair if c in few], sort=False, dropna=False).ngroup()
             whole = codes.nunique() <= MOST_MAPS
-            few = left if whole else left[codes == codes.max()]
-        captions = {
-            Section.SIMILARITY: "Similarity of all pairs of layers; hatched where not shown to be more than chance.",
-            Section.MOVEMENT: "Distance of each layer from the reference.",
-            Section.GEOMETRY: "Dimension and mean cosine of each layer.",
-        }
-        caption = captions[section] if whole else f"{captions[section]} Only the last pair of models is shown."
+            few = few if whole else few[codes == codes.max()]
+        caption = "" if whole else f"{figure_of(kind).head} Only the last pair of models is shown."
         yield _Planned(kind, few, caption, "", {"columns": COLUMNS - 1}, whole=whole)
-    steps = "step_b" if section is Section.SIMILARITY else "step"
+    steps = "step_b" if paired else "step"
     moving = rows.groupby("task")[steps].nunique() if steps in rows else rows.groupby("task")["n"].count() * 0
     some = _left(rows[rows["task"].isin(moving.index[moving > 1])], shown, "trajectory")
-    if len(some) and section is not Section.GEOMETRY:
+    if len(some) and analyses()[kind].reads in (Reads.REFERENCE, Reads.MODELS):
         caption = f"{first_line(str(some['metric'].iloc[0]))} by layer and training step."
         yield _Planned("trajectory", some, caption, "", {"columns": COLUMNS - 1})
 
@@ -274,15 +270,13 @@ def _of_domains(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]
 def _of_relation(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
     if not {"corpus", "x", "of_metric"} <= set(rows.columns):
         return
-    by_domain = "Metrics of each domain against its distance from corpora, with their correlations."
-    by_pair = "Loss from training on another domain, against the distance of the two domains."
-    for caption, transfer in ((by_domain, False), (by_pair, True)):
+    for transfer in (False, True):
         left = _left(rows, shown, "relation", transfer=transfer)
         if len(left) and len(relation_rows(left, transfer=transfer)[0]):
-            yield _Planned("relation", left, caption, "", {"transfer": True} if transfer else {})
+            yield _Planned("relation", left, options={"transfer": True} if transfer else {})
     left = _left(rows, shown, "transfer")
     if len(left) and len(transfer_rows(left)):
-        yield _Planned("transfer", left, "Transfer between domains; frames mark evaluation on the training domain.")
+        yield _Planned("transfer", left)
 
 
 def _few(plan: _Planned) -> None:

@@ -1,52 +1,39 @@
-"""The sections of a page, and the analyses in each."""
+"""The sections of a page: of each analysis its own, with the title of its value; some analyses share one."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from probekit.analysis import analyses
+from probekit.analysis import Reads, analyses
 from probekit.plots.curves import plot_rows
 from probekit.rows import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LAYERED", "Section", "by_section"]
+__all__ = ["OTHER", "TITLES", "TRAINING", "by_section", "is_by_layer"]
 
-
-class Section(StrEnum):
-    """The titles of sections, in the order of the page."""
-
-    TRAINING = "Training"
-    PROBES = "Diagnostic classifiers"
-    INFORMATION = "Mutual information"
-    CODES = "Description length"
-    TRANSFERABILITY = "Transferability scores"
-    SIMILARITY = "Similarity of layers"
-    MOVEMENT = "Movement from a reference"
-    GEOMETRY = "Geometry of layers"
-    DIFFERENCES = "Paired differences"
-    SUMMARIES = "Curve summaries"
-    DOMAINS = "Domains"
-    RELATION = "Distance and adaptation"
-    GUIDELINES = "Recommended regime"
-    OTHER = "Other rows"
-
-
-LAYERED = (Section.PROBES, Section.INFORMATION, Section.CODES, Section.TRANSFERABILITY)
-"""Sections with curves by layer."""
-SECTION = {
-    "train": Section.TRAINING,
-    "search": Section.TRAINING,
-    "evaluate": Section.TRAINING,
-    "transfer": Section.RELATION,
+TRAINING, OTHER = "train", "other"
+TITLES = {
+    TRAINING: "Training",
+    **{one.name: one.title for one in analyses().values()},
+    "transfer": "Distance and adaptation",
+    OTHER: "Other rows",
 }
-"""The section of each analysis."""
+"""The titles of sections by analysis, in the order of the page."""
+WITHIN = {"search": TRAINING, "evaluate": TRAINING}
+"""Analyses that are in the section of another."""
 SHOWN = ("layer_name", "run", "run_kind", "method", "random")
 
 
-def by_section(rows: pd.DataFrame) -> dict[Section, pd.DataFrame]:
+def is_by_layer(section: str) -> bool:
+    """Whether a section has curves by layer of one model each, whose layers are compared with noise."""
+    one = analyses().get(section)
+    of_caches = one and one.layered and not one.of_vectors and one.reads in (Reads.CACHE, Reads.CACHES)
+    return section == "probe" or bool(of_caches)
+
+
+def by_section(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The rows of each non-empty section, without additional columns that it does not use.
 
     Parameters
@@ -57,13 +44,13 @@ def by_section(rows: pd.DataFrame) -> dict[Section, pd.DataFrame]:
     import pandas as pd
 
     rows = plot_rows(rows)
-    titles = SECTION | {one.name: Section(one.title) for one in analyses().values() if one.title in [*Section]}
-    section = rows["analysis"].map(titles).fillna(Section.OTHER)
+    section = rows["analysis"].replace(WITHIN)
+    section = section.where(section.isin(list(TITLES)), OTHER)
     needed = pd.Index([*COLUMNS, *SHOWN])
     found = {}
-    for title in Section:
-        if (its := section == title).any():
+    for name in TITLES:
+        if (its := section == name).any():
             part = rows[its]
             additional = [c for c in part.columns if c not in set(needed) and part[c].notna().any()]
-            found[title] = part[[*needed, *additional]]
+            found[name] = part[[*needed, *additional]]
     return found

@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from probekit.analysis import analyses
 from probekit.metrics import metric as metric_called
 from probekit.plots.domains import SIZES, TERMS
 from probekit.report.curves import best_layers, model_once
-from probekit.report.sections import Section
+from probekit.report.sections import TITLES, TRAINING
 from probekit.report.tables import Table, table
-from probekit.rows import layer_labels
 from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["representations", "summaries", "trained_rows"]
+__all__ = ["summaries", "trained_rows"]
 
-BEST = (
-    "Best layer of each curve. It was selected on the examples on which it is reported; its interval holds for all "
-    "layers at once, if the rows have such intervals."
-)
-CAPTIONS = {
-    Section.PROBES: BEST,
-    Section.INFORMATION: "Layer with the largest mutual information (lower bounds, bits); share is relative to H(Y).",
-    Section.CODES: "Layer with the shortest code for the labels.",
-}
 SHOWN = (
     *("task", "curve", "split", "metric", "layer", "value", "ci_low", "ci_high", "noise_low", "noise_high"),
     *("control_task", "share", "p_adjusted", "verdict", "n"),
@@ -40,29 +31,28 @@ GUIDED = ("task", "model", "prefer", "confidence", "value", "ci_low", "ci_high",
 NOT_OF_INTEREST = ("mix-weight", "mix-gamma", "added-loss", "log-loss", "mean-squared-error")
 
 
-def summaries(
-    sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, pd.DataFrame]
-) -> Iterator[tuple[str, Table]]:
+def summaries(sections: Mapping[str, pd.DataFrame], layers: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Table]]:
     """The heading and the table of each section that has a summary."""
     import pandas as pd
 
+    best = {one.name: one.best for one in analyses().values() if one.best}
     for section, rows in sections.items():
-        if section is Section.TRAINING and len(found := trained_rows(rows)):
+        if section == TRAINING and len(found := trained_rows(rows)):
             caption = "Results of the final weights on held-out data."
             if len(beside := regimes(found)):
-                yield section.value, table(beside, f"{caption} Intervals are over examples, not over seeds.")
+                yield TITLES[section], table(beside, f"{caption} Intervals are over examples, not over seeds.")
             else:
-                yield section.value, table(found.drop(columns=["epoch", "step"], errors="ignore"), caption)
-        elif section in CAPTIONS and len(found := pd.DataFrame(best_layers(layers[section]))):
+                yield TITLES[section], table(found.drop(columns=["epoch", "step"], errors="ignore"), caption)
+        elif section in best and len(found := pd.DataFrame(best_layers(layers[section]))):
             found = model_once(found[[c for c in SHOWN if c in found]])
-            yield section.value, table(found.rename(columns={"layer": "best layer"}), CAPTIONS[section])
-        elif section is Section.GUIDELINES:
+            yield TITLES[section], table(found.rename(columns={"layer": "best layer"}), best[section])
+        elif section == "guidelines":
             rows = rows[rows["prefer"].notna()]  # of several settings, the row of the reference
             yield (
-                section.value,
+                TITLES[section],
                 table(rows[[c for c in GUIDED if c in rows]], "Fine-tuning or feature extraction?", whole=True),
             )
-        elif section is Section.DOMAINS and len(found := pairs(rows)):
+        elif section == "domains" and len(found := pairs(rows)):
             near = found.groupby("metric", sort=False).head(1)
             far = found.groupby("metric", sort=False).tail(1)
             ends = pd.concat([near.assign(pair="nearest"), far.assign(pair="farthest")]).drop_duplicates(
@@ -70,7 +60,7 @@ def summaries(
             )
             first = ["pair", "domain_a", "domain_b", "metric"]
             ends = ends[[*first, *(c for c in ends if c not in first)]]
-            yield section.value, table(ends, "The nearest and the farthest pair of domains.", whole=True)
+            yield TITLES[section], table(ends, "The nearest and the farthest pair of domains.", whole=True)
 
 
 def trained_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -105,40 +95,6 @@ def regimes(runs: pd.DataFrame) -> pd.DataFrame:
         side.columns = pd.Index([f"head of {value}".replace("_", " "), value, f"{ends}_low", f"{ends}_high"])
         sides.append(side)
     return pd.concat(sides, axis=1).reset_index().drop(columns="again")
-
-
-MODELS = ("task", "split", "model", "checkpoint", "step", "representation")
-NUMBERS = ("metric", "value", "ci_low", "ci_high")
-
-
-def representations(section: Section, rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The caption and the rows of the tables on similarity, movement and geometry."""
-    rows = rows.drop(columns="layer").rename(columns={"layer_name": "layer"})
-    if section is Section.SIMILARITY:
-        same = (rows["layer"] == layer_labels(rows.assign(layer=rows["layer_b"], site=rows["site_b"]))).to_numpy()
-        a, b = (
-            rows.reindex(columns=[f"{c}{end}" for c in MODELS[2:5]]).astype("string").fillna("") for end in ("", "_b")
-        )
-        other = (a.to_numpy() != b.to_numpy()).any(axis=1)
-        names = [*MODELS, "model_b", "checkpoint_b", "step_b", "layer", *NUMBERS]
-        yield "The same layers of two models.", _some(rows[same & other], [*names, "null_mean", "p_adjusted", "n"])
-    elif section is Section.MOVEMENT:
-        whole, names = (rows["example"] == ""), [*MODELS, "against", "layer", *NUMBERS]
-        yield "Mean distances.", _some(rows[whole & (rows["label"] == "")], [*names, "others", "n"])
-        labelled = rows[whole & (rows["label"] != "")]
-        yield (
-            "By label, and the difference from all other labels.",
-            _some(labelled, [*names, "label", "p_adjusted", "n"]),
-        )
-        yield "The examples that moved most.", _some(rows[~whole], [*names[:-2], "example", "label", "text"])
-    elif section is Section.GEOMETRY:
-        yield "Dimension and mean cosine by layer.", _some(rows, [*MODELS, "layer", *NUMBERS, "removed", "n", "note"])
-
-
-def _some(rows: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """Some columns, without those that are empty in all rows."""
-    rows = rows[[c for c in names if c in rows]]
-    return rows[[c for c in rows if not (rows[c].isna() | (rows[c].astype("string") == "")).all()]]
 
 
 def pairs(rows: pd.DataFrame) -> pd.DataFrame:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.analysis import analyses, load
+from probekit.functions import parameters
+from probekit.grid import plain
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LARGEST", "Cell", "Column", "Table", "number", "table"]
+__all__ = ["LARGEST", "Cell", "Column", "Table", "number", "table", "views"]
 
 LARGEST = 500
 """Rows of one table on a page, at most."""
@@ -100,6 +104,34 @@ def table(rows: pd.DataFrame, caption: str, *, whole: bool = False) -> Table:
             values = shown[name].astype("Int64") if whole_numbers else shown[name]
             cells.append([_cell(value, fixed=fixed and name in REAL) for value in values])
     return Table(caption, columns, [list(row) for row in zip(*cells, strict=True)], len(rows), same)
+
+
+def views(analysis: str, rows: pd.DataFrame, cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Table]:
+    """The tables of an analysis as its command prints them, of the rows of each file.
+
+    Parameters
+    ----------
+    cards : mapping
+        The evidence cards by file, which say with which options the rows were made.
+    """
+    one = analyses().get(analysis)
+    for file, part in rows.groupby("file", sort=False) if one and one.view else ():
+        recipe = cards.get(str(file), {}).get("recipe") or {}
+        options = {**_defaults(analysis), **recipe.get("defaults", {}), **recipe.get("arguments", {})}
+        try:
+            shown = list(load(one.view)(part, options))
+        except Exception as error:  # rows of an earlier version must not lose the page
+            yield Table(f"The tables of {file} cannot be made: {type(error).__name__}: {error}", [], [], 0)
+            continue
+        for grid, notes in shown:
+            small = grid.compact()
+            columns = [Column(c.name, c.name, numeric=c.align == "right") for c in small.columns]
+            cells = [[Cell(plain(text)[0]) for text in row] for row in small.rows[:LARGEST]]
+            yield Table(". ".join(filter(None, (grid.caption(), *notes))), columns, cells, len(small.rows))
+
+
+def _defaults(analysis: str) -> dict[str, Any]:
+    return {name: p.default for name, p in parameters(analysis).items()}
 
 
 def number(value: float, *, fixed: bool = True) -> str:

@@ -13,9 +13,9 @@ import probekit
 from probekit.analyses.exploration import scene
 from probekit.errors import UsageError
 from probekit.explore.colours import GAINED, LOST, outcomes
+from probekit.explore.page import nearest, stored
 from probekit.explore.panels import values
 from probekit.explore.questions import QUESTIONS, answer, ranked, ranking
-from probekit.explore.stored import nearest, stored
 
 NONE = np.zeros(0, np.int64)
 
@@ -111,7 +111,7 @@ def test_a_page_keeps_neighbours_tokens_and_units(shown, monkeypatch):
     np.testing.assert_allclose(kept, nearest(shown.open_sources.vectors(0, 1), 5)[1][3], rtol=1e-3, atol=2e-6)
     assert set(extra["strips"]) == {"distance", "norm", "logit"}
     assert len(extra["strips"]["norm"]) == len(shown)
-    monkeypatch.setattr("probekit.explore.stored.NUMBERS", 4000)
+    monkeypatch.setattr("probekit.explore.page.NUMBERS", 4000)
     kept = stored(shown)[0]["strips"]["norm"]
     assert 0 < len(kept) < len(shown)
     changed = np.isin(outcomes(shown), (GAINED, LOST)).any(axis=(0, 1))

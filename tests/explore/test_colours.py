@@ -9,8 +9,7 @@ import pytest
 from scenes import SCRIPT, a_scene
 
 from probekit.explore.colours import GAINED, LOST, STEPS, UNKNOWN, colours, outcomes
-from probekit.explore.curves import panels
-from probekit.explore.panels import values
+from probekit.explore.panels import panels, values
 from probekit.explore.places import MARGIN, caption, methods, place
 from probekit.explore.questions import answer
 from probekit.rows import make_rows

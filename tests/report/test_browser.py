@@ -104,7 +104,7 @@ def test_tables_sort(opened):
 
 
 def test_filter_and_csv(opened, tmp_path):
-    table = opened.locator("#probes .table").first
+    table = opened.locator("#probe .table").first
     table.get_by_label("filter rows").fill("mrpc step")
     assert table.locator("tbody tr:visible").count() == 4
     with opened.expect_download() as coming:
