@@ -8,13 +8,13 @@ and those of installed packages: a name, and the module with ``ANALYSIS`` and th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 
 from probekit.plugins import added, load, named
 
-__all__ = ["Analysis", "Corrected", "Figure", "Reads", "analyses", "figures", "load", "modules"]
+__all__ = ["Analysis", "Corrected", "Reads", "analyses", "load", "modules"]
 
 GROUP = "probekit.analyses"
 
@@ -38,34 +38,6 @@ class Corrected(StrEnum):
     TASK = "task"  # all rows of the task, by the analysis
     CURVE = "curve"  # each curve, or each reference that it is compared with, by the analysis
     NOT = ""  # it has none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A kind of figure with the name of its analysis: ``probekit plot NAME`` and ``probekit.plot("NAME", …)``.
-
-    Attributes
-    ----------
-    head : str
-        The first sentence of its suggested caption.
-    draw : str
-        "module:function": rows and options to a figure of panels; its docstring is the help of the command.
-    caption : str
-        "module:function": rows, options and look to the other sentences.
-    options : tuple of str
-        The options that it takes beside those of all kinds.
-    metric : str
-        The help of ``--metric``.
-    columns : int
-        The largest number of panels side by side, by default.
-    """
-
-    head: str
-    draw: str
-    caption: str
-    options: tuple[str, ...] = ("metric", "columns")
-    metric: str = ""
-    columns: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +65,16 @@ class Analysis:
         "module:function": rows to one Axes, for ``result.plot()``; "" for none.
     layered : bool
         Whether its rows are curves by layer, which ``probekit plot layers`` draws.
+    curves : str
+        "module:function", its rows to those that are drawn as curves by layer; "" if they are the same.
+    controls : mapping
+        What its controls are called in figures, where it is not labels that are shuffled or permuted.
+    best : str
+        The caption of its best layers in a report; "" for no such table.
     place : int
         Where it stands in lists, the lowest number first.
     of_vectors : bool
         Whether its numbers are of vectors alone, so that a curve is named by the run, without regime and head.
-    figure : Figure or None
-        Its own kind of figure.
     """
 
     name: str
@@ -110,9 +86,11 @@ class Analysis:
     view: str = ""
     plot: str = ""
     layered: bool = False
+    curves: str = ""
+    controls: Mapping[str, str] = field(default_factory=dict)
+    best: str = ""
     place: int = 1000
     of_vectors: bool = False
-    figure: Figure | None = None
 
 
 def modules() -> Mapping[str, str]:
@@ -124,8 +102,3 @@ def modules() -> Mapping[str, str]:
 def analyses() -> Mapping[str, Analysis]:
     """All analyses, by name. One of another package that cannot be imported is left out with a warning."""
     return dict(sorted(added(GROUP, "ANALYSIS").items(), key=lambda item: (item[1].place, item[0])))
-
-
-def figures() -> Mapping[str, Figure]:
-    """The figures of analyses, by kind."""
-    return {one.name: one.figure for one in analyses().values() if one.figure}

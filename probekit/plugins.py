@@ -7,6 +7,7 @@ group                   what an entry names
 ``probekit.tasks``      a package with TOML files and their list (:mod:`probekit.tasks.datasets.published`)
 ``probekit.encoders``   "module:VALUE", a :class:`probekit.models.kinds.Kind` for the model type of this name
 ``probekit.metrics``    "module:VALUE", a :class:`probekit.metrics.Metric` of this name
+``probekit.figures``    "module:VALUE", a :class:`probekit.plots.FigureKind`
 ``probekit.objectives`` "module:function", what :mod:`probekit.adaptation.pretraining.objectives` asks for
 ======================= ============================================================================================
 """

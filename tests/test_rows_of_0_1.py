@@ -120,5 +120,4 @@ def test_every_figure_can_be_worked_out():
 
 def test_they_stand_in_their_sections():
     every = pd.concat([read(name) for name in ANALYSES])
-    there = "train probe mi mdl compare summary domains transfer guidelines"
-    assert [*by_section(every)] == there.split()
+    assert set(by_section(every)) == set("train probe mi mdl compare summary domains transfer guidelines".split())

@@ -11,19 +11,30 @@ import numpy as np
 
 from probekit.display import shown
 from probekit.errors import UsageError
-from probekit.plots.palette import COLOURS, GREYS, MARKERS
-from probekit.plots.titles import control_title
+from probekit.plots.look import COLOURS, GREYS, MARKERS, Look, control_title
 from probekit.rows import as_rows, layer_labels, make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVE", "RANDOM", "CurveStyles", "curves", "of_analyses", "plot_rows", "printable"]
+__all__ = [
+    "CURVE",
+    "INFORMATION",
+    "RANDOM",
+    "CurveStyles",
+    "curves",
+    "of_analyses",
+    "plot_rows",
+    "printable",
+    "with_names",
+]
 
 CURVE = ("model", "run", "step", "representation", "method", "target", "split", "seed")
 """The columns of :func:`plot_rows` that distinguish curves of one task."""
 REGIMES = {"fine-tune": "fine-tuned", "feature-extraction": "feature-extraction", "pretrain": "pretrained"}
-RANDOM = "random weights"
+NAMED = ("task", "model", "domain", "domain_a", "domain_b", "mostly", "corpus", "trained_on")
+"""The columns of rows of domains that figures show in cells, on axes and at points."""
+RANDOM, INFORMATION = "random weights", "mutual-information"
 
 
 def plot_rows(given: Any) -> pd.DataFrame:
@@ -77,6 +88,13 @@ def printable(rows: pd.DataFrame) -> pd.DataFrame:
             if written := {value: word for value in texts if (word := shown(value)) != value}:
                 rows = rows.assign(**{name: rows[name].replace(written)})
     return rows
+
+
+def with_names(rows: pd.DataFrame, look: Look | None) -> pd.DataFrame:
+    """Rows of domains with the display names for axes, points and cells."""
+    look = look or Look()
+    names = {c: look.task if c == "task" else look.shown for c in NAMED if c in rows}
+    return rows.assign(**{c: rows[c].map(name, na_action="ignore") for c, name in names.items()})
 
 
 def _whole(rows: pd.DataFrame, column: str) -> pd.Series:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
+from probekit.plots.caption import listed, measured
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
 from probekit.plots.hover import hover, in_words
-from probekit.plots.look import Look
-from probekit.plots.palette import INK
+from probekit.plots.look import INK, Look, control_title, metric_title
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels
-from probekit.plots.titles import control_title, metric_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,12 +63,14 @@ def layer_differences(rows: Any, *, level: float = 0.05, ax: Axes | None = None)
 def difference_panels(
     rows: Any, *, level: float = 0.05, columns: int = 4, width: float | None = None, look: Look | None = None
 ) -> Figure:
-    """Draw one :func:`layer_differences` per task, side by side with one legend.
+    """Plot paired differences by layer, one panel per task.
+
+    The thick interval is for one layer, the thin interval for all layers at once (simultaneous).
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.compare`.
+        Rows that probekit compare wrote.
     level : float
         Threshold for the corrected p-value.
     columns, width, look
@@ -78,6 +80,16 @@ def difference_panels(
     -------
     Figure
         Not shown and not saved.
+
+    Notes
+    -----
+    Draw one :func:`layer_differences` per task, side by side with one legend.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot differences tuned-minus-pretrained.parquet --out differences.pdf
     """
     rows = _of_comparisons(rows)
     figure, drawn = panels(rows, columns, 2.4, width=width, look=look)
@@ -168,3 +180,16 @@ def _draw_series(
         ax.plot(
             [], [], "o", color="#7F7F7F", markerfacecolor="white", markersize=4.5, zorder=3, label=HOLLOW.format(level)
         )
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    rows = rows[rows["analysis"] == "compare"]
+    yield from measured(rows.assign(metric=rows["metric"].map(lambda name: metric_called(name).of)), look)
+    references = listed(look.shown(control_title(name)) for name in rows["against"].unique())
+    yield f"Paired differences from {references}."
+    yield f"Thick bars: {look.interval}s for a single layer; thin bars: for all layers at once."
+    if (rows["p_adjusted"] > options.level).any():
+        yield f"Hollow markers: not shown to differ (p > {options.level:g}, corrected)."
+
+
+FIGURE = FigureKind(head="Paired differences by layer on the same examples.", draw=difference_panels, caption=caption)

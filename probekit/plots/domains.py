@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -11,14 +11,13 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.curves import of_analyses
+from probekit.plots.caption import sizes_of
+from probekit.plots.curves import of_analyses, with_names
 from probekit.plots.legends import SMALL, plain_legend
-from probekit.plots.look import Look
+from probekit.plots.look import COLOURS, INK, MARKERS, Look, metric_title
 from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, name_cells, write_cells
-from probekit.plots.options import WIDTHS
-from probekit.plots.palette import COLOURS, INK, MARKERS
+from probekit.plots.options import WIDTHS, FigureKind, PlotOptions
 from probekit.plots.panels import bare, new_figure, width_of
-from probekit.plots.titles import metric_title
 from probekit.rows import as_rows, make_rows
 
 if TYPE_CHECKING:
@@ -220,12 +219,15 @@ def domain_panels(
     width: float | None = None,
     look: Look | None = None,
 ) -> Figure:
-    """Draw a panel for each kind of row: heat map and dendrogram, the terms of each pair, the effect of size.
+    """Plot distances between domains: heat map, dendrogram, terms that contribute most, effect of sample size.
+
+    The diagonal of the heat map compares two random halves of one domain. Hatched cells are no larger than sampling
+    noise. Each kind of row in the files gets a panel.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.domains`.
+        Rows that probekit domains wrote.
     metric : str, optional
         Measure of the heat map and the dendrogram, as in :func:`domain_matrix`. The dendrogram is left out for measures
         that do not allow one.
@@ -243,8 +245,18 @@ def domain_panels(
     ------
     UsageError
         If there is nothing to draw.
+
+    Notes
+    -----
+    Draw a panel for each kind of row: heat map and dendrogram, the terms of each pair, the effect of size.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot domains domains.parquet --out domains.pdf --metric js-distance
     """
-    rows = of_analyses(make_rows(as_rows(rows)), "domains")
+    rows = with_names(of_analyses(make_rows(as_rows(rows)), "domains"), look)
     return _figure(_parts(rows, metric, top, width), width)
 
 
@@ -372,3 +384,24 @@ def domain_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
 
 def _places(names: list[str], rows: pd.DataFrame) -> list[tuple[int, int]]:
     return [(names.index(a), names.index(b)) for a, b in zip(rows["domain_a"], rows["domain_b"], strict=True)]
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    rows = of_analyses(rows, "domains")
+    named = [m for m in rows["metric"].unique() if m not in (SIZES, TERMS)]
+    pairs = rows[rows["metric"].isin([options.metric or (named or [""])[0]]) & (rows["target"] == "gold")]
+    yield from sizes_of(pairs)
+    if "p" in pairs and (pairs["p"] > 0.05).any():
+        yield "Hatched cells: no larger than sampling noise (p > 0.05)."
+    if (rows["metric"] == TERMS).any():
+        yield f"Terms: the {options.top} that contribute most to the divergence of a pair."
+    if (rows["metric"] == SIZES).any():
+        yield "By size: solid lines are corrected for sampling noise, dashed lines are raw; bands show random subsets."
+
+
+FIGURE = FigureKind(
+    head="Distances between domains.",
+    draw=domain_panels,
+    caption=caption,
+    metric="Measure of the heat map and the dendrogram, such as js-distance; by default the rows' first.",
+)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
+from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import plot_rows
-from probekit.plots.look import Look
-from probekit.plots.palette import COLOURS, INK, MARKERS
+from probekit.plots.look import COLOURS, INK, MARKERS, Look, metric_title
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import dress, panels
-from probekit.plots.titles import metric_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,14 +59,15 @@ def expected_values(rows: Any) -> pd.DataFrame:
 
 
 def expected_panels(rows: Any, *, columns: int = 4, width: float | None = None, look: Look | None = None) -> Figure:
-    """Draw the expected dev metric of the best of n trials: a panel for each task, a curve for each search.
+    """Plot the expected dev metric of the best of n trials of a search (Dodge et al. 2019): one panel per task.
 
-    Bands are one standard deviation of the best of n, not an interval of the expectation; they end at the best trial.
+    Bands are one standard deviation of the best of n trials. The expectation holds for settings that are drawn
+    independently: probekit search --sampler random.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As in :func:`expected_values`.
+        Rows of searches (.parquet, .csv).
     columns, width, look
         As in :func:`layer_panels`.
 
@@ -73,6 +75,19 @@ def expected_panels(rows: Any, *, columns: int = 4, width: float | None = None, 
     -------
     Figure
         Not shown and not saved.
+
+    Notes
+    -----
+    Draw the expected dev metric of the best of n trials: a panel for each task, a curve for each search.
+
+    Bands are one standard deviation of the best of n, not an interval of the expectation; they end at the best trial.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit search mine.toml --sampler random --trials 30 --out searches/mine
+        probekit plot expected searches/*/rows.parquet --out expected.pdf
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -95,3 +110,23 @@ def expected_panels(rows: Any, *, columns: int = 4, width: float | None = None, 
         ax.set_xlabel("Trials", fontsize=9, color=INK)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
+
+
+def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
+    values = expected_values(rows)
+    yield f"{metrics_of(values)}."
+    yield from by_task(values, look)
+    yield (
+        "Expectation with replacement (Dodge et al. 2019); bands: one standard deviation of the best of n trials. The "
+        "best trial is chosen on the same dev examples."
+    )
+    if drawn := sorted({*values["drawn"]} - {"random"}):
+        yield f"Settings drawn by {listed(drawn)}, which are not independent as the estimate assumes."
+
+
+FIGURE = FigureKind(
+    head="Expected dev metric of the best of n trials of a search.",
+    draw=expected_panels,
+    caption=caption,
+    of_rows=("models", "variants"),
+)

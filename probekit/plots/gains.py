@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.analysis import Reads, analyses
 from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
+from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import plot_rows
 from probekit.plots.layers import as_curves
-from probekit.plots.legends import SMALL
-from probekit.plots.look import Look
-from probekit.plots.palette import FAINT, INK, MARKERS
+from probekit.plots.legends import mark_legend, wrapped
+from probekit.plots.look import FAINT, INK, MARKERS, Look, first_line
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import bare, even, fitting, grid
 from probekit.plots.relation import arms, name_apart
-from probekit.plots.text import wrapped
-from probekit.plots.titles import first_line
 from probekit.rows import called, layer_labels
 from probekit.rows.families import ALPHA
 
@@ -42,7 +42,7 @@ def gain_rows(rows: Any, *, metric: str | None = None) -> pd.DataFrame:
     ----------
     rows : DataFrame, Result or path
         Rows of :func:`probekit.compare` (a tuned model or its checkpoints, against the reference), and rows of
-        :func:`probekit.similarity` or :func:`probekit.movement` (the reference first) for the same models.
+        similarity or movement (the reference first) for the same models.
     metric : str, optional
         The similarity or distance; by default the first in the rows.
 
@@ -59,7 +59,8 @@ def gain_rows(rows: Any, *, metric: str | None = None) -> pd.DataFrame:
     """
     rows = plot_rows(rows)
     gains = rows[(rows["analysis"] == "compare") & rows["layer"].notna()]
-    moved = as_curves(rows[rows["analysis"].isin(("similarity", "movement"))])
+    compared = [one.name for one in analyses().values() if one.reads in (Reads.REFERENCE, Reads.MODELS)]
+    moved = as_curves(rows[rows["analysis"].isin(compared)])
     moved = moved[moved["target"] == "gold"]
     if gains.empty or moved.empty:
         lacking = "compare" if gains.empty else "similarity or movement"
@@ -84,17 +85,15 @@ def gain_rows(rows: Any, *, metric: str | None = None) -> pd.DataFrame:
 def gain_panels(
     rows: Any, *, metric: str | None = None, columns: int = 2, width: float | None = None, look: Look | None = None
 ) -> Figure:
-    """Draw what the probe of each layer gained against how far the layer moved: a panel for each task and metric.
+    """Plot the gain of each layer's probe against how far the layer moved: do layers that move more learn more?
 
-    Colours are layers; shapes are runs, if a panel has several. A line joins the checkpoints of a layer in the order
-    of their steps; only the last one has intervals and the layer's name. Filled points differ from the reference
-    (p_adjusted of the comparison at most .05). No regression line is drawn: layers and checkpoints of one run are not
-    independent.
+    Filled points differ from the reference (p <= 0.05, corrected over layers). Lines join the checkpoints of a layer.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As in :func:`gain_rows`.
+        Rows that probekit compare TUNED REFERENCE wrote: the tuned model or its checkpoints, minus the reference; rows
+        of probekit similarity REFERENCE TUNED or movement REFERENCE TUNED, for the same models.
     metric : str, optional
         The similarity or distance; by default the first in the rows.
     columns, width, look
@@ -104,6 +103,23 @@ def gain_panels(
     -------
     Figure
         Not shown and not saved.
+
+    Notes
+    -----
+    Draw what the probe of each layer gained against how far the layer moved: a panel for each task and metric.
+
+    Colours are layers; shapes are runs, if a panel has several. A line joins the checkpoints of a layer in the order
+    of their steps; only the last one has intervals and the layer's name. Filled points differ from the reference
+    (p_adjusted of the comparison at most .05). No regression line is drawn: layers and checkpoints of one run are not
+    independent.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit similarity pretrained.dev.h5 tuned.dev.h5 --out similarity.parquet
+        probekit compare tuned.parquet pretrained.parquet --out gains.parquet
+        probekit plot gains gains.parquet similarity.parquet --out figure.pdf
     """
     points, look = gain_rows(rows, metric=metric), look or Look()
     drawn = list(points.groupby(list(PANEL), sort=False))
@@ -120,8 +136,8 @@ def gain_panels(
         of = metric_called(str(points["x_metric"].iloc[0]))
         ax.set_xlabel(f"1 − {of.title}" if of.alike else of.title, fontsize=9, color=INK)
         ax.set_ylabel(_difference(part, look), fontsize=9, color=INK, parse_math=False)
-    if several and look.legend != "none":
-        _legend(figure, shapes)
+    if several:
+        mark_legend(figure, {run: (INK, shape) for run, shape in shapes.items()}, look, 1.6)
     name_apart(figure)
     return figure
 
@@ -134,17 +150,6 @@ def _difference(part: pd.DataFrame, look: Look) -> str:
     second = look.shown(references[0].removeprefix(model)) if len(references) == 1 else "reference"
     title = first_line(metric_called(str(part["metric"].iloc[0])).of)
     return f"{title}:\n{wrapped(f'{first} − {second}', HIGH - 0.9, 9)}"
-
-
-def _legend(figure: Figure, shapes: Mapping[str, str]) -> None:
-    from matplotlib.lines import Line2D
-
-    marks = [Line2D([], [], color=INK, marker=shape, linestyle="none", markersize=5) for shape in shapes.values()]
-    columns = max(1, int(figure.get_figwidth() / 1.6))
-    figure.set_figheight(figure.get_figheight() + 0.1 + 0.17 * -(-len(shapes) // columns))
-    drawn = figure.legend(marks, list(shapes), loc="outside lower center", ncols=columns, **SMALL)
-    for text in drawn.get_texts():
-        text.set_parse_math(False)
 
 
 def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series) -> None:
@@ -173,3 +178,24 @@ def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series) -> None:
     ax.margins(0.08)
     ax.grid(color=FAINT, linewidth=0.5)
     bare(ax)
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    points = gain_rows(rows, metric=options.metric)
+    yield f"Metrics: {metrics_of(points)}."
+    yield f"Reference: {listed(look.shown(name) for name in points['against'].unique())}."
+    yield from by_task(points, look)
+    if points["step"].nunique() > 1:
+        yield "Lines join the checkpoints of a layer; the last one has the layer's name."
+    yield f"Bars: {look.interval}s, each for a single layer."
+    over = ", not over checkpoints" if points["step"].nunique() > 1 else ""
+    yield f"Filled: the probe differs from the reference's (p ≤ .05, corrected over layers{over})."
+
+
+FIGURE = FigureKind(
+    head="Gain of each layer's probe against the layer's distance from the reference model.",
+    draw=gain_panels,
+    caption=caption,
+    metric="Similarity or distance on the horizontal axis, such as cka or relative-distance; by default the rows' "
+    "first. The vertical axis shows the metric that probekit compare compared.",
+)

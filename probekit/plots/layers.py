@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from probekit.analysis import analyses
+from probekit.analysis import analyses, load
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
+from probekit.plots.caption import compared_with, curve_names, first_upper, listed, measured
+from probekit.plots.curves import CURVE, INFORMATION, CurveStyles, curves, of_analyses, plot_rows
 from probekit.plots.layer_axes import draw_layers
-from probekit.plots.look import Look
-from probekit.plots.noise import controls_by_layer, not_above_noise
-from probekit.plots.pairs import as_pairs
+from probekit.plots.look import Look, band_title
+from probekit.plots.noise import HOLLOW, NOT_ABOVE, REACHES_CONTROL, controls_by_layer, not_above_noise, one_sided
+from probekit.plots.options import FigureKind, PlotOptions
+from probekit.plots.pairs import pairs_by
 from probekit.plots.panels import legend, one_axes, panels
-from probekit.plots.titles import band_title
-from probekit.rows import called
+from probekit.rows import as_rows
 from probekit.rows.selection import over_curves
 
 if TYPE_CHECKING:
@@ -22,13 +24,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["INFORMATION", "LAYERED", "as_curves", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
+__all__ = ["LAYERED", "as_curves", "curve_rows", "in_metric", "kept", "layer_curve", "layer_panels", "of_metric"]
 
 LAYERED = tuple(one.name for one in analyses().values() if one.layered)
 """The analyses with curves by layer."""
-INFORMATION = "mutual-information"
 SETTINGS = ("n", "n_train", "groups", "n_groups")
 """Columns that differ between rows of other data or options, but do not distinguish curves."""
+PERMUTED = (
+    "Permuted labels: the band shows what the same predictions reach with permuted labels, from the mean to the value "
+    "with p = 0.05, corrected over the layers of a curve."
+)
+WHY = {
+    NOT_ABOVE: "Hollow markers: not above noise (p > 0.05, corrected over layers and curves).",
+    HOLLOW: "Hollow markers: the interval reaches the noise (a visual criterion, not a test).",
+    REACHES_CONTROL: "Half-filled markers: the interval reaches the control tasks.",
+}
 INPUTS = {
     "majority": "majority class",
     "mean": "mean of train",
@@ -92,12 +102,12 @@ def layer_curve(
     --------
     >>> probekit.plots.layer_curve("cola.parquet", metric="accuracy")  # doctest: +SKIP
     """
-    rows, new_figure = as_curves(kept(plot_rows(rows))), ax is None
-    ax = one_axes(rows, ax, 2.8 if summary is None else 3.5, ("layer_curve", "layer_panels"))
+    rows, new_figure, below = as_curves(kept(plot_rows(rows))), ax is None, _summary(summary)
+    ax = one_axes(rows, ax, 2.8 if below is None else 3.5, ("layer_curve", "layer_panels"))
     rows = of_metric(rows, metric)
     styles = CurveStyles.of(gold_of(rows), alike=True)
     points = curve_rows(rows, styles=styles, shuffled=shuffled)
-    draw_layers(ax, points, styles, summary=_summary(summary))
+    draw_layers(ax, points, styles, summary=below)
     legend(ax, below=new_figure)
     return ax
 
@@ -106,23 +116,33 @@ def layer_panels(
     rows: Any,
     *,
     metric: str | None = None,
+    by: str | None = None,
     summary: Any = None,
     shuffled: bool = False,
     columns: int = 4,
     width: float | None = None,
     look: Look | None = None,
 ) -> Figure:
-    """Draw one :func:`layer_curve` per task, side by side in the order of the rows, with one legend.
+    """Plot a metric by layer, with its controls: one panel per task, one curve per model.
 
-    Runs of the same kind have the same style in all panels. Each estimator of mutual information has its own panel,
-    because the estimators measure different things; the panels of a task share one scale.
+    The grey band of probes shows what permuted labels reach with the same predictions, from their mean to p = 0.05;
+    that of other analyses the range of shuffled labels, as --shuffled does for probes trained on them; hatched bands
+    are control tasks, horizontal lines baselines without a model. A hollow marker is a layer not shown to be above
+    noise (p > 0.05, corrected over layers and curves as in the verdict; in rows without p, its interval reaches the
+    noise). A half-filled marker is above noise, but its interval reaches the control task; for span F1 no control task
+    is drawn. Several seeds (of random weights or training) are thin lines in one colour, with one legend entry and
+    without intervals. Each estimator of mutual information has its own panel; a cross marks a layer whose information
+    is undetermined, a dotted line the values that are possible.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As in :func:`layer_curve`, for any number of tasks.
+        Rows that probekit probe, shift, mi, mdl, pairs, similarity, movement, geometry or structural wrote (.parquet,
+        .csv).
     metric : str, optional
         By default the first of each task that is not a difference.
+    by : str, optional
+        Of minimal pairs: a level of groups, each of which has its own panel.
     summary : DataFrame, Result or path, optional
         Rows of :func:`probekit.summary` for any of the tasks.
     shuffled : bool
@@ -138,15 +158,30 @@ def layer_panels(
     -------
     Figure
         Not shown and not saved.
-    """
-    import pandas as pd
 
-    rows = as_curves(kept(of_analyses(plot_rows(rows), *LAYERED)))
-    if not rows.empty:
-        rows = pd.concat([of_metric(part, metric) for _, part in rows.groupby("task", sort=False)])
+    Notes
+    -----
+    Draw one :func:`layer_curve` per task, side by side in the order of the rows, with one legend.
+
+    Runs of the same kind have the same style in all panels. Each estimator of mutual information has its own panel,
+    because the estimators measure different things; the panels of a task share one scale.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot layers cola.parquet sst2.parquet --out layers.pdf --out layers.png
+        probekit plot layers tags.parquet --metric "selectivity(token-accuracy)"
+        probekit plot layers cola.parquet --summary cola-summary.parquet
+        probekit plot layers cola.parquet sst2.parquet --width text --out figure1.pdf
+        probekit plot layers trees.parquet --metric uuas
+        probekit plot layers pairs.parquet --by phenomenon
+    """
+    rows = plot_rows(rows if by is None else pairs_by(as_rows(rows), by))
+    rows, below = in_metric(kept(of_analyses(rows, *LAYERED)), metric), _summary(summary)
     rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
-    figure, drawn = panels(rows, columns, 2.35 if summary is None else 3.05, by="panel", width=width, look=look)
-    styles, below = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True), _summary(summary)
+    figure, drawn = panels(rows, columns, 2.35 if below is None else 3.05, by="panel", width=width, look=look)
+    styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
     scales: dict[str, list[tuple[Axes, bool]]] = {}
     for ax, part in drawn:
         points = curve_rows(part, styles=styles, shuffled=shuffled)
@@ -161,7 +196,18 @@ def layer_panels(
 
 
 def _summary(rows: Any) -> pd.DataFrame | None:
-    return None if rows is None else plot_rows(rows)
+    if rows is None or (isinstance(rows, tuple) and not rows):
+        return None
+    return plot_rows(list(rows) if isinstance(rows, tuple) else rows)
+
+
+def in_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
+    """The curves of each task in one metric, by default the first of the task that is not a difference."""
+    import pandas as pd
+
+    rows = as_curves(rows)
+    parts = [of_metric(part, metric) for _, part in rows.groupby("task", sort=False)]
+    return pd.concat(parts) if parts else rows
 
 
 def curve_rows(
@@ -263,77 +309,19 @@ def kept(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def as_curves(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of similarity and movement as curves by layer; rows of other analyses as they are.
-
-    Similarity: a curve for each model that is compared with the first one, at its own layers, with the permuted
-    examples as a control. Movement: the means over all examples. Minimal pairs: the accuracy of all pairs. Shift: a
-    curve for each data set that probes were fitted on.
-    """
+    """Rows as curves by layer, which are made of the rows of some analyses: see :class:`probekit.analysis.Analysis`."""
     import pandas as pd
 
-    if (paired := rows["analysis"] == "pairs").any():
-        rows = pd.concat([rows[~paired], as_pairs(rows[paired])], ignore_index=True)
-    analysis = rows["analysis"]
-    if (shifted := analysis == "shift").any():  # a curve for each data set that probes were fitted on
-        fitted = rows["estimator"] + ", trained on " + rows["trained_on"]
-        rows = rows.assign(method=rows["method"].mask(shifted, fitted))
-    vectors = analysis.isin([one.name for one in analyses().values() if one.of_vectors])
-    if not vectors.any():
+    known, analysis = analyses(), rows["analysis"]
+    vectors = analysis.isin([one.name for one in known.values() if one.of_vectors])
+    if vectors.any():  # regime and head say nothing more than the run
+        rows = rows.assign(method=rows["method"].where(~vectors, ""))
+    makers = {one.name: one.curves for one in known.values() if one.curves}
+    found = [name for name in analysis.unique() if name in makers]
+    if not found:
         return rows
-    rows = rows.assign(method=rows["method"].where(~vectors, ""))  # regime and head say nothing more than the run
-    parts = [rows[~analysis.isin(("similarity", "movement"))]]
-    if len(moved := rows[analysis == "movement"]) and "example" in moved:
-        derived = moved["metric"].map(lambda name: bool(metric_called(name).derived))
-        moved = moved[moved["example"].fillna("").eq("") & moved["label"].fillna("").eq("") & ~derived]
-        parts.append(moved.assign(reference=_references(moved)) if "against" in moved else moved)
-    if len(alike := rows[analysis == "similarity"]) and "layer_b" in alike:
-        parts.append(_same_layers(alike))
+    parts = [rows[~analysis.isin(found)], *(load(makers[name])(rows[analysis == name]) for name in found)]
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
-
-
-def _references(moved: pd.DataFrame) -> list[str]:
-    """The reference models of rows of movement, without the pooling, which is that of the row."""
-    pairs = zip(moved["against"], moved["representation"], strict=True)
-    return [str(against).removesuffix(f", {pooling}") for against, pooling in pairs]
-
-
-SECOND = (
-    *("model", "checkpoint", "step", "representation", "trained_on", "regime", "head", "variant"),
-    *("random_weights", "run_seed"),
-)
-
-
-def _same_layers(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the first model's layers and the same ones of each other model, as curves of the latter."""
-    import pandas as pd
-
-    if (rows["target"] != "gold").any():  # already done for a larger table
-        return rows
-    key = (
-        rows[["task", "model", "checkpoint", "step", "representation"]]
-        .astype("string")
-        .fillna("")
-        .agg("|".join, axis=1)
-    )
-    rows = rows[key == key.groupby(rows["task"]).transform("first")]
-    same = (rows["layer"].fillna(-1) == rows["layer_b"].fillna(-1)) & (rows["site"] == rows["site_b"])
-    rows = rows[same.astype(bool)]
-    there = [c for c in SECOND if f"{c}_b" in rows]
-    found = rows.drop(columns=[c for c in ("run", "run_kind", "method", "random", "layer_name") if c in rows])
-    reference = [called({**row, "representation": ""}) for row in rows.to_dict("records")]
-    found = found.assign(**{c: rows[f"{c}_b"] for c in there}, reference=reference)
-    noise = found.assign(
-        target="permuted",
-        value=found["null_mean"],
-        ci_low=float("nan"),
-        ci_high=found["null_high"],
-        p_adjusted=float("nan"),
-    )
-    known = noise["null_mean"].notna()
-    bottom = noise["null_low" if "null_low" in noise else "null_mean"]
-    noise = noise[known].assign(ci_low=bottom.where(noise["null_high"].notna()))
-    low, high = noise[["ci_low", "ci_high"]].min(axis=1), noise[["ci_low", "ci_high"]].max(axis=1)
-    return plot_rows(pd.concat([found, noise.assign(ci_low=low, ci_high=high)], ignore_index=True))
 
 
 def of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
@@ -355,3 +343,51 @@ def of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
         raise UsageError("these rows are differences; use layer_differences, or probekit plot differences.")
     rows = rows[rows["metric"] == metric]
     return rows if "p_shown" in rows else rows.assign(p_shown=over_curves(rows))
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    """The caption of :func:`layer_panels` after its first sentence."""
+    import pandas as pd
+
+    rows = in_metric(pairs_by(kept(of_analyses(rows, *LAYERED)), options.by), options.metric)
+    points = pd.concat(curve_rows(part, shuffled=options.shuffled) for _, part in rows.groupby("task", sort=False))
+    curve, control, line = (points[points["role"] == role] for role in ("curve", "control", "line"))
+    yield from measured(curve, look)
+    yield curve_names(curve["label"].unique(), look)
+    banded = curve[~curve["one_of_seeds"].astype(bool)]
+    if banded["ci_low"].notna().any():
+        yield f"Bands and bars: {look.interval}s, each for a single layer."
+    if curve["one_of_seeds"].any():
+        yield "Thin lines: single seeds, without intervals."
+    yield from compared_with(curve, look)
+    for label, band in control.groupby("label", sort=False):
+        extent = "range" if band["of_draws"].iloc[0] else look.middle
+        if one_sided(band):
+            extent = "part from the mean to the 97.5 % quantile"
+            if (band["analysis"] == "probe").all():
+                yield PERMUTED
+                continue
+        yield f"{first_upper(_plural(str(label)))}: the band shows the {extent} of their values{_draws(rows, band)}."
+    for why in (w for w in WHY if (curve["hollow"] == w).any()):
+        yield WHY[why]
+    if "shown_high" in curve and (curve["value"].isna() & curve["ci_low"].notna()).any():
+        yield "Crosses: undetermined; dotted lines: possible values."
+    if len(line):
+        yield f"Horizontal lines: {listed(line['label'].unique())}."
+
+
+def _plural(label: str) -> str:
+    return label.replace("control task", "control tasks")
+
+
+def _draws(rows: pd.DataFrame, band: pd.DataFrame) -> str:
+    """The number of draws of a control, if the rows contain it."""
+    control = rows[rows["target"] == band["target"].iloc[0]]
+    counts = control["draw"].dropna().nunique()
+    for column in ("controls", "shuffles"):
+        if column in control and control[column].notna().any():
+            counts = max(counts, int(control[column].max()))
+    return f" ({counts:,} draws)" if counts else ""
+
+
+FIGURE = FigureKind(head="Results by layer.", draw=layer_panels, caption=caption)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import plot_rows
-from probekit.plots.look import Look, Over
-from probekit.plots.palette import COLOURS, GREYS, INK, MARKERS
+from probekit.plots.look import COLOURS, GREYS, INK, MARKERS, Look, Over, metric_title
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import dress, panels, width_of
 from probekit.plots.relation import arms
-from probekit.plots.titles import metric_title
 from probekit.rows.selection import select
 from probekit.tasks.load import shown_task
 
@@ -161,18 +162,19 @@ def _means(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def learning_panels(
     rows: Any, *, over: Over = "target", columns: int = 4, width: float | None = None, look: Look | None = None
 ) -> Figure:
-    """Draw learning curves: a panel for each task, a curve for each model or pretraining, over the number of examples.
+    """Plot learning curves: results against the number of training examples, one panel per task, one curve per model.
 
-    Points are means over seeds. Over "target", bars are intervals over the evaluated examples, of several seeds their
-    mean; they do not cover the variation over seeds or over drawn training examples. Over "pretraining" (Bowman et al.
-    2018, Figure 2), bars are one standard deviation over seeds, and intervals over examples only if every point is a
-    single run; encoders without pretraining are dashed lines, with a band instead of bars. The horizontal axis is
-    logarithmic.
+    A point is the main metric of a run, or its mean over seeds. The horizontal axis is logarithmic.
+
+    --over pretraining counts the examples of the encoder's pretraining instead, of all objectives together, and draws
+    one curve per set of objectives, as in Figure 2 of Bowman et al. (2018). Encoders without rows of pretraining, such
+    as an untrained one, are dashed lines. Tasks that some encoders lack are left out; one more panel shows the mean of
+    the GLUE tasks. Bars and bands are one standard deviation over seeds.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As in :func:`learning_rows`.
+        Rows of training runs (.parquet, .csv), for --over pretraining also those of probekit pretrain-encoder.
     over : {"target", "pretraining"}
         As in :func:`learning_rows`.
     columns, width, look
@@ -182,6 +184,25 @@ def learning_panels(
     -------
     Figure
         Not shown and not saved.
+
+    Notes
+    -----
+    Draw learning curves: a panel for each task, a curve for each model or pretraining, over the number of examples.
+
+    Points are means over seeds. Over "target", bars are intervals over the evaluated examples, of several seeds their
+    mean; they do not cover the variation over seeds or over drawn training examples. Over "pretraining" (Bowman et al.
+    2018, Figure 2), bars are one standard deviation over seeds, and intervals over examples only if every point is a
+    single run; encoders without pretraining are dashed lines, with a band instead of bars. The horizontal axis is
+    logarithmic.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit train --task sst2 --model MODEL --limit 300 --out sst2-300
+        probekit train --task sst2 --model MODEL --limit 3000 --out sst2-3000
+        probekit plot learning 'sst2-*/rows.parquet' --out learning.pdf
+        probekit plot learning 'encoders/*/rows.parquet' 'targets/*/rows.parquet' --over pretraining
     """
     points = learning_rows(rows, over=over)
     figure, drawn = panels(points, columns, 2.4, width=width, look=look)
@@ -233,3 +254,41 @@ def _dress(ax: Axes, part: pd.DataFrame, over: Over, look: Look | None) -> None:
             at.append(n)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(at, [f"{n:,}" for n in at])
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    points = learning_rows(rows, over=options.over)
+    yield f"{metrics_of(points[points['task'] != MEAN])}."
+    yield from by_task(points, look)
+    low, high = int(points["seeds"].min()), int(points["seeds"].max())
+    seeds = f"Means over {low} seeds" if low == high else f"Means over {low} to {high} seeds"
+    bars = f"Bars: {look.interval}s over examples"
+    if options.over == "pretraining":
+        yield from _pretraining(points, look)
+    if over_seeds(points, options.over):
+        yield f"{seeds}. Bars and bands: one standard deviation over seeds, where there are several."
+    elif high > 1:
+        yield f"{seeds}. {bars}, means over seeds; they do not cover the variation over seeds."
+    else:
+        yield f"{bars}; single runs."
+
+
+def _pretraining(points: pd.DataFrame, look: Look) -> Iterator[str]:
+    """The curves, the encoders without pretraining, and the mean over tasks."""
+    yield "Horizontal axis: training examples of the encoder's pretraining (all objectives), not of the task."
+    without = points["examples"].isna()
+    if without.any():
+        names = listed(look.shown(label) for label in points.loc[without, "label"].unique())
+        yield f"Dashed lines: encoders without rows of pretraining ({names})."
+    if (points["task"] == MEAN).any():
+        mean = points[points["task"] == MEAN].iloc[0]
+        yield f"{look.task(MEAN)}: mean of {mean['tasks']:.0f} tasks, as in probekit table glue."
+    yield "Tasks that some encoders lack are left out."
+
+
+FIGURE = FigureKind(
+    head="Results against the number of training examples.",
+    draw=learning_panels,
+    caption=caption,
+    of_rows=("models", "variants"),
+)

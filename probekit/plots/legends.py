@@ -1,21 +1,49 @@
-"""Legends: one for all panels, below or at the right; curves first, in as few lines as fit."""
+"""Text in figures, its width and line breaks; legends: one for all panels, curves first, in as few lines as fit."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.look import Look
-from probekit.plots.palette import INK
-from probekit.plots.text import inches, wrapped
+from probekit.plots.look import INK, Look
 
 if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
-__all__ = ["BESIDE", "SMALL", "add_legend", "common", "narrower", "plain_legend"]
+__all__ = ["BESIDE", "SMALL", "add_legend", "common", "inches", "mark_legend", "narrower", "plain_legend", "wrapped"]
+
+
+@lru_cache(maxsize=4096)
+def inches(words: str, size: float, weight: str = "normal") -> float:
+    """An upper bound of the widest line; letters in bitmaps are up to a tenth wider than drawn ones."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    font = FontProperties(weight=weight)
+    plain = (line.replace("$", r"\$") for line in words.splitlines())  # a name is no mathematics
+    widths = (TextPath((0, 0), line, size, font).get_extents().width for line in plain)
+    return 1.1 * max(widths, default=0.0) / 72
+
+
+def wrapped(words: str, room: float, size: float, weight: str = "normal") -> str:
+    """Wrap text to ``room`` inches, at commas, or else at spaces and dashes."""
+    parts, lines = words.split(", "), [""]
+    for i, part in enumerate(parts):
+        piece = part + ("," if i + 1 < len(parts) else "")
+        if lines[-1] and inches(f"{lines[-1]} {piece}", size, weight) > room:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {piece}".lstrip()
+    for i, line in enumerate(lines):
+        if (wide := inches(line, size, weight)) > room:
+            fits = max(4, int(len(line) * room / wide) - 1)
+            lines[i] = "\n".join(textwrap.wrap(line, fits))
+    return "\n".join(lines)
+
 
 SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": INK, "handlelength": 2.0}
 TIGHT: dict[str, Any] = {"labelspacing": 0.25, "borderpad": 0.2, "borderaxespad": 0.2, "handletextpad": 0.6}
@@ -83,6 +111,44 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look) -> None:
     drawn = figure.legend([named[x] for x in order], words, loc=place, ncols=columns, title=title or None, **style)
     plain_legend(drawn)
     drawn.get_title().set(color=INK, fontweight="bold")
+
+
+def mark_legend(
+    figure: Any, marks: Mapping[str, tuple[str, str]], look: Look, entry: float, title: Sequence[str] = ()
+) -> None:
+    """Draw a legend of marks into a figure, which grows to hold it; only with a title it may be at the right.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure.
+    marks : mapping
+        Colour and shape by name.
+    look : Look
+        Position of the legend.
+    entry : float
+        Room for an entry below the figure, in inches.
+    title : sequence of str
+        What the marks show.
+    """
+    if look.legend == "none":
+        return
+    from matplotlib.lines import Line2D
+
+    style: dict[str, Any] = {"linestyle": "none", "markersize": 5}
+    drawn = [Line2D([], [], color=colour, marker=marker, **style) for colour, marker in marks.values()]
+    right = look.legend == "right" and bool(title)
+    columns = 1 if right else max(1 + bool(title), int(figure.get_figwidth() / entry))
+    if right:
+        figure.set_figwidth(figure.get_figwidth() + BESIDE)
+    else:
+        height = 0.1 + 0.1 * bool(title) + 0.17 * -(-len(marks) // columns)
+        figure.set_figheight(figure.get_figheight() + height)
+    style = {**SMALL, "ncols": columns, "loc": "outside right upper" if right else "outside lower center"}
+    if title:
+        words = "\n".join(part.capitalize() for part in title) if right else "; ".join(title)
+        style |= {"title": words, "title_fontsize": 8}
+    plain_legend(figure.legend(drawn, list(marks), **style))
 
 
 def plain_legend(drawn: Legend) -> None:

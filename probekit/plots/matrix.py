@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.plots.palette import COLOURS, INK
+from probekit.plots.legends import wrapped
+from probekit.plots.look import COLOURS, INK
 from probekit.plots.panels import bare, width_of
-from probekit.plots.text import wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-__all__ = ["axes_or_new", "colour_bar", "draw_cells", "draw_tree", "hatch_cells", "name_cells", "write_cells"]
+__all__ = [
+    "axes_or_new",
+    "colour_bar",
+    "draw_cells",
+    "draw_tree",
+    "frame_cell",
+    "hatch_cells",
+    "name_cells",
+    "write_cells",
+]
 
 HATCHED: dict[str, Any] = {"edgecolor": ("white", 0.7), "hatch": "////", "linewidth": 0}
 
@@ -80,6 +89,14 @@ def hatch_cells(ax: Axes, cells: Iterable[tuple[int, int]], label: str = "") -> 
         ax.add_patch(cell)
     if hatched and label:
         ax.add_patch(Rectangle((0, 0), 0, 0, label=label, **HATCHED | {"facecolor": "#555555", "edgecolor": "white"}))
+
+
+def frame_cell(ax: Axes, row: int, column: int, high: float = 0.88, **style: Any) -> None:
+    """Draw a frame into a cell."""
+    from matplotlib.patches import Rectangle
+
+    own: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "linewidth": 1.2, **style}
+    ax.add_patch(Rectangle((column - 0.46, row - high / 2), 0.92, high, **own))
 
 
 def name_cells(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:

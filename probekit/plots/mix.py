@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.plots.caption import measured
 from probekit.plots.curves import CurveStyles, curves, plot_rows
 from probekit.plots.layers import kept
-from probekit.plots.look import Look
-from probekit.plots.palette import INK
+from probekit.plots.look import INK, Look
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels
 
 if TYPE_CHECKING:
@@ -57,12 +59,15 @@ def mix_weights(rows: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def mix_panels(rows: Any, *, columns: int = 4, width: float | None = None, look: Look | None = None) -> Figure:
-    """Draw one :func:`mix_weights` per task, side by side in the order of the rows, with one legend.
+    """Plot the weight of each layer in the final scalar mix: one panel per task, one curve per head.
+
+    Runs that differ only in the seed are one curve, their mean, with a band from the smallest to the largest weight.
+    The dotted line marks equal weights. For the weights by training step: probekit plot trajectory --metric mix-weight.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of feature-extraction runs.
+        Rows of feature-extraction runs, or of probekit edges (.parquet, .csv).
     columns, width, look
         As in :func:`layer_panels`.
 
@@ -70,6 +75,16 @@ def mix_panels(rows: Any, *, columns: int = 4, width: float | None = None, look:
     -------
     Figure
         Not shown and not saved.
+
+    Notes
+    -----
+    Draw one :func:`mix_weights` per task, side by side in the order of the rows, with one legend.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot mix cola-run/rows.parquet mrpc-run/rows.parquet --out mix.pdf
     """
     rows = _of_mixes(rows)
     figure, drawn = panels(rows, columns, 2.2, width=width, look=look)
@@ -147,3 +162,16 @@ def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, look: Look | None =
     dress(ax, rows, ylabel="Weight in the mix", how=f"{seeds} seeds, mean and range" if seeds > 1 else "", look=look)
     scale.set(ax)
     ax.set_ylim(0, max(ax.get_ylim()[1], 2 / rows["layer_name"].nunique()))
+
+
+def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
+    rows = kept(rows)
+    rows = rows[(rows["metric"] == MIX) & (rows["layer_name"] != "")]
+    yield from measured(rows, look)
+    seeds = int(rows.groupby(["task", "model", "method", "run_kind"])["seed"].nunique().max())
+    if seeds > 1:
+        yield f"Lines: means of {seeds} seeds; bands: from the smallest to the largest weight."
+    yield "Dotted line: equal weights."
+
+
+FIGURE = FigureKind(head="Weight of each layer in the final scalar mix.", draw=mix_panels, caption=caption)

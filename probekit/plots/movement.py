@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
+from probekit.metrics import metric as metric_called
 from probekit.plots.caption import curve_names, listed, measured
 from probekit.plots.curves import CurveStyles, plot_rows
 from probekit.plots.layer_axes import draw_layers
 from probekit.plots.layers import as_curves, curve_rows, gold_of
 from probekit.plots.look import Look
+from probekit.plots.options import FigureKind
 from probekit.plots.panels import panels
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def movement_panels(
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.movement`.
+        Rows that probekit movement wrote (.parquet, .csv).
     metric : str, optional
         By default all distances.
     columns, width, look
@@ -60,14 +62,14 @@ def movement_panels(
 
 
 def geometry_panels(
-    rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None, look: Look | None = None
+    rows: Any, *, metric: str | None = None, columns: int = 4, width: float | None = None, look: Look | None = None
 ) -> Figure:
     """Plot dimension and anisotropy by layer: one panel per measure, one curve per model.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.geometry`.
+        Rows that probekit geometry wrote (.parquet, .csv).
     metric : str, optional
         By default participation ratio, intrinsic dimension and mean cosine. The rank says little, and the mean cosine
         without the top is near 0 by construction.
@@ -145,3 +147,31 @@ def _by_metric(rows: pd.DataFrame, look: Look) -> Iterator[str]:
     yield curve_names(CurveStyles.of(rows, panel=("task", "metric"), alike=True).style, look)
     if rows["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
+
+
+def mean_distances(rows: pd.DataFrame) -> pd.DataFrame:
+    """The means over all examples, with the name of the reference, as curves by layer."""
+    if "example" not in rows:
+        return rows.iloc[:0]
+    derived = rows["metric"].map(lambda name: bool(metric_called(name).derived))
+    rows = rows[rows["example"].fillna("").eq("") & rows["label"].fillna("").eq("") & ~derived]
+    if "against" not in rows:
+        return rows
+    pairs = zip(rows["against"], rows["representation"], strict=True)
+    return rows.assign(reference=[str(against).removesuffix(f", {pooling}") for against, pooling in pairs])
+
+
+MOVEMENT = FigureKind(
+    head="Distance of each layer from the reference model.",
+    draw=movement_panels,
+    caption=movement_caption,
+    metric="Distance to plot, such as relative-distance; by default all in the rows.",
+)
+
+
+GEOMETRY = FigureKind(
+    head="Dimension and anisotropy of each layer.",
+    draw=geometry_panels,
+    caption=geometry_caption,
+    metric="Measure to plot, such as rank; by default participation ratio, intrinsic dimension and mean cosine.",
+)

@@ -1,61 +1,28 @@
-"""Options of figures: one declaration for Python and for ``probekit plot``; each kind of figure takes some of them."""
+"""The kinds of figure and their options: one declaration for Python and for ``probekit plot``."""
 
 import dataclasses
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from probekit.analysis import figures
-from probekit.constraint import (
-    Checked,
-    Count,
-    Ge,
-    Le,
-    Most,
-)
+from probekit.constraint import Checked, Count, Ge, Le, Most
 from probekit.errors import UsageError
-from probekit.plots.look import Legend, Over
+from probekit.plots.look import Legend, Look, Over
+from probekit.plugins import load, named
 from probekit.recipe import option
 from probekit.rows.selection import MODELS, VARIANTS
 
-__all__ = ["COMMON", "KINDS", "WIDTHS", "Kind", "PlotOptions", "inches", "options_of"]
+__all__ = ["KINDS", "WIDTHS", "FigureKind", "Kind", "PlotOptions", "figure_of", "inches"]
 
 WIDTHS = {"column": 3.03, "text": 6.30}
 """Widths in inches of one column and of the text of a two-column paper (A4, as the ACL sets it)."""
-KINDS: dict[str, tuple[str, ...]] = {
-    "layers": ("metric", "by", "summary", "shuffled", "columns"),
-    "differences": ("level", "columns"),
-    "trajectory": ("metric", "columns"),
-    "mix": ("columns",),
-    "learning": ("over", "models", "variants", "columns"),
-    "expected": ("models", "variants", "columns"),
-    "score-correlations": ("level",),
-    "domains": ("metric", "top"),
-    "relation": ("transfer", "columns"),
-    "transfer": ("columns",),
-    "dendrogram": ("metric",),
-    "gains": ("metric", "columns"),
-    "adaptation": ("models", "columns"),
-    "scoreboard": ("models", "columns"),
-    "shift": ("metric", "layer", "level", "columns"),
-    **{name: one.options for name, one in figures().items()},
-}
-"""The kinds of figure, and the options each takes in addition to :data:`COMMON`."""
+KINDS = tuple(sorted(named("probekit.figures")))
+"""The kinds of figure, ours and those of installed packages."""
 if TYPE_CHECKING:
     Kind = str
 else:
-    Kind = Literal[tuple(KINDS)]
-METRIC = {
-    "domains": "Measure of the heat map and the dendrogram, such as js-distance; by default the rows' first.",
-    "dendrogram": "Measure of similarity, such as cka; by default the rows' first.",
-    "shift": "Metric of the cells, such as accuracy or recall-at-rate; by default auroc.",
-    "gains": "Similarity or distance on the horizontal axis, such as cka or relative-distance; by default the rows' "
-    "first. The vertical axis shows the metric that probekit compare compared.",
-    **{name: one.metric for name, one in figures().items() if one.metric},
-}
-"""Help of --metric by kind of figure, where it differs from that of :class:`PlotOptions`."""
-COMMON = ("width", "names", "title", "legend", "dpi")
-"""The options that all kinds take."""
+    Kind = Literal[KINDS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +99,38 @@ def inches(width: str | float | None) -> float | None:
     return found
 
 
-@lru_cache(maxsize=16)
-def options_of(kind: str) -> type:
-    """The options that one kind of figure takes, as a dataclass."""
-    names = (*KINDS[kind], *COMMON)
-    fields = [
-        (f.name, f.type, dataclasses.field(default=f.default, metadata={**f.metadata, **_help(kind, f.name)}))
-        for f in dataclasses.fields(PlotOptions)
-        if f.name in names
-    ]
-    namespace = {"__module__": __name__}
-    return dataclasses.make_dataclass(f"{kind.capitalize()}Options", fields, frozen=True, namespace=namespace)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureKind:
+    """A kind of figure: ``probekit plot KIND`` and ``probekit.plot(KIND, …)``.
+
+    Attributes
+    ----------
+    head : str
+        The first sentence of its suggested caption.
+    draw : callable
+        Rows and options to a figure of panels. It takes ``rows`` and, by their names, some of :class:`PlotOptions`, the
+        width in inches, and ``look`` (:class:`probekit.plots.look.Look`). Its docstring is the help of the command.
+    caption : callable
+        Rows, options and look to the other sentences of the caption.
+    metric : str
+        The help of ``--metric``, if it is not that of :class:`PlotOptions`.
+    of_rows : tuple of str
+        Options by which rows are selected before they are drawn.
+    """
+
+    head: str
+    draw: Callable[..., Any]
+    caption: Callable[[Any, PlotOptions, Look], Iterator[str]]
+    metric: str = ""
+    of_rows: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options that it takes; the last ones are those of all kinds."""
+        taken = {*signature(self.draw).parameters, *self.of_rows, "names", "title", "legend", "dpi"}
+        return tuple(f.name for f in dataclasses.fields(PlotOptions) if f.name in taken)
 
 
-def _help(kind: str, name: str) -> dict[str, str]:
-    return {"help": METRIC[kind]} if name == "metric" and kind in METRIC else {}
+def figure_of(kind: str) -> FigureKind:
+    """The kind of figure with this name."""
+    return cast("FigureKind", load(named("probekit.figures")[kind]))

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.legends import SMALL, add_legend, narrower, plain_legend
-from probekit.plots.look import Look
-from probekit.plots.palette import FAINT, INK
-from probekit.plots.text import inches, wrapped
+from probekit.plots.legends import SMALL, add_legend, inches, narrower, plain_legend, wrapped
+from probekit.plots.look import FAINT, INK, Look
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,12 @@ import numpy as np
 from probekit.display import shown_model
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.curves import of_analyses, plot_rows
-from probekit.plots.legends import BESIDE, SMALL, narrower
-from probekit.plots.look import Look
-from probekit.plots.palette import COLOURS, FAINT, INK, MARKERS
+from probekit.plots.caption import metrics_of, sizes_of
+from probekit.plots.curves import of_analyses, plot_rows, with_names
+from probekit.plots.legends import inches, mark_legend, narrower
+from probekit.plots.look import COLOURS, FAINT, INK, MARKERS, Look, metric_title
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import bare, even, fitting, grid, same_labels, width_of
-from probekit.plots.text import inches
-from probekit.plots.titles import metric_title
 from probekit.rows import fit_labels
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def relation_panels(
         _title_panel(ax, about, titled, lines, look)
     same_labels(list(axes.ravel()), across)
     if pairs:
-        _legend(figure, styles, look)
+        mark_legend(figure, styles, look, 1.15, ("Colour: evaluated on", "shape: trained on"))
     else:
         name_apart(figure)
     return figure
@@ -211,29 +210,6 @@ def _title(name: str) -> str:
     if metric.derived == "difference":
         return f"{metric_title(metric.of)}\ngained by fine-tuning"
     return metric.title if metric.derived == "lost" else metric_title(name)
-
-
-def _legend(figure: Figure, styles: Mapping[str, tuple[str, str]], look: Look) -> None:
-    """A domain's colour and shape in one mark."""
-    if look.legend == "none":
-        return
-    from matplotlib.lines import Line2D
-
-    marks = [
-        Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=5)
-        for colour, marker in styles.values()
-    ]
-    right = look.legend == "right"
-    columns = 1 if right else max(2, int(figure.get_figwidth() / 1.15))
-    if right:
-        figure.set_figwidth(figure.get_figwidth() + BESIDE)
-    else:
-        figure.set_figheight(figure.get_figheight() + 0.2 + 0.17 * -(-len(styles) // columns))
-    title = "Colour: evaluated on\nShape: trained on" if right else "Colour: evaluated on; shape: trained on"
-    place: Any = "outside right upper" if right else "outside lower center"
-    drawn = figure.legend(marks, list(styles), loc=place, ncols=columns, title=title, title_fontsize=8, **SMALL)
-    for text in drawn.get_texts():
-        text.set_parse_math(False)
 
 
 def name_apart(figure: Figure) -> None:
@@ -309,3 +285,49 @@ def with_columns(rows: Any, *columns: str) -> pd.DataFrame:
     if missing := [c for c in columns if c not in rows]:
         raise UsageError(f"these rows lack the columns {', '.join(missing)}.")
     return rows.astype({c: "float64" for c in ("x", "x_low", "x_high") if c in columns})
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    points, correlations = relation_rows(rows, transfer=options.transfer)
+    yield f"Metrics: {metrics_of(points)}. Points: {'pairs of domains' if options.transfer else 'domains'}."
+    yield from sizes_of(points)
+    if points["ci_low"].notna().any():
+        yield f"Bars: {look.interval}s."
+    if len(correlations):
+        yield f"In brackets: {look.interval}s of the correlations; p from permutations."
+
+
+def relation_figure(
+    rows: Any, *, transfer: bool = False, columns: int = 3, width: float | None = None, look: Look | None = None
+) -> Figure:
+    """Plot metrics by domain against the distance of the domain, with their correlation.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows that probekit table domains --rows-out wrote.
+    transfer : bool
+        As in :func:`relation_rows`.
+    columns, width, look
+        As in :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot relation table6.parquet --out relation.pdf
+        probekit plot relation table6.parquet --transfer
+    """
+    return relation_panels(
+        *relation_rows(with_names(rows, look), transfer=transfer), columns=columns, width=width, look=look
+    )
+
+
+FIGURE = FigureKind(
+    head="Metrics against the distance between domains, with their correlations.", draw=relation_figure, caption=caption
+)

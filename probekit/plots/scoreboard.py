@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
+from probekit.plots.caption import listed
 from probekit.plots.curves import plot_rows
-from probekit.plots.look import Look
-from probekit.plots.matrix import colour_bar, draw_cells, hatch_cells, name_cells, write_cells
-from probekit.plots.palette import INK
+from probekit.plots.look import INK, Look
+from probekit.plots.matrix import colour_bar, draw_cells, frame_cell, hatch_cells, name_cells, write_cells
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import new_figure
 from probekit.rows import layer_labels
 from probekit.rows.schema import called
@@ -56,15 +58,15 @@ def board_values(rows: Any) -> pd.DataFrame:
 def board_panels(
     rows: Any, *, columns: int | None = None, width: float | None = None, look: Look | None = None
 ) -> Figure:
-    """Draw a heat map for each model: tasks by layer, from the control (0) to the ceiling (1).
+    """Plot tasks by layer, each between its control (0) and its ceiling (1): one heat map for each model.
 
-    A frame marks the layer chosen on train, a dashed one the best layer on dev where train chooses none. Hatched cells
-    are not shown to be above the control.
+    A frame marks the layer that train chooses (dashed: the best on dev, where train chooses none). Hatched cells are
+    not shown to be above the control.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As in :func:`board_values`.
+        Rows that probekit scoreboard or probekit suite wrote (.parquet, .csv).
     columns : int, optional
         Largest number of panels side by side, 3 by default.
     width, look
@@ -74,6 +76,19 @@ def board_panels(
     -------
     Figure
         Not shown and not saved.
+
+    Notes
+    -----
+    Draw a heat map for each model: tasks by layer, from the control (0) to the ceiling (1).
+
+    A frame marks the layer chosen on train, a dashed one the best layer on dev where train chooses none. Hatched cells
+    are not shown to be above the control.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot scoreboard suites/syntax/rows/scoreboard.parquet --out syntax.pdf
     """
     values, look = board_values(rows), look or Look()
     models, lines = (list(dict.fromkeys(values[name])) for name in ("name", "line"))
@@ -108,8 +123,6 @@ def _name_groups(ax: Axes, values: pd.DataFrame, lines: list[str]) -> None:
 
 def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], look: Look) -> AxesImage:
     """One model."""
-    from matplotlib.patches import Rectangle
-
     table = values.pivot_table("value", "line", "at", dropna=False).reindex(index=lines, columns=layers)
     grid = table.to_numpy(dtype=float)
     image = draw_cells(ax, grid, light_is_small=True, limits=(0, 1))
@@ -119,8 +132,7 @@ def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], l
         if not row["above"]:
             hatch_cells(ax, [(i, j)])
         if row["chosen"]:
-            style: dict[str, Any] = {"linewidth": 1.3, "linestyle": "--" if row["chosen_by"] == "dev" else "-"}
-            ax.add_patch(Rectangle((j - 0.46, i - 0.44), 0.92, 0.88, facecolor="none", edgecolor=INK, **style))
+            frame_cell(ax, i, j, linewidth=1.3, linestyle="--" if row["chosen_by"] == "dev" else "-")
     of = dict(zip(values["line"], values["group"], strict=True))
     for i in range(1, len(lines)):
         if of.get(lines[i]) != of.get(lines[i - 1]):
@@ -133,3 +145,26 @@ def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], l
 
 def _percent(value: float) -> str:
     return f"{100 * value:z.0f}"
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    values = board_values(rows)
+    against = listed(sorted(values["against"].unique()))
+    yield f"0: the control ({against}, whichever is better); 1: the best possible value. Numbers are times 100."
+    if (values["chosen_by"] == "held-out").any():
+        yield "Frames: the layer with the lowest loss on held-out parts of train."
+    if (values["chosen_by"] == "dev").any():
+        yield "Dashed frames: the best layer on dev."
+    if (~values["above"].astype(bool)).any():
+        corrected = (
+            ", corrected for the number of layers where dev chose," if (values["chosen_by"] == "dev").any() else ""
+        )
+        yield f"Hatched: the {look.interval}{corrected} reaches the control."
+
+
+FIGURE = FigureKind(
+    head="Tasks by layer, each between its control (0) and its ceiling (1).",
+    draw=board_panels,
+    caption=caption,
+    of_rows=("models",),
+)

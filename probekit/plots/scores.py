@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,9 +10,9 @@ import numpy as np
 from probekit.display import shown_score
 from probekit.errors import UsageError
 from probekit.plots.curves import plot_rows
-from probekit.plots.look import Look
-from probekit.plots.matrix import colour_bar, draw_cells, name_cells, write_cells
-from probekit.plots.palette import COLOURS, FAINT, INK
+from probekit.plots.look import COLOURS, FAINT, INK, Look
+from probekit.plots.matrix import colour_bar, draw_cells, frame_cell, name_cells, write_cells
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import bare, new_figure
 from probekit.plots.relation import arms
 
@@ -57,15 +58,12 @@ def score_rows(rows: Any) -> pd.DataFrame:
 
 
 def score_panels(rows: Any, *, level: float = 0.05, width: float | None = None, look: Look | None = None) -> Figure:
-    """Draw the correlations of scores with target results: a cell for each target, and the mean with its interval.
-
-    A cell has a frame where p, corrected over all scores and targets, is at most ``level``; the marker of a mean is
-    hollow where p, corrected over the scores, is above it.
+    """Plot how well scores of encoders foretell their results: a cell for each score and target task, and the mean.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As in :func:`score_rows`.
+        Rows that probekit table score-correlations wrote (.parquet, .csv).
     level : float
         Threshold for the corrected p-values.
     width, look
@@ -75,9 +73,21 @@ def score_panels(rows: Any, *, level: float = 0.05, width: float | None = None, 
     -------
     Figure
         Not shown and not saved.
-    """
-    from matplotlib.patches import Rectangle
 
+    Notes
+    -----
+    Draw the correlations of scores with target results: a cell for each target, and the mean with its interval.
+
+    A cell has a frame where p, corrected over all scores and targets, is at most ``level``; the marker of a mean is
+    hollow where p, corrected over the scores, is above it.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit table score-correlations 'rows/*.parquet' 'runs/*/rows.parquet' --rows-out foretold.parquet
+        probekit plot score-correlations foretold.parquet --out foretold.pdf
+    """
     rows, look = score_rows(rows), look or Look()
     labels = list(dict.fromkeys(rows["label"]))
     means = rows[rows["task"] == MEAN].set_index("label").loc[labels]
@@ -93,7 +103,7 @@ def score_panels(rows: Any, *, level: float = 0.05, width: float | None = None, 
     image = draw_cells(left, values, limits=(-1, 1), colours="RdBu_r")
     write_cells(image, values, "{:+.2f}".format, size=7)
     for i, j in np.argwhere(p <= level):
-        left.add_patch(Rectangle((j - 0.46, i - 0.44), 0.92, 0.88, facecolor="none", edgecolor=INK, linewidth=1.2))
+        frame_cell(left, i, j)
     name_cells(left, labels, [look.task(task) for task in tasks])
     _draw_means(right, means, level)
     colour_bar(image, "Spearman's ρ over encoders", [left, right])
@@ -113,3 +123,21 @@ def _draw_means(ax: Axes, means: pd.DataFrame, level: float) -> None:
     ax.set_xlabel("Mean over targets", fontsize=9, color=INK)
     bare(ax, ("bottom",))
     ax.tick_params(axis="y", length=0, labelleft=False)
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    found = score_rows(rows)
+    counts = " to ".join(map(str, sorted({int(found["n"].min()), int(found["n"].max())})))
+    yield f"Spearman's correlation over {counts} encoders; scores by their mean over targets."
+    yield f"Framed cells: p of at most {options.level:g}, corrected over all scores and targets."
+    yield (
+        f"Bars: {look.interval}s of the mean over targets, from resampled encoders; hollow markers: p > "
+        f"{options.level:g}, corrected over scores. Permutations and resamples keep the targets of an encoder together."
+    )
+
+
+FIGURE = FigureKind(
+    head="Rank correlations of scores of encoders with their results on target tasks.",
+    draw=score_panels,
+    caption=caption,
+)

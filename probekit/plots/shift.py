@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
+from probekit.plots.caption import listed, metrics_of
 from probekit.plots.curves import plot_rows
-from probekit.plots.look import Look
-from probekit.plots.matrix import colour_bar, draw_cells, name_cells, write_cells
-from probekit.plots.palette import INK
+from probekit.plots.look import INK, Look, first_line
+from probekit.plots.matrix import colour_bar, draw_cells, frame_cell, name_cells, write_cells
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import even, fitting, grid
-from probekit.plots.titles import first_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,15 +103,15 @@ def shift_panels(
     width: float | None = None,
     look: Look | None = None,
 ) -> Figure:
-    """Draw a heat map for each model and probe: the data set it was fitted on by the one it is evaluated on.
+    """Plot probes of one data set on others: a heat map for each model and probe, at one layer.
 
-    A cell has a frame where it is shown to differ from the diagonal of its column: p, paired and corrected, is at most
-    ``level``.
+    A frame marks a cell that differs from the diagonal of its column, a probe of the same data set (p <= 0.05, paired,
+    corrected). probekit plot layers draws the same rows by layer, a curve for each data set that probes were fitted on.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As in :func:`shift_values`.
+        Rows that probekit shift wrote (.parquet, .csv).
     metric, layer : str, optional
         As in :func:`shift_values`.
     level : float
@@ -123,6 +123,21 @@ def shift_panels(
     -------
     Figure
         Not shown and not saved.
+
+    Notes
+    -----
+    Draw a heat map for each model and probe: the data set it was fitted on by the one it is evaluated on.
+
+    A cell has a frame where it is shown to differ from the diagonal of its column: p, paired and corrected, is at most
+    ``level``.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot shift shift.parquet --out shift.pdf
+        probekit plot shift shift.parquet --metric recall-at-rate --layer 6
+        probekit plot layers shift.parquet --metric auroc
     """
     values, look = shift_values(rows, metric, layer), look or Look()
     sets = list(dict.fromkeys([*values["task"], *values["trained_on"]]))
@@ -149,8 +164,6 @@ def shift_panels(
 
 def _draw(ax: Axes, values: pd.DataFrame, sets: list[str], level: float) -> AxesImage:
     """One panel."""
-    from matplotlib.patches import Rectangle
-
     metric = metric_called(str(values["metric"].iloc[0]))
     table = values.pivot_table("value", "trained_on", "task", dropna=False).reindex(index=sets, columns=sets)
     cells = table.to_numpy(dtype=float)
@@ -158,6 +171,44 @@ def _draw(ax: Axes, values: pd.DataFrame, sets: list[str], level: float) -> Axes
     image = draw_cells(ax, cells, light_is_small=metric.better == "lower", limits=(0, 1), colours=colours)
     write_cells(image, cells, "{:.2f}".format)
     for row in values[values["p_difference"] <= level].to_dict("records"):
-        at = (sets.index(row["task"]) - 0.46, sets.index(row["trained_on"]) - 0.44)
-        ax.add_patch(Rectangle(at, 0.92, 0.88, facecolor="none", edgecolor=INK, linewidth=1.2))
+        frame_cell(ax, sets.index(row["trained_on"]), sets.index(row["task"]))
     return image
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    values = shift_values(rows, options.metric, options.layer)
+    sizes = [f"{look.task(str(task))}, {listed(of['split'].unique())}, n = {of['n'].max():,}" for task, of in
+             values.groupby("task", sort=False)]  # fmt: skip
+    yield f"{metrics_of(values)} ({'; '.join(sizes)}). Lines: data sets of training; columns: of evaluation."
+    counts = values.drop_duplicates("trained_on")
+    fitted = [f"{look.task(str(row['trained_on']))} {row['n_train']:,}" for row in counts.to_dict("records")]
+    yield f"Examples of training: {', '.join(fitted)}."
+    layers = {str(row["model"]): str(row["layer_name"]) for row in values.to_dict("records")}
+    if values["chosen"].any():
+        best = "; ".join(f"{look.shown(model)}: layer {layer}" for model, layer in layers.items())
+        main = first_line("auroc" if (rows["metric"] == "auroc").any() else "accuracy")
+        yield f"The layer with the highest mean {main} of the diagonal, on the evaluated examples ({best})."
+    if "rate" in values and values["rate"].notna().any():
+        yield f"At {100 * values['rate'].max():g} % false positives in train; on other data they may be more or fewer."
+    if values["p_difference"].notna().any():
+        yield (
+            "Framed cells differ from the diagonal of their column "
+            f"(p of at most {options.level:g}; paired, with the choice of training examples, corrected by Holm)."
+        )
+    if values["metric"].eq("auroc").all():
+        yield "0.5 is chance; below it the probe is reversed."
+    if values["value"].isna().any():
+        yield "Empty cells: no value; the column why of the rows says the reason."
+
+
+def by_training_set(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a curve by layer for each data set that probes were fitted on."""
+    return rows.assign(method=rows["estimator"] + ", trained on " + rows["trained_on"])
+
+
+FIGURE = FigureKind(
+    head="Probes of one data set evaluated on others.",
+    draw=shift_panels,
+    caption=caption,
+    metric="Metric of the cells, such as accuracy or recall-at-rate; by default auroc.",
+)

@@ -10,14 +10,13 @@ import numpy as np
 from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.caption import metrics_of, sizes_of
+from probekit.plots.caption import listed, metrics_of, sizes_of
 from probekit.plots.curves import of_analyses, plot_rows
-from probekit.plots.look import Look
+from probekit.plots.legends import wrapped
+from probekit.plots.look import INK, Look, metric_title
 from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, write_cells
-from probekit.plots.palette import INK
+from probekit.plots.options import FigureKind
 from probekit.plots.panels import dress, new_figure, panels, width_of
-from probekit.plots.text import wrapped
-from probekit.plots.titles import metric_title
 from probekit.rows import called, layer_labels
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def similarity_panels(
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.similarity`.
+        Rows that probekit similarity wrote (.parquet, .csv).
     metric : str, optional
         By default all measures.
     level, columns, width, look
@@ -349,12 +348,15 @@ def _distances(rows: pd.DataFrame, *, alike: bool) -> tuple[list[str], np.ndarra
 def similarity_trees(
     rows: Any, *, metric: str | None = None, width: float | None = None, look: Look | None = None
 ) -> Figure:
-    """Draw one :func:`similarity_tree` per task, one below the other.
+    """Plot models as a tree by the similarity of their layers.
+
+    The distance of two models is 1 minus the mean similarity of their same layers; clusters are joined by average
+    linkage.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.similarity` with ``against="all"``.
+        Rows that probekit similarity --against all wrote (.parquet, .csv).
     metric, width, look
         As in :func:`similarity_panels`.
 
@@ -362,6 +364,17 @@ def similarity_trees(
     -------
     Figure
         Not shown and not saved.
+
+    Notes
+    -----
+    Draw one :func:`similarity_tree` per task, one below the other.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit similarity a.h5 b.h5 c.h5 d.h5 --against all --out models.parquet
+        probekit plot dendrogram models.parquet --out models.pdf
     """
     look, rows = look or Look(), of_analyses(plot_rows(rows), "similarity")
     tasks = [part for _, part in rows.groupby("task", sort=False)]
@@ -375,3 +388,69 @@ def similarity_trees(
         title = look.task(str(part["task"].iloc[0]))
         ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
     return figure
+
+
+def tree_caption(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterator[str]:
+    rows = rows[rows["analysis"] == "similarity"]
+    rows = rows[rows["metric"] == (options.metric or rows["metric"].iloc[0])]
+    same = (rows["layer"].fillna(-1) == rows["layer_b"].fillna(-1)) & (rows["site"] == rows["site_b"])
+    names = listed(layer_labels(rows[same.astype(bool)]))
+    yield f"Distance: 1 minus the mean {metrics_of(rows)} of the same layers ({names})."
+    yield from sizes_of(rows)
+
+
+SECOND = (
+    *("model", "checkpoint", "step", "representation", "trained_on", "regime", "head", "variant"),
+    *("random_weights", "run_seed"),
+)
+
+
+def same_layers(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the first model's layers and the same ones of each other model, as curves of the latter."""
+    import pandas as pd
+
+    if "layer_b" not in rows:
+        return rows.iloc[:0]
+    if (rows["target"] != "gold").any():  # already done for a larger table
+        return rows
+    key = (
+        rows[["task", "model", "checkpoint", "step", "representation"]]
+        .astype("string")
+        .fillna("")
+        .agg("|".join, axis=1)
+    )
+    rows = rows[key == key.groupby(rows["task"]).transform("first")]
+    same = (rows["layer"].fillna(-1) == rows["layer_b"].fillna(-1)) & (rows["site"] == rows["site_b"])
+    rows = rows[same.astype(bool)]
+    there = [c for c in SECOND if f"{c}_b" in rows]
+    found = rows.drop(columns=[c for c in ("run", "run_kind", "method", "random", "layer_name") if c in rows])
+    reference = [called({**row, "representation": ""}) for row in rows.to_dict("records")]
+    found = found.assign(**{c: rows[f"{c}_b"] for c in there}, reference=reference)
+    noise = found.assign(
+        target="permuted",
+        value=found["null_mean"],
+        ci_low=float("nan"),
+        ci_high=found["null_high"],
+        p_adjusted=float("nan"),
+    )
+    known = noise["null_mean"].notna()
+    bottom = noise["null_low" if "null_low" in noise else "null_mean"]
+    noise = noise[known].assign(ci_low=bottom.where(noise["null_high"].notna()))
+    low, high = noise[["ci_low", "ci_high"]].min(axis=1), noise[["ci_low", "ci_high"]].max(axis=1)
+    return plot_rows(pd.concat([found, noise.assign(ci_low=low, ci_high=high)], ignore_index=True))
+
+
+TREES = FigureKind(
+    head="Models by the similarity of their layers (average linkage).",
+    draw=similarity_trees,
+    caption=tree_caption,
+    metric="Measure of similarity, such as cka; by default the rows' first.",
+)
+
+
+SIMILARITY = FigureKind(
+    head="Similarity of layers.",
+    draw=similarity_panels,
+    caption=similarity_caption,
+    metric="Measure to plot, such as cka; by default all in the rows.",
+)

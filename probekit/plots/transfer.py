@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from probekit.display import shown_model
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
+from probekit.plots.caption import metrics_of, sizes_of
+from probekit.plots.curves import with_names
 from probekit.plots.domains import WRITTEN
-from probekit.plots.look import Look
-from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, name_cells, write_cells
-from probekit.plots.palette import COLOURS, INK
+from probekit.plots.look import COLOURS, INK, Look, metric_title
+from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, frame_cell, name_cells, write_cells
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import even, fitting, grid, same_labels, width_of
 from probekit.plots.relation import is_derived, of_study, with_columns
-from probekit.plots.titles import metric_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +64,6 @@ def transfer_matrix(
     UsageError
         For several regimes, a metric that the rows lack, and two values for one pair.
     """
-    from matplotlib.patches import Rectangle
-
     rows, metric = _of_metric(rows, metric)
     cells = transfer_values(rows)
     down, columns, values = list(cells.index), list(cells.columns), cells.to_numpy()
@@ -76,8 +76,7 @@ def transfer_matrix(
         write_cells(image, values, lambda value: f"{value:{digits}}")
     for i, name in enumerate(down):
         if name in columns:
-            at = (columns.index(name) - 0.46, i - 0.46)
-            ax.add_patch(Rectangle(at, 0.92, 0.92, facecolor="none", edgecolor=COLOURS[1], linewidth=1.6))
+            frame_cell(ax, i, columns.index(name), 0.92, edgecolor=COLOURS[1], linewidth=1.6)
     name_cells(ax, down, columns)
     ax.set_xlabel("Evaluated on", fontsize=9, color=INK)
     ax.set_ylabel("Trained on", fontsize=9, color=INK)
@@ -184,3 +183,39 @@ def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:
         raise UsageError(f"these rows contain no {metric}, only {', '.join(known)}.")
     metric = metric or str(known[0])
     return rows[rows["metric"] == metric], metric
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    yield from sizes_of(transfer_rows(rows))
+    yield f"Metric: {metrics_of(transfer_rows(rows))}."
+
+
+def transfer_figure(rows: Any, *, columns: int = 3, width: float | None = None, look: Look | None = None) -> Figure:
+    """Plot transfer between domains: the metric by training and evaluation domain, one heat map per regime.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Rows that probekit table domains --rows-out wrote.
+    columns, width, look
+        As in :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit plot transfer table6.parquet --out transfer.pdf
+    """
+    return transfer_panels(transfer_rows(with_names(rows, look)), columns=columns, width=width, look=look)
+
+
+FIGURE = FigureKind(
+    head="Transfer between domains; frames mark evaluation on the training domain.",
+    draw=transfer_figure,
+    caption=caption,
+)

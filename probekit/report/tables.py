@@ -115,7 +115,9 @@ def views(analysis: str, rows: pd.DataFrame, cards: Mapping[str, Mapping[str, An
         The evidence cards by file, which say with which options the rows were made.
     """
     one = analyses().get(analysis)
-    for file, part in rows.groupby("file", sort=False) if one and one.view else ():
+    if one is None or not one.view:
+        return
+    for file, part in rows.groupby("file", sort=False):
         recipe = cards.get(str(file), {}).get("recipe") or {}
         options = {**_defaults(analysis), **recipe.get("defaults", {}), **recipe.get("arguments", {})}
         try:

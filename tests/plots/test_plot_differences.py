@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from probekit.errors import UsageError
 from probekit.plots import difference_panels, layer_differences
-from probekit.plots.caption import details
+from probekit.plots.figure import details
 from probekit.plots.look import Look
 from probekit.plots.options import PlotOptions
 from probekit.rows import make_rows

@@ -17,7 +17,7 @@ from probekit.plots import (
     similarity_values,
     trajectory_grids,
 )
-from probekit.plots.caption import details
+from probekit.plots.figure import details
 from probekit.plots.layers import curve_rows
 from probekit.plots.look import Look
 from probekit.plots.options import PlotOptions

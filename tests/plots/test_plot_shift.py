@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 
 from probekit.errors import UsageError
 from probekit.plots import plot, shift_panels, shift_values
-from probekit.plots.caption import details
+from probekit.plots.figure import details
 from probekit.plots.look import Look
 from probekit.plots.options import PlotOptions
 from probekit.rows import make_rows

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from probekit.analyses.options import VectorOptions
-from probekit.analysis import Analysis, Figure, Reads
+from probekit.analysis import Analysis, Reads
 from probekit.constraint import Checked, Ge, Natural, Part, Seed, Share
 from probekit.public import public
 from probekit.recipe import option
@@ -133,11 +133,4 @@ ANALYSIS = Analysis(
     layered=True,
     place=70,
     of_vectors=True,
-    figure=Figure(
-        head="Dimension and anisotropy of each layer.",
-        draw="probekit.plots:geometry_panels",
-        caption="probekit.plots.movement:geometry_caption",
-        metric="Measure to plot, such as rank; by default participation ratio, intrinsic dimension and mean cosine.",
-        columns=4,
-    ),
 )

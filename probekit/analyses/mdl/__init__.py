@@ -124,5 +124,6 @@ ANALYSIS = Analysis(
     view="probekit.analyses.mdl:VIEW",
     plot="probekit.plots:layer_curve",
     layered=True,
+    best="Layer with the shortest code for the labels.",
     place=30,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from probekit.analyses.options import VectorOptions, in_order
-from probekit.analysis import Analysis, Corrected, Figure, Reads
+from probekit.analysis import Analysis, Corrected, Reads
 from probekit.constraint import WRITTEN, Checked, Natural, Seed, Share
 from probekit.display import shown, shown_label
 from probekit.grid import Column, Grid
@@ -168,12 +168,7 @@ ANALYSIS = Analysis(
     view="probekit.analyses.movement:tables",
     plot="probekit.plots:layer_curve",
     layered=True,
+    curves="probekit.plots.movement:mean_distances",
     place=60,
     of_vectors=True,
-    figure=Figure(
-        head="Distance of each layer from the reference model.",
-        draw="probekit.plots:movement_panels",
-        caption="probekit.plots.movement:movement_caption",
-        metric="Distance to plot, such as relative-distance; by default all in the rows.",
-    ),
 )

@@ -210,5 +210,7 @@ ANALYSIS = Analysis(
     judge="probekit.analyses.pairs.sentences:sentences",
     view="probekit.analyses.pairs:view",
     layered=True,
+    curves="probekit.plots.pairs:as_pairs",
+    controls={"shuffled": "exchanged pairs"},
     place=14,
 )

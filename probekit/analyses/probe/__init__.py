@@ -169,5 +169,7 @@ ANALYSIS = Analysis(
     view="probekit.analyses.probe:VIEW",
     plot="probekit.plots:layer_curve",
     layered=True,
+    best="Best layer of each curve. It was selected on the examples on which it is reported; its interval holds "
+    "for all layers at once, if the rows have such intervals.",
     place=10,
 )

@@ -173,5 +173,6 @@ ANALYSIS = Analysis(
     judge="probekit.analyses.shift.sentences:sentences",
     view="probekit.analyses.shift:VIEW",
     layered=True,
+    curves="probekit.plots.shift:by_training_set",
     place=70,
 )

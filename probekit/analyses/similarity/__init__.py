@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from probekit.analyses.options import VectorOptions
-from probekit.analysis import Analysis, Corrected, Figure, Reads
+from probekit.analysis import Analysis, Corrected, Reads
 from probekit.public import public
 from probekit.runtime import Progress, no_progress
 from probekit.similarity.options import SimilarityOptions
@@ -101,13 +101,8 @@ ANALYSIS = Analysis(
     view="probekit.analyses.similarity.tables:tables",
     plot="probekit.plots:similarity_matrix",
     layered=True,
+    curves="probekit.plots.similarity:same_layers",
+    controls={"permuted": "permuted examples"},
     place=50,
     of_vectors=True,
-    figure=Figure(
-        head="Similarity of layers.",
-        draw="probekit.plots:similarity_panels",
-        caption="probekit.plots.similarity:similarity_caption",
-        options=("metric", "level", "columns"),
-        metric="Measure to plot, such as cka; by default all in the rows.",
-    ),
 )

@@ -154,5 +154,6 @@ ANALYSIS = Analysis(
     judge="probekit.analyses.structural.sentences:sentences",
     view="probekit.analyses.structural:VIEW",
     layered=True,
+    controls={"shuffled": "shuffled trees"},
     place=55,
 )

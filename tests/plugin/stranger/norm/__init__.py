@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.analyses.options import VectorOptions
-from probekit.analysis import Analysis, Figure, Reads
+from probekit.analysis import Analysis, Reads
 from probekit.constraint import Checked, Share
 from probekit.public import public
 from probekit.recipe import option
@@ -82,10 +82,4 @@ ANALYSIS = Analysis(
     plot="probekit.plots:layer_curve",
     layered=True,
     of_vectors=True,
-    figure=Figure(
-        head="Length of the vectors of each layer.",
-        draw="probekit.plots:layer_panels",
-        caption="stranger.norm.sentences:caption",
-        metric="Measure to plot.",
-    ),
 )

@@ -17,8 +17,3 @@ def sentences(rows: pd.DataFrame, tables: Sequence[Any]) -> Iterator[str]:
         ends = (curve.loc[curve["value"].idxmin()], curve.loc[curve["value"].idxmax()])
         least, most = (f"{one['value']:.2f} (layer {one['name']})" for one in ends)
         yield f"{model}: vectors are {least} to {most} long on average"
-
-
-def caption(rows: pd.DataFrame, options: Any, look: Any) -> Iterator[str]:
-    """What the figure shows, after its first sentence."""
-    yield "Each point is the mean over examples; bands are intervals for a single layer."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
+from probekit.plots.caption import compared_with, listed, measured
+from probekit.plots.curves import CURVE, INFORMATION, CurveStyles, curves, of_analyses, plot_rows
 from probekit.plots.layer_axes import SMALL
-from probekit.plots.layers import INFORMATION, LAYERED, as_curves, of_metric
-from probekit.plots.look import Look
+from probekit.plots.layers import LAYERED, as_curves, in_metric, of_metric
+from probekit.plots.look import INK, Look, control_title, metric_title, reference_title
 from probekit.plots.matrix import colour_bar
 from probekit.plots.noise import controls_by_layer, not_above_noise
-from probekit.plots.palette import INK
+from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import dress, legend, one_axes, panels, width_of
-from probekit.plots.titles import metric_title, reference_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,8 +48,7 @@ def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Rows of :func:`probekit.probe`, :func:`probekit.mi`, :func:`probekit.similarity` or :func:`probekit.movement`
-        for the checkpoints of one run on one task.
+        Rows of probes, mutual information, similarity or movement for the checkpoints of one run on one task.
     metric : str, optional
         By default the first in the rows that is not a difference.
     ax : Axes, optional
@@ -85,14 +84,16 @@ def trajectory_panels(
     width: float | None = None,
     look: Look | None = None,
 ) -> Figure:
-    """Draw one :func:`trajectory` per task and run, side by side in the order of the rows.
+    """Plot a metric by layer and training step as a heat map, one panel per task and run.
 
-    All maps of a task share one colour scale. Each estimator, pooling … of a run has its own map.
+    Step 0 is the pretrained model; if the run saved no step 0, rows of the pretrained model without a step are used. A
+    dot marks the best layer of each step. Hatched cells are not above noise (permuted labels of probes, shuffled
+    labels, permuted examples). Rows of similarity and movement show how far each layer is from the first cache.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As in :func:`trajectory`, for any number of tasks and runs.
+        Rows that probekit probe, mi, similarity or movement wrote for the checkpoints of runs (.parquet, .csv).
     metric : str, optional
         By default the first of each task.
     columns, width, look
@@ -102,14 +103,29 @@ def trajectory_panels(
     -------
     Figure
         Not shown and not saved.
+
+    Notes
+    -----
+    Draw one :func:`trajectory` per task and run, side by side in the order of the rows.
+
+    All maps of a task share one colour scale. Each estimator, pooling … of a run has its own map.
+
+    Examples
+    --------
+    On the command line::
+
+        probekit cache-activations --model RUN/step-* --task cola --split train
+        probekit cache-activations --model RUN/step-* --task cola --split dev
+        probekit probe 'data_cache/cola.train.*-RUN-step-*' 'data_cache/cola.dev.*-RUN-step-*' --out steps.parquet
+        probekit plot trajectory steps.parquet --out trajectory.pdf
+        probekit plot trajectory steps.parquet pretrained.parquet --metric log-loss
     """
     import pandas as pd
 
-    rows = as_curves(of_analyses(plot_rows(rows), *LAYERED, "train"))
-    found = [_runs(of_metric(part, metric)) for _, part in rows.groupby("task", sort=False)]
-    figure, drawn = panels(
-        pd.concat(found) if found else rows, columns, 2.4, by="panel", width=width, natural=2.9, look=look
-    )
+    rows = in_metric(of_analyses(plot_rows(rows), *LAYERED, "train"), metric)
+    found = [_runs(part) for _, part in rows.groupby("task", sort=False)]
+    rows = pd.concat(found) if found else rows
+    figure, drawn = panels(rows, columns, 2.4, by="panel", width=width, natural=2.9, look=look)
     limits = {part["task"].iloc[0]: _limits(part) for part in found}
     for ax, part in drawn:
         _draw(ax, part, limits[part["task"].iloc[0]], look)
@@ -309,3 +325,19 @@ def _ticks(labels: Sequence[str], room: int, wide: int = 0) -> tuple[list[int], 
         if np.all((some[1:] + some[:-1]) / 2 + 1 <= room * every / len(labels)):
             break
     return list(range(0, len(labels), every)), list(labels[::every])
+
+
+def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    """The caption of :func:`trajectory_panels` after its first sentence."""
+    rows = in_metric(of_analyses(rows, *LAYERED, "train"), options.metric)
+    yield from measured(rows[(rows["target"] == "gold") & (rows["layer_name"] != "")], look)
+    if rows["metric"].map(lambda name: bool(metric_called(name).better)).all():
+        yield "Dots: the best layer of each step that is above noise."
+    yield from compared_with(rows, look)
+    grids = [grid for _, part in rows.groupby("task", sort=False) for grid in trajectory_grids(part).values()]
+    if any(cells.any() for grid in grids for cells in grid.noise.values()):
+        controls = rows.loc[rows["target"] != "gold", ["target", "analysis"]].itertuples(index=False)
+        yield f"Hatched cells: not above noise ({listed(control_title(*pair) for pair in controls)})."
+
+
+FIGURE = FigureKind(head="Results by layer and training step.", draw=trajectory_panels, caption=caption)

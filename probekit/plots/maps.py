@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError, did_you_mean
-from probekit.plots.legends import add_legend, narrower
-from probekit.plots.look import Look
-from probekit.plots.palette import COLOURS, GREYS, INK, MARKERS
+from probekit.plots.legends import add_legend, narrower, wrapped
+from probekit.plots.look import COLOURS, GREYS, INK, MARKERS, Look
 from probekit.plots.panels import bare, fitting, grid, width_of
-from probekit.plots.text import wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,7 +207,7 @@ def map_panels(
     Returns
     -------
     Figure
-        Save it with :func:`probekit.plots.save`.
+        Save it with :func:`probekit.plots.files`.
     """
     chosen = [layers] if isinstance(layers, int | str) else list(layers)
     sides = sorted({0, len(scene.sides) - 1}) if sides is None else list(sides)
