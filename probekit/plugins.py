@@ -36,7 +36,11 @@ def load(place: str) -> Any:
 def named(group: str) -> Mapping[str, str]:
     """What each name of a group stands for. Nothing is imported, and nobody takes a name of ours."""
     found = sorted(entry_points(group=group), key=lambda entry: (_ours(entry.value), entry.name))
-    return {entry.name: entry.value for entry in found}
+    names = {entry.name: entry.value for entry in found}
+    for entry in found:
+        if _ours(names[entry.name]) and not _ours(entry.value):
+            log.warning("%s: %s of %s is left out: probekit has this name.", group, entry.name, entry.value)
+    return names
 
 
 @cache

@@ -11,7 +11,9 @@ from time import monotonic
 from typing import Any
 
 from probekit.calls import bind, documented, fields_of, fitting, flattened, split, spread
+from probekit.errors import UsageError
 from probekit.functions import FUNCTIONS, REPEATED
+from probekit.metrics import metric
 from probekit.recipe import Recipe, making
 from probekit.rows.files import check_out
 from probekit.rows.result import Result
@@ -81,5 +83,10 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
 def _finish(result: Any, recipe: Recipe, out: Any, seconds: float) -> Any:
     if not isinstance(result, Result):
         return result
+    for known in result.rows["metric"].unique():
+        try:
+            metric(known)
+        except UsageError as error:
+            raise UsageError(f"{error} A package names its own among the entry points probekit.metrics.") from None
     result = dataclasses.replace(result, recipe=recipe, seconds={recipe.function: seconds, **result.seconds})
     return result if out is None else result.save(out)

@@ -84,4 +84,5 @@ def test_strangers_take_no_name_of_ours_and_break_nothing(entries, caplog):
     entries(mdl="elsewhere.mdl", broken="no_such_package.broken")
     assert analysis.modules()["mdl"] == "probekit.analyses.mdl"
     assert [*analysis.analyses()] == ours
+    assert "mdl of elsewhere.mdl is left out: probekit has this name" in caplog.text
     assert "probekit.analyses: broken of no_such_package.broken is left out" in caplog.text

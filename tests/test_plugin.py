@@ -23,6 +23,9 @@ models = { letters = "letters" }
 [[norm]]
 tasks = ["colours"]
 of = ["pretrained"]
+
+[[figure]]
+kind = "norm"
 """
 COMMANDS = {
     "tasks": "tasks",
@@ -92,7 +95,7 @@ def test_its_analysis_is_a_command_with_help_a_table_and_a_sentence(stranger):
     assert "Measure how long the vectors" in " ".join(said["help"].split())
     assert "Coverage of the intervals." in " ".join(said["its help"].split())
     assert "mean length" in said["norm"]
-    assert "vectors are" in said["norm"]
+    assert "vectors are on average" in said["norm"]
     rows = read_rows(here / "norm.parquet")
     assert [*rows["layer"]] == [0, 1]
     assert (rows["ci_low"] < rows["value"]).all()
@@ -100,7 +103,7 @@ def test_its_analysis_is_a_command_with_help_a_table_and_a_sentence(stranger):
 
 
 def test_its_function_is_public(stranger):
-    assert "vectors are" in stranger[1]["function"]
+    assert "vectors are on average" in stranger[1]["function"]
 
 
 def test_its_figure_is_drawn(stranger):
@@ -117,7 +120,7 @@ def test_its_task_is_listed_and_has_its_metric(stranger):
 
 def test_it_stands_in_a_study_and_a_report(stranger):
     here, _ = stranger
-    assert "vectors are" in (here / "page.html").read_text()
+    assert "vectors are on average" in (here / "page.html").read_text()
 
 
 def test_its_objective_trains(stranger):

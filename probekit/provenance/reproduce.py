@@ -290,7 +290,10 @@ def _environment(card: Mapping[str, Any]) -> list[str]:
             found.append(f"{package} was {version}, is now {here or 'not installed'}")
     machine = card.get("machine")
     for what, was in sorted((machine if isinstance(machine, dict) else {}).items()):
-        if (here := now["machine"].get(what)) != was:
+        here = now["machine"].get(what)
+        if isinstance(was, list) and isinstance(here, list) and ({*was} <= {*here} or {*here} <= {*was}):
+            continue  # the libraries that were loaded when it was asked
+        if here != was:
             found.append(f"the {what} was {_text(was)}, is now {_text(here)}")
     if card.get("git") != now["git"]:
         found.append(f"the revision of the code was {card.get('git')}, is now {now['git']}")

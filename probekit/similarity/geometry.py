@@ -9,7 +9,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.similarity.features import only_rounding, rounding, without_mean
 from probekit.statistics.bootstrap import FEWEST
-from probekit.statistics.clusters import degrees, reach, standard_error
+from probekit.statistics.clusters import degrees, interval, reach, standard_error
 
 __all__ = [
     "Estimate",
@@ -336,9 +336,8 @@ def mean_cosine(x: np.ndarray, *, groups: np.ndarray | None = None, level: float
     pairs = n * n - (size**2).sum()
     value = each.sum() / pairs
     influence = 2 * n * (each - value * (n - size[code])) / pairs
-    error, units = standard_error(influence[None], None if groups is None else code)
-    half = reach(units, level) * float(error[0])
-    return Estimate(float(value), float(max(-1, value - half)), float(min(1, value + half)), n, note)
+    ends = interval(value, influence, None if groups is None else code, level=level, within=(-1.0, 1.0))
+    return Estimate(float(value), *ends, n, note)
 
 
 def all_but_the_top(x: np.ndarray, top: int) -> np.ndarray:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 from scipy import stats
 
 from probekit.statistics.bootstrap import FEWEST, freedom
 
-__all__ = ["FEWEST_PAIRED", "degrees", "mean_of_differences", "reach", "standard_error"]
+__all__ = ["FEWEST_PAIRED", "degrees", "interval", "mean_of_differences", "reach", "standard_error"]
 
 
 def standard_error(influence: np.ndarray, groups: np.ndarray | None = None) -> tuple[np.ndarray, int]:
@@ -62,6 +64,43 @@ def reach(units: float, level: float) -> float:
 
 FEWEST_PAIRED = 8
 """If one error varies more than the other, intervals cover 91.6 % with 5 groups, 93.8 % with 8 (2,000 runs each)."""
+
+
+def interval(
+    value: float, influence: np.ndarray, groups: np.ndarray | None = None, *, level: float = 0.95,
+    within: tuple[float, float] = (-inf, inf),
+) -> tuple[float, float]:  # fmt: skip
+    """The interval of an estimate by Student's t over groups (examples if there are none).
+
+    Parameters
+    ----------
+    value : float
+        The estimate.
+    influence : np.ndarray
+        (n,), how much each example contributes to its error, times n: of a mean the values themselves, of a ratio of
+        means ``(a - value * b) / b.mean()``. Its mean is subtracted.
+    groups : np.ndarray, optional
+        (n,), examples that are not independent of each other.
+    level : float
+        Its coverage.
+    within : tuple of float
+        The lowest and highest possible value.
+
+    Returns
+    -------
+    tuple of float
+        Both ends; NaN with fewer than 5 groups.
+
+    Examples
+    --------
+    >>> low, high = interval(2.5, np.arange(6.0))
+    >>> round(low, 2), round(high, 2)
+    (0.54, 4.46)
+    """
+    error, units = standard_error(influence[None], groups)
+    half = reach(units, level) * float(error[0])
+    low, high = np.clip([value - half, value + half], *within)
+    return float(low), float(high)
 
 
 def mean_of_differences(

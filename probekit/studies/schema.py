@@ -270,13 +270,15 @@ class Table(Section):
 class Figure(Section):
     """A figure from ``probekit plot KIND``, of the rows of the sections named in ``rows``, one name or several.
 
+    The default is the section with the name of the kind, if there is such a kind of section, otherwise probe.
+
     tasks : of the rows of analyses only those on these tasks (default: all)
     """
 
     kind: str
     tasks: list[str] = []
     name: str = ""
-    rows: RowsOf | Annotated[list[RowsOf], Field(min_length=1)] = "probe"
+    rows: RowsOf | Annotated[list[RowsOf], Field(min_length=1)] | None = None
     options: Given = {}
 
 

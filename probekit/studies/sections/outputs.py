@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from probekit.analysis import analyses
 from probekit.errors import UsageError, did_you_mean
 from probekit.files import slug
 from probekit.plots.options import KINDS, figure_of
@@ -59,7 +60,8 @@ def figure_step(figure: Figure, steps: Sequence[Step]) -> Step:
         if (option := key.replace("-", "_")) not in figure_of(figure.kind).options:
             raise UsageError(f"figure {name}: a figure of the kind {figure.kind} has no option {option}.")
     found: list[tuple[Step, str]] = []
-    for section in [figure.rows] if isinstance(figure.rows, str) else figure.rows:
+    rows = figure.rows or (figure.kind if figure.kind in analyses() else "probe")
+    for section in [rows] if isinstance(rows, str) else rows:
         start = {"train": "runs/"}.get(section, f"rows/{section}")
         starts = tuple(f"{start}-{task_name(task)}." for task in figure.tasks) or (start,)
         of_section = [(step, path) for step in steps for path in rows_of(step) if path.startswith(starts)]

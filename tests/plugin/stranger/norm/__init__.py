@@ -71,7 +71,12 @@ def _cells(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[Cells]:
     yield Cells(interval(options), "mean-norm", "interval", ".2f")
 
 
-VIEW = View(_cells)
+def _notes(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[str]:
+    if rows["ci_low"].isna().all():
+        yield "no intervals: there are fewer than 5 examples, or groups of them."
+
+
+VIEW = View(_cells, notes=_notes)
 ANALYSIS = Analysis(
     name="norm",
     help="Measure how long the vectors of each layer are.",

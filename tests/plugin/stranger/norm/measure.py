@@ -13,9 +13,10 @@ from probekit.activations import ActivationCache
 from probekit.analyses.matching import check_finite, opened
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import columns_of, layer_vectors, read_of
+from probekit.errors import UsageError
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
-from probekit.statistics.clusters import reach, standard_error
+from probekit.statistics.clusters import interval
 from stranger.norm import NormOptions
 
 
@@ -32,6 +33,8 @@ def measure(
 def _of_cache(
     cache: ActivationCache, vectors: VectorOptions, options: NormOptions, progress: Progress
 ) -> Iterator[dict[str, Any]]:
+    if cache.spec["pairs"] == "separate":
+        raise UsageError(f"{cache.path} holds pairs that are read apart; norm is for texts.")
     chosen = layer_vectors(cache, vectors)
     head = {"analysis": "norm", "estimator": "", "target": "gold"}
     head |= {**columns_of(cache, chosen.representation), **chosen.group_columns}
@@ -40,11 +43,10 @@ def _of_cache(
         x = np.asarray(read())
         check_finite(x, cache, name, chosen.labels)
         length = np.linalg.norm(x.astype(np.float64), axis=1)
-        error, units = standard_error(length[None], chosen.labels.groups)
-        half = reach(units, options.level) * float(error[0])
         value = float(length.mean())
+        low, high = interval(value, length, chosen.labels.groups, level=options.level, within=(0.0, np.inf))
         yield head | {
             "layer_name": name, "metric": "mean-norm", "n": len(x), "value": value,
-            "ci_low": max(0.0, value - half), "ci_high": value + half,
+            "ci_low": low, "ci_high": high,
         }  # fmt: skip
     progress("layers", len(chosen.layers), len(chosen.layers))

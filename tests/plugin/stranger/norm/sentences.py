@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from probekit.rows.schema import layer_labels
+from probekit.analyses.verdict.representations import ends, prefixed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 def sentences(rows: pd.DataFrame, tables: Sequence[Any]) -> Iterator[str]:
     """For each model the layers with the shortest and the longest vectors."""
-    for model, curve in rows.assign(name=layer_labels(rows)).groupby("model", sort=False):
-        ends = (curve.loc[curve["value"].idxmin()], curve.loc[curve["value"].idxmax()])
-        least, most = (f"{one['value']:.2f} (layer {one['name']})" for one in ends)
-        yield f"{model}: vectors are {least} to {most} long on average"
+    for curve, prefix in prefixed(rows):
+        least, most = (f"{one['value']:.2f} (layer {one['name']})" for one in ends(curve))
+        yield f"{prefix}vectors are on average {f'{least} to {most}' if len(curve) > 1 else least} long"
