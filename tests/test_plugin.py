@@ -120,7 +120,10 @@ def test_its_task_is_listed_and_has_its_metric(stranger):
 
 def test_it_stands_in_a_study_and_a_report(stranger):
     here, _ = stranger
-    assert "vectors are on average" in (here / "page.html").read_text()
+    page = (here / "page.html").read_text()
+    assert "vectors are on average" in page
+    assert "Length of vectors" in page
+    assert "mean length" in page
 
 
 def test_its_objective_trains(stranger):
