@@ -43,8 +43,8 @@ from .analyses.places import places as places
 from .analyses.probe import probe as probe
 from .analyses.scoreboard import scoreboard as scoreboard
 from .analyses.shift import shift as shift
-from .analyses.streaming.stream import merge_streams as merge_streams
-from .analyses.streaming.stream import stream as stream
+from .analyses.stream import stream as stream
+from .analyses.stream.state import merge_streams as merge_streams
 from .analyses.structural import structural as structural
 from .analyses.summary import summary as summary
 from .analyses.transferability import transferability as transferability

@@ -70,7 +70,6 @@ FUNCTIONS: dict[str, Function] = {
     "prove_sites": Function("probekit.models.sites.report:prove_sites", (), rows=""),
     "convert": Function("probekit.models.conversion:convert", rows=""),
     "new_encoder": Function("probekit.models.new:new_encoder", rows="", always=("out",)),
-    "stream": Function("probekit.analyses.streaming.stream:stream", ("out", "state", "erasers")),
     "scoreboard": Function("probekit.analyses.scoreboard:scoreboard"),
     "suite": Function("probekit.studies.suites.run:suite", rows=""),
     "train": Function("probekit.adaptation.train:train", ("out", "caches"), inside="rows.parquet", always=("caches",)),

@@ -65,7 +65,6 @@ COMMANDS: dict[str, Command] = {
         "probekit.cli.copying:copy_cache", "Copy a cache between folders and object stores, each byte checked.", READ
     ),
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
-    "stream": Command("probekit.cli.stream:stream", "Analyse layers in one pass over texts, without a cache.", ANALYSE),
     "scoreboard": Command("probekit.cli.scoreboard:scoreboard", "Put tasks on one scale and rank models.", ANALYSE),
     "plot": Command("probekit.cli.plot:app", "Draw results as figures (PDF, SVG, EPS, PNG).", SHOW),
     "table": Command("probekit.cli.table:table", "Print results as a table in a paper's layout.", SHOW),

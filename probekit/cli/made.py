@@ -72,7 +72,8 @@ def show(analysis: Analysis, result: Any) -> None:
     recipe: Recipe = result.recipe
     view = load(analysis.view) if analysis.view else lambda rows, options: ()
     for grid, notes in view(result.rows, {**recipe.defaults, **recipe.arguments}):
-        show_table(grid)
+        if grid is not None:
+            show_table(grid)
         for note in notes:
             say(note)
     saved(result)

@@ -15,7 +15,7 @@ from probekit.activations.hdf5 import DAMAGE, open_cache_file
 from probekit.activations.manifest import BEGUN, MANIFEST, MANIFEST_FILE, is_shard_folder, shards_in
 from probekit.activations.writing.journal import journal_path, partial_path
 from probekit.activations.writing.leases import is_of_worker, of_workers
-from probekit.analyses.streaming.state import is_state
+from probekit.analyses.stream.state import is_state
 from probekit.calls import checked
 from probekit.errors import CacheError, UsageError
 from probekit.files import DATA_CACHE, held, in_words, is_running, parse_json, read_json

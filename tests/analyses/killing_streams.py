@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 from builders import word_task
 
 import probekit
-from probekit.analyses.streaming.state import read_state
+from probekit.analyses.stream.state import read_state
 from probekit.models import load_encoder
 
 HOW = {

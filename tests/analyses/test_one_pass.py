@@ -15,9 +15,9 @@ from builders import word_task
 import probekit
 from probekit.activations import cache_activations
 from probekit.activations.writing.reading import Reading
-from probekit.analyses.streaming.accumulate import marks_of
-from probekit.analyses.streaming.layers import erasers_of
-from probekit.analyses.streaming.state import read_state
+from probekit.analyses.stream.accumulate import marks_of
+from probekit.analyses.stream.layers import erasers_of
+from probekit.analyses.stream.state import read_state
 from probekit.errors import DataError, UsageError
 from probekit.models import load_encoder
 from probekit.probes.protocol.selection import Estimator, Problem, select

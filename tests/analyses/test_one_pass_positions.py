@@ -9,7 +9,7 @@ from builders import chat_model
 from chat_templates import GEMMA
 
 import probekit
-from probekit.analyses.streaming.state import read_state
+from probekit.analyses.stream.state import read_state
 from probekit.errors import UsageError
 from probekit.models import load_encoder
 from probekit.tasks import load_task

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from probekit.analyses.streaming.layers import cka_rows
-from probekit.analyses.streaming.options import StreamOptions
-from probekit.analyses.streaming.probes import PROBES, Dev, Table, bin_labels, fit_layers
-from probekit.analyses.streaming.state import State, layout_of
+from probekit.analyses.stream.layers import cka_rows
+from probekit.analyses.stream.options import StreamOptions
+from probekit.analyses.stream.probes import PROBES, Dev, Table, bin_labels, fit_layers
+from probekit.analyses.stream.state import State, layout_of
 from probekit.probes.protocol.rows import probe_rows
 from probekit.similarity import cka
 from probekit.statistics.controls import shuffled

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from probekit.analyses.verdict.erasers import erasers
 from probekit.analyses.verdict.suites import scoreboard
 from probekit.analyses.verdict.words import short
 from probekit.analysis import analyses, load
@@ -30,7 +29,6 @@ __all__ = ["sentences", "verdict"]
 
 JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
     "scoreboard": scoreboard,
-    "stream": erasers,
 }  # fmt: skip
 """By analysis, the function that turns the rows of one task into sentences."""
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from probekit.analyses.streaming.options import Analysis, StreamOptions
-from probekit.analyses.streaming.state import State
+from probekit.analyses.stream.options import Analysis, StreamOptions
+from probekit.analyses.stream.state import State
 from probekit.errors import UsageError
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.selection import Chosen, Problem, grid, probabilities, select

@@ -18,9 +18,9 @@ from probekit.activations.writing.prepare import kept_sites
 from probekit.activations.writing.reading import Reading
 from probekit.activations.writing.request import data_digest, of_model, origin_of, pairs_read, template_of, type_of
 from probekit.analyses.options import SpanVector
-from probekit.analyses.streaming.accumulate import CENTRED, Source, text_keys
-from probekit.analyses.streaming.options import Analysis, StreamOptions
-from probekit.analyses.streaming.probes import PROBES
+from probekit.analyses.stream.accumulate import CENTRED, Source, text_keys
+from probekit.analyses.stream.options import Analysis, StreamOptions
+from probekit.analyses.stream.probes import PROBES
 from probekit.analyses.vectors import model_columns
 from probekit.errors import UsageError
 from probekit.metrics import metric, unfit

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from probekit.activations.writing.prepare import difference
+from probekit.calls import checked
 from probekit.errors import DataError, UsageError
 from probekit.files import FileKind, whole
 from probekit.statistics.streamed import Layout, Reservoir, Sums
 
-__all__ = ["STATE_FILE", "State", "check_ids", "check_same", "layout_of", "merged", "read_state"]
+__all__ = ["STATE_FILE", "State", "check_ids", "check_same", "layout_of", "merge_streams", "merged", "read_state"]
 
 FORMAT = "probekit-stream/1"
 COUNTED = ("examples", "rows", "unlabelled", "left_out", "truncated", "pieces")
@@ -186,3 +187,25 @@ def merged(states: Sequence[State], names: Sequence[str] | None = None) -> State
     check_ids(sample)
     chunks = max(state.chunks for state in states)
     return State(first.spec, tuple(sorted(parts)), sums, sample, seen, chunks, complete=True, counts=counts)
+
+
+@checked
+def merge_streams(*states: str | Path) -> State:
+    """The state of several parts of one stream; the order does not matter.
+
+    Parameters
+    ----------
+    *states : path
+        Finished states of :func:`stream`, of different parts.
+
+    Returns
+    -------
+    State
+        Sums, sample and counts of all of them; ``.save(path)`` writes it.
+
+    Raises
+    ------
+    UsageError
+        For states of different jobs or overlapping parts.
+    """
+    return merged([read_state(one) for one in states], [str(one) for one in states])

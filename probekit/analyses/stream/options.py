@@ -11,6 +11,7 @@ from typing import Annotated
 from probekit.activations.pooling import poolings
 from probekit.analyses.options import SpanVector
 from probekit.constraint import (
+    WRITTEN,
     Checked,
     Count,
     Draws,
@@ -115,7 +116,7 @@ class StreamOptions(Checked):
     sample: Natural = option(
         4096, "Rows to keep, drawn by a hash of their id: they calibrate mass-mean, and logistic and mi are of them."
     )
-    state: Path | None = option(
+    state: Annotated[Path | None, WRITTEN] = option(
         None,
         "File for sums, sample and position (.npz). The same command continues from it; a finished one is not run "
         "again, whichever analyses are asked of it; only cka must be among those of the first run.",
@@ -127,7 +128,7 @@ class StreamOptions(Checked):
     merge: tuple[str, ...] = option(
         (), "Finished states of all parts, separated by commas, instead of reading the split.", metavar="FILES"
     )
-    erasers: Path | None = option(
+    erasers: Annotated[Path | None, WRITTEN] = option(
         None, "File for the erasers of leace (.npz): LAYER/mean and LAYER/projection.", metavar="FILE"
     )
     chunk: Count = option(2048, "Texts that are read at a time: the unit of --part, and of what a resumed run repeats.")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.analyses.similarity.measure import OTHER
-from probekit.analyses.streaming.options import StreamOptions
-from probekit.analyses.streaming.probes import folds_of
-from probekit.analyses.streaming.state import State
+from probekit.analyses.stream.options import StreamOptions
+from probekit.analyses.stream.probes import folds_of
+from probekit.analyses.stream.state import State
 from probekit.erasure import Eraser, leace
 from probekit.errors import UsageError
 from probekit.files import FileKind, whole

@@ -10,10 +10,10 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["erasers"]
+__all__ = ["sentences"]
 
 
-def erasers(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     """How much has to be taken from the layers so that no linear classifier tells the labels."""
     taken, share = (rows.loc[rows["metric"] == f"erased-{name}", "value"] for name in ("dimensions", "variance"))
     few, many = int(taken.min()), int(taken.max())

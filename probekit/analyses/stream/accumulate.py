@@ -18,7 +18,7 @@ from probekit.activations.writing.chunk import Chunk, read_chunk
 from probekit.activations.writing.reading import Reading
 from probekit.activations.writing.request import count_of
 from probekit.analyses.options import SpanVector
-from probekit.analyses.streaming.state import State, check_ids, layout_of
+from probekit.analyses.stream.state import State, check_ids, layout_of
 from probekit.analyses.vectors import pair_features
 from probekit.errors import UsageError
 from probekit.models.encoder import Encoder
