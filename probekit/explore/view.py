@@ -14,7 +14,6 @@ import numpy as np
 import traitlets as t
 from ipywidgets import GridBox, Layout, VBox
 
-from probekit.analyses.exploration.selection import places
 from probekit.errors import ProbekitError, UsageError, did_you_mean
 from probekit.explore.colours import Colour, colours
 from probekit.explore.maps import appearance, height, new_map, points
@@ -272,7 +271,7 @@ class View(t.HasTraits):
         """Select examples by id; raises UsageError for ids that the scene does not have."""
         if isinstance(ids, str) or not isinstance(ids, Iterable):
             raise UsageError(f"selected is {ids!r}; give a list of ids.")
-        found = places(self.scene, ids)
+        found = self.scene.places(ids)
         self.origin = []
         self.selected = np.unique(found).astype(np.uint32).tobytes()
 

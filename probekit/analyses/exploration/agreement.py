@@ -11,7 +11,7 @@ from probekit.errors import UsageError
 from probekit.statistics.mcnemar import mcnemar
 
 if TYPE_CHECKING:
-    from probekit.analyses.exploration.scene import Scene
+    from probekit.analyses.exploration.data import SceneData
 
 __all__ = ["GainedLost", "gained_and_lost"]
 
@@ -54,8 +54,26 @@ class GainedLost:
         )
 
 
-def gained_and_lost(scene: Scene, layer: int | str, side: int = 1, against: int = 0) -> GainedLost:
-    """The McNemar table of two sides' probes in a layer; see :meth:`Scene.gained_and_lost`."""
+def gained_and_lost(scene: SceneData, layer: int | str, side: int = 1, against: int = 0) -> GainedLost:
+    """Which examples the probe of a side gets right that another side's probe does not, and the reverse.
+
+    Parameters
+    ----------
+    layer : int or str
+        Name or number of the layer.
+    side, against : int
+        Positions of the sides.
+
+    Returns
+    -------
+    GainedLost
+        The McNemar table as ids, with an exact p.
+
+    Raises
+    ------
+    UsageError
+        If a side has no predictions, or labels are numbers.
+    """
     at = scene.position(layer)
     for one in (against, side):
         if not 0 <= one < len(scene.sides):

@@ -15,7 +15,7 @@ from probekit.analyses.exploration.texts import model_of
 from probekit.errors import ModelError, UsageError, first_line
 
 if TYPE_CHECKING:
-    from probekit.analyses.exploration.scene import Scene
+    from probekit.analyses.exploration.data import SceneData
 
 __all__ = ["LONGEST", "Attention", "attention"]
 
@@ -49,9 +49,26 @@ class Attention:
 
 
 def attention(
-    scene: Scene, i: int | str, model: str | Path | None, side: int, heads: Sequence[tuple[int, int]] | None
+    scene: SceneData,
+    i: int | str,
+    model: str | Path | None = None,
+    *,
+    side: int = 0,
+    heads: Sequence[tuple[int, int]] | None = None,
 ) -> Attention:
-    """See :meth:`Scene.attention`."""
+    """The attention weights of a model for the text of one example, up to 128 tokens.
+
+    Parameters
+    ----------
+    i : int or str
+        Position or id of the point.
+    model : path or str, optional
+        Folder or hub id; default: the model of the side's cache.
+    side : int
+        Position of the side.
+    heads : sequence of (block, head), optional
+        Which heads, both numbered from 0; default: all.
+    """
     text = scene.text_of(scene.index(i))
     if text is None:
         raise UsageError("attention needs the text; give the task to scene(…, task=…).")

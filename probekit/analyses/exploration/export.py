@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,26 @@ from probekit.projection.plane import blocks
 from probekit.runtime import blas_thread
 
 if TYPE_CHECKING:
-    from probekit.analyses.exploration.scene import Scene
+    from probekit.analyses.exploration.data import SceneData
 
 __all__ = ["to_parquet", "to_projector"]
 
 FORMAT = b"probekit-scene/1"
 
 
-def to_parquet(scene: Scene, path: str | Path, *, side: int, layer: int | str, method: str, neighbours: int) -> Path:
-    """See :meth:`Scene.to_parquet`."""
+def to_parquet(
+    scene: SceneData,
+    path: str | Path,
+    *,
+    side: int = 0,
+    layer: int | str = -1,
+    method: str = "pca",
+    neighbours: int = 15,
+) -> Path:
+    """Write one map as Parquet: x, y, text, label …, and ``neighbors`` in the format of Embedding Atlas.
+
+    ``embedding-atlas FILE.parquet --text text --x x --y y --neighbors neighbors`` opens it.
+    """
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
@@ -78,8 +90,10 @@ def nearest(x: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
     return found, distance
 
 
-def to_projector(scene: Scene, folder: str | Path, *, layers: Any, side: int) -> Path:
-    """See :meth:`Scene.to_projector`."""
+def to_projector(
+    scene: SceneData, folder: str | Path, *, layers: Iterable[int | str] | None = None, side: int = 0
+) -> Path:
+    """Write vectors and metadata as a folder of TensorBoard's projector (``tensorboard --logdir FOLDER``)."""
     folder = Path(folder)
     at = [scene.position(layer) for layer in (scene.layers if layers is None else layers)]
     table = examples(scene, scene.ids.tolist())

@@ -11,7 +11,7 @@ from probekit.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-    from probekit.analyses.exploration.scene import Scene
+    from probekit.analyses.exploration.data import SceneData
 
 __all__ = ["neighbours"]
 
@@ -19,8 +19,29 @@ DISTANCES = ("cosine", "euclidean")
 BLOCK = 4096
 
 
-def neighbours(scene: Scene, side: int, layer: int | str, i: int | str, k: int, distance: str) -> pd.DataFrame:
-    """The nearest points; see :meth:`Scene.neighbours`."""
+def neighbours(
+    scene: SceneData, side: int, layer: int | str, i: int | str, k: int = 10, distance: str = "cosine"
+) -> pd.DataFrame:
+    """The nearest neighbours of a point among the vectors of a layer, not on the map.
+
+    Parameters
+    ----------
+    side : int
+        Position of the side.
+    layer : int or str
+        Name or number of the layer.
+    i : int or str
+        Position or id of the point.
+    k : int
+        Number of neighbours.
+    distance : str
+        "cosine" or "euclidean".
+
+    Returns
+    -------
+    DataFrame
+        point (position), id and distance, nearest first.
+    """
     import pandas as pd
 
     if distance not in DISTANCES:

@@ -16,9 +16,9 @@ from probekit.statistics.two_samples import mean_difference
 if TYPE_CHECKING:
     import pandas as pd
 
-    from probekit.analyses.exploration.scene import Scene
+    from probekit.analyses.exploration.data import SceneData
 
-__all__ = ["compare_selection", "examples", "label_texts", "places", "write_task"]
+__all__ = ["compare_selection", "examples", "label_texts", "write_task"]
 
 CHOSEN_BY_EYE = (
     "The intervals are those of a selection made without looking. Points that were selected because of what the table "
@@ -28,23 +28,11 @@ CHOSEN_BY_EYE = (
 NEW = FileKind("a task", lambda _: False, "choose another name")
 
 
-def places(scene: Scene, ids: Iterable[Any]) -> np.ndarray:
-    """The positions of points, in the order of ``ids``; raises UsageError for unknown ids."""
-    known = {name: at for at, name in enumerate(scene.ids.tolist())}
-    wanted = [str(name) for name in ids]
-    if unknown := [name for name in wanted if name not in known]:
-        raise UsageError(
-            f"{len(unknown):,} of {len(wanted):,} ids are not points of this scene, such as {unknown[0]!r}; its first "
-            f"is {str(scene.ids[0])!r}."
-        )
-    return np.array([known[name] for name in dict.fromkeys(wanted)], dtype=np.int64)
-
-
-def examples(scene: Scene, ids: Iterable[Any], layer: int | str | None = None) -> pd.DataFrame:
-    """A table of points; see :meth:`Scene.examples`."""
+def examples(scene: SceneData, ids: Iterable[Any], layer: int | str | None = None) -> pd.DataFrame:
+    """Points as a table: id, text, label, length, domain, group; with ``layer`` predictions and movement, too."""
     import pandas as pd
 
-    at = places(scene, ids)
+    at = scene.places(ids)
     columns: dict[str, Any] = {"id": scene.ids[at]}
     if scene.texts is not None:
         names = ("token", "text") if scene.tokens_unit else ("text", "pair")
@@ -70,7 +58,7 @@ def examples(scene: Scene, ids: Iterable[Any], layer: int | str | None = None) -
     return pd.DataFrame(columns)
 
 
-def label_texts(scene: Scene, labels: np.ndarray) -> list[Any]:
+def label_texts(scene: SceneData, labels: np.ndarray) -> list[Any]:
     """Names of labels, None for unlabelled points; numbers stay numbers."""
     if labels.dtype.kind == "f":
         return labels.tolist()
@@ -79,12 +67,28 @@ def label_texts(scene: Scene, labels: np.ndarray) -> list[Any]:
 
 
 def compare_selection(
-    scene: Scene, ids: Iterable[Any], layer: int | str | None = None, *, level: float = 0.95
+    scene: SceneData, ids: Iterable[Any], layer: int | str | None = None, *, level: float = 0.95
 ) -> pd.DataFrame:
-    """The selection against all other points; see :meth:`Scene.compare_selection`."""
+    """Some points against all others: accuracy, confidence, movement, length, labels and domains.
+
+    Parameters
+    ----------
+    ids : iterable
+        Ids of the selected points.
+    layer : int or str, optional
+        Name or number of a layer; default: all layers.
+    level : float
+        Coverage of the intervals.
+
+    Returns
+    -------
+    DataFrame
+        quantity, layer, model, selection, rest, difference, ci_low, ci_high, n_selection, n_rest; ``attrs["note"]``
+        says what the intervals do not cover.
+    """
     import pandas as pd
 
-    at = places(scene, ids)
+    at = scene.places(ids)
     chosen = np.zeros(len(scene), dtype=bool)
     chosen[at] = True
     if not 0 < chosen.sum() < len(scene):
@@ -113,7 +117,7 @@ def compare_selection(
     return table
 
 
-def _quantities(scene: Scene, layers: Iterable[int]) -> Iterable[tuple[str, int | None, str, np.ndarray]]:
+def _quantities(scene: SceneData, layers: Iterable[int]) -> Iterable[tuple[str, int | None, str, np.ndarray]]:
     """Name, layer, model and values (n,) of all that is compared; NaN where there is no value."""
     labels, numbers = scene.labels, scene.labels.dtype.kind == "f"
     for where in layers:
@@ -141,9 +145,15 @@ def _quantities(scene: Scene, layers: Iterable[int]) -> Iterable[tuple[str, int 
             yield f"share of domain {name}", None, "", (scene.domains == name).astype(np.float64)
 
 
-def write_task(scene: Scene, ids: Iterable[Any], path: str | Path) -> Path:
-    """Write points as a task of your own; see :meth:`Scene.write_task`."""
-    at, path = places(scene, ids), Path(path)
+def write_task(scene: SceneData, ids: Iterable[Any], path: str | Path) -> Path:
+    """Write points as a task of your own: ``path`` (.toml) and a .jsonl file next to it; of tokens their examples.
+
+    Raises
+    ------
+    UsageError
+        If there are no texts, or a file exists already.
+    """
+    at, path = scene.places(ids), Path(path)
     if path.suffix != ".toml":
         raise UsageError(f"a task file must end in .toml; {path} does not.")
     if scene.texts is None:
@@ -164,7 +174,7 @@ def write_task(scene: Scene, ids: Iterable[Any], path: str | Path) -> Path:
     return path
 
 
-def _lines(scene: Scene, texts: Sequence[tuple[str, ...]], at: np.ndarray) -> Iterable[str]:
+def _lines(scene: SceneData, texts: Sequence[tuple[str, ...]], at: np.ndarray) -> Iterable[str]:
     tags_of = _tags(scene)
     for i in at.tolist():
         text = texts[i][1:] if scene.tokens_unit else texts[i]
@@ -189,7 +199,7 @@ def _lines(scene: Scene, texts: Sequence[tuple[str, ...]], at: np.ndarray) -> It
         yield json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def _tags(scene: Scene) -> Callable[[int], list[str]] | None:
+def _tags(scene: SceneData) -> Callable[[int], list[str]] | None:
     """A function that returns the tags of a point's sentence; None if the task does not label words."""
     if scene.sources is None or scene.sources.caches[0].spec["kind"] != "sequence-labelling":
         return None
@@ -204,7 +214,7 @@ def _tags(scene: Scene) -> Callable[[int], list[str]] | None:
     return of
 
 
-def _toml(scene: Scene, texts: Sequence[tuple[str, ...]], at: np.ndarray, name: str, data: str) -> str:
+def _toml(scene: SceneData, texts: Sequence[tuple[str, ...]], at: np.ndarray, name: str, data: str) -> str:
     text = texts[int(at[0])]
     words = _tags(scene) is not None
     kind = "sequence-labelling" if words else "regression" if scene.labels.dtype.kind == "f" else "classification"

@@ -12,7 +12,7 @@ from probekit.analyses.exploration.texts import surfaces
 from probekit.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from probekit.analyses.exploration.scene import Scene
+    from probekit.analyses.exploration.data import SceneData
 
 __all__ = ["KINDS", "TokenStrip", "token_strip"]
 
@@ -51,9 +51,27 @@ class TokenStrip:
 
 
 def token_strip(
-    scene: Scene, i: int | str, kind: str = "norm", *, unit: int | None = None, label: int | str | None = None
+    scene: SceneData, i: int | str, kind: str = "norm", *, unit: int | None = None, label: int | str | None = None
 ) -> TokenStrip:
-    """Numbers for the tokens of an example; see :meth:`Scene.token_strip`."""
+    """A number for each layer and token of one example, on each side.
+
+    Parameters
+    ----------
+    i : int or str
+        Position or id of the point.
+    kind : str
+        "norm"; "distance" to the vector of the first side, relative to its norm; "unit", one unit; "logit", the log
+        odds of a label that a probe fitted on train gives for each token.
+    unit : int, optional
+        For "unit".
+    label : int or str, optional
+        For "logit"; default: the second of two labels.
+
+    Raises
+    ------
+    UsageError
+        If a cache has no token vectors, or for "logit" no training cache was given.
+    """
     if kind not in KINDS:
         raise UsageError(f"kind is {kind!r}; {did_you_mean(kind, KINDS)}")
     sources, at = scene.open_sources, scene.index(i)
@@ -84,7 +102,7 @@ def _stack(layers: Any) -> np.ndarray:
     return np.array(list(layers), dtype=np.float32)
 
 
-def _distances(scene: Scene, tokens: list[Any], vectors: list[Any]) -> tuple[list[np.ndarray], str]:
+def _distances(scene: SceneData, tokens: list[Any], vectors: list[Any]) -> tuple[list[np.ndarray], str]:
     if len(vectors) < 2:
         raise UsageError("a distance needs two models; the scene has one.")
     found = [np.zeros((len(vectors[0]), len(tokens[0])), dtype=np.float32)]
@@ -113,7 +131,7 @@ def _units(vectors: list[Any], unit: int | None) -> tuple[list[np.ndarray], str]
     return [_stack(x[:, unit] for x in side) for side in vectors], f"Unit {unit} of each token's vector."
 
 
-def _logits(scene: Scene, vectors: list[Any], label: int | str | None) -> tuple[list[np.ndarray], str]:
+def _logits(scene: SceneData, vectors: list[Any], label: int | str | None) -> tuple[list[np.ndarray], str]:
     sources = scene.open_sources
     found, numbers = [], scene.labels.dtype.kind == "f"
     c = scene.label_index(1 if label is None and len(scene.label_names) == 2 else label)

@@ -19,7 +19,7 @@ from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Task
 
 if TYPE_CHECKING:
-    from probekit.analyses.exploration.scene import Scene
+    from probekit.analyses.exploration.data import SceneData
 
 __all__ = ["Texts", "find_texts", "marks", "model_of", "surfaces"]
 
@@ -165,7 +165,7 @@ def _first_tokens(cache: ActivationCache, examples: np.ndarray, count: np.ndarra
     return np.minimum(cache.pieces[0].length[examples], count)
 
 
-def marks(scene: Scene, points: np.ndarray) -> np.ndarray:
+def marks(scene: SceneData, points: np.ndarray) -> np.ndarray:
     """Where tokens or words are in the texts of their points.
 
     Parameters

@@ -17,7 +17,7 @@ from probekit.projection.plane import blocks, centre
 if TYPE_CHECKING:
     import pandas as pd
 
-    from probekit.analyses.exploration.scene import Scene
+    from probekit.analyses.exploration.data import SceneData
 
 __all__ = ["UnitView", "rank_units", "unit_view"]
 
@@ -66,8 +66,24 @@ class UnitView:
         return f"<{self.name} of layer {self.layer}, {len(self.values):,} points>"
 
 
-def unit_view(scene: Scene, side: int, layer: int | str, unit: int | np.ndarray, k: int, other: int | None) -> UnitView:
-    """See :meth:`Scene.unit`."""
+def unit_view(
+    scene: SceneData, side: int, layer: int | str, unit: int | np.ndarray, *, k: int = 20, other: int | None = None
+) -> UnitView:
+    """What a unit, or a direction, responds to: tokens, labels, and units of another side.
+
+    Parameters
+    ----------
+    side : int
+        Position of the side.
+    layer : int or str
+        Name or number of the layer.
+    unit : int or np.ndarray
+        Number of the unit from 0, or a direction (d,).
+    k : int
+        Number of tokens, and of similar units.
+    other : int, optional
+        Position of the side in which similar units are searched for, in all its layers.
+    """
     at, sources = scene.position(layer), scene.open_sources
     x = sources.vectors(side, at)
     direction = _direction(unit, x.shape[1])
@@ -106,14 +122,14 @@ def _direction(unit: int | np.ndarray, width: int) -> np.ndarray:
     return direction / np.linalg.norm(direction)
 
 
-def _by_label(scene: Scene) -> list[tuple[str, np.ndarray]]:
+def _by_label(scene: SceneData) -> list[tuple[str, np.ndarray]]:
     if scene.labels.dtype.kind == "f":
         return [("all", np.ones(len(scene), dtype=bool))]
     found = [(name, scene.labels == c) for c, name in enumerate(scene.label_names)]
     return [*found, ("unlabelled", scene.labels < 0)] if (scene.labels < 0).any() else found
 
 
-def _top_tokens(scene: Scene, side: int, at: int, direction: np.ndarray, k: int) -> pd.DataFrame:
+def _top_tokens(scene: SceneData, side: int, at: int, direction: np.ndarray, k: int) -> pd.DataFrame:
     """The tokens of the scene's examples with the largest activation; each distinct token and context once."""
     import pandas as pd
 
@@ -155,7 +171,7 @@ def correlations(x: Any, values: np.ndarray) -> np.ndarray:
     return np.divide(cross, scale, out=np.zeros_like(cross), where=scale > 0)
 
 
-def _similar(scene: Scene, values: np.ndarray, other: int, k: int) -> tuple[pd.DataFrame, int]:
+def _similar(scene: SceneData, values: np.ndarray, other: int, k: int) -> tuple[pd.DataFrame, int]:
     """The most similar units, and among how many."""
     import pandas as pd
 
@@ -170,8 +186,30 @@ def _similar(scene: Scene, values: np.ndarray, other: int, k: int) -> tuple[pd.D
     return table.iloc[order].reset_index(drop=True), searched
 
 
-def rank_units(scene: Scene, side: int, layer: int | str, by: str, label: int | str | None, k: int) -> pd.DataFrame:
-    """See :meth:`Scene.rank_units`."""
+def rank_units(
+    scene: SceneData, side: int, layer: int | str, *, by: str = "probe", label: int | str | None = None, k: int = 20
+) -> pd.DataFrame:
+    """The units of a layer that say most about a label.
+
+    Parameters
+    ----------
+    side : int
+        Position of the side.
+    layer : int or str
+        Name or number of the layer.
+    by : str
+        "probe": the weight of the standardised unit in a linear discriminant fitted on train; "correlation" with
+        the label over the points.
+    label : int or str, optional
+        Default: the second of two labels; of more, the root of the sum of squares over all labels.
+    k : int
+        Number of units.
+
+    Returns
+    -------
+    DataFrame
+        unit and score, the largest magnitudes first.
+    """
     import pandas as pd
 
     if by not in ("probe", "correlation"):
