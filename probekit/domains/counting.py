@@ -22,7 +22,6 @@ from probekit.domains import _term_kernels
 from probekit.domains.corpora import Corpus
 from probekit.domains.options import DocumentUnit, Tokenization
 from probekit.domains.scanning import FORM, Bytes, Strings, Tokenize
-from probekit.domains.units import FEWEST_TERMS
 from probekit.errors import DataError, UsageError
 from probekit.runtime import Progress, no_progress
 
@@ -33,6 +32,9 @@ __all__ = ["Counts", "block_of", "count"]
 
 DENSE = 1 << 25
 """Size of the dense table of counts, for the terms that occur first, which are most occurrences."""
+
+FEWEST_TERMS = 5
+"""Shorter documents ("Yes.") are equal by chance."""
 
 PAIRS = 1 << 22
 """Most other pairs of block and term; if there are more, the rarest terms are dropped."""

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
+from probekit.domains.counting import FEWEST_TERMS
 from probekit.domains.divergence import DIRECTED
 from probekit.domains.options import PROXY, Measure
 from probekit.domains.proxy import Proxy, proxy_distance
 from probekit.domains.resampling import halves, has_like, stream
 from probekit.domains.terms import Terms
 from probekit.domains.uncertainty import Uncertain, by_size, uncertainty
-from probekit.domains.units import whole_units
 from probekit.errors import UsageError
 from probekit.rows import make_rows
 from probekit.runtime import Progress, no_progress
+from probekit.statistics.duplicates import TextNumbers, find_groups
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["domain_rows", "size_rows"]
 
+log = logging.getLogger(__name__)
+
 LONGER = 2.0  # ratio of mean lengths above which a note says that documents differ in length
+SIMILAR = 0.8
+"""The least Jaccard similarity of two documents that are copies: long ones of one subject share many terms."""
+MOST_OFTEN = 16
+"""Occurrences of a term in a document; further ones are not compared."""
 
 
 def domain_rows(
@@ -72,7 +82,7 @@ def domain_rows(
     names = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     of_terms = [name for name in names if name != PROXY]
     more: dict[str, Any] = {"level": level, "seed": seed}
-    terms, copies = whole_units(terms)
+    terms, copies = _whole_units(terms)
     blocks = [int((counts.sum(axis=1) > 0).sum()) for counts in terms.counts]
     notes = {
         pair: "; ".join([*filter(None, [_note(terms, blocks, *pair)]), *(copies[k] for k in pair if k in copies)])
@@ -180,7 +190,7 @@ def size_rows(
     (the share) and ``n``, the number of documents used in both; see :func:`probekit.domains.uncertainty.by_size`.
     """
     records = []
-    terms, _ = whole_units(terms)
+    terms, _ = _whole_units(terms)
     how: dict[str, Any] = {"names": terms.names, "repeats": repeats, "seed": seed, "progress": progress}
     for found in by_size(terms.counts, terms.documents, parts, **how, **options):
         numbers = {key: found[key] for key in ("value", "raw", "raw_low", "raw_high", "null_mean")}
@@ -188,3 +198,45 @@ def size_rows(
         kind = {"estimator": "corrected", "target": "gold", "metric": "js-divergence-by-size", "seed": seed}
         records.append(about | kind | numbers | {"part": found["part"]})
     return make_rows(records)
+
+
+def _whole_units(terms: Terms) -> tuple[Terms, dict[int, str]]:
+    """Counts with copies in one block, and a message for each domain that has some.
+
+    If there are more documents than blocks, equal documents already share a block (see
+    :mod:`probekit.domains.counting`).
+    """
+    counts, messages = list(terms.counts), {}
+    for k, (name, matrix) in enumerate(zip(terms.names, terms.counts, strict=True)):
+        if matrix.shape[0] != terms.documents[k]:
+            continue
+        own = sparse.csr_array(matrix)
+        long = np.flatnonzero(np.diff(own.indptr) >= FEWEST_TERMS)
+        found = find_groups([_numbers(own, long)], near=SIMILAR, frames=False)
+        if found.count == len(long):
+            continue
+        of = np.arange(matrix.shape[0])
+        first = np.unique(found.of, return_index=True)[1]
+        of[long] = long[first[found.of]]
+        unit = np.unique(of, return_inverse=True)[1].reshape(-1).astype(np.int32)
+        size = int(unit.max()) + 1
+        ones = np.ones(len(unit), dtype=matrix.dtype)
+        rows = np.arange(len(unit), dtype=np.int32)
+        counts[k] = sparse.csr_array((ones, (unit, rows)), shape=(size, len(unit))) @ own
+        messages[k] = (
+            f"{found.together:,} of {len(unit):,} documents of {name} are copies or near copies of others; they are "
+            f"resampled and split together, as {size:,} units"
+        )
+        log.warning("%s.", messages[k])
+    return (replace(terms, counts=tuple(counts)) if messages else terms), messages
+
+
+def _numbers(counts: sparse.csr_array, documents: np.ndarray) -> TextNumbers:
+    """Documents as numbers: a term's first occurrence, its second … are different ones, in the order of the terms."""
+    own = counts[documents]
+    own.sort_indices()
+    often = np.minimum(own.data, MOST_OFTEN).astype(np.int64)
+    which = np.arange(int(often.sum())) - np.repeat(np.cumsum(often) - often, often)
+    values = np.repeat(own.indices.astype(np.int64), often) * MOST_OFTEN + which
+    end = np.append(0, np.cumsum(often))[own.indptr]
+    return TextNumbers(values, end[:-1], np.diff(end))
