@@ -23,7 +23,7 @@ from probekit.runtime import DtypeName, dtype_name
 from probekit.sites import LayerNames, site_names
 from probekit.tasks.context import Context
 
-__all__ = ["GROUPS", "NO_POOLING", "CacheOptions", "CertifyOptions"]
+__all__ = ["GROUPS", "NO_POOLING", "CacheOptions", "CertifyOptions", "ReadOptions"]
 
 NO_POOLING = ("none",)
 GROUPS = ("auto", "none", "domain")
@@ -31,10 +31,51 @@ GROUPS = ("auto", "none", "domain")
 
 
 @dataclass(frozen=True, slots=True)
-class CacheOptions(Checked):
-    """Which examples the model reads and how, which vectors are stored, and how the computation runs."""
+class ReadOptions(Checked):
+    """Which texts a model reads, which parts of them, and where in the model their vectors are taken."""
 
     data_dir: str | None = option(None, "Folder with the task's files; by default the Hugging Face hub.")
+    limit: Count | None = option(
+        None, "Use only N examples of a split, drawn at random; minimal pairs stay whole.", metavar="N"
+    )
+    stream: bool = option(
+        False,
+        "Read the examples of a task file a part at a time, not whole: JSON lines, or a data set of the hub. Files of "
+        "texts (.txt, .jsonl, .gz) as --task are always read so.",
+    )
+    positions: str | None = option(
+        None,
+        "The pieces that are used: all, first, last (of the prompt), last:N, special, span (or answer: the spans that "
+        "the label is about), or roles:assistant,user of conversations. Default: all, of which mean and max leave out "
+        "special ones.",
+    )
+    chat_template: str | None = option(
+        None, "Jinja file to render conversations with, instead of the model's own chat template.", metavar="FILE"
+    )
+    pairs: str = option(
+        "auto", "Sentence pairs: joint (one sequence), separate (two sequences), or auto (joint if possible)."
+    )
+    layers: LayerNames | None = option(
+        None, "Layers, such as 0,4-8,12 or 8:24:4; by default all. With --sites: their blocks, from 0."
+    )
+    sites: Annotated[tuple[str, ...], Into(site_names)] | None = option(
+        None,
+        "Sites instead of the residual stream, such as resid_post,attn_out,mlp_out,z (see probekit sites); each is "
+        "proven first.",
+    )
+    dtype: DtypeName = option("float32", "Precision of the model: float32, float16 or bfloat16 (fp32, fp16, bf16).")
+    random_weights: Seed | None = option(None, "Control: re-initialise the model with this seed.", metavar="SEED")
+    revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
+    model_name: str | None = option(None, "Name of the model in tables and file names.")
+    max_length: Count | None = option(None, "Maximum number of pieces in a sequence.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    batch_tokens: Count | None = option(None, "Number of pieces in a batch (default: a fast number).")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOptions(ReadOptions):
+    """Which vectors are stored, and how the computation runs."""
+
     pooling: tuple[str, ...] | None = option(
         None,
         "One or more of mean, mean-all, first, last, max, ema:DECAY (exponential moving average), separated by commas, "
@@ -48,15 +89,6 @@ class CacheOptions(Checked):
         "The unit of token vectors: piece, word-pieces (no special pieces), word-first (first piece of each word) "
         "or word-mean. Default: word-first for tasks that label words, otherwise piece.",
     )
-    positions: str | None = option(
-        None,
-        "The pieces to pool and store: all, first, last (of the prompt), last:N, special, span (or answer: the spans "
-        "that the label is about), or roles:assistant,user of conversations. Default: all, of which mean and max leave "
-        "out special ones.",
-    )
-    chat_template: str | None = option(
-        None, "Jinja file to render conversations with, instead of the model's own chat template.", metavar="FILE"
-    )
     generate: str | None = option(
         None,
         "Let the model continue each text, and store what it computes as it writes: max_new_tokens=N, for sampling "
@@ -66,40 +98,21 @@ class CacheOptions(Checked):
     context: str = option(
         "none", "Context of labelled words: none, or document (as many neighbouring sentences as fit)."
     )
-    pairs: str = option(
-        "auto", "Sentence pairs: joint (one sequence), separate (two sequences), or auto (joint if possible)."
-    )
-    dtype: DtypeName = option("float32", "Precision of the model: float32, float16 or bfloat16 (fp32, fp16, bf16).")
     store: Annotated[str, Into(partial(dtype_name, name="store"))] | None = option(
         None, "Precision of the stored numbers; by default that of --dtype."
-    )
-    layers: LayerNames | None = option(
-        None, "Layers to store, such as 0,4-8,12 or 8:24:4; by default all. With --sites: their blocks, from 0."
-    )
-    sites: Annotated[tuple[str, ...], Into(site_names)] | None = option(
-        None,
-        "Sites to store instead of the residual stream, such as resid_post,attn_out,mlp_out,z (see probekit sites); "
-        "each is proven first.",
     )
     decoder: bool = option(
         False,
         "Of an encoder-decoder (T5, BART): the decoder, which reads the text one piece later than the encoder, instead "
         "of the encoder.",
     )
-    limit: Count | None = option(None, "Use only N examples, drawn at random; minimal pairs stay whole.", metavar="N")
     data_seed: Natural = option(0, "Seed for the random draw of --limit.", metavar="SEED")
-    random_weights: Seed | None = option(None, "Control: re-initialise the model with this seed.", metavar="SEED")
     shard_size: Count | None = option(
         None,
         "Write a folder of shards of N examples each instead of one file; any number of processes given the same "
         "command share the work. Default: 100,000 for more texts than that from a file of texts, standard input or "
         "--stream, unless --out ends in .h5.",
         metavar="N",
-    )
-    stream: bool = option(
-        False,
-        "Read the examples of a task file a shard at a time, not whole: JSON lines, or a data set of the hub. Files of "
-        "texts (.txt, .jsonl, .gz) as --task are always read so.",
     )
     patience: Annotated[float, Ge(1)] = option(
         300.0, "With --shard-size: seconds after which the shard of a silent process on another machine is taken over."
@@ -109,7 +122,6 @@ class CacheOptions(Checked):
         "loky", "With --shard-size: loky (processes on this machine) or dask (a job on each worker of a Dask cluster)."
     )
     scheduler: str | None = option(None, "Address of the dask scheduler, with --backend dask, such as tcp://host:8786.")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     device_map: str | None = option(
         None, "auto: spread a model that is larger than one GPU over all of them, as transformers does."
     )
@@ -118,13 +130,9 @@ class CacheOptions(Checked):
         "auto: the processes that torchrun starts share the model, each with a slice of every weight (tensor "
         "parallelism); the first one writes.",
     )
-    revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
-    model_name: str | None = option(None, "Name of the model in tables and file names.")
-    max_length: Count | None = option(None, "Maximum number of pieces in a sequence.")
     stateful: bool = option(False, "ELMo: carry the LSTMs' state over from batch to batch, as in the original.")
     batch_size: Count | None = option(None, "With --stateful: examples in a batch; default 64.")
     on_truncate: str = option("keep", "Texts that are too long: keep (truncate and count them) or error.")
-    batch_tokens: Count | None = option(None, "Number of pieces in a batch.")
     allow_nonfinite: bool = option(False, "Store NaN and infinity instead of stopping.")
     compress: bool = option(False, "Compress the vectors with zstd (slower to read).")
     compile: bool = option(False, "Use torch.compile.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from cyclopts import App, Group, Parameter
 
 from probekit.analysis import Reads, analyses, load
-from probekit.cli.option_panels import OptionPanels
+from probekit.cli.option_panels import TITLES, OptionPanels
 from probekit.functions import REPEATED
 from probekit.version import VERSION
 
@@ -128,9 +128,9 @@ def make_app(words: Sequence[str] = ()) -> App:
 
 
 def _panels(command: Any) -> dict[str, Any]:
-    """The formatter of a command's help if its options come from several classes."""
+    """The formatter of a command's help if its options stand in panels."""
     options = (getattr(command, "__kwdefaults__", None) or {}).get("options")
-    several = sum(map(is_dataclass, type(options).__mro__)) > 1
+    several = any(kind.__name__ in TITLES for kind in type(options).__mro__)
     return {"help_formatter": OptionPanels(type(options))} if several else {}
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from cyclopts import Parameter
 
@@ -83,6 +83,8 @@ def show(analysis: Analysis, result: Any) -> None:
 
 
 def _of_options(name: str, kind: type) -> inspect.Parameter:
+    """Options as one parameter; the types of fields of base classes are those that their own modules name."""
+    vars(kind)["__init__"].__annotations__ = get_type_hints(kind, include_extras=True)
     return P(name, P.KEYWORD_ONLY, default=kind(), annotation=Annotated[kind, Parameter(name="*")])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probekit.activations.options import CacheOptions
+from probekit.activations.options import CacheOptions, ReadOptions
 from probekit.activations.pooling import TokenLevel, poolings
 from probekit.activations.positions import Positions
 from probekit.activations.writing.job import task_of
@@ -22,6 +22,7 @@ from probekit.analyses.stream.accumulate import CENTRED, Source, text_keys
 from probekit.analyses.stream.options import Analysis, StreamOptions
 from probekit.analyses.stream.probes import PROBES
 from probekit.analyses.vectors import model_columns
+from probekit.calls import fields_of
 from probekit.errors import UsageError
 from probekit.metrics import metric, unfit
 from probekit.models.conversion import default_pooling
@@ -68,12 +69,8 @@ def make_job(
     given = loaded.split(split).sample(options.limit)
     labelled = bool(loaded.label_names) or loaded.kind is TaskKind.REGRESSION
     other = _second(loaded, task, dev, options) if labelled else None
-    how = CacheOptions(
-        dtype=options.dtype, device=options.device, revision=options.revision, random_weights=options.random_weights,
-        model_name=options.model_name, max_length=options.max_length, sites=options.sites, layers=options.layers,
-        pairs=options.pairs, pooling=None if options.pooling is None else (options.pooling,),
-        positions=options.positions, chat_template=options.chat_template,
-    )  # fmt: skip
+    shared = {name: getattr(options, name) for name in fields_of(ReadOptions)}
+    how = CacheOptions(**shared, pooling=None if options.pooling is None else (options.pooling,))
     found, identity = of_model(model, how)
     template, kind = template_of(model, given, how), type_of(model, options.revision)
     span, spans = _spans(loaded, given[0:CENTRED], options)

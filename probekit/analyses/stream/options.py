@@ -8,15 +8,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from probekit.activations.options import ReadOptions
 from probekit.activations.pooling import poolings
 from probekit.analyses.options import SpanVector
 from probekit.constraint import (
     WRITTEN,
-    Checked,
     Count,
     Draws,
     Ge,
-    Into,
     Le,
     Most,
     Natural,
@@ -27,8 +26,6 @@ from probekit.constraint import (
 )
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
-from probekit.runtime import DtypeName
-from probekit.sites import LayerNames, site_names
 from probekit.statistics.options import ResamplesOrNone
 
 __all__ = ["Analysis", "StreamOptions", "part_of"]
@@ -46,8 +43,8 @@ class Analysis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOptions(Checked):
-    """What is read, summed and measured in one pass.
+class StreamOptions(ReadOptions):
+    """What is summed and measured in one pass.
 
     Raises
     ------
@@ -66,12 +63,6 @@ class StreamOptions(Checked):
         "How the pieces of a text become one vector: mean, mean-all, first, last, max or ema:DECAY (exponential moving "
         "average). Default: mean (Skip-thoughts: last).",
     )
-    positions: str | None = option(
-        None,
-        "The pieces to pool: all, first, last (of the prompt), last:N, special, span (or answer: the spans that the "
-        "label is about), or roles:assistant,user of conversations. Default: all, of which mean and max leave out "
-        "special ones.",
-    )
     leave_out: bool = option(
         False, "Leave out texts without a piece at --positions, and count them, instead of stopping."
     )
@@ -80,28 +71,6 @@ class StreamOptions(Checked):
         "A row for each span, or pair of spans, that a label is about: ends, its first and last piece, side by side "
         "(the default of tasks that label spans), or mean, the mean of its pieces.",
     )
-    chat_template: str | None = option(
-        None, "Jinja file to render conversations with, instead of the model's own chat template.", metavar="FILE"
-    )
-    layers: LayerNames | None = option(
-        None, "Layers, such as 0,4-8,12 or 8:24:4; by default all. With --sites: their blocks, from 0."
-    )
-    sites: Annotated[tuple[str, ...], Into(site_names)] | None = option(
-        None, "Sites instead of the residual stream, such as attn_out,mlp_out (see probekit sites); each is proven."
-    )
-    pairs: str = option("auto", "Sentence pairs: joint (one sequence), separate (two), or auto (joint if possible).")
-    dtype: DtypeName = option("float32", "Precision of the model: float32, float16 or bfloat16; sums are float64.")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
-    revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
-    random_weights: Seed | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
-    model_name: str | None = option(None, "Name of the model in rows.")
-    max_length: Count | None = option(None, "Truncate texts to fewer pieces than the model can read.")
-    batch_tokens: Count | None = option(None, "Pieces in a batch (default: a fast number).")
-    data_dir: str | None = option(None, "Folder of the task's files.")
-    stream: bool = option(
-        False, "Read a task file's JSON lines or data set of the hub a chunk at a time; files of texts always are."
-    )
-    limit: Count | None = option(None, "At most this many examples of each split, drawn at random.")
     folds: Annotated[int, Ge(2)] = option(
         5, "Folds that choose penalties: a text is in one by a hash of its group, or of itself."
     )
