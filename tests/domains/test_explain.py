@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from probekit.domains.divergence import js_divergence
-from probekit.domains.explain import REST, explain
+from probekit.domains.rows import REST, explain
 from probekit.errors import UsageError
 
 P, Q = np.array([0.5, 0.3, 0.2, 0.0]), np.array([0.5, 0.1, 0.3, 0.1])

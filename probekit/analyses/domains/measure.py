@@ -12,9 +12,8 @@ import pandas as pd
 
 from probekit.domains.corpora import Corpus, HubName, corpus_digest, read_files, read_hub, read_texts
 from probekit.domains.counting import Counts, count
-from probekit.domains.explain import explain
 from probekit.domains.options import CountOptions, DivergenceOptions, DocumentUnit, Tokenization
-from probekit.domains.rows import domain_rows, size_rows
+from probekit.domains.rows import domain_rows, explain, size_rows
 from probekit.domains.scanning import hugging_face
 from probekit.domains.terms import COUNTS_FILE, Terms, choose_terms, load_counts, merge, save_counts
 from probekit.errors import UsageError
