@@ -25,8 +25,8 @@ from probekit.analyses.finished_runs import (
 )
 from probekit.analyses.guidelines import CANNOT_TELL, EITHER, GuidelinesOptions
 from probekit.analyses.guidelines.paired_runs import ALPHA, Difference, compared, difference
+from probekit.analyses.guidelines.settings import read_runs
 from probekit.analyses.guidelines.several_settings import CONFIDENCE, compare_settings, is_plain
-from probekit.analyses.settings import read_runs
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.recipe import Read

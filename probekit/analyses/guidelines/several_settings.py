@@ -21,7 +21,7 @@ from probekit.adaptation.runs.seeds import FAILED, has_failed
 from probekit.analyses.finished_runs import FinishedRun, check_together, check_weights, common_split
 from probekit.analyses.guidelines import CANNOT_TELL, CostKind, GuidelinesOptions
 from probekit.analyses.guidelines.paired_runs import ALPHA, Difference, Mean, compared, mean_over_seeds
-from probekit.analyses.settings import Group, Setting, settings
+from probekit.analyses.guidelines.settings import Group, Setting, settings
 from probekit.errors import UsageError, did_you_mean
 from probekit.metrics import metric as metric_called
 from probekit.rows import read_rows
