@@ -75,6 +75,10 @@ class Analysis:
         Where it stands in lists, the lowest number first.
     of_vectors : bool
         Whether its numbers are of vectors alone, so that a curve is named by the run, without regime and head.
+    in_suites : float
+        Roughly the seconds that it takes on a task of a suite; 0 if it cannot stand in one.
+    of_one_label : tuple of str
+        If its predictions say whether it was right (1) or wrong (0): of what, and where its control is.
     """
 
     name: str
@@ -91,6 +95,8 @@ class Analysis:
     best: str = ""
     place: int = 1000
     of_vectors: bool = False
+    in_suites: float = 0.0
+    of_one_label: tuple[str, str] | None = None
 
 
 def modules() -> Mapping[str, str]:

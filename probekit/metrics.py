@@ -537,6 +537,11 @@ METRICS = _Metrics(
     Metric("centre-of-gravity", "Centre of gravity", ABOVE_0, "", "layers"),
     Metric("expected-layer", "Expected layer", ABOVE_0, "", "layers"),
     Metric("first-good-layer", "First good layer", ABOVE_0, "", "layers"),
+    # a scoreboard of tasks
+    Metric("mean-normalised", "Mean of tasks\nbetween control (0) and ceiling (1)", (-inf, 1.0)),
+    Metric("above-control", "Tasks above the control", ABOVE_0),
+    Metric("mean-rank", "Mean rank", (1.0, inf), "lower"),
+    Metric("rank-correlation", "Rank correlation\nwith the leaderboard", SIGNED),
     # two domains; see probekit.domains.options.Measure
     Metric("js-divergence", "Jensen-Shannon divergence", SHARE, "", "bits"),
     Metric("js-divergence-nats", "Jensen-Shannon divergence", (0.0, log(2)), "", "nats"),
@@ -573,7 +578,7 @@ METRICS = _Metrics(
     Metric("knn-rank", "Rank similarity of neighbours", SHARE, "", alike=True),
     Metric("linear-predictivity", "Linear predictivity (R²)", (-inf, 1.0), "", alike=True),
     Metric("linear-predictivity-reverse", "Linear predictivity, reversed (R²)", (-inf, 1.0), "", alike=True),
-    # how well vectors explain labels without a trained classifier; see probekit.probes.transferability
+    # how well vectors explain labels without a trained classifier
     Metric("logme", "LogME", unit="nats"),
     Metric("h-score", "H-score", ABOVE_0),
     Metric("transrate", "TransRate", ABOVE_0, unit="nats"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from probekit.analysis import analyses
 from probekit.errors import UsageError, naming
 from probekit.files import digest_of_content
 from probekit.recipe import Read
@@ -16,21 +17,10 @@ from probekit.statistics.comparisons import compare_tables
 from probekit.statistics.options import CompareOptions
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["OF_ONE_LABEL", "measure", "predictions_of"]
+__all__ = ["measure", "predictions_of"]
 
 log = logging.getLogger(__name__)
 
-OF_ONE_LABEL = {
-    "structural": (
-        "edge of a gold tree whether it was found",
-        'Probes of shuffled trees are the rows of the target "shuffled" (probekit plot layers draws them).',
-    ),
-    "pairs": (
-        "pair whether the good sentence is preferred",
-        "A guess is right on half of the pairs: the intervals of the rows say whether a layer is above it.",
-    ),
-}
-"""Analyses whose predictions are right (1) or wrong (0): what they say, and where their control is."""
 Evaluated = str | Path | Result | Predictions
 """Predictions for each example: a result, its file, the file of the predictions, or the table itself."""
 
@@ -78,8 +68,10 @@ def predictions_of(given: Evaluated) -> tuple[tuple[Predictions, ...], list[Read
 def _check_labels(tables: Iterable[Predictions]) -> None:
     """UsageError for predictions that are all of one gold label, which shuffling does not change."""
     for table in tables:
-        if (analysis := next(iter(set(table.fits.get("analysis", ())) & set(OF_ONE_LABEL)), None)) is not None:
-            what, control = OF_ONE_LABEL[analysis]
+        for analysis in table.fits.get("analysis", pd.Series(dtype=str)).unique():
+            if analysis not in analyses() or (of := analyses()[analysis].of_one_label) is None:
+                continue
+            what, control = of
             raise UsageError(
                 f"the predictions of probekit {analysis} say of each {what}, so that all gold labels are the same, and "
                 f"shuffling them changes nothing. {control} Compare with layer-0, best, random or another file."

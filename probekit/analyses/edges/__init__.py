@@ -144,4 +144,5 @@ ANALYSIS = Analysis(
     view="probekit.analyses.edges:VIEW",
     layered=True,
     place=50,
+    in_suites=120.0,
 )

@@ -213,4 +213,9 @@ ANALYSIS = Analysis(
     curves="probekit.plots.pairs:as_pairs",
     controls={"shuffled": "exchanged pairs"},
     place=14,
+    in_suites=60.0,
+    of_one_label=(
+        "pair whether the good sentence is preferred",
+        "A guess is right on half of the pairs: the intervals of the rows say whether a layer is above it.",
+    ),
 )

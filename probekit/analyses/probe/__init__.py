@@ -172,4 +172,5 @@ ANALYSIS = Analysis(
     best="Best layer of each curve. It was selected on the examples on which it is reported; its interval holds "
     "for all layers at once, if the rows have such intervals.",
     place=10,
+    in_suites=10.0,
 )

@@ -175,4 +175,5 @@ ANALYSIS = Analysis(
     layered=True,
     curves="probekit.plots.shift:by_training_set",
     place=70,
+    in_suites=120.0,
 )

@@ -156,4 +156,9 @@ ANALYSIS = Analysis(
     layered=True,
     controls={"shuffled": "shuffled trees"},
     place=55,
+    in_suites=60.0,
+    of_one_label=(
+        "edge of a gold tree whether it was found",
+        'Probes of shuffled trees are the rows of the target "shuffled" (probekit plot layers draws them).',
+    ),
 )

@@ -92,7 +92,7 @@ def _of_pair(
     table = _Table(about, banks[1].length, sets[0].score.edges, dev.ids[example], of)
     table.add({"layer": None, "representation": "none", "estimator": CHAIN}, *_chain(sets[0], options), sets[0])
     done, work = 0, len(banks[0].layers) * len(sets)
-    progress("structural", done, work)
+    progress("ranks", done, work)
     for name in banks[0].layers:
         x = [bank.layers[name]() for bank in banks]
         for draw, one in enumerate(sets):
@@ -100,7 +100,7 @@ def _of_pair(
             for kind, sums, found in _fits([of[words] for of, words in zip(x, one.words, strict=True)], one, options):
                 table.add({"layer": name, **kind, **control}, sums, found, one)
             done += 1
-            progress("structural", done, work)
+            progress("ranks", done, work)
     return table
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probekit.analyses.compare.measure import OF_ONE_LABEL
 from probekit.analyses.verdict.curves import Curve, names
 from probekit.analyses.verdict.words import listed, number
+from probekit.analysis import analyses
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str
         elif row.get("compared") == 1:
             yield f"{name}layer {layer} is the only one ({value}), so that nothing is said of others"
         elif near:
-            labels = row.get("of_analysis") not in OF_ONE_LABEL
+            labels = (of := analyses().get(str(row.get("of_analysis")))) is None or of.of_one_label is None
             yield f"{name}layer {layer} has the best value ({value}), not clearly above {listed(near)}" + labels * (
                 "; whether it beats permuted labels is not tested here (use compare --against permuted)"
             )

@@ -118,7 +118,7 @@ def mdl_rows(
             found.append((columns, _Sent.of([first, *more], labelled.groups)))
         else:
             found.append((columns, _Sent(variational_code(x, label_sets, classes=classes, seed=seed))))
-        progress("mdl", done, len(train_layers))
+        progress("layers", done, len(train_layers))
     adjusted = holm(np.array([sent.p for _, sent in found]))
     records: list[dict[str, Any]] = []
     for (columns, sent), p in zip(found, adjusted, strict=True):

@@ -216,7 +216,7 @@ def fit(
         b *= SMALL * _scale(data, b, batches, trees.kind)
         best, losses = _descend(data, b, batches, held, trees.kind, options)
         found.append(StructuralProbe(best.numpy() / np.float32(size), trees.kind, centre, losses))
-        progress("structural", done + 1, len(ranks))
+        progress("ranks", done + 1, len(ranks))
     return found
 
 

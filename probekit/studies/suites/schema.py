@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
 from probekit.addresses import refuse_addresses
+from probekit.analysis import analyses
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.recipe import check_arguments
 from probekit.studies.catalogue import shipped_suites
@@ -32,7 +33,10 @@ from probekit.toml import parse_toml, read_named, what_is_wrong
 
 __all__ = ["Analysis", "Suite", "Tasks", "read_suite"]
 
-Analysis = Literal["probe", "structural", "edges", "pairs", "shift"]
+if TYPE_CHECKING:
+    Analysis = str
+else:
+    Analysis = Literal[*(name for name, one in analyses().items() if one.in_suites)]
 """The analyses: public functions, of each task by itself, but for "shift", which is of the tasks of a section."""
 Weights = Literal["pretrained", "random"]
 OWN = (
@@ -51,8 +55,9 @@ class Tasks(Section):
         Names of tasks, or paths of task files.
     group : str
         What they are about: surface, syntax, semantics, discourse, world …
-    analysis : {"probe", "structural", "edges", "pairs", "shift"}, default "probe"
-        The public function. "shift" fits probes on each task of the section and evaluates them on all.
+    analysis : str, default "probe"
+        The public function, of those that can stand in a suite (``Analysis.in_suites``). "shift" fits
+        probes on each task of the section and evaluates them on all.
     train, dev : str, default "train" and "dev"
         Splits; a task without dev is evaluated on test.
     limit, limit_dev : int or None

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from probekit.analysis import analyses
 from probekit.errors import ProbekitError
 from probekit.files import slug
 from probekit.studies.file import arguments_of
@@ -32,8 +33,6 @@ __all__ = ["check_models", "line", "study_of", "suite_steps"]
 
 TEXTS, PAIRS, WORDS = "texts", "pairs", "words"
 """What a cache stores: vectors of texts, of pairs of texts, or of all pieces."""
-STEPS = {"probe": 10.0, "structural": 60.0, "edges": 120.0, "pairs": 60.0, "shift": 120.0}
-"""Roughly the seconds of an analysis."""
 
 
 class Key(NamedTuple):
@@ -143,7 +142,7 @@ def suite_steps(suite: Suite, data_dir: str | Path | None = None) -> list[Step]:
         for of in shared.values()
         for model in suite.models
     }
-    analyses = [
+    measured = [
         step
         for i, section in enumerate(suite.tasks)
         if section.analysis != "shift"
@@ -158,9 +157,9 @@ def suite_steps(suite: Suite, data_dir: str | Path | None = None) -> list[Step]:
         for model in suite.models
         for step in _shifts(plan, i, model, keys, shared, caches)
     ]
-    steps = [*(step for some in caches.values() for step in some), *analyses, *shifts]
-    if any(not step.error for step in analyses):
-        board = _scoreboard(plan, keys, analyses)
+    steps = [*(step for some in caches.values() for step in some), *measured, *shifts]
+    if any(not step.error for step in measured):
+        board = _scoreboard(plan, keys, measured)
         steps += [board, table_step(Table(kind="scoreboard"), [board])]
         steps.append(figure_step(Figure(kind="scoreboard", rows="scoreboard"), [board]))
     if matrices := [step for step in shifts if not step.error]:
@@ -247,7 +246,7 @@ def _analyses(
     if len(of.tasks) > 1:
         arguments |= _task(plan.sources, [task], key)
     yield Step(
-        name, function, arguments, needs, leaves, seconds=STEPS[function],
+        name, function, arguments, needs, leaves, seconds=analyses()[function].in_suites,
         partly=True, together=tuple(zip(needs[::2], needs[1::2], strict=True)), inputs=("train", "dev", "more"),
     )  # fmt: skip
 
@@ -288,7 +287,7 @@ def _shifts(
         arguments |= given[0] | {"tasks": [one["task"] for one in given]}
         del arguments["task"]
     arguments |= arguments_of("shift", section.options) | {"out": Inside(rows)}
-    yield Step(name, "shift", arguments, needs, (rows,), seconds=STEPS["shift"])
+    yield Step(name, "shift", arguments, needs, (rows,), seconds=analyses()["shift"].in_suites)
 
 
 def _pairs(plan: _Plan, task: str, model: str, name: str, options: dict[str, Any]) -> Iterator[Step]:
@@ -308,12 +307,13 @@ def _pairs(plan: _Plan, task: str, model: str, name: str, options: dict[str, Any
             arguments = {"source": plan.sources.model_arguments(model)["model"], "task": Outside(task, digest)}
             arguments |= {"data_dir": Outside(str(folder))} if folder else {}
             arguments |= {"model_name": model, "random_weights": seed, **options}
-            return Step(called, "pairs", arguments | {"out": Inside(leaves[0])}, (), leaves, seconds=STEPS["pairs"])
+            arguments |= {"out": Inside(leaves[0])}
+            return Step(called, "pairs", arguments, (), leaves, seconds=analyses()["pairs"].in_suites)
 
         yield guarded(called, leaves, make)
 
 
-def _scoreboard(plan: _Plan, keys: dict[tuple[int, str], Key | str], analyses: Sequence[Step]) -> Step:
+def _scoreboard(plan: _Plan, keys: dict[tuple[int, str], Key | str], measured: Sequence[Step]) -> Step:
     """The step that puts all analyses on one scale."""
     groups = []
     for (i, name), key in keys.items():
@@ -322,7 +322,7 @@ def _scoreboard(plan: _Plan, keys: dict[tuple[int, str], Key | str], analyses: S
             of = plan.sources.pairs(name) if section.analysis == "pairs" else plan.sources.task(name)
             called = of.name
             groups.append(f"{line(section.analysis, called)}={section.group}")
-    read, needs = [Inside(step.leaves[0]) for step in analyses], tuple(step.name for step in analyses)
+    read, needs = [Inside(step.leaves[0]) for step in measured], tuple(step.name for step in measured)
     leaf = "rows/scoreboard.parquet"
     arguments: dict[str, Any] = {"sources": read, "groups": groups, "out": Inside(leaf)}
     if plan.suite.against is not None:
