@@ -143,7 +143,6 @@ def before(path: Path) -> set[str]:
 MODULES = {".".join(("probekit", *p.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__") for p in FILES}
 CIRCLES = {
     "probekit.activations.view": "a cache is seen as the cache of a task by a class of its own kind",
-    "probekit.explore.page": "building a page, the page and what is seen of it call each other",
 }
 """The modules that stand in a circle, and why."""
 
