@@ -1,4 +1,4 @@
-"""A table of text cells, and how it is written as Markdown, LaTeX and CSV."""
+"""A table of text cells, and how it is written as Markdown, LaTeX, CSV and HTML."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from html import escape
 from io import StringIO
 from typing import Literal
 
-__all__ = ["SUFFIXES", "WRITERS", "Column", "Format", "Grid", "markdown", "plain", "to_csv", "to_latex", "to_markdown"]
+__all__ = [
+    "SUFFIXES",
+    "WRITERS",
+    "Column",
+    "Format",
+    "Grid",
+    "markdown",
+    "plain",
+    "to_csv",
+    "to_html",
+    "to_latex",
+    "to_markdown",
+]
 
 
 class Format(StrEnum):
@@ -128,6 +141,21 @@ def to_csv(grid: Grid) -> str:
     writer.writerow([column.name for column in grid.columns])
     writer.writerows([plain(cell)[0] for cell in row] for row in grid.rows)
     return (f"# {grid.title}\n" if grid.title else "") + file.getvalue()
+
+
+def to_html(grid: Grid) -> str:
+    """The grid as a table in HTML, with its title and the labels that all rows share as its caption."""
+    above, grid = grid.caption(), grid.compact()
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        aligned = zip(grid.columns, cells, strict=True)
+        return "<tr>" + "".join(f'<{tag} style="text-align: {c.align}">{text}</{tag}>' for c, text in aligned) + "</tr>"
+
+    rows = [[escape(plain(cell)[0]) for cell in row] for row in grid.rows]
+    for i, j in grid.bold:
+        rows[i][j] = f"<b>{rows[i][j]}</b>"
+    head = line("th", [escape(column.name) for column in grid.columns])
+    return f"<table><caption>{escape(above)}</caption>{head}{''.join(line('td', row) for row in rows)}</table>"
 
 
 SYMBOLS: Mapping[str, str] = {

@@ -8,6 +8,7 @@ from functools import reduce
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
+from probekit.analysis import analyses, load
 from probekit.display import shown_label
 from probekit.grid import Column, Grid
 from probekit.rows.schema import called, layer_labels
@@ -15,7 +16,7 @@ from probekit.rows.schema import called, layer_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EACH", "Cells", "Options", "View", "by_layer", "interval", "lines_of", "p_text"]
+__all__ = ["EACH", "Cells", "Options", "View", "by_layer", "interval", "lines_of", "p_text", "tables"]
 
 Options = Mapping[str, Any]
 EACH = ("task", "split", "model", "checkpoint", "step")
@@ -44,6 +45,26 @@ def lines_of(*columns: pd.Series) -> pd.Series:
     """The texts of several columns as one, with tabs between them; a tab within a text becomes a space."""
     texts = [column.astype(str).str.replace("\t", " ") for column in columns]
     return reduce(lambda line, text: line + "\t" + text, texts)
+
+
+def tables(analysis: str, rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]]]:
+    """The tables of an analysis, each with the lines below it; none of one without a view.
+
+    Parameters
+    ----------
+    analysis : str
+        Its name.
+    rows : DataFrame
+        Its rows.
+    options : mapping
+        The arguments with which they were made; others have their defaults.
+    """
+    from probekit.functions import parameters
+
+    one = analyses().get(analysis)
+    if one and one.view:
+        defaults = {name: p.default for name, p in parameters(analysis).items()}
+        yield from load(one.view)(rows, {**defaults, **options})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.analysis import analyses, load
-from probekit.functions import parameters
 from probekit.grid import plain
+from probekit.view import tables as made
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,14 +113,11 @@ def views(analysis: str, rows: pd.DataFrame, cards: Mapping[str, Mapping[str, An
     cards : mapping
         The evidence cards by file, which say with which options the rows were made.
     """
-    one = analyses().get(analysis)
-    if one is None or not one.view:
-        return
     for file, part in rows.groupby("file", sort=False):
         recipe = cards.get(str(file), {}).get("recipe") or {}
-        options = {**_defaults(analysis), **recipe.get("defaults", {}), **recipe.get("arguments", {})}
         try:
-            shown = list(load(one.view)(part, options))
+            options = {**recipe.get("defaults", {}), **recipe.get("arguments", {})}
+            shown = list(made(analysis, part, options))
         except Exception as error:  # rows of an earlier version must not lose the page
             yield Table(f"The tables of {file} cannot be made: {type(error).__name__}: {error}", [], [], 0)
             continue
@@ -130,10 +126,6 @@ def views(analysis: str, rows: pd.DataFrame, cards: Mapping[str, Mapping[str, An
             columns = [Column(c.name, c.name, numeric=c.align == "right") for c in small.columns]
             cells = [[Cell(plain(text)[0]) for text in row] for row in small.rows[:LARGEST]]
             yield Table(". ".join(filter(None, (grid.caption(), *notes))), columns, cells, len(small.rows))
-
-
-def _defaults(analysis: str) -> dict[str, Any]:
-    return {name: p.default for name, p in parameters(analysis).items()}
 
 
 def number(value: float, *, fixed: bool = True) -> str:

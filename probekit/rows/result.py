@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -22,6 +23,7 @@ from probekit.calls import checked
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest_of_content, read_json
 from probekit.functions import FUNCTIONS
+from probekit.grid import Grid, to_html
 from probekit.recipe import Read, Recipe
 from probekit.rows.card import card_path, make_card, read_card
 from probekit.rows.examples import EXAMPLES, examples_of, examples_path, told_by
@@ -36,7 +38,7 @@ __all__ = ["Result", "joined", "read"]
 
 PREDICTIONS, BY_SPLIT = "probekit.statistics.predictions:Predictions", "probekit.statistics.predictions:by_split"
 COMPARE, SUMMARY = "probekit.analyses.compare:compare", "probekit.analyses.summary:summary"
-VERDICT = "probekit.analyses.verdict:verdict"
+VERDICT, TABLES = "probekit.analyses.verdict:verdict", "probekit.view:tables"
 PLOTS = {
     "train": "probekit.plots:mix_weights",
     "transfer": "probekit.plots:transfer_matrix",
@@ -230,19 +232,32 @@ class Result:
         return f"<Result {self.title}; {len(self.rows):,} rows{n_examples}>"
 
     def _repr_html_(self) -> str:
-        best = self.best()
-        shown = best if len(best) else self._first_rows()
+        grids = "".join(
+            to_html(grid) + "".join(f"<p>{escape(note)}</p>" for note in notes) for grid, notes in self._tables()
+        )
+        return (
+            f"<p><b>{escape(self.title)}</b>; {len(self.rows):,} rows.</p>{grids or self._frame()}"
+            + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.verdict)
+            + (f"<p><code>{escape(str(self.recipe))}</code></p>" if self.recipe and self.recipe.is_command else "")
+        )
+
+    def _tables(self) -> list[tuple[Grid, list[str]]]:
+        """The tables of its analysis, as the command prints them; none if it is not known how its rows were made."""
+        if self.recipe is None or self.rows["analysis"].nunique() != 1:
+            return []
+        with suppress(KeyError):  # rows of an earlier version may lack a column
+            options = {**self.recipe.defaults, **self.recipe.arguments}
+            return list(load(TABLES)(self.rows["analysis"].iloc[0], self.rows, options))
+        return []
+
+    def _frame(self) -> str:
+        """Its first rows as a table."""
+        shown = self._first_rows()
         table = shown[[c for c in (*SHOWN, *COMPARED) if c in shown and self._is_informative(shown[c])]]
         if shown["layer"].notna().any():
             table = table.assign(layer=layer_labels(shown))
         table = table.assign(**{c: shown[c].round(4) for c in ("metric", "value", "ci_low", "ci_high")})
-        caption = "The best layer of each curve, with an interval for all layers at once." if len(best) else ""
-        return (
-            f"<p><b>{escape(self.title)}</b>; {len(self.rows):,} rows. {escape(caption)}</p>"
-            f"{table.to_html(index=False, escape=True, max_rows=20, na_rep='')}"
-            + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.verdict)
-            + (f"<p><code>{escape(str(self.recipe))}</code></p>" if self.recipe and self.recipe.is_command else "")
-        )
+        return str(table.to_html(index=False, escape=True, max_rows=20, na_rep=""))
 
     def _first_rows(self) -> pd.DataFrame:
         """Up to ten rows on gold labels; only the first metric if there are more."""
