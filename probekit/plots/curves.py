@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Self
@@ -22,8 +22,10 @@ __all__ = [
     "INFORMATION",
     "RANDOM",
     "CurveStyles",
+    "check_metric",
     "curves",
     "of_analyses",
+    "of_one",
     "plot_rows",
     "printable",
     "with_names",
@@ -108,6 +110,21 @@ def of_analyses(rows: pd.DataFrame, *names: str) -> pd.DataFrame:
     """The rows of some analyses; all rows if there are none, so that the figure reports the error."""
     matching = rows["analysis"].isin(names)
     return rows[matching] if matching.any() else rows
+
+
+def of_one(rows: Any, analysis: str, otherwise: str) -> pd.DataFrame:
+    """The rows of one analysis; raises UsageError with the message ``otherwise`` if there are none."""
+    rows = plot_rows(rows)
+    rows = rows[rows["analysis"] == analysis]
+    if rows.empty:
+        raise UsageError(otherwise)
+    return rows
+
+
+def check_metric(metric: str | None, known: Iterable[str]) -> None:
+    """Raise UsageError for a metric that the rows lack."""
+    if metric is not None and metric not in (known := list(known)):
+        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(known)}.")
 
 
 def curves(rows: pd.DataFrame, by: Sequence[str] = CURVE) -> Iterator[tuple[dict[str, str], pd.DataFrame]]:

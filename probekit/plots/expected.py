@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
 from probekit.plots.caption import by_task, listed, metrics_of
-from probekit.plots.curves import plot_rows
+from probekit.plots.curves import of_one
 from probekit.plots.look import COLOURS, INK, MARKERS, Look, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import dress, panels
@@ -41,10 +41,8 @@ def expected_values(rows: Any) -> pd.DataFrame:
     UsageError
         If the rows contain none, or two searches cannot be told apart.
     """
-    rows = plot_rows(rows)
-    rows = rows[rows["analysis"] == "expected-performance"]
-    if rows.empty:
-        raise UsageError("the rows contain no searches; give SEARCH/rows.parquet, which probekit search writes.")
+    lacking = "the rows contain no searches; give SEARCH/rows.parquet, which probekit search writes."
+    rows = of_one(rows, "expected-performance", lacking)
     label = rows["model"].astype(str)
     for column in SETTING:
         if rows.groupby("task")[column].nunique().max() > 1:

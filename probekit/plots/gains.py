@@ -13,7 +13,7 @@ from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import by_task, listed, metrics_of
-from probekit.plots.curves import plot_rows
+from probekit.plots.curves import check_metric, plot_rows
 from probekit.plots.layers import as_curves
 from probekit.plots.legends import mark_legend, wrapped
 from probekit.plots.look import FAINT, INK, MARKERS, Look, first_line
@@ -66,8 +66,7 @@ def gain_rows(rows: Any, *, metric: str | None = None) -> pd.DataFrame:
         lacking = "compare" if gains.empty else "similarity or movement"
         raise UsageError(f"a figure of gains also needs rows of probekit {lacking}, for the same models.")
     metric = metric or str(moved["metric"].iloc[0])
-    if metric not in set(moved["metric"]):
-        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(moved['metric'].unique())}.")
+    check_metric(metric, moved["metric"].unique())
     moved = moved[moved["metric"] == metric]
     alike = metric_called(metric).alike
     value, low, high = (moved[c].astype("float64") for c in ("value", "ci_low", "ci_high"))

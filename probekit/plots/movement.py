@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import curve_names, listed, measured
-from probekit.plots.curves import CurveStyles, plot_rows
+from probekit.plots.curves import CurveStyles, check_metric, of_one, plot_rows
 from probekit.plots.layer_axes import draw_layers
 from probekit.plots.layers import as_curves, curve_rows, gold_of
 from probekit.plots.look import Look
@@ -108,12 +107,8 @@ def _metric_panels(
 
 def _drawn(rows: Any, analysis: str, metric: str | None) -> pd.DataFrame:
     """The rows of movement or geometry that are drawn; raises UsageError without any."""
-    rows = as_curves(plot_rows(rows))
-    rows = rows[rows["analysis"] == analysis]
-    if rows.empty:
-        raise UsageError(f"there are no rows of probekit {analysis} to draw.")
-    if metric is not None and metric not in set(rows["metric"]):
-        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(rows['metric'].unique())}.")
+    rows = of_one(as_curves(plot_rows(rows)), analysis, f"there are no rows of probekit {analysis} to draw.")
+    check_metric(metric, rows["metric"].unique())
     return rows[rows["metric"] == metric] if metric else rows[~rows["metric"].isin(LESS)]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from probekit.errors import UsageError
 from probekit.plots.caption import listed
-from probekit.plots.curves import plot_rows
+from probekit.plots.curves import of_one, plot_rows
 from probekit.plots.look import INK, Look
 from probekit.plots.matrix import colour_bar, draw_cells, frame_cell, hatch_cells, name_cells, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
@@ -46,9 +45,8 @@ def board_values(rows: Any) -> pd.DataFrame:
         If the rows have no normalised scores.
     """
     rows = plot_rows(rows)
-    rows = rows[(rows["analysis"] == "scoreboard") & rows["metric"].str.startswith("normalised(")]
-    if rows.empty:
-        raise UsageError("the rows have no normalised scores; give those of probekit scoreboard or probekit suite.")
+    lacking = "the rows have no normalised scores; give those of probekit scoreboard or probekit suite."
+    rows = of_one(rows[rows["metric"].str.startswith("normalised(")], "scoreboard", lacking)
     names = [called({**row, "representation": ""}) for row in rows.to_dict("records")]
     rows = rows.assign(name=names, at=layer_labels(rows))
     groups = list(dict.fromkeys(rows["group"]))

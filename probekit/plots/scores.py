@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.display import shown_score
-from probekit.errors import UsageError
-from probekit.plots.curves import plot_rows
+from probekit.plots.curves import of_one
 from probekit.plots.look import COLOURS, FAINT, INK, Look
 from probekit.plots.matrix import colour_bar, draw_cells, frame_cell, name_cells, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
@@ -45,13 +44,11 @@ def score_rows(rows: Any) -> pd.DataFrame:
     UsageError
         If the rows contain no correlations of scores.
     """
-    rows = plot_rows(rows)
-    rows = rows[rows["analysis"] == "score-correlations"]
-    if rows.empty:
-        raise UsageError(
-            "the rows contain no correlations of scores; expected those that probekit table score-correlations ROWS… "
-            "--rows-out FILE writes."
-        )
+    lacking = (
+        "the rows contain no correlations of scores; expected those that probekit table score-correlations ROWS… "
+        "--rows-out FILE writes."
+    )
+    rows = of_one(rows, "score-correlations", lacking)
     label = [shown_score(*map(str, name)) for name in rows[NAME].itertuples(index=False)]
     mean = rows["value"].where(rows["task"] == MEAN).groupby([rows[key] for key in NAME]).transform("max")
     return rows.assign(label=label).loc[mean.sort_values(ascending=False, kind="stable").index]

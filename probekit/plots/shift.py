@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import listed, metrics_of
-from probekit.plots.curves import plot_rows
+from probekit.plots.curves import check_metric, of_one
 from probekit.plots.look import INK, Look, first_line
 from probekit.plots.matrix import colour_bar, draw_cells, frame_cell, name_cells, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
@@ -52,17 +52,14 @@ def shift_values(rows: Any, metric: str | None = None, layer: str | None = None)
     UsageError
         For rows of other analyses, an unknown metric or layer, and two values for one cell.
     """
-    rows = plot_rows(rows)
-    rows = rows[(rows["analysis"] == "shift") & (rows["target"] == "gold")]
-    if rows.empty:
-        raise UsageError("the rows have no probes of one data set on others; give those of probekit shift.")
+    rows = of_one(rows, "shift", "the rows have no probes of one data set on others; give those of probekit shift.")
+    rows = rows[rows["target"] == "gold"]
     distinct = [c for c in ("model", "run", "step", "representation") if c == "model" or rows[c].nunique() > 1]
     rows = rows.assign(name=[_joined(row) for row in rows[distinct].to_dict("records")])
     plain = [name for name in rows["metric"].unique() if not metric_called(name).derived]
     main = "auroc" if "auroc" in plain else "accuracy"
     metric = metric or main
-    if metric not in plain:
-        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(plain)}.")
+    check_metric(metric, plain)
     found = rows[rows["metric"] == metric]
     known = list(found["layer_name"].unique())
     if layer is not None and layer not in known:

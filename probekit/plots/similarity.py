@@ -11,7 +11,7 @@ from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import listed, metrics_of, sizes_of
-from probekit.plots.curves import of_analyses, plot_rows
+from probekit.plots.curves import check_metric, of_analyses, of_one, plot_rows
 from probekit.plots.legends import wrapped
 from probekit.plots.look import INK, Look, metric_title
 from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, write_cells
@@ -170,12 +170,9 @@ def similarity_values(rows: Any, metric: str | None = None) -> dict[str, pd.Data
 
 def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = False) -> pd.DataFrame:
     """Rows of similarity of one measure (or of all), with a column "panel" that names the pair of models."""
-    rows = rows[rows["analysis"] == "similarity"]
-    if rows.empty:
-        raise UsageError("there are no rows of probekit similarity to draw.")
+    rows = of_one(rows, "similarity", "there are no rows of probekit similarity to draw.")
     metric = metric or str(rows["metric"].iloc[0])
-    if metric not in set(rows["metric"]):
-        raise UsageError(f"the rows have no {metric!r}; they have {', '.join(rows['metric'].unique())}.")
+    check_metric(metric, rows["metric"].unique())
     rows = (rows if every else rows[rows["metric"] == metric]).assign(**{c: None for c in PAIR if c not in rows})
     pairs, run = rows[list(PAIR)].drop_duplicates(), _only_tuned(rows)
     found = {
