@@ -50,7 +50,7 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging
 
-from probekit.adaptation.methods.targets import target_layers
+from probekit.adaptation.methods.adapt import target_layers
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
 from probekit.adaptation.training.trainer import fit, own_randomness

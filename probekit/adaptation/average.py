@@ -19,7 +19,7 @@ from probekit.adaptation.runs.digests import check_weights
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.runs.folder import HEAD, ROWS, WEIGHTS, locked_run, read_card, save_averaged, write_card
 from probekit.adaptation.runs.predictions import Evaluation
-from probekit.adaptation.runs.rows import columns_of
+from probekit.adaptation.runs.rows import columns_of, evaluation_rows
 from probekit.adaptation.runs.run import Run, open_run
 from probekit.adaptation.runs.seeds import members
 from probekit.adaptation.training.multi_task import card_for, further_tasks, predictions_name
@@ -35,8 +35,6 @@ from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.context import in_context
 from probekit.tasks.task import Task
-
-__all__ = ["average"]
 
 SAME = ("model", "task", "regime", "target", "head", "layers", "prefix", "source", "also")
 """Entries in which the cards of averaged runs agree."""
@@ -251,13 +249,9 @@ def _write(
     last = [split for task, split in results if task == card["task"]][-1]
     for (task, split), found in results.items():
         about, of = columns_of(card, task) | more, card_for(card, task)
-        shared = about | {"split": split, "n": len(found.ids), "kept": True, "members": len(card["kept"])}
-        for name in found.task.metrics:
-            headline = (task, split, name) == (card["task"], last, found.task.metrics[0])
-            rows.append(
-                shared | {"metric": name, "value": found.metrics[name], "headline": headline, **found.interval(name)}
-            )
-        rows.append(shared | {"metric": found.task.loss, "value": found.metrics["loss"], "headline": False})
+        of_kept = evaluation_rows(found, about | {"split": split, "members": len(card["kept"])})
+        main = (task, split) == (card["task"], last)
+        rows += [row | {"headline": main and row["headline"]} for row in of_kept]
         rows += constant_rows(found, of["constant"], about | {"split": split})
         found.table({**about, "split": split}).write(out / predictions_name(of, split))
     recipe = Recipe.from_json(card["recipe"])

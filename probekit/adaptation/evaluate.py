@@ -10,19 +10,16 @@ import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
-from probekit.adaptation.data.source import own_sources
 from probekit.adaptation.options import EvaluateOptions, Regime
 from probekit.adaptation.perplexity import evaluate_text
 from probekit.adaptation.pretraining.options import PRETRAIN
-from probekit.adaptation.runs.calibration import calibration_rows, dev_temperature
 from probekit.adaptation.runs.constant import constant_rows, merged_constant, warn_of_constant
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.predictions import Evaluation
-from probekit.adaptation.runs.rows import columns_of, evaluation_rows
+from probekit.adaptation.runs.rows import calibration_rows, columns_of, dev_temperature, evaluation_rows, slice_rows
 from probekit.adaptation.runs.run import Run
-from probekit.adaptation.runs.slices import slice_rows
-from probekit.adaptation.training.multi_task import card_for
+from probekit.adaptation.training.multi_task import card_for, own_sources
 from probekit.errors import DataError, UsageError
 from probekit.public import public
 from probekit.recipe import Read
@@ -31,8 +28,6 @@ from probekit.runtime import Progress, no_progress
 from probekit.tasks import load_task
 from probekit.tasks.slices import read_slices
 from probekit.tasks.task import Task, domains_of
-
-__all__ = ["evaluate"]
 
 
 @public(options=EvaluateOptions)

@@ -8,10 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from probekit.adaptation.data.options import DecodingKind, Long, ReadingOptions
-from probekit.adaptation.methods.options import METHOD_DEFAULTS, Attention, Method, MethodOptions, Placement
+from probekit.adaptation.data.options import ReadingOptions
+from probekit.adaptation.methods.options import METHOD_DEFAULTS, Method, MethodOptions
 from probekit.adaptation.optimisation.options import OptimisationOptions
-from probekit.adaptation.signals.options import Consistency, SignalOptions
+from probekit.adaptation.signals.options import SignalOptions
 from probekit.constraint import (
     OR_VALUE,
     Checked,
@@ -36,32 +36,6 @@ from probekit.recipe import option
 from probekit.runtime import Dtype
 from probekit.sites import Layers
 from probekit.tasks.context import Context
-
-__all__ = [
-    "LAYER_FACTORS",
-    "LOWEST_RATE",
-    "PLAIN",
-    "REGIME_DEFAULTS",
-    "Attention",
-    "Consistency",
-    "DecodingKind",
-    "HeadOptions",
-    "Hyperparameters",
-    "Keep",
-    "Long",
-    "Method",
-    "Optimizer",
-    "Placement",
-    "Preset",
-    "Regime",
-    "Schedule",
-    "SearchOptions",
-    "TrainOptions",
-    "Unfreezing",
-    "check_names",
-    "regime_defaults",
-]
-
 
 if TYPE_CHECKING:  # None may be passed where the regime has a default; an instance always holds a number
     Epochs = int

@@ -32,8 +32,6 @@ from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, resolve_device
 from probekit.statistics.clusters import reach, standard_error
 
-__all__ = ["evaluate_text", "text_sentence"]
-
 LONGEST = 512
 """Pieces that are read together, if the model reads as many."""
 BEFORE = "pretrained"

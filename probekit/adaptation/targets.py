@@ -8,8 +8,6 @@ from typing import Any
 
 from probekit.adaptation.options import Optimizer, Preset, Schedule, TrainOptions, regime_defaults
 
-__all__ = ["SIZES", "TASKS", "target_options", "with_preset"]
-
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"head": "max-mlp", "hidden_size": 128, "dropout": 0.4, "evaluate_every": 100},
     "medium": {"head": "max-mlp", "hidden_size": 256, "dropout": 0.2, "evaluate_every": 100},

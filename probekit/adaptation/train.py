@@ -7,19 +7,15 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, fields, replace
-from datetime import UTC, datetime
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from probekit.activations import ActivationCache, cache_activations
-from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.options import Long
-from probekit.adaptation.data.source import place_of, source_of
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.validation import VALIDATION, drawn, set_apart, validation_share
 from probekit.adaptation.optimisation.regularise import regularised
@@ -28,40 +24,38 @@ from probekit.adaptation.runs.constant import constant_answer, warn_of_constant
 from probekit.adaptation.runs.evaluation import restore
 from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, read_card, save_folder, write_card
 from probekit.adaptation.runs.predictions import Evaluation, predict
-from probekit.adaptation.runs.rows import columns_of, training_rows
-from probekit.adaptation.runs.run import Run, open_run
-from probekit.adaptation.runs.slices import slice_rows
-from probekit.adaptation.seeds import train_seeds
+from probekit.adaptation.runs.rows import columns_of, slice_rows, training_rows
+from probekit.adaptation.runs.run import Run, new_card, noting_failure, open_run
+from probekit.adaptation.runs.seeds import train_seeds
 from probekit.adaptation.signals.signals import Signals
 from probekit.adaptation.targets import with_preset
 from probekit.adaptation.training.feature_extraction import (
     MODEL,
+    PooledData,
+    TokenData,
     cache_options,
     check_apart,
     prepare_feature_extraction,
 )
 from probekit.adaptation.training.fine_tuning import identity_of, prepare_fine_tuning
-from probekit.adaptation.training.groups import LayerGroup
-from probekit.adaptation.training.multi_task import further_tasks, with_further
+from probekit.adaptation.training.groups import LayerGroup, ever_trained
+from probekit.adaptation.training.multi_task import further_tasks, place_of, source_of, with_further
 from probekit.adaptation.training.objective import Objective, Training, Watcher
 from probekit.adaptation.training.trainer import History, fit, own_randomness
-from probekit.adaptation.training.unfreezing import ever_trained
-from probekit.errors import CacheMismatch, NonFiniteError, UsageError
+from probekit.errors import CacheMismatch, UsageError
 from probekit.files import slug
 from probekit.models.find import resolve_model
-from probekit.models.identity import RUN_FORMAT, identify
+from probekit.models.identity import identify
 from probekit.models.transformers.quantised import number_of_weights
 from probekit.public import public
 from probekit.recipe import Read, Recipe
 from probekit.rows import make_rows, write_rows
-from probekit.rows.card import environment, make_card
+from probekit.rows.card import make_card
 from probekit.rows.examples import EXAMPLES
 from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.context import in_context
 from probekit.tasks.task import Split, Task
-
-__all__ = ["Run", "train", "train_on_caches"]
 
 log = logging.getLogger(__name__)
 
@@ -347,11 +341,8 @@ def _run(
             state = {"step": step, "metrics": dict(metrics), "complete": True}
             save_folder(folder, training.learner.saved_state(), card | state, training.source, training.layout)
 
-        try:
+        with noting_failure(out, card):
             history = fit(training, out, save, watcher=watcher, progress=progress)
-        except NonFiniteError as error:
-            write_card(out, card | {"failed": str(error)})  # marks it as replaceable by other options
-            raise
         passes = ceil(history.log[-1]["epoch"])  # perhaps fewer than planned, and not all layers were trained
         card["parameters"] = card["parameters"] | {"trained": _trained(sizes, options, passes)}
         run = _finish(training, history, out, card, recipe, progress)
@@ -474,34 +465,18 @@ def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any
     """The card of a new run."""
     options, objective = training.options, training.objectives[0]
     data = (objective.train, objective.dev)
-    return {
-        "format": RUN_FORMAT,
-        "run": options.run_name or out.resolve().name,
-        "variant": options.variant,
-        "model": options.model_name or _called(training.encoder),
-        "step": 0,
-        "complete": False,
-        "task": objective.task.name,
-        "splits": [s for s in (options.train, options.dev, options.test) if s],
-        "regime": options.regime,
-        "prefix": training.layout.prefix,
-        "target": objective.task.on_card(),
-        "head": objective.head.on_card(),
-        "layers": list(training.learner.layers),
-        "parameters": {
-            "trained": _trained(_sizes(training.learner.groups()), options, options.epochs),
-            "all": sum(map(number_of_weights, training.learner.parameters())),
-        },
-        "constant": constant_answer(objective.task, objective.train),
-        "caches": [str(one.cache.path) for one in data if isinstance(one, (PooledData, TokenData))],
-        "encoder": training.encoder,
-        "examples": [len(one) for one in data],
-        "truncated": [one.truncated for one in data],
-        "unread_words": [one.unread for one in data],
-        "seeds": {"seed": options.seed},
-        "recipe": None if recipe is None else recipe.to_json(),
-        "command": "train_on_caches" if recipe is None else str(recipe),
-        **environment(),
-        "threads": torch.get_num_threads(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    parameters = {
+        "trained": _trained(_sizes(training.learner.groups()), options, options.epochs),
+        "all": sum(map(number_of_weights, training.learner.parameters())),
     }
+    return new_card(
+        out, options.run_name, options.seed, recipe, variant=options.variant,
+        model=options.model_name or _called(training.encoder), task=objective.task.name,
+        splits=[s for s in (options.train, options.dev, options.test) if s], regime=options.regime,
+        prefix=training.layout.prefix, target=objective.task.on_card(), head=objective.head.on_card(),
+        layers=list(training.learner.layers), parameters=parameters,
+        constant=constant_answer(objective.task, objective.train),
+        caches=[str(one.cache.path) for one in data if isinstance(one, (PooledData, TokenData))],
+        encoder=training.encoder, examples=[len(one) for one in data], truncated=[one.truncated for one in data],
+        unread_words=[one.unread for one in data],
+    )  # fmt: skip

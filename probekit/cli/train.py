@@ -67,8 +67,8 @@ def train(
 
 def _show(run: Run) -> None:
     """A run's path, options and metrics; of several seeds their means."""
+    from probekit.adaptation.runs.rows import slice_sentences
     from probekit.adaptation.runs.seeds import described
-    from probekit.adaptation.runs.slices import slice_sentences
 
     card, kept = run.card, run.card["identity"]["keep"]
     say(run.path)
@@ -129,7 +129,7 @@ def evaluate(
         Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
     import probekit
-    from probekit.adaptation.runs.slices import REST, slice_sentences
+    from probekit.adaptation.runs.rows import REST, slice_sentences
     from probekit.cli.progress import bar
 
     with bar() as progress:

@@ -8,7 +8,7 @@ import torch
 from lessons import count, praise, tags
 
 from probekit.adaptation.data.batches import Batches, Rounds
-from probekit.adaptation.heads import TagCRF, TagSoftmax
+from probekit.adaptation.heads.bilstm import TagCRF, TagSoftmax
 from probekit.adaptation.heads.head import Head
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.training.fine_tuning import prepare_fine_tuning

@@ -9,7 +9,7 @@ import torch
 from lessons import Stop, same_weights, stopping
 from transformers import AutoModelForQuestionAnswering
 
-from probekit.adaptation.data.answers import AnswerData
+from probekit.adaptation.data.sequences import AnswerData
 from probekit.adaptation.evaluate import evaluate
 from probekit.adaptation.heads.span import best_spans
 from probekit.adaptation.runs.evaluation import load_learner, predict_run

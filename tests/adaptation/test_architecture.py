@@ -9,7 +9,7 @@ from lessons import SHORT, praise, same_weights
 from transformers import AutoModel
 
 import probekit
-from probekit.adaptation.methods.architecture import reinitialise_top
+from probekit.adaptation.methods.adapt import reinitialise_top
 from probekit.adaptation.train import train
 from probekit.errors import UsageError
 from probekit.models.adapted.depth import drop_blocks

@@ -7,7 +7,7 @@ from lessons import SHORT, Stop, pairs, praise, same_weights, stopping
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-from probekit.adaptation.optimisation.penalties import DistancePenalty
+from probekit.adaptation.optimisation.regularise import DistancePenalty
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.signals.language_model import HEAD, TiedHead, language_model_loss
 from probekit.adaptation.train import train

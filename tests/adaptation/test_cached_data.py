@@ -9,9 +9,9 @@ from lessons import count, pairs, praise, tags
 from torch.testing import assert_close
 
 from probekit.activations import ActivationCache, cache_activations
-from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.linear import Linear
+from probekit.adaptation.training.feature_extraction import PooledData, TokenData
 from probekit.adaptation.training.learners import FeatureExtraction
 from probekit.models import load_encoder
 from probekit.models.scalar_mix import ScalarMix

@@ -7,7 +7,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from probekit.adaptation.evaluate import evaluate
-from probekit.adaptation.runs.calibration import calibration_rows, dev_temperature
+from probekit.adaptation.runs.rows import calibration_rows, dev_temperature
 from probekit.adaptation.runs.run import open_run
 from probekit.adaptation.train import train
 from probekit.errors import UsageError

@@ -10,8 +10,8 @@ from lessons import SHORT, Stop, count, pairs, praise, same_weights, stopping, t
 
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.options import TrainOptions
-from probekit.adaptation.signals.consistency import disagreement
 from probekit.adaptation.signals.signals import Signals
+from probekit.adaptation.signals.terms import disagreement
 from probekit.adaptation.signals.unlabelled import OF_TEXTS, Unlabelled
 from probekit.adaptation.train import train
 from probekit.errors import DataError, UsageError

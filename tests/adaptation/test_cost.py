@@ -5,7 +5,7 @@ import pytest
 from lessons import SHORT, praise
 
 from probekit.adaptation.train import train
-from probekit.adaptation.training.cost import measured
+from probekit.adaptation.training.checkpointing import measured
 
 MEGABYTE = 1 << 20
 

@@ -10,8 +10,8 @@ from lessons import SHORT, Stop, count, pairs, praise, same_weights, stopping, t
 from torch.nn import functional
 
 from probekit.adaptation.runs.folder import read_card, write_card
-from probekit.adaptation.signals.distillation import Distillation, hidden_distance, layer_map, soft_loss
 from probekit.adaptation.signals.teacher import Lesson
+from probekit.adaptation.signals.terms import Distillation, hidden_distance, layer_map, soft_loss
 from probekit.adaptation.train import train
 from probekit.errors import ModelError, UsageError
 from probekit.tasks.task import Split

@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 import numpy as np
+import originals
 import pytest
 import torch
+from originals import renamed, scalar_mix
 
 from probekit.adaptation.heads import bcn, bilstm
-from probekit.adaptation.heads.allennlp import renamed, scalar_mix
 from probekit.adaptation.heads.head import IGNORED, States
 from probekit.metrics import metric
 from probekit.models.elmo.characters import character_ids
@@ -95,7 +96,7 @@ def test_bcn_on_two_mixes(trained, elmo):
     tokens = json.loads((SHARED / "task_models/bcn_elmo_tokens.json").read_text())
     net = elmo(trained=trained)
     head = bcn.BCN(44, 5, hidden_size=(8, 6, 7, 9), extra=32).eval()
-    head.load_state_dict(renamed(weights, bcn.ALLENNLP))
+    head.load_state_dict(renamed(weights, originals.BCN))
     mixes = {f"_elmo.scalar_mix_{i}.": mix_of(weights, f"_elmo.scalar_mix_{i}.") for i in range(2)}
     embedding = weights["_text_field_embedder.token_embedder_tokens.weight"].requires_grad_()
     assert all(
@@ -110,7 +111,7 @@ def test_bcn_on_two_mixes(trained, elmo):
     loss.backward()
     np.testing.assert_allclose(logits.detach(), golden["logits"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(loss.detach(), golden["loss"], rtol=0, atol=1e-5)
-    check_norms(norms_of(embedding, head, bcn.ALLENNLP, mixes, net, texts["grad_names"]), golden)
+    check_norms(norms_of(embedding, head, originals.BCN, mixes, net, texts["grad_names"]), golden)
     assert all((p.grad is not None) == trained for p in net.parameters())
 
 
@@ -120,7 +121,7 @@ def test_the_tagger_from_its_words(ends, elmo):
     meta = json.loads((SHARED / "task_models/crf_tagger_meta.json").read_text())
     net, labels, mask = elmo(trained=False), meta["labels"], golden["mask"] > 0
     head = bilstm.BiLSTMCRF(42, 9, label_names=labels, hidden_size=9, include_start_end_transitions=bool(ends)).eval()
-    head.load_state_dict(renamed(weights, bilstm.ALLENNLP))
+    head.load_state_dict(renamed(weights, originals.BILSTM))
     prefix = "text_field_embedder.token_embedder_elmo._elmo.scalar_mix_0."
     mix = mix_of(weights, prefix)
     embedding = weights["text_field_embedder.token_embedder_tokens.weight"].requires_grad_()
@@ -140,7 +141,7 @@ def test_the_tagger_from_its_words(ends, elmo):
     assert loss.item() == pytest.approx(golden["loss"].item(), abs=1e-5)
     paths = head.predict(logits, batch)
     np.testing.assert_array_equal(paths, golden["viterbi"].where(mask, IGNORED))
-    check_norms(norms_of(embedding, head, bilstm.ALLENNLP, {prefix: mix}, net, texts["grad_names"]), golden)
+    check_norms(norms_of(embedding, head, originals.BILSTM, {prefix: mix}, net, texts["grad_names"]), golden)
     said = [[labels[t] for t in row[row != IGNORED]] for row in paths]
     theirs = dict(zip(texts["metrics_names"], golden["metrics"].tolist(), strict=True))
     assert metric("span-f1").function(meta["gold"], said) == pytest.approx(theirs["f1-measure-overall"], abs=1e-9)

@@ -10,12 +10,12 @@ import torch
 from torch.nn.functional import pad
 
 from probekit.activations.pooling import Pooling, Segments, pool
-from probekit.adaptation.heads import HEADS, make_head
 from probekit.adaptation.heads.bcn import BCN
-from probekit.adaptation.heads.bi_attention import BiAttention
 from probekit.adaptation.heads.bilstm import bilstm, run, run_packed, run_turned
 from probekit.adaptation.heads.head import IGNORED, States
 from probekit.adaptation.heads.linear import Linear, pooled
+from probekit.adaptation.heads.pair import BiAttention
+from probekit.adaptation.heads.spec import HEADS, make_head
 from probekit.errors import UsageError
 from probekit.models.scalar_mix import ScalarMix
 from probekit.tasks.task import TaskKind

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import originals
 import pytest
 import torch
+from originals import renamed
 
-from probekit.adaptation.heads import bcn, bilstm, esim, max_mlp
-from probekit.adaptation.heads.allennlp import renamed
+from probekit.adaptation.heads import bcn, bilstm, max_mlp, pair
 from probekit.adaptation.heads.crf import CRF, allowed_transitions
 from probekit.adaptation.heads.head import IGNORED, States
 
@@ -55,11 +56,11 @@ def check(head, embedding, batch, golden, names, prefixes):
 
 def test_esim():
     golden, names = recorded("esim")
-    head = esim.ESIM(12, 3, hidden_size=(8, 8, 6, 10)).eval()
-    head.load_state_dict(renamed(weights(golden), esim.ALLENNLP))
+    head = pair.ESIM(12, 3, hidden_size=(8, 8, 6, 10)).eval()
+    head.load_state_dict(renamed(weights(golden), originals.ESIM))
     embedding = golden[f"w/{EMBEDDING}"].requires_grad_()
     batch = states(embedding, golden["premise_ids"], states(embedding, golden["hypothesis_ids"]))
-    check(head, embedding, batch, golden, names, esim.ALLENNLP)
+    check(head, embedding, batch, golden, names, originals.ESIM)
     for name, sentence in (("premise", batch), ("hypothesis", batch.second)):
         encoded = bilstm.run(head.encoder, sentence.hidden, sentence.mask)
         np.testing.assert_allclose(encoded.detach(), golden[f"encoded_{name}"], rtol=0, atol=1e-6)
@@ -69,9 +70,9 @@ def test_esim():
 def test_bcn(output):
     golden, names = recorded(f"bcn_{output.replace('-', '')}")
     head = bcn.BCN(12, 5, hidden_size=(8, 6, 7, 9), output=output).eval()
-    head.load_state_dict(renamed(weights(golden), bcn.ALLENNLP))
+    head.load_state_dict(renamed(weights(golden), originals.BCN))
     embedding = golden[f"w/{EMBEDDING}"].requires_grad_()
-    check(head, embedding, states(embedding, golden["ids"]), golden, names, bcn.ALLENNLP)
+    check(head, embedding, states(embedding, golden["ids"]), golden, names, originals.BCN)
 
 
 GROUPS = [f"{scheme}_se{ends}" for scheme in ("none", "BIO", "BIOUL") for ends in (1, 0)]
@@ -121,7 +122,7 @@ def test_crf_tagger_from_its_logits(ends):
     head = bilstm.BiLSTMCRF(
         42, 9, label_names=meta["labels"], hidden_size=9, include_start_end_transitions=bool(ends)
     ).eval()
-    head.load_state_dict(renamed(weights(golden), bilstm.ALLENNLP))  # strict: every weight has its place
+    head.load_state_dict(renamed(weights(golden), originals.BILSTM))  # strict: every weight has its place
     mask = golden["mask"] > 0
     words = torch.arange(mask.shape[1]).where(mask, -1)
     batch = States(torch.zeros(*mask.shape, 42), mask, torch.zeros_like(mask), words)
@@ -144,9 +145,9 @@ def test_classifiers_of_jiant(name):
     golden = recorded("jiant_heads")[0]
     mine = {key.removeprefix(f"{name}/"): value for key, value in golden.items() if key.startswith(f"{name}/")}
     if name == "pair_attn":
-        head, prefixes = max_mlp.AttentionMaxMLP(10, 3, hidden_size=(4, 7)), max_mlp.JIANT_ATTENTION
+        head, prefixes = max_mlp.AttentionMaxMLP(10, 3, hidden_size=(4, 7)), originals.ATTENTION_MAX_MLP
     else:
-        head, prefixes = max_mlp.MaxMLP(10, 3, hidden_size=(6, 7), apart=name.startswith("pair")), max_mlp.JIANT
+        head, prefixes = max_mlp.MaxMLP(10, 3, hidden_size=(6, 7), apart=name.startswith("pair")), originals.MAX_MLP
     head.eval().load_state_dict(renamed(weights(mine), prefixes))
     both = []
     for i in "12":

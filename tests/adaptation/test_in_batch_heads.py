@@ -68,7 +68,6 @@ def test_responses_equal_a_naive_twin(n, more):
     logits = head(states)
     agree(head.loss(logits, NO_LABELS, states), torch.stack(nats).mean(), leaves)
     assert head.predict(logits, states).tolist() == right
-    assert head.probabilities(logits) is None
 
 
 @pytest.mark.parametrize("more", [0, 3])
@@ -88,7 +87,6 @@ def test_contrast_equals_a_naive_twin(n, more):
     logits = head(states)
     agree(head.loss(logits, NO_LABELS, states), torch.stack(nats).mean(), leaves)
     assert head.predict(logits, states).tolist() == right
-    assert head.probabilities(logits) is None
 
 
 def test_the_scale_of_sentence_transformers():

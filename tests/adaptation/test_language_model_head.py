@@ -149,23 +149,6 @@ def test_words_without_a_label_are_read_but_not_predicted():
     assert head.loss(head(states), labels, states).item() == pytest.approx(torch.stack(right).mean().item(), rel=1e-6)
 
 
-def test_predictions():
-    """A word is predicted from the words before it; the loss of the forward direction agrees."""
-    (model, head), some = bilstm(), sentences()
-    states, labels = batch(model, some, 2)
-    found = head.predict(head(states), states)
-    assert found.shape == labels.shape
-    assert ((found == IGNORED) == ((labels == IGNORED) | (torch.arange(11) == 0))).all()
-    single, _ = batch(model, sentences((1, 1)))
-    assert (head.predict(head(single), single) == IGNORED).all()
-    for row, ids in enumerate(some):
-        for i in range(1, len(ids)):
-            hidden = states.hidden[row, i - 1]
-            logits = head.output(torch.cat([hidden[:CELLS], hidden[2 * CELLS :]]))
-            assert found[row, i] == logits.argmax()
-    assert head.probabilities(head(states)) is None
-
-
 def test_a_batch_of_single_words_has_no_loss():
     model, head = bilstm()
     found = loss(model, head, sentences((1, 1)))

@@ -15,8 +15,8 @@ from transformers import AutoModel
 
 import probekit
 from probekit.activations import cache_activations
+from probekit.adaptation.methods.adapt import target_layers
 from probekit.adaptation.methods.options import METHOD_DEFAULTS, Method
-from probekit.adaptation.methods.targets import target_layers
 from probekit.adaptation.options import Hyperparameters, TrainOptions
 from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.train import train

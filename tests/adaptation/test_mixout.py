@@ -8,7 +8,7 @@ from test_resume import same
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from probekit.adaptation.optimisation.mixout import add_mixout, mixout
+from probekit.adaptation.optimisation.regularise import add_mixout, mixout
 from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.train import train
 from probekit.errors import UsageError

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from lessons import SHORT, Stop, pairs, praise, same_weights, stopping, weights
 
-from probekit.adaptation.data.mixture import MixedBatches, MixedData
 from probekit.adaptation.evaluate import evaluate
+from probekit.adaptation.mixtures import MixedBatches, MixedData
 from probekit.adaptation.train import train
 from probekit.errors import ProbekitError, UsageError
 

@@ -6,10 +6,9 @@ from lessons import SHORT, praise, tags
 
 import probekit
 from probekit.adaptation.data.task_spec import TaskSpec
-from probekit.adaptation.heads import HEADS
+from probekit.adaptation.heads.bilstm import TagSoftmax
 from probekit.adaptation.heads.linear import Linear
-from probekit.adaptation.heads.spec import HeadSpec
-from probekit.adaptation.heads.tagger import TagSoftmax
+from probekit.adaptation.heads.spec import HEADS, HeadSpec
 from probekit.adaptation.options import PLAIN, REGIME_DEFAULTS, Hyperparameters, Regime, TrainOptions
 from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
 from probekit.adaptation.training.learners import FineTuning

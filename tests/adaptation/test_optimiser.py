@@ -10,8 +10,7 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from probekit.adaptation.options import Hyperparameters, TrainOptions
-from probekit.adaptation.training.optimiser import BertAdamW
-from probekit.adaptation.training.schedules import Schedule, build
+from probekit.adaptation.training.schedules import BertAdamW, Schedule, build
 from probekit.adaptation.training.trainer import _optimizer
 from probekit.errors import UsageError
 

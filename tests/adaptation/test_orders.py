@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from probekit.adaptation.optimisation.order import ORDERS, plan, shown_plan
 from probekit.adaptation.options import Hyperparameters, Unfreezing
 from probekit.adaptation.train import train
-from probekit.adaptation.training.unfreezing import order_of, settled_epoch, trained_groups
+from probekit.adaptation.training.groups import order_of, settled_epoch, trained_groups
 from probekit.errors import UsageError
 
 NAMES = ["embeddings", "block 1", "block 2", "head"]
@@ -90,7 +90,7 @@ TASK = pairs(16, 9)
 def test_an_order_trains_as_its_name_and_as_it_says(tiny_bert, tmp_path, caplog):
     how = SHORT | {"epochs": 3, "schedule": "slanted-triangular"}
     name = train(TASK, tiny_bert, tmp_path / "name", unfreezing="gradual", **how)
-    with caplog.at_level(logging.INFO, "probekit.adaptation.training.unfreezing"):
+    with caplog.at_level(logging.INFO, "probekit.adaptation.training.groups"):
         text = train(TASK, tiny_bert, tmp_path / "text", order="head,layers:top-down", **how)
     assert same_weights(name.path, text.path)
     assert "trained layers by epoch: 1: head; 2: block 3, head; 3: block 2, block 3, head; 4:" in caplog.text

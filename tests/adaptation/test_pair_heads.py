@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from lessons import SHORT, sentence
 
 from probekit.activations import ActivationCache
-from probekit.adaptation.heads import make_head, pools
 from probekit.adaptation.heads.head import States
 from probekit.adaptation.heads.linear import pooled
 from probekit.adaptation.heads.pair import Pair, Rating, rating_distribution
+from probekit.adaptation.heads.spec import make_head, pools
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.train import train
 from probekit.errors import UsageError

@@ -11,9 +11,8 @@ from test_resume import same
 from torch.nn import functional
 
 from probekit.adaptation.data.text import TextData
-from probekit.adaptation.optimisation.fisher import diagonal_fisher, fisher_of_run
 from probekit.adaptation.optimisation.options import FisherLabels
-from probekit.adaptation.optimisation.penalties import distance_penalty
+from probekit.adaptation.optimisation.regularise import diagonal_fisher, distance_penalty, fisher_of_run
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.train import train

@@ -22,12 +22,11 @@ from probekit.adaptation.data.batches import Batches
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.mixtures import Mixture
 from probekit.adaptation.pretraining.corpora.corpus import load_corpus
-from probekit.adaptation.pretraining.decoders import read_decoder
 from probekit.adaptation.pretraining.mixture_loop import _ends, _rate, order_seed
 from probekit.adaptation.pretraining.objective import Encoded, Requested
 from probekit.adaptation.pretraining.objectives import make_objective
 from probekit.adaptation.pretraining.options import EncoderOptions
-from probekit.adaptation.pretraining.outputs import UNKNOWN, Outputs
+from probekit.adaptation.pretraining.outputs import UNKNOWN, Outputs, read_decoder
 from probekit.adaptation.pretraining.sequences import Types, tokenized
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.learners import FineTuning

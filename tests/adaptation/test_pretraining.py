@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import probekit
+from probekit.adaptation.heads.vocabulary import ROWS, vocabulary_loss
 from probekit.adaptation.pretraining.language_model import (
     Objective,
     evaluate,
@@ -27,7 +28,6 @@ from probekit.adaptation.pretraining.language_model import (
 from probekit.adaptation.pretraining.loop import Stream
 from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.pretraining.text import Pieces, open_text, to_pieces, train_tokenizer
-from probekit.adaptation.pretraining.vocabulary_loss import ROWS, vocabulary_loss
 from probekit.cli import main
 from probekit.errors import DataError, ModelError, NonFiniteError, UsageError
 from probekit.runtime import Dtype, torch_threads

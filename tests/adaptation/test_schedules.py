@@ -15,9 +15,8 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from probekit.adaptation.optimisation.order import ORDERS, plan
 from probekit.adaptation.options import Hyperparameters, Schedule, Unfreezing
 from probekit.adaptation.training.fine_tuning import encoder_of
-from probekit.adaptation.training.groups import layer_groups, param_groups
+from probekit.adaptation.training.groups import layer_groups, param_groups, trained_groups
 from probekit.adaptation.training.schedules import SlantedTriangular, build, plateau, slanted_triangular, triangle
-from probekit.adaptation.training.unfreezing import trained_groups
 from probekit.errors import UsageError
 from probekit.models.transformers.stock import load_model
 

@@ -24,9 +24,8 @@ from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.search import trials as module
-from probekit.adaptation.search.option_help import OPTIONS, example_line
 from probekit.adaptation.search.search import search
-from probekit.adaptation.search.space import read_space, shipped_spaces
+from probekit.adaptation.search.space import OPTIONS, example_line, read_space, shipped_spaces
 from probekit.adaptation.signals.options import SignalOptions
 from probekit.cli import main
 from probekit.errors import CacheBusy, DataError, NonFiniteError, UsageError

@@ -10,7 +10,7 @@ from lessons import SHORT, count, pairs, praise, same_weights, tags
 from torch.nn import functional
 
 from probekit.adaptation.options import TrainOptions
-from probekit.adaptation.signals.slice_heads import EXPERTS, MEMBERSHIP, SliceHeads
+from probekit.adaptation.signals.terms import EXPERTS, MEMBERSHIP, SliceHeads
 from probekit.adaptation.train import train
 from probekit.errors import DataError, UsageError
 from probekit.tasks.task import TaskKind

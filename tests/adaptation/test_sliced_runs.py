@@ -11,7 +11,7 @@ import probekit
 from probekit.activations import cache_activations
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.runs.predictions import Evaluation
-from probekit.adaptation.runs.slices import slice_rows, slice_sentences
+from probekit.adaptation.runs.rows import slice_rows, slice_sentences
 from probekit.adaptation.train import train, train_on_caches
 from probekit.cli import main
 from probekit.errors import DataError, UsageError

@@ -7,8 +7,8 @@ import pytest
 import torch
 from lessons import SHORT, praise
 
-from probekit.adaptation.optimisation.fisher import fisher_of_run
 from probekit.adaptation.optimisation.order import plan
+from probekit.adaptation.optimisation.regularise import fisher_of_run
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.signals.signals import Signals

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from probekit.adaptation.heads import HEADS
+from probekit.adaptation.heads.spec import HEADS
 from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.runs.folder import read_card
 from probekit.cli import main

@@ -12,10 +12,6 @@ from torch.utils.data import Sampler
 
 from probekit.adaptation.heads.head import IGNORED
 
-__all__ = [
-    "Batched", "Batches", "Data", "Decoding", "Numbered", "Rounds", "label_tensor", "padded", "word_tensors",
-]  # fmt: skip
-
 MEGABATCH = 50  # batches that are sorted by length together; as transformers' LengthGroupedSampler does
 
 

@@ -12,8 +12,6 @@ from probekit.constraint import (
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["TOKENS", "DecodingKind", "Long", "ReadingOptions"]
-
 TOKENS = 40
 """Pieces of a generated response, if no other number is given."""
 

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from probekit.adaptation.data.answers import AnswerData
 from probekit.adaptation.data.batches import Data
 from probekit.adaptation.data.options import Long, ReadingOptions
 from probekit.adaptation.data.responses import ResponseData
-from probekit.adaptation.data.sequences import ChoiceData, HeadAndTail, WindowData
+from probekit.adaptation.data.sequences import AnswerData, ChoiceData, HeadAndTail, WindowData
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import MarkedData, TextData, windows_reader
+from probekit.adaptation.heads.spec import HeadSpec
 from probekit.errors import UsageError
 from probekit.models import conversion
 from probekit.models.loading import TextReader
 from probekit.tasks.task import Split, Task, TaskKind
 
 if TYPE_CHECKING:
-    from probekit.adaptation.heads.spec import HeadSpec
     from probekit.adaptation.options import Hyperparameters
 
 READING = ("long", "overlap", "decoding", "max_new_tokens")
-
-__all__ = ["check_reading", "data_as_in", "data_for", "reading_of"]
 
 
 def data_for(
@@ -49,8 +46,6 @@ def data_for(
 
 def data_as_in(card: Mapping[str, Any], task: Task, split: Split, reader: TextReader) -> Data:
     """A split as the run with this card reads it."""
-    from probekit.adaptation.heads.spec import HeadSpec  # which imports the data of tasks
-
     options = ReadingOptions(**{k: v for k, v in card["encoder"].items() if k in READING})
     return data_for(task, split, reader, options, HeadSpec.of_card(card), seed=card["seeds"]["seed"] or 0)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from probekit.activations.grouping import stored_groups
 from probekit.adaptation.data.batches import mask_of, padded
 from probekit.adaptation.data.options import TOKENS, DecodingKind
-from probekit.adaptation.data.text import windows_reader
+from probekit.adaptation.data.text import SplitData, windows_reader
 from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.heads.response import Response, continued
 from probekit.errors import UsageError
@@ -20,10 +18,8 @@ from probekit.models.loading import TextReader
 from probekit.models.transformers.tokens import truncation
 from probekit.tasks.task import Split, Task
 
-__all__ = ["ResponseData"]
 
-
-class ResponseData:
+class ResponseData(SplitData):
     """The prompts and responses of a split: prompt, end of text, response, end of text (Zhang et al. 2020, DialoGPT).
 
     The last half of what the model reads is kept of a longer prompt, and the beginning of a response that does not fit
@@ -35,22 +31,17 @@ class ResponseData:
         The pieces of each example; the prompt with the end of text that separates it, the response with its end.
     """
 
-    nbytes = 0.0
-    words: list[tuple[np.ndarray, np.ndarray]] | None = None
-    unread = 0
-
     def __init__(
         self, task: Task, split: Split, tokenizer: TextReader, *, end: int, decoding: DecodingKind | None,
         most: int | None, seed: int,
     ) -> None:  # fmt: skip
         reader = windows_reader(tokenizer, "responses")
-        self.examples, self.kind, self.end, self.seed = split.examples, task.kind, end, seed
+        super().__init__(task, split)
+        self.end, self.seed = end, seed
         self.decoding, self.most, self.room = decoding or DecodingKind.GREEDY, most or TOKENS, reader.max_length
         self.backend, self.padding_id = reader.backend, reader.padding_id
         self.prompts, self.responses, self.truncated = self._pieces(task, split)
         self.length = np.array([len(p) + len(r) for p, r in zip(self.prompts, self.responses, strict=True)])
-        self.order, self.ids = np.arange(len(split)), np.array([e.id for e in split], dtype=object)
-        self.labels = Task(task.name, task.kind, {split.name: split}).labels(split.name)
 
     def _pieces(self, task: Task, split: Split) -> tuple[list[list[int]], list[list[int]], int]:
         with truncation(self.backend):
@@ -69,13 +60,6 @@ class ResponseData:
             responses.append([*response, self.end][: self.room - len(prompts[-1])])
             truncated += len(kept) < len(prompt) or len(responses[-1]) <= len(response)
         return prompts, responses, truncated
-
-    @cached_property
-    def groups(self) -> np.ndarray | None:
-        return stored_groups(self.examples, self.kind)[0].get("/groups")
-
-    def __len__(self) -> int:
-        return len(self.examples)
 
     def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
         length = self.length[list(rows)]

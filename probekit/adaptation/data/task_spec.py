@@ -13,8 +13,6 @@ from probekit.adaptation.heads.head import IGNORED
 from probekit.metrics import metric
 from probekit.tasks.task import Task, TaskKind
 
-__all__ = ["TaskSpec", "merged_classes"]
-
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:

@@ -17,10 +17,29 @@ from probekit.models.loading import TextReader
 from probekit.models.transformers.tokens import Tokenizer
 from probekit.tasks.task import Split, Task, TaskKind
 
-__all__ = ["MarkedData", "Pieces", "TextData", "check_not_empty", "inputs_of", "windows_reader"]
+
+class SplitData:
+    """The examples of a split, all in memory: what kinds of :class:`~probekit.adaptation.data.batches.Data` share."""
+
+    nbytes = 0.0
+    words: list[tuple[np.ndarray, np.ndarray]] | None = None
+    unread = 0
+
+    def __init__(self, task: Task, split: Split) -> None:
+        self.examples, self.kind = split.examples, task.kind
+        self.order, self.ids = np.arange(len(split)), np.array([e.id for e in split], dtype=object)
+        self.labels = Task(task.name, task.kind, {split.name: split}).labels(split.name)
+
+    @cached_property
+    def groups(self) -> np.ndarray | None:
+        """The group of each example, (n,)."""
+        return stored_groups(self.examples, self.kind)[0].get("/groups")
+
+    def __len__(self) -> int:
+        return len(self.examples)
 
 
-class TextData:
+class TextData(SplitData):
     """The examples of a split as word pieces, all in memory (see :class:`probekit.adaptation.data.batches.Data`).
 
     Attributes
@@ -33,31 +52,18 @@ class TextData:
         Number of truncated texts.
     """
 
-    nbytes = 0.0
-
     def __init__(self, task: Task, split: Split, tokenizer: TextReader, *, apart: bool) -> None:
-        self.tokenizer, self.examples, self.kind = tokenizer, split.examples, task.kind
+        super().__init__(task, split)
+        self.tokenizer = tokenizer
         texts = _texts(task.kind, split, apart)
         self.sequences = [Pieces(tokenizer(list(some))) for some in texts]
         self.truncated = int(sum(s.tokens.truncated.sum() for s in self.sequences))
         lengths = np.stack([s.tokens.length for s in self.sequences])
         self.length = lengths.sum(0)
         check_not_empty(task, split, lengths.min(0))
-        self.order = np.arange(len(split))
-        self.ids = np.array([e.id for e in split], dtype=object)
-        self.labels = Task(task.name, task.kind, {split.name: split}).labels(split.name)
-        self.unread = 0
-        self.words: list[tuple[np.ndarray, np.ndarray]] | None = None
         if task.kind is TaskKind.SEQUENCE_LABELLING:
             self.words = self.sequences[0].words(self.labels, [len(e.words or ()) for e in split])
             self.unread = len(self.labels) - sum(len(at) for at, _ in self.words)
-
-    @cached_property
-    def groups(self) -> np.ndarray | None:
-        return stored_groups(self.examples, self.kind)[0].get("/groups")
-
-    def __len__(self) -> int:
-        return len(self.length)
 
     def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
         first, *second = (inputs_of(s, rows, self.tokenizer) for s in self.sequences)

@@ -14,8 +14,6 @@ from probekit.tasks.task import Example, Split, Task, TaskKind
 if TYPE_CHECKING:
     from probekit.adaptation.options import TrainOptions
 
-__all__ = ["DEFAULT_SHARE", "VALIDATION", "divided", "drawn", "set_apart", "validation_rows", "validation_share"]
-
 VALIDATION = "validation"
 """The name of the held-out part in rows and files."""
 

@@ -12,8 +12,6 @@ from torch.nn import functional
 from probekit.adaptation.heads.head import States
 from probekit.errors import UsageError
 
-__all__ = ["attend", "cross_attend", "maximum", "mean_and_max", "same_dropout", "sentences"]
-
 
 def sentences(states: States) -> tuple[States, States]:
     """The two sentences of each pair; a joint sequence is split after the first piece that the tokenizer inserted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,18 +13,6 @@ from probekit.adaptation.heads.attention import attend
 from probekit.adaptation.heads.bilstm import bilstm, run
 from probekit.adaptation.heads.head import Head, States
 from probekit.errors import UsageError
-from probekit.tasks.task import TaskKind
-
-__all__ = ["BCN"]
-
-ALLENNLP = {
-    "_pre_encode_feedforward._linear_layers.0.": "pre_encode.",
-    "_encoder._module.": "encoder.",
-    "_integrator._module.": "integrator.",
-    "_self_attentive_pooling_projection.": "attention.",
-    "_output_layer._linear_layers.": "output.",
-}
-"""Prefixes of the names of parameters in AllenNLP, and ours."""
 
 POOL = 4
 """Linear pieces of a maxout unit."""
@@ -48,8 +35,6 @@ class BCN(Head):
     extra : int, default 0
         Features of each piece to concatenate with the integrator's states, such as the second mix of ELMo's layers.
     """
-
-    kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
 
     def __init__(
         self,

@@ -1,28 +1,76 @@
-"""Tagging with a bidirectional LSTM over all word pieces, and the LSTM that other heads use."""
+"""A tag for each word, from its first piece or a BiLSTM over all pieces, and the LSTM that other heads use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from probekit.adaptation.heads.head import States
-from probekit.adaptation.heads.tagger import TagCRF, TagSoftmax
+from probekit.adaptation.heads.crf import CRF, allowed_transitions, scheme_of
+from probekit.adaptation.heads.head import IGNORED, Head, States
+from probekit.tasks.task import TaskKind
 
-__all__ = ["BiLSTMCRF", "BiLSTMSoftmax", "bilstm", "run", "run_packed", "run_turned"]
 
-ALLENNLP = {
-    "encoder._module.": "encoder.",
-    "tag_projection_layer._module.": "output.",
-    "crf.transitions": "crf.transitions",
-    "crf.start_transitions": "crf.start_transitions",
-    "crf.end_transitions": "crf.end_transitions",
-}
-"""Prefixes of the names of parameters in AllenNLP, and ours."""
+class TagSoftmax(Head):
+    """Dropout and a linear layer on the first piece of each word (Devlin et al. 2019, 5.3)."""
+
+    kinds: ClassVar = frozenset({TaskKind.SEQUENCE_LABELLING})
+
+    def __init__(self, width: int, outputs: int, *, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(width, outputs)
+
+    def forward(self, states: States) -> Tensor:
+        return self.output(self.dropout(states.first_pieces()))
+
+
+class TagCRF(TagSoftmax):
+    """The same with a conditional random field on top.
+
+    The loss is the mean over sentences of -log p(tags); AllenNLP's is their sum. Predicted paths respect the scheme of
+    the tags, which is inferred from their names; names without a scheme, such as parts of speech, are unconstrained.
+
+    Attributes
+    ----------
+    label_names : Sequence[str]
+        The tags by index.
+    scheme : str, optional
+        One of ``SCHEMES``, instead of the inferred one (IOB1 has the same names as BIO).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        *,
+        label_names: Sequence[str],
+        dropout: float = 0.1,
+        scheme: str | None = None,
+        include_start_end_transitions: bool = True,
+    ) -> None:
+        super().__init__(width, outputs, dropout=dropout)
+        scheme = scheme or scheme_of(label_names)
+        allowed = None if scheme is None else allowed_transitions(scheme, label_names)
+        self.crf = CRF(outputs, allowed=allowed, include_start_end_transitions=include_start_end_transitions)
+
+    def loss(self, logits: Tensor, labels: Tensor, states: States) -> Tensor:
+        return self.crf.loss(logits, labels, states.word_mask())
+
+    def weight(self, labels: Tensor) -> Tensor:
+        """The number of sentences with a tag."""
+        return (labels != IGNORED).any(1).sum()
+
+    def predict(self, logits: Tensor, states: States) -> Tensor:
+        return self.crf.viterbi(logits, states.word_mask())[0]
+
+    def probabilities(self, logits: Tensor) -> None:
+        """None, because a path is predicted as a whole."""
 
 
 def bilstm(width: int, hidden_size: int, *, layers: int = 1, dropout: float = 0.0) -> nn.LSTM:

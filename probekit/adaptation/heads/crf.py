@@ -18,8 +18,6 @@ from torch.autograd.function import once_differentiable
 from probekit.adaptation.heads.head import IGNORED
 from probekit.errors import UsageError
 
-__all__ = ["CRF", "SCHEMES", "allowed_transitions", "scheme_of"]
-
 SCHEMES = {
     "BIO": ("I", "BI", False),
     "IOB1": ("B", "BI", False),

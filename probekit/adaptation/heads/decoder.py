@@ -15,8 +15,6 @@ from probekit.models.bilstm.lstm import LSTM
 from probekit.models.elmo.lstm import Steps
 from probekit.models.transformers.onednn import Repeated
 
-__all__ = ["DecoderHead"]
-
 Memory = tuple[Tensor, ...]
 """What attention reads: see :meth:`Attention.memory`."""
 
@@ -113,13 +111,6 @@ class DecoderHead(Head):
         """The number of predictions that the loss is the mean of: words and ends of sentences."""
         length = self._length(labels)
         return int((length + (length > 0)).sum())
-
-    def predict(self, logits: Tensor, states: States) -> Tensor:
-        """The words of :meth:`generate`, at most twice as many as the encoder read."""
-        return self.generate(states, 2 * states.mask.shape[1])
-
-    def probabilities(self, logits: Tensor) -> None:
-        """None."""
 
     @torch.no_grad()
     def generate(self, states: States, longest: int) -> Tensor:

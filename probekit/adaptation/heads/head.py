@@ -11,8 +11,6 @@ from torch.nn import functional
 
 from probekit.tasks.task import TaskKind
 
-__all__ = ["IGNORED", "Head", "States", "mean_of"]
-
 IGNORED = -100
 """The label at padding and for words without a label, as in torch's cross-entropy and transformers."""
 
@@ -74,7 +72,7 @@ class Head(nn.Module):
         encoded pairs.
     """
 
-    kinds: ClassVar[frozenset[TaskKind]] = frozenset()
+    kinds: ClassVar[frozenset[TaskKind]] = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
     pairs: ClassVar[frozenset[str | None]] = frozenset({None, "joint"})
 
     def attach(self, encoder: Any) -> None:

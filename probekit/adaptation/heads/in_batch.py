@@ -14,11 +14,9 @@ from torch.nn import functional
 
 from probekit.adaptation.heads.attention import sentences
 from probekit.adaptation.heads.head import Head, States
-from probekit.adaptation.heads.linear import POOLINGS, pooled
+from probekit.adaptation.heads.linear import known_pooling, pooled
 from probekit.adaptation.heads.max_mlp import MaxMLP, matched
 from probekit.errors import UsageError
-
-__all__ = ["ContrastiveHead", "ResponseHead"]
 
 
 class ResponseHead(MaxMLP):
@@ -53,9 +51,6 @@ class ResponseHead(MaxMLP):
         """The share (b,) of right classes for a pair and its distractor; the mean over pairs is the accuracy."""
         return (logits.argmax(-1) == self._classes(logits)).float().mean(1)
 
-    def probabilities(self, logits: Tensor) -> None:
-        """None."""
-
     def _classes(self, logits: Tensor) -> Tensor:
         return torch.tensor([1, 0], device=logits.device)[: logits.shape[1]].expand(logits.shape[:2])
 
@@ -79,11 +74,9 @@ class ContrastiveHead(Head):
 
     def __init__(self, *, pooling: str = "mean", scale: float = 20.0) -> None:
         super().__init__()
-        if pooling not in POOLINGS:
-            raise UsageError(f"unknown pooling {pooling!r}; the poolings are {', '.join(POOLINGS)}.")
         if not scale > 0:
             raise UsageError(f"scale is {scale}; expected a number above 0.")
-        self.pooling, self.scale = pooling, scale
+        self.pooling, self.scale = known_pooling(pooling), scale
 
     def forward(self, states: States) -> Tensor:
         """Scaled similarities (b, b) of first sentences (rows) and second sentences (columns)."""
@@ -97,6 +90,3 @@ class ContrastiveHead(Head):
     def predict(self, logits: Tensor, states: States) -> Tensor:
         """1.0 where a pair's own second sentence is the most similar one, else 0.0 (b,); the mean is the accuracy."""
         return (logits.argmax(-1) == torch.arange(len(logits), device=logits.device)).float()
-
-    def probabilities(self, logits: Tensor) -> None:
-        """None."""

@@ -8,13 +8,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from probekit.adaptation.heads.head import IGNORED, Head, States
-from probekit.adaptation.heads.vocabulary import check_vocabulary, known_words, mean_loss, most_likely
+from probekit.adaptation.heads.head import Head, States
+from probekit.adaptation.heads.vocabulary import check_vocabulary, known_words, mean_loss
 from probekit.errors import UsageError
 from probekit.models.adapted.direction import reads_ahead
 from probekit.models.bilstm.config import BiLSTMConfig, Directions, Input
-
-__all__ = ["LanguageModelHead", "MaskedLanguageModelHead", "check_both_sides"]
 
 
 class LanguageModelHead(Head):
@@ -97,18 +95,6 @@ class LanguageModelHead(Head):
         """The number of predictions that the loss is the mean of."""
         return sum(len(words) for _, words in self._predictions(labels, states))
 
-    def predict(self, logits: Tensor, states: States) -> Tensor:
-        """The word (b, t) that the words before it predict; ``IGNORED`` for first words and at padding."""
-        found = torch.full_like(states.mask, IGNORED, dtype=torch.int64)
-        row = states.mask[:, 1:].flatten().nonzero()[:, 0]
-        row += row // max(1, found.shape[1] - 1)
-        if len(row):
-            found.view(-1)[row + 1] = most_likely(self._read(logits.flatten(0, 1), row, back=False), self.output)
-        return found
-
-    def probabilities(self, logits: Tensor) -> None:
-        """None."""
-
     def _predictions(self, labels: Tensor, states: States) -> list[tuple[Tensor, Tensor]]:
         """For each direction, the pieces that predict and the predicted ones, as indices of flattened (b, t)."""
         known = _known_pieces(labels, states, self.outputs)
@@ -167,15 +153,6 @@ class MaskedLanguageModelHead(Head):
     def count(self, labels: Tensor, states: States) -> int:
         """The number of predictions that the loss is the mean of."""
         return int(_known_pieces(labels, states, self.outputs).sum())
-
-    def predict(self, logits: Tensor, states: States) -> Tensor:
-        """The most likely word (b, t) at each piece, hidden or not; ``IGNORED`` at padding."""
-        found = torch.full_like(states.mask, IGNORED, dtype=torch.int64)
-        found[states.mask] = most_likely(logits[states.mask], self.output)
-        return found
-
-    def probabilities(self, logits: Tensor) -> None:
-        """None."""
 
 
 def check_both_sides(encoder: PreTrainedModel) -> None:

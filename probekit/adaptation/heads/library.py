@@ -14,8 +14,6 @@ from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.heads.spec import HeadSpec
 from probekit.tasks.task import TaskKind
 
-__all__ = ["BARE", "POOLER", "Layout", "bare_layout", "library_layout"]
-
 OUTPUT, POOLER = "head.output", "encoder.pooler."
 """Names of the head's linear layer and of the encoder's pooler in a learner."""
 

@@ -11,13 +11,6 @@ from torch import Tensor, nn
 from probekit.adaptation.heads.attention import attend, maximum, sentences
 from probekit.adaptation.heads.bilstm import bilstm, run
 from probekit.adaptation.heads.head import Head, States
-from probekit.tasks.task import TaskKind
-
-__all__ = ["AttentionMaxMLP", "MaxMLP", "matched"]
-
-JIANT = {"pooler.project.": "projection.", "classifier.classifier.": "output."}
-"""Prefixes of the names of parameters in jiant 1, and ours."""
-JIANT_ATTENTION = {"attn._modeling_layer._module.": "encoder.", "classifier.classifier.": "output."}
 
 
 class MaxMLP(Head):
@@ -36,7 +29,6 @@ class MaxMLP(Head):
         On the states and on the hidden layer; the paper's is 0.4 for the smallest tasks.
     """
 
-    kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
     pairs: ClassVar = frozenset({None, "joint", "separate"})
 
     def __init__(
@@ -75,7 +67,6 @@ class AttentionMaxMLP(Head):
         On the states, on those of the BiLSTM and on the hidden layer.
     """
 
-    kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
     pairs: ClassVar = frozenset({"separate"})
 
     def __init__(

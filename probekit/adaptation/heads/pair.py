@@ -1,21 +1,22 @@
-"""Heads on the distance and product of two sentence vectors, for classification and relatedness."""
+"""Heads for pairs: on distance and product of sentence vectors, on attention across both sentences, and ESIM."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.functional import pad
 
 from probekit.activations.pooling import Pooling
-from probekit.adaptation.heads.attention import sentences
+from probekit.adaptation.heads.attention import cross_attend, mean_and_max, same_dropout, sentences
+from probekit.adaptation.heads.bilstm import bilstm, run
 from probekit.adaptation.heads.head import Head, States
-from probekit.adaptation.heads.linear import POOLINGS, pooled
+from probekit.adaptation.heads.linear import known_pooling, pooled
 from probekit.errors import UsageError
 from probekit.tasks.task import TaskKind
-
-__all__ = ["Pair", "Rating", "rating_distribution"]
 
 
 class Pair(Head):
@@ -25,7 +26,6 @@ class Pair(Head):
     features are those of Tai et al. (2015, section 4.2), who add a layer of ``hidden_size`` sigmoid units.
     """
 
-    kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
     pairs: ClassVar = frozenset({"separate"})
 
     def __init__(
@@ -38,9 +38,7 @@ class Pair(Head):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        if pooling not in POOLINGS:
-            raise UsageError(f"unknown pooling {pooling!r}; the poolings are {', '.join(POOLINGS)}.")
-        self.pooling, self.dropout = pooling, nn.Dropout(dropout)
+        self.pooling, self.dropout = known_pooling(pooling), nn.Dropout(dropout)
         self.hidden = None if hidden_size is None else nn.Linear(2 * width, hidden_size)
         self.output = nn.Linear(hidden_size or 2 * width, outputs)
 
@@ -104,3 +102,77 @@ def rating_distribution(labels: Tensor, scores: Tensor) -> Tensor:
     A label between two scores is divided between them in proportion to their proximity (Tai et al. 2015, section 4.2).
     """
     return (1 - (labels.unsqueeze(-1) - scores).abs()).clamp_min(0)
+
+
+class BiAttention(Head):
+    """The fine-tuning head of Peters, Ruder & Smith (2019) for pairs that the encoder reads separately.
+
+    Each sentence is aligned with the other, enhanced and pooled as in ESIM; dropout and a single layer with parameters
+    follow. Special pieces are left out, as in the poolings ``mean`` and ``max``.
+    """
+
+    pairs: ClassVar = frozenset({"separate", "joint"})
+
+    def __init__(self, width: int, outputs: int, *, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(16 * width, outputs)
+
+    def forward(self, states: States) -> Tensor:
+        both = sentences(states)
+        masks = [s.mask & ~s.special for s in both]
+        hidden = [s.hidden.masked_fill(~m.unsqueeze(-1), 0.0) for s, m in zip(both, masks, strict=True)]
+        enhanced = cross_attend(*hidden, *masks)
+        vector = [mean_and_max(sentence, mask) for sentence, mask in zip(enhanced, masks, strict=True)]
+        return self.output(self.dropout(torch.cat(vector, -1)))
+
+
+class ESIM(Head):
+    """Encode both sentences with a BiLSTM, align them, compare them with a second BiLSTM, pool by mean and maximum.
+
+    All pieces are read; a pair encoded as one sequence is split in two. As in AllenNLP's version, whose published SNLI
+    configuration supplies the defaults, the hidden layers use ReLU instead of the tanh of Chen et al.
+
+    Attributes
+    ----------
+    hidden_size : int | Sequence[int], default 300
+        Size of each direction of the first BiLSTM, of the projection, of each direction of the second BiLSTM and of the
+        last hidden layer; or four sizes.
+    dropout : float, default 0.5
+        On the inputs of both BiLSTMs (the same features throughout a sequence), on the pooled vector, and on the last
+        hidden layer.
+    """
+
+    pairs: ClassVar = frozenset({"separate", "joint"})
+
+    def __init__(
+        self, width: int, outputs: int, *, hidden_size: int | Sequence[int] = 300, dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        each, projected, compared, last = (hidden_size,) * 4 if isinstance(hidden_size, int) else hidden_size
+        self.encoder = bilstm(width, each)
+        self.projection = nn.Linear(8 * each, projected)
+        self.inference = bilstm(projected, compared)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Sequential(
+            nn.Linear(8 * compared, last), nn.ReLU(), nn.Dropout(dropout), nn.Linear(last, outputs)
+        )
+
+    def forward(self, states: States) -> Tensor:
+        both = sentences(states)
+        masks = [sentence.mask for sentence in both]
+        encoded = self._run(self.encoder, [sentence.hidden for sentence in both], masks)
+        enhanced = cross_attend(*encoded, *masks)
+        projected = [self.projection(sentence).relu() for sentence in enhanced]
+        compared = self._run(self.inference, projected, masks)
+        vector = [mean_and_max(sentence, mask) for sentence, mask in zip(compared, masks, strict=True)]
+        return self.output(self.dropout(torch.cat(vector, -1)))
+
+    def _run(self, lstm: nn.LSTM, sentences: Sequence[Tensor], masks: Sequence[Tensor]) -> list[Tensor]:
+        """The LSTM on both sentences in one pass."""
+        length = max(mask.shape[1] for mask in masks)
+        dropped = [same_dropout(s, self.dropout.p, training=self.training) for s in sentences]
+        hidden = torch.cat([pad(s, (0, 0, 0, length - s.shape[1])) for s in dropped])
+        mask = torch.cat([pad(m, (0, length - m.shape[1])) for m in masks])
+        both = run(lstm, hidden, mask).split([len(m) for m in masks])
+        return [s[:, : m.shape[1]] for s, m in zip(both, masks, strict=True)]

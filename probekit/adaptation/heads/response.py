@@ -13,8 +13,6 @@ from torch.nn import functional
 from probekit.adaptation.heads.head import IGNORED, Head, States
 from probekit.tasks.task import TaskKind
 
-__all__ = ["Response", "continued"]
-
 
 class Response(Head):
     """A softmax over the pieces, at each piece for the next one; only pieces of the response count.
@@ -40,9 +38,6 @@ class Response(Head):
         """The hidden states (b, t, d), since logits of all pieces at once may not fit."""
         return states.hidden
 
-    def of_examples(self, logits: Tensor, states: States) -> Tensor:
-        return logits
-
     def nats(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The cross-entropy of each predicted piece in nats, (p,), and its row, int64 (p,)."""
         known = labels[:, 1:] != IGNORED
@@ -53,13 +48,6 @@ class Response(Head):
         """Mean cross-entropy of the pieces of the responses in nats; ``IGNORED`` marks all others in labels (b, t)."""
         nats, _ = self.nats(logits, labels)
         return nats.sum() / max(1, len(nats))
-
-    def predict(self, logits: Tensor, states: States) -> Tensor:
-        """The most likely next piece at each piece, int64 (b, t)."""
-        return self.output(logits).argmax(-1)
-
-    def probabilities(self, logits: Tensor) -> None:
-        """None."""
 
 
 @torch.no_grad()

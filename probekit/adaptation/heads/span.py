@@ -13,8 +13,6 @@ from probekit.adaptation.heads.head import Head, States
 from probekit.tasks.files.squad import ANSWERS
 from probekit.tasks.task import TaskKind
 
-__all__ = ["Span", "best_spans"]
-
 
 class Span(Head):
     """Start and end logits of each piece of question and context, which are read as one sequence.

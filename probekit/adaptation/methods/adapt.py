@@ -1,4 +1,4 @@
-"""Make an encoder train only the weights of a method, and say how a run keeps them."""
+"""Make an encoder train only the weights of a method, and say how a run keeps them; draw its top blocks anew."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from probekit.adaptation.heads.library import Layout
 from probekit.adaptation.methods.options import Method, MethodOptions
-from probekit.adaptation.methods.targets import target_layers
 from probekit.adaptation.training.groups import layer_groups
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 from probekit.models.adapted.bottleneck import add_adapters
 from probekit.models.adapted.library import add_tuner, name_in_file
 from probekit.models.adapted.record import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CHANGED_WEIGHTS, LIBRARY
+from probekit.models.adapted.structure import block_linears, linear_names
 from probekit.models.transformers.blocks import find_blocks
-
-__all__ = ["Adaptation", "ChangedLayout", "adapt", "changed_layout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +186,75 @@ def _last(encoder: Any, last: int) -> list[str]:
 
 def _body(name: str) -> bool:
     return "pooler" not in name.split(".")
+
+
+ROLES = ("q", "k", "v", "o", "down", "all")
+"""Names by what a layer does; see :class:`~probekit.models.adapted.structure.BlockLinears`."""
+DEFAULT = {"lora": ("q", "v"), "ia3": ("k", "v", "down")}
+"""LoRA: Hu et al. (2022), table 9. IA3: H. Liu et al. (2022), section 3.3. DoRA takes those of LoRA."""
+
+
+def target_layers(encoder: Any, method: str, targets: str | None) -> list[str]:
+    """The names of the layers to change, in the order of the model.
+
+    Parameters
+    ----------
+    targets : str, optional
+        Ends of names of linear layers inside the blocks, or roles, separated by commas; a name comes before a role.
+
+    Raises
+    ------
+    UsageError
+        If one matches no layer; it gives the nearest names.
+    ModelError
+        If the parts of a block are not recognised.
+    """
+    names = list(linear_names(encoder))
+    wanted = DEFAULT[method] if targets is None else tuple(one.strip() for one in targets.split(","))
+    chosen: set[str] = set()
+    for one in wanted:
+        named = [] if targets is None else [name for name in names if name == one or name.endswith(f".{one}")]
+        if not named and one in ROLES:
+            blocks = block_linears(encoder)
+            named = [n for block in blocks for n in (block.all if one == "all" else [getattr(block, one)])]
+        if not named:
+            known = [*ROLES, *dict.fromkeys(name.rpartition(".")[2] for name in names), *names]
+            raise UsageError(
+                f"--targets: {one!r} matches no linear layer in the blocks of {encoder.config.model_type}; "
+                + did_you_mean(one, known, most=3)
+            )
+        chosen |= set(named)
+    return [name for name in names if name in chosen]
+
+
+def reinitialise_top(encoder: Any, top: int, seed: int) -> None:
+    """Draw the weights of the top blocks and of the pooler anew, as the model's class does for a new model.
+
+    A cure for unstable fine-tuning on few examples (Zhang et al. 2021, section 5).
+
+    Parameters
+    ----------
+    top : int
+        The number of blocks.
+    seed : int
+        The seed of the weights.
+
+    Raises
+    ------
+    UsageError
+        If the model has fewer blocks, or one block that runs several times.
+    """
+    blocks, depth = find_blocks(encoder), int(encoder.config.num_hidden_layers)
+    if len(blocks) != depth:
+        raise UsageError(f"{encoder.config.model_type} runs the same block several times; leave out reinit_top.")
+    if top > depth:
+        raise UsageError(f"reinit_top is {top}; the model has {depth} blocks.")
+    pooler = getattr(encoder, "pooler", None)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        for part in (*blocks[depth - top :], *([] if pooler is None else [pooler])):
+            for weight in part.parameters():
+                weight.__dict__.pop("_is_hf_initialized", None)  # with this mark transformers leaves them as they are
+            for module in reversed(list(part.modules())):  # inner ones first, as transformers does
+                module.__dict__.pop("_is_hf_initialized", None)
+                encoder._init_weights(module)

@@ -19,8 +19,6 @@ from probekit.models.transformers.stock import load_model
 from probekit.public import public
 from probekit.rows.examples import EXAMPLES
 
-__all__ = ["merge"]
-
 
 @public()
 def merge(run: str | Path, /, out: str | Path, *, base: str | Path | None = None) -> Path:

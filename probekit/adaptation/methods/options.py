@@ -18,8 +18,6 @@ from probekit.constraint import (
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["METHOD_DEFAULTS", "Method", "MethodOptions", "Placement"]
-
 
 class Method(StrEnum):
     """Which weights of the encoder fine-tuning changes; the head is always trained."""

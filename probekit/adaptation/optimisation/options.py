@@ -12,8 +12,6 @@ from probekit.constraint import Checked, Commas, Count, NotNegative, Part
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["FisherLabels", "OptimisationOptions", "Penalty"]
-
 
 class Penalty(StrEnum):
     """A penalty on the distance of the encoder's weights from those that training starts with."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from probekit.errors import UsageError
 
-__all__ = ["GRADUAL", "ORDERS", "Stage", "check_order", "plan", "shown_plan"]
-
 GRADUAL = "head,layers:top-down"
 ORDERS = {
     "all": "all",

@@ -14,10 +14,9 @@ from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.head import Head
 from probekit.adaptation.heads.in_batch import ContrastiveHead, ResponseHead
 from probekit.adaptation.heads.spec import HeadSpec
-from probekit.adaptation.pretraining.chance import guess, most_frequent, of_task
-from probekit.adaptation.pretraining.corpora.corpus import CorpusKind
+from probekit.adaptation.pretraining.corpora.kinds import CorpusKind
 from probekit.adaptation.pretraining.objective import Encoded, PretrainingObjective, Requested
-from probekit.adaptation.pretraining.scoring import accuracy, task_metrics
+from probekit.adaptation.pretraining.scoring import accuracy, guess, most_frequent, of_task, task_metrics
 from probekit.adaptation.pretraining.sequences import SequenceData
 from probekit.adaptation.training import objective as supervised
 from probekit.errors import DataError
@@ -26,8 +25,6 @@ from probekit.tasks.task import Split, Task, TaskKind
 
 if TYPE_CHECKING:
     from probekit.adaptation.pretraining.options import EncoderOptions
-
-__all__ = ["classes", "contrast", "dissent", "labelled", "next_sentence", "respond"]
 
 
 def respond(requested: Requested) -> PretrainingObjective:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from probekit.adaptation.heads.vocabulary import vocabulary_loss
 from probekit.adaptation.pretraining.masking import masked
 from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.pretraining.text import Pieces
-from probekit.adaptation.pretraining.vocabulary_loss import vocabulary_loss
 from probekit.errors import ModelError, UsageError, did_you_mean, first_line
 from probekit.models.folder import check_config
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
@@ -27,20 +27,6 @@ from probekit.runtime import Dtype, Progress, no_progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
-__all__ = [
-    "Objective",
-    "config_values",
-    "continued_language_model",
-    "evaluate",
-    "losses",
-    "masked_head",
-    "new_language_model",
-    "objective_for",
-    "separable_head",
-    "use_fast_kernels",
-    "vocabulary_size",
-]
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-__all__ = ["RANDOM", "REPLACED", "SHARE", "masked"]
-
 SHARE, REPLACED, RANDOM = 0.15, 0.8, 0.5
 """Devlin et al. (2019, 3.1): 15 % of the pieces are predicted; 80 % of them are hidden, half of the others random."""
 

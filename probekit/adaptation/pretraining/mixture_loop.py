@@ -16,16 +16,14 @@ from torch import Tensor, nn
 
 from probekit.adaptation.data.batches import Batched, Batches
 from probekit.adaptation.mixtures import Mixture, macro_average, since_best
+from probekit.adaptation.pretraining.loop import resume, write_checkpoint
 from probekit.adaptation.pretraining.objective import PretrainingObjective
 from probekit.adaptation.pretraining.options import EncoderOptions
-from probekit.adaptation.pretraining.resuming import resume, write_checkpoint
 from probekit.adaptation.runs.predictions import on_device
 from probekit.adaptation.training.learners import Learner
 from probekit.adaptation.training.schedules import plateau
 from probekit.errors import NonFiniteError
 from probekit.runtime import Progress
-
-__all__ = ["MixtureHistory", "order_seed", "train_mixture"]
 
 BAD_CHECKS, LEAST = 4, 1e-6
 """The learning rate is halved after more than 4 validations without an improvement of .0001, and training ends below

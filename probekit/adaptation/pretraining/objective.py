@@ -13,9 +13,10 @@ import numpy as np
 
 from probekit.adaptation.data.batches import Batched
 from probekit.adaptation.heads.head import Head
-from probekit.adaptation.pretraining.chance import Chance
-from probekit.adaptation.pretraining.corpora.corpus import CORPORA, Corpus, CorpusKind, Row, load_corpus
+from probekit.adaptation.pretraining.corpora.corpus import CORPORA, load_corpus
+from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusKind, Row
 from probekit.adaptation.pretraining.outputs import Vocabulary
+from probekit.adaptation.pretraining.scoring import Chance
 from probekit.adaptation.pretraining.sequences import SequenceData, Sequences, Types, tokenized
 from probekit.adaptation.training.learners import Learner
 from probekit.errors import DataError, UsageError
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from probekit.adaptation.pretraining.options import EncoderOptions
-
-__all__ = ["Encoded", "PretrainingObjective", "Requested", "corpus_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

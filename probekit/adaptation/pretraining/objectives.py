@@ -32,8 +32,6 @@ from probekit.tasks.task import Split, Task
 if TYPE_CHECKING:
     from probekit.adaptation.pretraining.options import EncoderOptions
 
-__all__ = ["OBJECTIVES", "attentive", "make_objective", "source_digests"]
-
 CHECKS: dict[str, Callable[[Encoded], object]] = {
     "language-model": lambda encoder: LanguageModelHead.of_encoder(encoder.model, 4),
     "masked-language-model": check_masking,

@@ -28,10 +28,13 @@ from probekit.metrics import Metric
 from probekit.recipe import option
 from probekit.runtime import Dtype
 
-__all__ = ["PRETRAIN", "EncoderOptions", "LanguageModelling", "PretrainOptions"]
-
 PRETRAIN = "pretrain"
 """The regime of these runs in cards and rows."""
+
+
+def description(task: str, head: str) -> dict[str, Any]:
+    """What the card of a pretraining says of its task."""
+    return {"task": task, "head": {"head": head, "pooling": None}, "splits": ["train", "dev"], "regime": PRETRAIN}
 
 
 NEW_RATE, CONTINUED_RATE = 1e-3, 1e-4

@@ -1,10 +1,10 @@
-"""The output words of decoders: a vocabulary of words or pieces, and its file in the folder of a run."""
+"""The output words of decoders: a vocabulary of words or pieces, its file in a run, and decoders read back."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.adaptation.heads.decoder import DecoderHead
 from probekit.adaptation.pretraining.sequences import CHUNK, Sequences, written
 from probekit.adaptation.pretraining.text import train_tokenizer
+from probekit.adaptation.runs.folder import load_weights, read_card
+from probekit.errors import ModelError, UsageError
+from probekit.files import FileKind, digest_of_content, read_json, write
 from probekit.models.words import NO_LIMIT, Splitting, read_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
-
-__all__ = ["BEGIN", "END", "UNKNOWN", "Outputs", "Pieces", "Vocabulary", "vocabulary_on_file"]
 
 UNKNOWN, BEGIN, END = 0, 1, 2
 """The first output words: those that the vocabulary lacks, and the beginning and end of a sequence."""
@@ -114,3 +116,57 @@ def _words(texts: Iterable[str]) -> Iterator[list[list[str]]]:
         found = read_words(chunk, Splitting.TREEBANK, NO_LIMIT)
         ends = np.cumsum(found.length)
         yield [found.words[end - n : end] for end, n in zip(ends.tolist(), found.length.tolist(), strict=True)]
+
+
+def _is_vocabularies(path: Path) -> bool:
+    stored = read_json(path)
+    return isinstance(stored, dict) and all({*one} <= {"words", "tokenizer"} for one in stored.values())
+
+
+VOCABULARIES = FileKind("the output words of decoders", _is_vocabularies)
+FILE = "outputs.json"
+
+
+def write_vocabularies(vocabularies: Mapping[str, Vocabulary], folder: Path) -> dict[str, str]:
+    """Write the output words of all decoders, if there are any; returns what a card says of the file."""
+    if not vocabularies:
+        return {}
+    stored = {name: one.on_file() for name, one in vocabularies.items()}
+    write(folder / FILE, json.dumps(stored, ensure_ascii=False) + "\n", VOCABULARIES)
+    return {FILE: digest_of_content(folder / FILE)}
+
+
+def read_decoder(run: str | Path, objective: str) -> tuple[DecoderHead, Vocabulary]:
+    """The decoder that a run trained for an objective, and its output words.
+
+    Parameters
+    ----------
+    run : path
+        The folder of a finished run of :func:`probekit.pretrain_encoder`.
+    objective : str
+        An objective of the run, such as "translate:multi30k-en-de".
+
+    Raises
+    ------
+    UsageError
+        If the run has no decoder for this objective.
+    ModelError
+        If a file is missing or damaged.
+    """
+    folder = Path(run)
+    card, path = read_card(folder), folder / FILE
+    modules = {one["objective"]: one["module"] for one in card.get("objectives", ()) if "attention" in one}
+    if objective not in modules:
+        which = f"those of {', '.join(modules)}" if modules else "none"
+        raise UsageError(f"{folder} has no decoder for {objective!r}; it has {which}.")
+    if not path.is_file() or digest_of_content(path) != card.get(FILE):
+        raise ModelError(f"{path} is missing or damaged. Train it again with --overwrite.")
+    prefix = f"{modules[objective]}."
+    state = {k.removeprefix(prefix): v for k, v in load_weights(folder, encoder=False).items() if k.startswith(prefix)}
+    (size, width), (outputs, embedding_size) = state["start.weight"].shape, state["embeddings.weight"].shape
+    head = DecoderHead(
+        width, outputs, begin=BEGIN, end=END, hidden_size=size // 2, embedding_size=embedding_size,
+        attention="attention.keys.weight" in state,
+    )  # fmt: skip
+    head.load_state_dict(state)
+    return head.eval(), vocabulary_on_file(read_json(path)[objective])

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from probekit.adaptation.pretraining.card import new_card, row_keys
 from probekit.adaptation.pretraining.language_model import (
     Objective,
     config_values,
@@ -20,12 +19,13 @@ from probekit.adaptation.pretraining.language_model import (
     use_fast_kernels,
 )
 from probekit.adaptation.pretraining.loop import History, Stream, optimise
-from probekit.adaptation.pretraining.options import LanguageModelling, PretrainOptions
+from probekit.adaptation.pretraining.options import LanguageModelling, PretrainOptions, description
 from probekit.adaptation.pretraining.text import Pieces, Text, open_text, to_pieces, train_tokenizer
 from probekit.adaptation.runs.digests import digests_of
 from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, write_card
-from probekit.adaptation.runs.run import Run, open_run
-from probekit.errors import DataError, NonFiniteError, UsageError
+from probekit.adaptation.runs.rows import columns_of
+from probekit.adaptation.runs.run import Run, new_card, noting_failure, open_run
+from probekit.errors import DataError, UsageError
 from probekit.files import draft
 from probekit.models.find import resolve_model
 from probekit.models.folder import tokenizer_digest, writing_tensors
@@ -41,8 +41,6 @@ from probekit.runtime import Progress, no_progress, resolve_device
 if TYPE_CHECKING:
     import pandas as pd
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
-__all__ = ["pretrain"]
 
 TRAIN = "train:"
 """Before the number of pieces of a tokenizer to train."""
@@ -119,8 +117,8 @@ def pretrain(
         model.train()
         use_fast_kernels(model, options.dtype, options.context)
         card = new_card(
-            folder, options, identity, recipe, task=identity["task"], head=str(options.objective),
-            parameters=model.num_parameters(), examples=[len(part.ids) for part in (pieces, held)],
+            folder, options.run_name, options.seed, recipe, **description(identity["task"], str(options.objective)),
+            identity=identity, parameters=model.num_parameters(), examples=[len(part.ids) for part in (pieces, held)],
             bytes=[part.bytes for part in (pieces, held)], continued=options.model,
         )  # fmt: skip
         write_card(folder, card)
@@ -134,14 +132,11 @@ def pretrain(
             found = {name: metrics[name] for name in METRICS if name in metrics}
             _save(model, tokenizer, to, card | {"step": step, "metrics": found, "complete": True})
 
-        try:
+        with noting_failure(folder, card):
             history = optimise(
                 model, lambda blocks, seed: objective.loss(model, blocks, seed), stream, check,
                 lambda step, metrics: save(folder / f"step-{step}", step, metrics), options, folder, progress,
             )  # fmt: skip
-        except NonFiniteError as error:
-            write_card(folder, card | {"failed": str(error)})
-            raise
         last = history.log[-1]
         save(kept(folder), history.steps, last)
         rows = _rows(card, history, (pieces, held))
@@ -253,7 +248,7 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pa
 
 def _rows(card: Mapping[str, Any], history: History, texts: tuple[Pieces, Pieces]) -> pd.DataFrame:
     """The losses on the text, and the metrics on held-out text, as rows."""
-    about = row_keys(card, "tokens")
+    about = columns_of(card) | {"representation": "tokens", "analysis": "train", "layer": None}
     rows = []
     for entry in history.log:
         step = int(entry["step"])

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from probekit.adaptation.mixtures import Mixture
-from probekit.adaptation.pretraining.card import new_card, row_keys
-from probekit.adaptation.pretraining.decoders import write_vocabularies
 from probekit.adaptation.pretraining.mixture_loop import MixtureHistory, train_mixture
 from probekit.adaptation.pretraining.objective import Encoded, PretrainingObjective
 from probekit.adaptation.pretraining.objectives import attentive, make_objective, source_digests
-from probekit.adaptation.pretraining.options import EncoderOptions
+from probekit.adaptation.pretraining.options import EncoderOptions, description
+from probekit.adaptation.pretraining.outputs import write_vocabularies
 from probekit.adaptation.runs.folder import (
     RESUME,
     ROWS,
@@ -31,11 +30,12 @@ from probekit.adaptation.runs.folder import (
     save_folder,
     write_card,
 )
-from probekit.adaptation.runs.run import Run, open_run
+from probekit.adaptation.runs.rows import columns_of
+from probekit.adaptation.runs.run import Run, new_card, noting_failure, open_run
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.trainer import own_randomness
-from probekit.errors import NonFiniteError, UsageError
+from probekit.errors import UsageError
 from probekit.files import remove
 from probekit.metrics import METRICS
 from probekit.models.find import resolve_model
@@ -51,8 +51,6 @@ from probekit.runtime import Progress, no_progress, resolve_device
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["pretrain_encoder"]
 
 log = logging.getLogger(__name__)
 
@@ -131,8 +129,8 @@ def pretrain_encoder(
         options = replace(options, device=resolve_device(options.device))
         all_names = "+".join(names)
         card = new_card(
-            folder, options, identity, recipe, task=all_names, head=all_names, encoder=identity["model"],
-            seeds={"seed": options.seed, "data_seed": options.data_seed},
+            folder, options.run_name, options.seed, recipe, **description(all_names, all_names), identity=identity,
+            encoder=identity["model"], seeds={"seed": options.seed, "data_seed": options.data_seed},
         )  # fmt: skip
         with _text(folder, card) as place:
             encoder = encoder_of(source)
@@ -156,11 +154,8 @@ def pretrain_encoder(
                 state = {"step": step, "metrics": _metrics(entry, objectives), "complete": True}
                 save_folder(kept(folder), learner.state_dict(), card | state, source)
 
-            try:
+            with noting_failure(folder, card):
                 history = train_mixture(learner, objectives, mixture, save, options, folder, progress)
-            except NonFiniteError as error:
-                write_card(folder, card | {"failed": str(error)})
-                raise
         return _finish(folder, card, history, objectives, recipe)
 
 
@@ -229,13 +224,14 @@ def _finish(
     reads = [Read(name, "data", digest) for one in card["identity"]["data"] for name, digest in one.items()]
     made = make_card(recipe, reads, {"train": history.seconds}) | {"threads": card["threads"]}
     write_rows(_rows(card, history, objectives), folder / ROWS, made)
-    publish(folder, card | outcome | write_vocabularies(objectives, folder))
+    vocabularies = {one.name: one.outputs for one in objectives if one.outputs is not None}
+    publish(folder, card | outcome | write_vocabularies(vocabularies, folder))
     return open_run(folder)
 
 
 def _rows(card: Mapping[str, Any], history: MixtureHistory, objectives: Sequence[PretrainingObjective]) -> pd.DataFrame:
     """The metrics of each objective on dev at each validation, as rows; the kept one is marked."""
-    keys, rows = row_keys(card, "sequence"), []
+    keys, rows = columns_of(card) | {"representation": "sequence", "analysis": "train", "layer": None}, []
     for i, entry in enumerate(history.log):
         for one in objectives:
             rows += [

@@ -17,8 +17,6 @@ from probekit.adaptation.pretraining.masking import masked
 from probekit.models.loading import TextReader
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["CHUNK", "MaskedData", "SequenceData", "Sequences", "Types", "tokenized", "written"]
-
 Rows = Sequence[int] | np.ndarray
 CHUNK = 4096
 """Texts that are tokenised at once."""

@@ -17,8 +17,6 @@ from probekit.runtime import Progress, no_progress
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["Pieces", "Text", "open_text", "to_pieces", "train_tokenizer"]
-
 END, PAD, MASK, CLS, SEP = "<|endoftext|>", "<pad>", "<mask>", "<s>", "</s>"
 LINES = 4096  # tokenized together
 

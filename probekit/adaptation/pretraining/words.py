@@ -10,16 +10,13 @@ import numpy as np
 from probekit.adaptation.heads.decoder import DecoderHead
 from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.heads.language_model_head import LanguageModelHead, MaskedLanguageModelHead, check_both_sides
-from probekit.adaptation.pretraining.chance import unigrams
-from probekit.adaptation.pretraining.corpora.corpus import CorpusKind, Row
+from probekit.adaptation.pretraining.corpora.kinds import CorpusKind, Row
 from probekit.adaptation.pretraining.objective import Encoded, PretrainingObjective, Requested
 from probekit.adaptation.pretraining.outputs import BEGIN, END, Outputs, Pieces
-from probekit.adaptation.pretraining.scoring import perplexity
+from probekit.adaptation.pretraining.scoring import perplexity, unigrams
 from probekit.adaptation.pretraining.sequences import MaskedData, SequenceData, Sequences
 from probekit.errors import DataError, UsageError
 from probekit.models.transformers.tokens import Tokenizer, load_tokenizer
-
-__all__ = ["check_masking", "decode", "denoise", "language_model", "masked_language_model"]
 
 DROPPED, SWAPPED = 0.1, 0.1
 """Denoising: probability that a word is left out, and that two neighbours change places (Hill et al. 2016)."""

@@ -18,17 +18,6 @@ from probekit.tasks.files.squad import ANSWERS
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "CONSTANT",
-    "NOT_BETTER",
-    "WORSE",
-    "constant_answer",
-    "constant_rows",
-    "constants_of",
-    "merged_constant",
-    "warn_of_constant",
-]
-
 log = logging.getLogger(__name__)
 
 CONSTANT = ("majority", "mean")

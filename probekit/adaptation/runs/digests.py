@@ -13,8 +13,6 @@ from probekit.errors import ModelError
 from probekit.files import FileKind, digest_of_content, read_json, write
 from probekit.models.identity import CARD
 
-__all__ = ["check_weights", "digests_of", "seal", "whole_checkpoints"]
-
 log = logging.getLogger(__name__)
 
 SEAL = "digests.json"

@@ -32,8 +32,6 @@ from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks.context import Context, in_context
 from probekit.tasks.task import Task, TaskKind
 
-__all__ = ["load_learner", "predict_run", "readable", "restore"]
-
 
 def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
     """Load the weights of a run in ``folder`` into a learner; raises ModelError if they do not match.

@@ -39,22 +39,6 @@ from probekit.models.folder import save_tensors
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.runtime import processes
 
-__all__ = [
-    "HEAD",
-    "RESUME",
-    "ROWS",
-    "begin",
-    "kept",
-    "load_weights",
-    "locked_run",
-    "publish",
-    "read_card",
-    "remove_run",
-    "save_averaged",
-    "save_folder",
-    "write_card",
-]
-
 HEAD = "head.safetensors"
 WEIGHTS = "model.safetensors"
 RESUME = ".resume"

@@ -22,8 +22,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     from probekit.adaptation.heads.response import Response
 
-__all__ = ["Evaluation", "gathered", "on_device", "predict", "predict_batches"]
-
 RESAMPLES = 1000
 Prediction = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 """For an example: the prediction, the label, and the class probabilities, if any."""

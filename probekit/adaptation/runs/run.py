@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from probekit.adaptation.runs.folder import ROWS, read_card
+import torch
+
+from probekit.adaptation.runs.folder import ROWS, read_card, write_card
 from probekit.display import facts_html, shown_model
+from probekit.errors import NonFiniteError
+from probekit.models.identity import RUN_FORMAT
 from probekit.recipe import Recipe
 from probekit.rows import Result, read_rows
+from probekit.rows.card import environment
 from probekit.rows.examples import EXAMPLES
 from probekit.statistics.predictions import Predictions
-
-__all__ = ["Run", "open_run"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,6 +82,29 @@ class Run(Result):
             return f"of {len(self.runs)} runs"
         total = self.card.get("total_steps")
         return f"step {self.card['step']:,}" + (f" of {total:,}" if total else "")
+
+
+def new_card(out: Path, name: str | None, seed: int, recipe: Recipe | None, **more: Any) -> dict[str, Any]:
+    """The card of a run that begins; ``more`` are further entries, or others than these."""
+    called = name or out.resolve().name
+    return {
+        "format": RUN_FORMAT, "run": called, "variant": "", "model": called, "step": 0, "complete": False,
+        "prefix": "", "layers": [], "seeds": {"seed": seed},
+        "recipe": None if recipe is None else recipe.to_json(),
+        "command": "train_on_caches" if recipe is None else str(recipe),
+        **environment(), "threads": torch.get_num_threads(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"), **more,
+    }  # fmt: skip
+
+
+@contextmanager
+def noting_failure(out: Path, card: Mapping[str, Any]) -> Iterator[None]:
+    """Say in the card that the training failed, which marks it as replaceable by other options."""
+    try:
+        yield
+    except NonFiniteError as error:
+        write_card(out, {**card, "failed": str(error)})
+        raise
 
 
 def _numbers(metrics: Mapping[str, Any]) -> str:

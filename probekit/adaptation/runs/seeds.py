@@ -1,26 +1,32 @@
-"""Runs of one setting with several seeds: means, standard deviations, and the share of failed runs."""
+"""``probekit train --seeds N``: the runs of several seeds in one folder.
+
+OUT/
+  seed-0/ …        a run for each seed, as from ``probekit train``
+  rows.parquet     their metrics, with means, standard deviations, and the share of failed runs
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.runs.constant import constants_of
-from probekit.adaptation.runs.folder import ROWS
+from probekit.adaptation.runs.folder import ROWS, locked_run
 from probekit.adaptation.runs.run import Run
-from probekit.errors import ModelError
+from probekit.errors import ModelError, NonFiniteError, UsageError
 from probekit.metrics import metric, task_metrics
 from probekit.models.identity import CARD
 from probekit.recipe import Recipe
-from probekit.rows import make_rows
+from probekit.rows import check_out, make_rows, write_rows
 from probekit.rows import read_card as read_rows_card
-
-__all__ = ["FAILED", "described", "has_failed", "members", "over_seeds"]
+from probekit.rows.card import make_card
+from probekit.runtime import Progress, processes
 
 log = logging.getLogger(__name__)
 
@@ -142,3 +148,65 @@ def described(rows: pd.DataFrame) -> Iterator[str]:
             f"{round(share['value'] * runs)} of {runs} runs failed "
             f"(95 % interval of the rate [{share['ci_low']:.2f}, {share['ci_high']:.2f}])"
         )
+
+
+def train_seeds(
+    one: Callable[[int, Path], Run], out: Path, options: TrainOptions, recipe: Recipe, progress: Progress
+) -> Run:
+    """Train with each seed, and write the rows of all; a run whose loss diverges counts as failed.
+
+    Parameters
+    ----------
+    one : callable
+        Trains with a seed in a folder.
+
+    Returns
+    -------
+    Run
+        Its ``runs`` are those of the seeds; its metrics are means.
+
+    Raises
+    ------
+    UsageError
+        If the folder holds a single run.
+    NonFiniteError
+        If the loss of every run is not finite.
+    """
+    runs: list[Run] = []
+    diverged: dict[int, str] = {}
+    seeds = range(options.seed, options.seed + options.seeds)
+    if (out / CARD).is_file():
+        raise UsageError(f"{out} holds a single run; give another --out for the runs of {options.seeds} seeds.")
+    with locked_run(out):
+        check_out(out / ROWS)
+        for done, seed in enumerate(seeds):
+            progress("seeds", done, len(seeds))
+            try:
+                runs.append(one(seed, out / f"seed-{seed}"))
+            except NonFiniteError as error:
+                diverged[seed] = str(error)
+        if not runs:
+            raise NonFiniteError(f"no run of {len(seeds)} has a finite loss. {diverged[options.seed]}")
+        card = dict(runs[0].card)
+        rows = pd.concat([run.rows for run in runs], ignore_index=True)
+        rows = over_seeds(rows, card["target"]["metrics"], analysis="seeds", diverged=tuple(diverged))
+        seconds = {"train": sum(run.card["seconds"] for run in runs)}
+        if not processes()[0]:
+            write_rows(rows, out / ROWS, make_card(recipe, runs[0].reads, seconds) | {"threads": card["threads"]})
+    card = (
+        card | _entries(rows, card["task"], card["splits"], out) | {"seconds": seconds["train"], "command": str(recipe)}
+    )
+    card |= {"seeds": {"seed": ", ".join(map(str, seeds))}, "diverged": diverged}
+    predictions = tuple(table for run in runs for table in run.predictions)
+    return Run(rows, predictions, recipe, runs[0].reads, seconds, card, out, tuple(runs))
+
+
+def _entries(rows: pd.DataFrame, task: str, splits: Sequence[str], out: Path) -> dict[str, Any]:
+    """Entries of the card that are not those of a single run: its name and the mean metrics of dev and test."""
+    means = rows[rows["seed"].isna() & rows["runs"].notna() & (rows["metric"] != FAILED) & (rows["task"] == task)]
+    found = {
+        str(split): dict(zip(part["metric"], part["value"].astype(float), strict=True))
+        for split, part in means.groupby("split", sort=False)
+    }
+    dev, *test = (found.get(name) for name in splits[1:])
+    return {"run": out.resolve().name, "metrics": dev, "test": test[0] if test else None, "step": None}

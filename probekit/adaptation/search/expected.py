@@ -13,8 +13,6 @@ from probekit.statistics.trials import expected_best, expected_best_unbiased
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EXPECTED", "expected_rows", "expected_sentence"]
-
 EXPECTED = "expected-performance"
 """The analysis of these rows."""
 

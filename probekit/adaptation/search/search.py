@@ -51,8 +51,6 @@ from probekit.runtime import Progress, no_progress
 from probekit.tasks import load_task
 from probekit.tasks.task import Task
 
-__all__ = ["Search", "search"]
-
 
 def _is_table(path: Path) -> bool:
     from pyarrow.parquet import read_schema

@@ -13,24 +13,71 @@ schedule = "linear"          # the same in all trials
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from enum import StrEnum
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.adaptation.options import Hyperparameters, Regime
-from probekit.adaptation.search.option_help import OPTIONS, described, example_line, no_such_option
 from probekit.constraint import LARGEST
-from probekit.errors import DataError, UsageError
+from probekit.errors import DataError, UsageError, close_names
 from probekit.toml import line_of, read_named, what_is_wrong
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-__all__ = ["Range", "Space", "read_space", "shipped_spaces"]
+
+def _kind(hint: Any) -> type:
+    """The type of an option, None left out; the one of words is text."""
+    if get_origin(hint) is Literal:
+        return str
+    return next((kind for kind in get_args(hint) if kind is not type(None)), hint)
+
+
+OPTIONS: dict[str, type] = {name: _kind(hint) for name, hint in get_type_hints(Hyperparameters).items()}
+"""The type of each option of training and of its head."""
+EXAMPLES = tomllib.loads((files("probekit.adaptation.search") / "examples.toml").read_text("utf-8"))
+OFTEN = ("learning_rate", "batch_size", "epochs", "dropout", "weight_decay", "schedule")
+
+
+def described(name: str) -> str:
+    """The values of an option, in words."""
+    kind = OPTIONS[name]
+    if issubclass(kind, StrEnum):
+        return f"one of {', '.join(kind)}"
+    words = {int: "a whole number", float: "a number", bool: "true or false"}
+    return words.get(kind, "a text in quotation marks")
+
+
+def example_line(name: str, *, as_range: bool = False) -> str:
+    """A line of [space] that is right for an option: choices, or a range."""
+    kind = OPTIONS[name]
+    if as_range:
+        example = EXAMPLES["ranges"].get(name, "{ low = 1, high = 4 }" if kind is int else "{ low = 0.1, high = 0.5 }")
+    elif issubclass(kind, StrEnum):
+        example = "[" + ", ".join(f'"{member}"' for member in list(kind)[:2]) + "]"
+    else:
+        by_kind = {int: "[1, 2]", float: "[0.1, 0.5]", bool: "[true, false]"}
+        example = EXAMPLES["choices"].get(name) or by_kind[kind]
+    return f"{name} = {example}"
+
+
+def no_such_option(name: str) -> str:
+    """An error for an unknown option: the one that was probably meant, its kind, and a line that is right."""
+    near = EXAMPLES["elsewhere"].get(name.lower()) or next(iter(close_names(name, OPTIONS)), None)
+    if near is None:
+        often = f"Options that are often searched: {', '.join(OFTEN)}"
+        return f"training has no option {name!r}. {often}; probekit train --help shows all."
+    return (
+        f"training has no option {name!r}; did you mean {near}? List the values to try, each "
+        f"{described(near)}, for example {example_line(near)}."
+    )
+
 
 _NOT_SEARCHED = {
     "regime": 'is set for the whole search: write "regime = …" above [space].',

@@ -29,8 +29,6 @@ from probekit.metrics import metric
 from probekit.runtime import Progress, local_executor
 from probekit.tasks import load_task
 
-__all__ = ["Work", "best_trial", "local_pool", "open_study", "quiet", "run_best", "run_trials"]
-
 STUDY = "search"
 STARTUP = 5
 """Trials that run to the end before any is pruned, as in Optuna's median pruner."""

@@ -17,13 +17,12 @@ from probekit.adaptation.pretraining.masking import masked
 from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.signals.unlabelled import Unlabelled
 from probekit.adaptation.training.learners import READ, Learner
+from probekit.adaptation.training.objective import Batch, Outputs
 from probekit.errors import UsageError, reading
 from probekit.models.adapted.direction import reads_ahead
 from probekit.models.conversion import reads_apart
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
-
-__all__ = ["LanguageModelLoss", "causal_loss", "language_model_loss", "masked_loss", "own_head"]
 
 log = logging.getLogger(__name__)
 
@@ -125,10 +124,7 @@ class LanguageModelLoss:
         if encoder.training:
             self._last.append(out.last_hidden_state)
 
-    def __call__(
-        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int,
-        part: int = 0,
-    ) -> Tensor:  # fmt: skip
+    def __call__(self, learner: Learner, batch: Batch, out: Outputs, step: int, total: int, part: int = 0) -> Tensor:
         states, self._last = self._last, []
         weight = self.weight * (1 - step / total) if self.anneal else self.weight
         if self.texts is not None:

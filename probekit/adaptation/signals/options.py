@@ -18,8 +18,6 @@ from probekit.constraint import (
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["Consistency", "SignalOptions"]
-
 
 class Consistency(StrEnum):
     """What differs between the two passes over a text whose outputs must agree."""

@@ -10,23 +10,19 @@ from typing import Any
 from probekit.adaptation.data.options import Long
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import TextData
-from probekit.adaptation.options import Consistency, Regime, TrainOptions
+from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.runs.folder import read_card
-from probekit.adaptation.signals.consistency import CONFIDENCE, ConsistencyTerm
-from probekit.adaptation.signals.distillation import Distillation, HiddenStates
 from probekit.adaptation.signals.language_model import language_model_loss
-from probekit.adaptation.signals.pseudo_labels import with_pseudo_labels
-from probekit.adaptation.signals.slice_heads import SliceHeads
-from probekit.adaptation.signals.teacher import ask, check_teacher, word_counts
+from probekit.adaptation.signals.options import Consistency
+from probekit.adaptation.signals.teacher import ask, check_teacher, with_pseudo_labels, word_counts
+from probekit.adaptation.signals.terms import CONFIDENCE, ConsistencyTerm, Distillation, HiddenStates, SliceHeads
 from probekit.adaptation.signals.unlabelled import Unlabelled, read_unlabelled
+from probekit.adaptation.training.groups import moved_weights
 from probekit.adaptation.training.objective import Objective, Term, Training
-from probekit.adaptation.training.unfreezing import moved_weights
 from probekit.errors import CacheMismatch, DataError, UsageError
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.slices import Slices, read_slices
 from probekit.tasks.task import Split, Task, TaskKind
-
-__all__ = ["Signals"]
 
 log = logging.getLogger(__name__)
 

@@ -1,14 +1,16 @@
-"""What a teacher says of each training example, computed once."""
+"""What a teacher says of each example, computed once: for distillation, and as labels of unlabelled texts."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from probekit.adaptation.data.batches import Batches
 from probekit.adaptation.data.task_spec import TaskSpec
@@ -17,16 +19,55 @@ from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.runs.evaluation import load_learner, readable
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.predictions import on_device
-from probekit.adaptation.signals.block_states import BlockStates
 from probekit.adaptation.signals.options import SignalOptions
 from probekit.adaptation.training.learners import Learner
 from probekit.adaptation.training.multi_task import card_for
-from probekit.errors import UsageError
+from probekit.errors import DataError, UsageError
+from probekit.models.adapted.virtual import prompt_tokens
+from probekit.models.transformers.blocks import find_blocks
 from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks.context import Context
 from probekit.tasks.task import Split, Task, TaskKind
 
-__all__ = ["Lesson", "ask", "check_teacher"]
+
+class BlockStates:
+    """Hooks on the blocks of an encoder that hold what each block put out last.
+
+    Attributes
+    ----------
+    depth : int
+        Number of blocks.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        blocks = find_blocks(encoder)
+        self._before = prompt_tokens(encoder)
+        self.depth = len(blocks)
+        self._last: dict[int, Tensor] = {}
+        for i, block in enumerate(blocks):
+            block.register_forward_hook(self._hold(i))
+
+    def _hold(self, i: int) -> Any:
+        def hook(_: nn.Module, __: Any, out: Any) -> None:
+            self._last[i] = out if isinstance(out, Tensor) else out[0]
+
+        return hook
+
+    def pooled(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The mean of each block's output over the pieces of each sequence, (b, blocks, d), which is then released.
+
+        Special pieces and padding are left out.
+
+        Parameters
+        ----------
+        inputs : Mapping[str, Tensor]
+            ``attention_mask`` and ``special`` (b, t) of the call.
+        """
+        kept = ((inputs["attention_mask"] > 0) & ~inputs["special"]).unsqueeze(-1)
+        count = kept.sum(1).clamp_min(1)
+        means = [self._last[i][:, self._before :].masked_fill(~kept, 0.0).sum(1) / count for i in range(self.depth)]
+        self._last.clear()
+        return torch.stack(means, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,3 +183,42 @@ def _labels(task: TaskSpec) -> str:
 def word_counts(words: list[tuple[np.ndarray, np.ndarray]] | None) -> list[int]:
     """The number of words with pieces of each example."""
     return [len(first) for first, _ in words or ()]
+
+
+log = logging.getLogger(__name__)
+
+CONFIDENCE = 0.9
+
+
+def with_pseudo_labels(
+    options: TrainOptions, task: Task, train: Split, texts: Split, *, progress: Progress = no_progress
+) -> tuple[Split, dict[str, int]]:
+    """The training examples with the confidently labelled texts, and the number of the latter by class.
+
+    A text gets the teacher's most likely class if its probability is at least ``options.confidence`` (default .9). It
+    warns if one class takes all.
+
+    Raises
+    ------
+    DataError
+        If the teacher is sure of no text.
+    """
+    least = CONFIDENCE if options.confidence is None else options.confidence
+    lesson = ask(str(options.pseudo_labels), options, task, texts, progress=progress)
+    shares, classes = torch.stack(lesson.logits).softmax(-1).max(-1)
+    sure = [
+        replace(e, label=int(label))
+        for e, share, label in zip(texts, shares.tolist(), classes.tolist(), strict=True)
+        if share >= least
+    ]
+    if not sure:
+        raise DataError(
+            f"the teacher {options.pseudo_labels} is sure of none of the {len(texts):,} unlabelled texts: its highest "
+            f"probability is {float(shares.max()):.3f}, and the confidence is {least:g}. Lower --confidence, or give "
+            "other text."
+        )
+    counts = {name: sum(e.label == i for e in sure) for i, name in enumerate(task.label_names)}
+    if max(counts.values()) == len(sure):
+        (only,) = [name for name, count in counts.items() if count]
+        log.warning("all %d texts that the teacher labels have the class %s.", len(sure), only)
+    return Split(train.name, (*train.examples, *sure)), counts

@@ -18,8 +18,6 @@ from probekit.files import stream_lines
 from probekit.tasks import load_task
 from probekit.tasks.task import Example, Split, Task
 
-__all__ = ["Unlabelled", "read_unlabelled"]
-
 OF_TEXTS = 0x74657874
 """Makes the draws of texts differ from others with the same seed."""
 UNLABELLED = "unlabelled"

@@ -1,13 +1,18 @@
-"""Evaluation during training, saved and kept weights, and early stopping."""
+"""Evaluation during training, saved and kept weights, early stopping, and what a training costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
+import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from transformers import TrainerCallback
 
@@ -17,8 +22,6 @@ from probekit.adaptation.runs.folder import kept, read_card
 from probekit.adaptation.training.objective import Save, Training, Watcher
 from probekit.errors import ModelError, NonFiniteError, UsageError
 from probekit.runtime import Progress, processes
-
-__all__ = ["Checkpointing", "not_finite", "rate_of", "save_steps"]
 
 
 def save_steps(text: str, steps_per_epoch: int, total: int) -> tuple[int, ...]:
@@ -172,3 +175,49 @@ def _evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
     last = ("loss",)  # the task's metric comes first
     chosen = [*(k for k in found if k not in (*drop, *last) and not k.startswith("mix_")), *last]
     return {k: found[k] for k in chosen}
+
+
+_STATUS, _REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(slots=True)
+class Cost:
+    """The cost of a training in this process.
+
+    Attributes
+    ----------
+    cpu_seconds : float
+        Processor time of all threads, in seconds.
+    peak_memory : int, optional
+        Largest memory in bytes: of the GPU if it trains there, otherwise resident memory of the process, with all that
+        it held before. None where the system does not tell it.
+    """
+
+    cpu_seconds: float = 0.0
+    peak_memory: int | None = None
+
+
+@contextmanager
+def measured(device: str) -> Iterator[Cost]:
+    """Measure the cost of the block, which trains on a device; the numbers are there when it ends."""
+    cost, began = Cost(), process_time()
+    on_gpu = device.startswith("cuda")
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with suppress(OSError):  # not on Linux, or not allowed: the peak is then that of the whole process
+            _REFERENCES.write_text("5")  # begin to measure the peak anew (man 5 proc)
+    try:
+        yield cost
+    finally:
+        cost.cpu_seconds = round(process_time() - began, 3)
+        cost.peak_memory = torch.cuda.max_memory_allocated(device) if on_gpu else _peak()
+
+
+def _peak() -> int | None:
+    """The largest resident memory of this process in bytes."""
+    try:
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else int(found[1]) * 1024

@@ -12,8 +12,7 @@ from probekit.adaptation.data.reading import check_reading, data_for, reading_of
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.heads.library import POOLER, bare_layout, library_layout
 from probekit.adaptation.heads.spec import choose_head, head_spec, reads_apart
-from probekit.adaptation.methods.adapt import adapt, changed_layout
-from probekit.adaptation.methods.architecture import reinitialise_top
+from probekit.adaptation.methods.adapt import adapt, changed_layout, reinitialise_top
 from probekit.adaptation.methods.options import Attention, Method
 from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.pretraining.options import LanguageModelling
@@ -38,8 +37,6 @@ from probekit.models.transformers.stock import load_model
 from probekit.models.transformers.tokens import load_tokenizer
 from probekit.tasks.context import Context
 from probekit.tasks.task import Split, Task
-
-__all__ = ["encoder_of", "identity_of", "pooling_of", "prepare_fine_tuning"]
 
 
 def prepare_fine_tuning(

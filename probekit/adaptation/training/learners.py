@@ -1,4 +1,4 @@
-"""The trained modules: an encoder with a head, or a mix of cached layers with a head."""
+"""The trained modules: an encoder, perhaps compiled, with a head, or a mix of cached layers with a head."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from probekit.adaptation.heads.head import Head, States
 from probekit.adaptation.training.groups import LayerGroup, layer_groups, layer_names
 from probekit.adaptation.training.sharding import whole
+from probekit.errors import UsageError, first_line
 from probekit.models.scalar_mix import ScalarMix
-
-__all__ = ["FeatureExtraction", "FineTuning", "Learner"]
 
 Inputs = Mapping[str, Tensor]
 
@@ -190,3 +189,25 @@ class FeatureExtraction(Learner):
         out = mixed.new_zeros(*mask.shape, mixed.shape[-1])
         out[mask] = mixed
         return States(out, mask, special, inputs.get("words"))
+
+
+def compile_encoder(encoder: nn.Module, device: str) -> None:
+    """Compile an encoder in place, for batches of any size; names and values of its weights stay.
+
+    Raises
+    ------
+    UsageError
+        If this machine cannot compile, for instance because it has no C++ compiler.
+    """
+    try:
+        torch.compile(_probe)(torch.ones(8, device=device))
+    except Exception as error:
+        raise UsageError(
+            f"torch cannot compile on this machine ({first_line(error)[:200]}). Install a C++ compiler, or leave out "
+            "--compile."
+        ) from error
+    encoder.compile(dynamic=True)
+
+
+def _probe(x: Tensor) -> Tensor:
+    return (x * 2).sin() + 1

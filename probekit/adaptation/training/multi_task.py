@@ -1,12 +1,12 @@
-"""Multi-task fine-tuning: one encoder, and a head for each task."""
+"""Multi-task fine-tuning: one encoder, a head for each task, and where the tasks of a run are found again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from probekit.adaptation.data.source import source_of
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.data.validation import set_apart
@@ -21,8 +21,6 @@ from probekit.rows.examples import EXAMPLES
 from probekit.tasks import load_task
 from probekit.tasks.context import in_context
 from probekit.tasks.task import Split, Task
-
-__all__ = ["Further", "card_for", "further_tasks", "mixed_names", "predictions_name", "with_further"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,3 +140,27 @@ def predictions_name(card: Mapping[str, Any], split: str) -> str:
     """The name of the file with a run's predictions for a split, of the task whose card this is."""
     before = "" if card.get("module", "head") == "head" else f"{slug(card['task'])}."
     return f"{before}{slug(split)}{EXAMPLES}"
+
+
+def source_of(task: str, data_dir: str | Path | None) -> dict[str, str | None]:
+    """The arguments with which ``load_task`` finds a task from any folder."""
+    return {
+        "task": place_of(task) if ".toml" in task else task,
+        "data_dir": None if data_dir is None else str(Path(data_dir).expanduser().resolve()),
+    }
+
+
+def place_of(name: str | Path) -> str:
+    """The absolute form of a path; other names, such as hub ids, are unchanged."""
+    whole, toml, domain = str(name).partition(".toml:")
+    path, part = (f"{whole}.toml", f":{domain}") if toml else (str(name), "")
+    return str(Path(path).expanduser().resolve()) + part if Path(path).expanduser().exists() else str(name)
+
+
+def own_sources(card: Mapping[str, Any]) -> dict[str, dict[str, str | None]]:
+    """Where the tasks that a run was trained on are found again, by name; the first one chose the epoch.
+
+    Tasks that were defined in Python have only their name.
+    """
+    first = {"task": card["task"], "data_dir": None} | (card.get("source") or {})
+    return {card["task"]: first} | {one["task"]: dict(one["source"]) for one in card.get("also") or ()}

@@ -15,12 +15,12 @@ from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.heads.library import BARE, Layout
 from probekit.adaptation.heads.spec import HeadSpec
 from probekit.adaptation.options import TrainOptions
+from probekit.adaptation.training.groups import order_of
 from probekit.adaptation.training.learners import Learner
-from probekit.errors import DataError
+from probekit.errors import DataError, UsageError
 from probekit.metrics import Metric, metric
+from probekit.runtime import processes
 from probekit.tasks.task import TaskKind
-
-__all__ = ["Objective", "Save", "Term", "Training", "Watcher", "check_labelled", "rating_scale"]
 
 Save = Callable[[Path, int, Mapping[str, float]], None]
 """Writes the current weights to a folder: ``save(folder, step, metrics)``."""
@@ -28,6 +28,11 @@ Save = Callable[[Path, int, Mapping[str, float]], None]
 Watcher = Callable[[int, Mapping[str, float]], None]
 """Called with the number and the metrics of each evaluation, ``watcher(number, metrics)``; an exception ends the
 training."""
+
+
+Batch = Mapping[str, Any]
+Outputs = Mapping[str, Tensor]
+"""What a learner returns for a batch."""
 
 
 class Term(Protocol):
@@ -44,10 +49,7 @@ class Term(Protocol):
 
     name: str
 
-    def __call__(
-        self, learner: Learner, batch: Mapping[str, Any], out: Mapping[str, Tensor], step: int, total: int,
-        part: int = 0,
-    ) -> Tensor:  # fmt: skip
+    def __call__(self, learner: Learner, batch: Batch, out: Outputs, step: int, total: int, part: int = 0) -> Tensor:
         """The weighted value, a scalar with a gradient.
 
         Parameters
@@ -155,6 +157,27 @@ class Training:
     terms: tuple[Term, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     slices: Mapping[str, Mapping[str, Set[str]]] = field(default_factory=dict)
+
+
+def check_shard(training: Training) -> None:
+    """Raise UsageError for a training whose weights cannot be spread over processes."""
+    options = training.options
+    if processes()[1] == 1:
+        raise UsageError("--shard spreads the weights over processes, but there is one; start several with torchrun.")
+    for what, given in (("--compile", options.compile), ("--mixout", options.mixout), ("--mix", options.mix)):
+        if given:
+            raise UsageError(f"{what} needs whole weights in each process; leave it out, or --shard.")
+    if training.terms:
+        names = ", ".join(term.name for term in training.terms)
+        raise UsageError(f"what is added to the loss ({names}) needs whole weights in each process; leave out --shard.")
+    if order_of(options) != "all":
+        raise UsageError(
+            f"--shard trains all layers from the start; the order is {order_of(options)!r}; leave out one."
+        )
+    if len(training.objectives) > 1:
+        raise UsageError("--shard trains on one task; leave out --also, or --shard.")
+    if options.gradient_checkpointing:
+        raise UsageError("--gradient-checkpointing with --shard is not supported; leave out one.")
 
 
 def rating_scale(task: TaskSpec, *labels: np.ndarray) -> tuple[int, int] | None:

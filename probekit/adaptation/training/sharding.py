@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,36 +12,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from probekit.adaptation.options import TrainOptions
-from probekit.adaptation.training.unfreezing import order_of
-from probekit.errors import UsageError
 from probekit.models.transformers.blocks import find_blocks
 from probekit.runtime import processes
-
-if TYPE_CHECKING:
-    from probekit.adaptation.training.objective import Training
-
-__all__ = ["check_shard", "load_optimiser", "load_whole", "shard", "whole", "whole_optimiser"]
-
-
-def check_shard(training: Training) -> None:
-    """Raise UsageError for a training whose weights cannot be spread over processes."""
-    options = training.options
-    if processes()[1] == 1:
-        raise UsageError("--shard spreads the weights over processes, but there is one; start several with torchrun.")
-    for what, given in (("--compile", options.compile), ("--mixout", options.mixout), ("--mix", options.mix)):
-        if given:
-            raise UsageError(f"{what} needs whole weights in each process; leave it out, or --shard.")
-    if training.terms:
-        names = ", ".join(term.name for term in training.terms)
-        raise UsageError(f"what is added to the loss ({names}) needs whole weights in each process; leave out --shard.")
-    if order_of(options) != "all":
-        raise UsageError(
-            f"--shard trains all layers from the start; the order is {order_of(options)!r}; leave out one."
-        )
-    if len(training.objectives) > 1:
-        raise UsageError("--shard trains on one task; leave out --also, or --shard.")
-    if options.gradient_checkpointing:
-        raise UsageError("--gradient-checkpointing with --shard is not supported; leave out one.")
 
 
 def shard(learner: nn.Module, options: TrainOptions, device: torch.device) -> None:

@@ -25,36 +25,29 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import EvalLoopOutput
 
 from probekit.adaptation.data.batches import Batches, Data, Decoding, Numbered, Rounds
-from probekit.adaptation.data.mixture import MixedBatches, MixedData
 from probekit.adaptation.data.responses import ResponseData
 from probekit.adaptation.heads.head import Head
-from probekit.adaptation.optimisation.compilation import compile_encoder
+from probekit.adaptation.mixtures import MixedBatches, MixedData
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions
 from probekit.adaptation.runs.digests import seal, whole_checkpoints
 from probekit.adaptation.runs.folder import RESUME
 from probekit.adaptation.runs.predictions import gathered, predict_batches
-from probekit.adaptation.training.checkpointing import Checkpointing, not_finite, rate_of
-from probekit.adaptation.training.cost import Cost, measured
-from probekit.adaptation.training.groups import LayerGroup, param_groups
-from probekit.adaptation.training.learners import Learner
-from probekit.adaptation.training.objective import Objective, Save, Training, Watcher
-from probekit.adaptation.training.optimiser import BertAdamW
-from probekit.adaptation.training.schedules import build
+from probekit.adaptation.training.checkpointing import Checkpointing, Cost, measured, not_finite, rate_of
+from probekit.adaptation.training.groups import LayerGroup, order_of, param_groups
+from probekit.adaptation.training.learners import Learner, compile_encoder
+from probekit.adaptation.training.objective import Objective, Save, Training, Watcher, check_shard
+from probekit.adaptation.training.schedules import BertAdamW, build
 from probekit.adaptation.training.sharding import (
-    check_shard,
     load_optimiser,
     load_whole,
     shard,
     whole,
     whole_optimiser,
 )
-from probekit.adaptation.training.unfreezing import order_of
 from probekit.errors import UsageError
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.runtime import Dtype, Progress, no_progress, processes
-
-__all__ = ["History", "fit", "own_randomness"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from probekit.adaptation.pretraining.corpora.clauses import MARKERS, as_sentence, row
-from probekit.adaptation.pretraining.corpora.corpus import CORPORA, CorpusKind, load_corpus
+from probekit.adaptation.pretraining.corpora.clauses import MARKERS, as_sentence, clause_pair, row
+from probekit.adaptation.pretraining.corpora.corpus import CORPORA, load_corpus
 from probekit.adaptation.pretraining.corpora.dissent import clauses_from_parses
-from probekit.adaptation.pretraining.corpora.dissent_patterns import clause_pair
+from probekit.adaptation.pretraining.corpora.kinds import CorpusKind
 from probekit.errors import DataError, UsageError
 from probekit.tasks.files.readers import read_conllu
 

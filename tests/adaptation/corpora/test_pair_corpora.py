@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from probekit.adaptation.pretraining.corpora.corpus import CorpusKind, load_corpus
+from probekit.adaptation.pretraining.corpora.corpus import load_corpus
+from probekit.adaptation.pretraining.corpora.kinds import CorpusKind
 from probekit.adaptation.pretraining.corpora.replies import is_good_comment
 from probekit.errors import DataError
 

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from probekit.adaptation.pretraining.corpora.corpus import CorpusKind, load_corpus
+from probekit.adaptation.pretraining.corpora.corpus import load_corpus
+from probekit.adaptation.pretraining.corpora.kinds import CorpusKind
 from probekit.adaptation.pretraining.corpora.language_modelling import articles, split_sentences
 from probekit.errors import DataError, UsageError
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from probekit.adaptation.pretraining.corpora.clauses import MARKERS
-from probekit.adaptation.pretraining.corpora.corpus import Corpus, load_corpus
+from probekit.adaptation.pretraining.corpora.corpus import load_corpus
+from probekit.adaptation.pretraining.corpora.kinds import Corpus
 
 DATA = Path(__file__).parents[3] / "../shared/data"
 

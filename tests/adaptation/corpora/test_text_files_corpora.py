@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from probekit.adaptation.pretraining.corpora.corpus import CorpusKind, load_corpus
+from probekit.adaptation.pretraining.corpora.corpus import load_corpus
+from probekit.adaptation.pretraining.corpora.kinds import CorpusKind
 from probekit.errors import DataError, UsageError
 
 

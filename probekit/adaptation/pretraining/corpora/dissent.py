@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from probekit.adaptation.pretraining.corpora.consecutive import check_kind
-from probekit.adaptation.pretraining.corpora.dissent_parses import Parse, clause_pairs
-from probekit.adaptation.pretraining.corpora.dissent_patterns import clauses_of_sentences
-from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusKind, Row, Rows
+from probekit.adaptation.pretraining.corpora.clauses import Parse, clause_pairs, clauses_of_sentences
+from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusKind, Row, Rows, check_kind
 from probekit.adaptation.pretraining.corpora.sources import Folder
-from probekit.adaptation.pretraining.corpora.streams import HELD_OUT, count_up_to
-from probekit.adaptation.pretraining.corpora.text_files import check_units, held_out_pairs, part_of
+from probekit.adaptation.pretraining.corpora.text_files import (
+    HELD_OUT,
+    check_units,
+    count_up_to,
+    held_out_pairs,
+    part_of,
+)
 from probekit.errors import DataError
 from probekit.files import stream_lines
 from probekit.tasks.datasets.sources import treebank_files
 from probekit.tasks.files.readers import Sentence, read_conllu
-
-__all__ = ["clause_files", "clauses_from_parses", "clauses_from_sentences", "parsed_file", "treebank"]
 
 COLUMNS = ("sentence1", "sentence2", "marker")
 JIANT = {"train": "wikitext.dissent.*.train", "dev": "wikitext.dissent.*.valid", "test": "wikitext.dissent.*.test"}
@@ -28,7 +29,7 @@ FILES = {"train": ("train.tsv",), "dev": ("dev.tsv", "valid.tsv", "val.tsv"), "t
 def clauses_from_sentences(corpus: Corpus, name: str) -> Corpus:
     """Pairs of clauses from sentences in document order, by patterns of strings.
 
-    See :mod:`~probekit.adaptation.pretraining.corpora.dissent_patterns` for the patterns.
+    See :mod:`~probekit.adaptation.pretraining.corpora.clauses` for the patterns.
 
     Raises
     ------

@@ -11,12 +11,9 @@ from typing import Any
 
 from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusEntry, CorpusKind, Row, Rows
 from probekit.adaptation.pretraining.corpora.sources import Folder, Hub, cached_files, columns
-from probekit.adaptation.pretraining.corpora.streams import HELD_OUT, is_held_out
-from probekit.adaptation.pretraining.corpora.text_files import divided
+from probekit.adaptation.pretraining.corpora.text_files import HELD_OUT, divided, is_held_out
 from probekit.files import stream_lines
 from probekit.tasks.datasets.sources import PARQUET
-
-__all__ = ["ENTRIES", "articles", "billion_word", "split_sentences", "wikitext"]
 
 WIKITEXT_SOURCE = "https://huggingface.co/datasets/Salesforce/wikitext"
 BILLION_WORD_SOURCE = "https://www.statmt.org/lm-benchmark/"

@@ -15,14 +15,11 @@ from scipy.sparse.csgraph import connected_components
 
 from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusEntry, CorpusKind, Row, Rows
 from probekit.adaptation.pretraining.corpora.sources import Folder, Hub, cached_files, columns
-from probekit.adaptation.pretraining.corpora.streams import is_held_out
-from probekit.adaptation.pretraining.corpora.text_files import check_units, held_out_pairs
+from probekit.adaptation.pretraining.corpora.text_files import check_units, held_out_pairs, is_held_out
 from probekit.errors import DataError
 from probekit.files import stream_lines
 from probekit.tasks.datasets.sources import PARQUET
 from probekit.tasks.files.readers import read_json_lines
-
-__all__ = ["ENTRIES", "conversations", "dailydialog", "is_good_comment", "reddit", "twitter"]
 
 LONGEST = 250
 LETTERS = 0.7

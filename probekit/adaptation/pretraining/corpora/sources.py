@@ -12,8 +12,6 @@ from probekit.errors import DataError
 from probekit.tasks.datasets.sources import HUB_SPLITS, from_hub
 from probekit.tasks.folders import plain
 
-__all__ = ["BATCH", "Folder", "Hub"]
-
 BATCH = 1000
 """Rows of a hub dataset that are read together."""
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import html
 import logging
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusEntry, CorpusKind, Row, Rows
 from probekit.adaptation.pretraining.corpora.sources import Folder, Hub, cached_files, columns
-from probekit.adaptation.pretraining.corpora.streams import aligned
-from probekit.adaptation.pretraining.corpora.text_files import held_out_pairs
+from probekit.adaptation.pretraining.corpora.text_files import aligned, held_out_pairs
 from probekit.errors import DataError
 from probekit.files import stream_lines
-
-__all__ = ["ENTRIES", "PARALLEL", "Parallel", "parallel"]
 
 log = logging.getLogger(__name__)
 ISO = {"en": "eng", "de": "deu", "fr": "fra", "ru": "rus"}
@@ -170,102 +169,13 @@ def _hub_pairs(data: Any, languages: Sequence[str]) -> Iterator[Row]:
             yield source.strip(), target.strip()
 
 
-WMT = "https://www.statmt.org/{}/translation-task.html"
-PARALLEL = (
-    Parallel(
-        "wmt14-en-de",
-        "WMT14 English-German",
-        ("en", "de"),
-        "wmt14",
-        {
-            "train": (
-                ("train.{language}",),
-                (
-                    "*/europarl-v7.de-en.{language}",
-                    "*/commoncrawl.de-en.{language}",
-                    "*/news-commentary-v9.de-en.{language}",
-                ),
-            ),
-            "dev": (("*/newstest2013.{language}",), ("valid.{language}",)),
-            "test": (
-                ("newstest2014.{language}",),
-                ("test.{language}",),
-                ("*/newstest2014-deen-{role}.{language}.sgm",),
-            ),
-        },
-        WMT.format("wmt14"),
-        Hub("wmt/wmt14", "de-en"),
-        tabs=True,
-    ),
-    Parallel(
-        "wmt17-en-ru",
-        "WMT17 English-Russian",
-        ("en", "ru"),
-        "wmt17",
-        {
-            "train": (
-                ("train.{language}",),
-                (
-                    "*/commoncrawl.ru-en.{language}",
-                    "*/news-commentary-v12.ru-en.{language}",
-                    "*/corpus.en_ru.1m.{language}",
-                ),
-            ),
-            "dev": (
-                ("newstest2016.{language}",),
-                ("valid.{language}",),
-                ("*/newstest2016-enru-{role}.{language}.sgm",),
-            ),
-            "test": (
-                ("newstest2017.{language}",),
-                ("test.{language}",),
-                ("*/newstest2017-enru-{role}.{language}.sgm",),
-            ),
-        },
-        WMT.format("wmt17"),
-        Hub("wmt/wmt17", "ru-en"),
-        tabs=True,
-    ),
-    *(
-        Parallel(
-            f"multi30k-en-{target}",
-            f"Multi30k English-{language}",
-            ("en", target),
-            "multi30k",
-            {
-                "train": (("train*.{language}",),),
-                "dev": (("val.{language}",), ("valid.{language}",)),
-                "test": (("test_2016_flickr.{language}",), ("test2016.{language}",), ("test.{language}",)),
-            },
-            "https://github.com/multi30k/dataset, data/task1/raw",
-            Hub("bentrevett/multi30k") if target == "de" else None,
-        )
-        for target, language in (("de", "German"), ("fr", "French"))
-    ),
-    *(
-        Parallel(
-            f"ntrex-en-{target}",
-            f"NTREX English-{language}",
-            ("en", target),
-            "ntrex",
-            {"train": (("newstest2019-{role}.{iso}.txt",), ("newstest2019.{language}",))},
-            "https://github.com/MicrosoftTranslator/NTREX, NTREX-128",
-        )
-        for target, language in (("de", "German"), ("fr", "French"), ("ru", "Russian"))
-    ),
-    Parallel(
-        "opennmt-en-de",
-        "OpenNMT English-German",
-        ("en", "de"),
-        "opennmt",
-        {
-            "train": (("{side}-train.txt",), ("train.{language}",)),
-            "dev": (("{side}-val.txt",), ("val.{language}",)),
-            "test": (("{side}-test.txt",),),
-        },
-        "https://github.com/OpenNMT/OpenNMT-py, data",
-    ),
-)
-"""The corpora of translations."""
+def _described() -> Iterator[Parallel]:
+    """The corpora that ``translation.toml`` describes."""
+    text = (resources.files("probekit.adaptation.pretraining.corpora") / "translation.toml").read_text("utf-8")
+    for name, values in tomllib.loads(text).items():
+        hub = values.pop("hub", None)
+        languages = tuple(values.pop("languages"))
+        yield Parallel(name, languages=languages, hub=None if hub is None else Hub(*hub), **values)
 
-ENTRIES = {corpus.name: CorpusEntry(CorpusKind.PAIRS, corpus.title, partial(parallel, corpus)) for corpus in PARALLEL}
+
+ENTRIES = {one.name: CorpusEntry(CorpusKind.PAIRS, one.title, partial(parallel, one)) for one in _described()}
