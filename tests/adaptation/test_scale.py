@@ -4,9 +4,9 @@ import pytest
 import torch
 from lessons import SHORT, praise, same_weights, weights
 
-from probekit.adaptation.optimisation import compilation
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.train import train
+from probekit.adaptation.training import learners
 from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
 from probekit.adaptation.training.trainer import own_randomness
 from probekit.errors import UsageError
@@ -64,7 +64,7 @@ def test_no_compiler(tiny_bert, tmp_path, monkeypatch):
     def fail(function):
         raise RuntimeError("no C++ compiler found")
 
-    monkeypatch.setattr(compilation.torch, "compile", fail)
+    monkeypatch.setattr(learners.torch, "compile", fail)
     with pytest.raises(UsageError, match=r"torch cannot compile on this machine \(no C\+\+ compiler found\)"):
         train(TASK, tiny_bert, tmp_path / "run", compile=True, **HOW)
 

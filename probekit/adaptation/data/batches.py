@@ -220,6 +220,19 @@ def mask_of(length: np.ndarray) -> Tensor:
     return torch.from_numpy(np.arange(int(length.max(initial=1))) < length[:, None])
 
 
+def piece_tensors(
+    ids: np.ndarray, special: np.ndarray, length: np.ndarray, padding: int, characters: np.ndarray | None
+) -> dict[str, Tensor]:
+    """The inputs for pieces of sequences, concatenated in (t,); of words of characters, ids are rows of the latter."""
+    ids, more = ids.astype(np.int64), {}
+    if characters is not None:  # each batch has its distinct words, so that none is encoded twice
+        words, ids = np.unique(ids, return_inverse=True)
+        more["characters"] = torch.from_numpy(characters[words])
+    mask = mask_of(length).long()
+    inputs = {"input_ids": padded(ids, length, padding), "attention_mask": mask}
+    return {**inputs, "special": padded(special, length, fill=False), **more}
+
+
 def label_tensor(labels: np.ndarray) -> Tensor:
     """int64 classes, or float32 numbers, (b,)."""
     return torch.from_numpy(labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from probekit.activations.grouping import stored_groups
-from probekit.adaptation.data.batches import label_tensor, mask_of, padded, word_tensors
+from probekit.adaptation.data.batches import label_tensor, padded, piece_tensors, word_tensors
 from probekit.errors import UsageError
 from probekit.models.encoder import Text, Tokens
 from probekit.models.loading import TextReader
@@ -137,16 +137,7 @@ def inputs_of(pieces: Pieces, rows: Sequence[int], tokenizer: TextReader) -> dic
     """The model's inputs for some sequences, padded on the right."""
     at, length = pieces.of(rows)
     t = pieces.tokens
-    ids, more = t.token_ids[at].astype(np.int64), {}
-    if t.characters is not None:  # each batch has its distinct words, so that none is encoded twice
-        words, ids = np.unique(ids, return_inverse=True)
-        more["characters"] = torch.from_numpy(t.characters[words])
-    inputs = {
-        "input_ids": padded(ids, length, tokenizer.padding_id),
-        "attention_mask": mask_of(length).long(),
-        "special": padded(t.special[at], length, fill=False),
-        **more,
-    }
+    inputs = piece_tensors(t.token_ids[at], t.special[at], length, tokenizer.padding_id, t.characters)
     if tokenizer.type_ids:
         inputs["token_type_ids"] = padded(t.type_ids[at].astype(np.int64), length, 0)
     return inputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from math import exp, inf, log
@@ -53,7 +54,7 @@ def new_language_model(
     ModelError
         If the file cannot be read, or transformers has no model of this kind for the objective.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+    from transformers import AutoConfig
 
     values = config_values(config)
     kind = values.pop("model_type", None)
@@ -62,24 +63,38 @@ def new_language_model(
     ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     values |= {"vocab_size": vocabulary_size(tokenizer)} | {f"{name}_token_id": value for name, value in ids.items()}
     values |= {"is_decoder": True} if kind == "bert" and objective is LanguageModelling.CAUSAL_LM else {}
-    try:
+    with _told(f"{config} does not describe a model that reads {context} pieces and is trained by {objective}"):
         described = AutoConfig.for_model(kind, **values)
-        longest = getattr(described, "max_position_embeddings", None)
-        if longest is not None and longest < context:
-            raise UsageError(f"context is {context}, but {config} reads at most {longest} pieces.")
-        auto = AutoModelForCausalLM if objective is LanguageModelling.CAUSAL_LM else AutoModelForMaskedLM
+        _check_context(described, context, config)
         torch.manual_seed(seed)
-        model: PreTrainedModel = auto.from_config(described, dtype=torch.float32)
+        model: PreTrainedModel = auto_class(objective).from_config(described, dtype=torch.float32)
         with torch.no_grad():
             model.eval()(input_ids=torch.full((1, context), vocabulary_size(tokenizer) - 1))
+    return model
+
+
+def auto_class(objective: LanguageModelling) -> Any:
+    """The class of transformers that makes a language model of this kind."""
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    return AutoModelForCausalLM if objective is LanguageModelling.CAUSAL_LM else AutoModelForMaskedLM
+
+
+@contextmanager
+def _told(problem: str) -> Iterator[None]:
+    """What transformers raises (ValueError, KeyError, TypeError, IndexError, OSError, its own …) as a sentence."""
+    try:
+        yield
     except UsageError:
         raise
-    except Exception as error:  # transformers raises ValueError, KeyError, TypeError, IndexError, its own …
-        raise ModelError(
-            f"{config} does not describe a model that reads {context} pieces and is trained by {objective}: "
-            f"{first_line(error)}"
-        ) from error
-    return model
+    except Exception as error:
+        raise ModelError(f"{problem}: {first_line(error)}") from error
+
+
+def _check_context(config: Any, context: int, name: str | Path) -> None:
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest is not None and longest < context:
+        raise UsageError(f"context is {context}, but {name} reads at most {longest} pieces.")
 
 
 def continued_language_model(folder: Path, objective: LanguageModelling, *, context: int, seed: int) -> PreTrainedModel:
@@ -92,26 +107,19 @@ def continued_language_model(folder: Path, objective: LanguageModelling, *, cont
     ModelError
         If transformers has no such model for the objective, or the folder is damaged.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+    from transformers import AutoConfig
 
     check_config(folder)
-    auto = AutoModelForCausalLM if objective is LanguageModelling.CAUSAL_LM else AutoModelForMaskedLM
     where: Any = {"trust_remote_code": False, "local_files_only": True}
-    try:
+    with _told(f"{folder} cannot be trained by {objective}"):
         config = AutoConfig.from_pretrained(folder, **where)
-        longest = getattr(config, "max_position_embeddings", None)
-        if longest is not None and longest < context:
-            raise UsageError(f"context is {context}, but {folder} reads at most {longest} pieces.")
+        _check_context(config, context, folder)
         if config.model_type == "bert" and objective is LanguageModelling.CAUSAL_LM:
             raise UsageError(f"{folder} reads the words on both sides; give --objective masked-lm.")
         torch.manual_seed(seed)  # of a new head
-        model, report = auto.from_pretrained(
+        model, report = auto_class(objective).from_pretrained(
             folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **where
         )
-    except UsageError:
-        raise
-    except Exception as error:  # transformers raises ValueError, KeyError, OSError, its own …
-        raise ModelError(f"{folder} cannot be trained by {objective}: {first_line(error)}") from error
     if new := sorted(report["missing_keys"]):
         logger.warning(
             "%s has no head for %s; %s and %d other weights of it are new, so its perplexity before the training says "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from probekit.adaptation.data.batches import mask_of, padded
+from probekit.adaptation.data.batches import padded, piece_tensors
 from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.pretraining.masking import masked
 from probekit.models.loading import TextReader
@@ -84,18 +84,8 @@ class Sequences:
 
     def inputs(self, rows: Rows, characters: np.ndarray | None) -> dict[str, torch.Tensor]:
         """The encoder's inputs for some texts, padded; ``characters`` is the table of the types."""
-        length = self.length_of(rows)
         ids, special = (np.concatenate([of[a:b] for a, b in self.bounds(rows)]) for of in (self.ids, self.special))
-        ids, more = ids.astype(np.int64), {}
-        if characters is not None:  # each batch has its distinct words, so that none is encoded twice
-            words, ids = np.unique(ids, return_inverse=True)
-            more["characters"] = torch.from_numpy(characters[words])
-        return {
-            "input_ids": padded(ids, length, self.padding),
-            "attention_mask": mask_of(length).long(),
-            "special": padded(special, length, fill=False),
-            **more,
-        }
+        return piece_tensors(ids, special, self.length_of(rows), self.padding, characters)
 
     def length_of(self, rows: Rows) -> np.ndarray:
         """Pieces of some texts, int64."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from probekit.adaptation.pretraining.language_model import masked_head, separable_head
+from probekit.adaptation.pretraining.language_model import auto_class, masked_head, separable_head
 from probekit.adaptation.pretraining.masking import masked
 from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.signals.unlabelled import Unlabelled
@@ -176,15 +176,14 @@ def language_model_loss(
 
 def own_head(folder: Path, encoder: Any, kind: LanguageModelling) -> nn.Module | None:
     """The model's own head on this encoder; None if it has none that can be applied to single states."""
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
-
     causal = kind is LanguageModelling.CAUSAL_LM
     ends = ("ForCausalLM", "LMHeadModel") if causal else ("ForMaskedLM", "ForPreTraining")
     if not any(str(name).endswith(ends) for name in encoder.config.architectures or ()):
         return None
-    auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
     with reading(folder, "a language model"), quiet_transformers(), torch.random.fork_rng(devices=[]):
-        model = auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True, dtype=torch.float32)
+        model = auto_class(kind).from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True, dtype=torch.float32
+        )
     if not separable_head(model, kind):
         log.warning("the head of %s cannot be applied to single states; --lm-loss starts with a new head.", folder)
         return None
