@@ -15,8 +15,6 @@ from probekit.sites import Site
 if TYPE_CHECKING:
     from probekit.activations.cache import ActivationCache
 
-__all__ = ["VectorBatch", "batches"]
-
 RUN = 256
 """Consecutive rows that are read together."""
 MIXED = 64

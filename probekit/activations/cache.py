@@ -34,15 +34,15 @@ import xxhash
 
 from probekit.activations.checked import CheckedFile, Rows
 from probekit.activations.folder import CheckedFolder, JoinedRows, open_checked
-from probekit.activations.hdf5 import DAMAGE, decode
-from probekit.activations.pairs import after_gap, second_pieces
+from probekit.activations.hdf5 import decode
 from probekit.activations.pooling import TokenLevel, word_segments
-from probekit.activations.ragged import Ragged
+from probekit.activations.ragged import Ragged, after_gap, second_pieces
 from probekit.activations.remote import local
 from probekit.activations.spec import check_spec
 from probekit.addresses import is_address
 from probekit.errors import CacheCorrupt, CacheIncomplete, UsageError
 from probekit.files import parse_json
+from probekit.hdf5 import DAMAGE
 from probekit.recipe import Recipe
 from probekit.sites import Site, choose, choose_all
 
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from probekit.activations.batches import VectorBatch
     from probekit.activations.targets import Targets
     from probekit.tasks.task import Task
-
-__all__ = ["ActivationCache", "Ragged", "Words"]
 
 
 @dataclass(frozen=True, slots=True)

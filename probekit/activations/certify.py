@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from probekit.models.skip_thoughts.encoder import SkipThoughtsEncoder
     from probekit.models.transformers.encoder import HuggingFaceEncoder
 
-__all__ = ["TEXTS", "Certificate", "Line", "certify", "quick_certificate"]
-
 TEXTS: tuple[Text, ...] = (
     "Yes.",
     "Cats sleep.",

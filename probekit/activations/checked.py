@@ -19,11 +19,9 @@ import h5py
 import numpy as np
 import xxhash
 
-from probekit.activations.hdf5 import DAMAGE, FORMAT, Extent, digest_structure, extents, open_cache_file, xxh3
+from probekit.activations.hdf5 import FORMAT, Extent, digest_structure, extents, open_cache_file, xxh3
 from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, DataError, UsageError
-from probekit.hdf5 import own_dataset
-
-__all__ = ["STRUCTURE", "CheckedFile", "Rows", "first_occurrence"]
+from probekit.hdf5 import DAMAGE, own_dataset
 
 AGAIN = "create the cache again with probekit cache-activations --overwrite"
 STRUCTURE = "the file's structure or attributes were changed after it was written"

@@ -17,8 +17,6 @@ from probekit.errors import CacheCorrupt, CacheError, UsageError
 from probekit.files import remove_unfinished, whole
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["copy_cache"]
-
 
 @checked
 def copy_cache(cache: str | Path, out: str | Path, /, *, progress: Progress = no_progress) -> str:

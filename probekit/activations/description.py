@@ -11,8 +11,6 @@ import numpy as np
 from probekit.errors import CacheMismatch
 from probekit.files import in_words
 
-__all__ = ["check_same", "describe", "to_json", "unread"]
-
 MOST = 12
 """Labels that are named."""
 

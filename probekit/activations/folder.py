@@ -21,8 +21,6 @@ from probekit.activations.remote import fetch, not_followed, source_of
 from probekit.errors import CacheCorrupt, CacheMismatch
 from probekit.files import parse_json
 
-__all__ = ["CheckedFolder", "JoinedRows", "open_checked"]
-
 OPEN = 64
 """Most shards that are open at the same time."""
 AGAIN = "run the same probekit cache-activations command again, which makes only what is missing"

@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 
 from probekit.errors import UsageError
 
-__all__ = ["Generation"]
-
 EXPECTED = (
     "expected max_new_tokens=N, for sampling temperature=T and seed=S, and for the most texts that are written in step "
     "together=N, such as max_new_tokens=64"

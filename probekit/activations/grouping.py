@@ -22,8 +22,6 @@ from probekit.tasks.task import Example, Task, TaskKind
 if TYPE_CHECKING:
     from probekit.activations.cache import ActivationCache
 
-__all__ = ["Groups", "cached_groups", "groups_of", "seen_in_train", "stored_groups", "with_equal_vectors"]
-
 log = logging.getLogger(__name__)
 
 

@@ -14,23 +14,7 @@ import xxhash
 
 from probekit.errors import CacheCorrupt, CacheError, CacheMismatch
 from probekit.files import FileKind
-from probekit.hdf5 import DAMAGE
 from probekit.rows.files import card_of
-
-__all__ = [
-    "BEGUN_FILE",
-    "CACHE_FILE",
-    "DAMAGE",
-    "FORMAT",
-    "Extent",
-    "datasets",
-    "decode",
-    "digest_structure",
-    "extents",
-    "is_cache_file",
-    "open_cache_file",
-    "xxh3",
-]
 
 FORMAT = "probekit-activations/1"
 

@@ -13,12 +13,13 @@ import numpy as np
 from probekit.activations.cache import ActivationCache
 from probekit.activations.checked import STRUCTURE, CheckedFile, first_occurrence
 from probekit.activations.description import describe
-from probekit.activations.hdf5 import DAMAGE, datasets, digest_structure, extents, xxh3
+from probekit.activations.hdf5 import datasets, digest_structure, extents, xxh3
 from probekit.activations.manifest import Manifest, ShardFile, is_shard_folder, shards_in
 from probekit.activations.remote import fetch, local, not_followed
 from probekit.addresses import is_address
 from probekit.calls import checked
 from probekit.errors import CacheCorrupt, CacheError
+from probekit.hdf5 import DAMAGE
 from probekit.runtime import Progress, no_progress
 
 __all__ = ["Verdict", "inspect", "verify"]

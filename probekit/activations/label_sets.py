@@ -9,8 +9,6 @@ import numpy as np
 from probekit.tasks.targets import targets_of
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
-__all__ = ["label_sets", "strings", "target_arrays"]
-
 
 def label_sets(task: Task, part: Split) -> dict[str, np.ndarray]:
     """The datasets of a cache that a task's examples determine, n of them, by name.

@@ -17,18 +17,6 @@ from probekit.activations.spec import check_dataset, check_spec, is_count
 from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch
 from probekit.files import MARK, FileKind, is_sealed, parse_json, read_json, seal
 
-__all__ = [
-    "BEGUN",
-    "FORMAT",
-    "MANIFEST",
-    "MANIFEST_FILE",
-    "Manifest",
-    "ShardFile",
-    "is_shard_folder",
-    "shard_name",
-    "shards_in",
-]
-
 FORMAT = "probekit-shards/1"
 MANIFEST = "manifest.json"
 BEGUN = ".manifest"

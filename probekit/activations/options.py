@@ -23,8 +23,6 @@ from probekit.runtime import DtypeName, dtype_name
 from probekit.sites import LayerNames, site_names
 from probekit.tasks.context import Context
 
-__all__ = ["GROUPS", "NO_POOLING", "CacheOptions", "CertifyOptions", "ReadOptions"]
-
 NO_POOLING = ("none",)
 GROUPS = ("auto", "none", "domain")
 """How to group the examples of a cache: as declared or found, not at all, or by domain."""

@@ -19,8 +19,6 @@ from probekit.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Ema", "Pooling", "Segments", "TokenLevel", "pool", "pool_words", "poolings", "token_rows", "word_segments"]
-
 
 class Pooling(StrEnum):
     """How the pieces of a sequence become one vector.

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from probekit.activations.pairs import second_pieces
+from probekit.activations.ragged import second_pieces
 from probekit.errors import UsageError, did_you_mean
 from probekit.models.encoder import Tokens
 from probekit.tasks.task import Span
-
-__all__ = ["ROLES", "Known", "Marks", "Positions", "mark"]
 
 ROLES = ("text", "special", "template", "system", "user", "assistant", "thinking", "tool", "generated")
 """Roles of pieces; caches store their numbers. A piece of plain text is "text" or, if the tokenizer added it,

@@ -16,8 +16,6 @@ from probekit.activations.manifest import MANIFEST, MANIFEST_FILE
 from probekit.addresses import address_of, filesystem
 from probekit.files import DATA_CACHE, FileKind, slug, whole
 
-__all__ = ["SOURCE", "fetch", "local", "not_followed", "source_of"]
-
 SOURCE = ".source"
 """The file in a folder with the address that its missing shards are fetched from."""
 REMOTE = DATA_CACHE / "remote"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["check_dataset", "check_spec", "is_count"]
-
 STORES = ("float32", "float16", "bfloat16")
 LARGEST = 1 << 48
 """No cache has as many rows, columns or bytes."""

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probekit.activations.pairs import starting_again
 from probekit.activations.pooling import TokenLevel
-from probekit.activations.ragged import Ragged
+from probekit.activations.ragged import Ragged, starting_again
 from probekit.errors import UsageError
 
 if TYPE_CHECKING:
     from probekit.activations.cache import ActivationCache
-
-__all__ = ["Targets", "TokenRows", "span_pieces", "span_rows", "targets", "word_rows"]
 
 
 @dataclass(frozen=True, slots=True)

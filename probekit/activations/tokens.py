@@ -10,8 +10,6 @@ from probekit.activations.cache import ActivationCache
 from probekit.activations.hdf5 import decode
 from probekit.errors import UsageError
 
-__all__ = ["TokenReader"]
-
 
 class TokenReader:
     """Reads the token vectors of some examples, all layers at once; nothing else is loaded into memory.

@@ -17,8 +17,6 @@ from probekit.errors import CacheMismatch, UsageError
 from probekit.tasks.task import Split, Task
 from probekit.tasks.union import input_key
 
-__all__ = ["view"]
-
 OF_TASK = (
     "/ids",
     "/labels",

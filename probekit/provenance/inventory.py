@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.activations import ActivationCache
-from probekit.activations.hdf5 import DAMAGE, open_cache_file
+from probekit.activations.hdf5 import open_cache_file
 from probekit.activations.manifest import BEGUN, MANIFEST, MANIFEST_FILE, is_shard_folder, shards_in
 from probekit.activations.writing.journal import journal_path, partial_path
 from probekit.activations.writing.leases import is_of_worker, of_workers
@@ -19,6 +19,7 @@ from probekit.analyses.stream.state import is_state
 from probekit.calls import checked
 from probekit.errors import CacheError, UsageError
 from probekit.files import DATA_CACHE, held, in_words, is_running, parse_json, read_json
+from probekit.hdf5 import DAMAGE
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.provenance.disk import cache_of, pieces, size_of, state, trials_of, written_by
 from probekit.provenance.documents import with_documents

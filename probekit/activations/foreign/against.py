@@ -22,8 +22,6 @@ from probekit.sites import Site, layer_list
 if TYPE_CHECKING:
     from probekit.activations.foreign.evidence import Evidence
 
-__all__ = ["Comparison", "compare", "said_layers"]
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

@@ -24,8 +24,6 @@ from probekit.sites import Site
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["open_arrays"]
-
 IDS = ("token_ids", "input_ids", "tokens")
 BESIDE = (*IDS, "attention_mask")
 

@@ -21,8 +21,6 @@ from probekit.models.sites.projections import is_norm
 from probekit.models.sites.proof import Proofs
 from probekit.sites import RESID_PRE, RESIDUAL, Site
 
-__all__ = ["SCALED", "Distance", "Evidence", "Hypothesis", "collect", "streamed"]
-
 SCREENED, NEAR, ALIGNED = 4, 0.5, 0.99
 """Before all rows are compared: how many are, the relative error above which they are not near, and the cosine from
 which they may be a multiple."""

@@ -18,8 +18,6 @@ from probekit.files import digest_of_content, new_folder
 from probekit.public import public
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["Export", "export"]
-
 BYTES = 64 << 20
 """About how many bytes of vectors are in memory at a time."""
 KEEP_BFLOAT16 = (Format.SAFETENSORS,)

@@ -14,8 +14,6 @@ from probekit.files import parse_json
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DTYPES", "Named", "opened", "safetensors", "texts_in"]
-
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Precisions of real numbers in safetensors."""
 

@@ -20,8 +20,6 @@ from probekit.tasks.task import Example, Split, Task, TaskKind
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ImportedEncoder", "check_copies", "imported_task"]
-
 
 class ImportedEncoder(Shown):
     """An Encoder (see :mod:`probekit.models.encoder`) whose hidden states are in a file.

@@ -24,8 +24,6 @@ from probekit.public import public
 from probekit.runtime import Progress, no_progress
 from probekit.sites import Site, in_order
 
-__all__ = ["import_activations"]
-
 
 @public(options=ImportOptions)
 def import_activations(

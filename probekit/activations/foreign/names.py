@@ -6,8 +6,6 @@ import re
 
 from probekit.sites import NAMES, RESIDUAL, Site
 
-__all__ = ["UNDERSTOOD", "site_of"]
-
 UNDERSTOOD = (
     "resid_post.3 (any site of probekit), layer_3, hidden_states.3 (3 blocks were passed), blocks.3.hook_resid_post "
     "(TransformerLens), model.layers.3.output (a module, as in nnsight)"

@@ -24,8 +24,6 @@ from probekit.files import in_words
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["npz"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Member:

@@ -12,8 +12,6 @@ from probekit.constraint import (
 from probekit.recipe import option
 from probekit.runtime import DtypeName
 
-__all__ = ["ImportOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions(Checked):

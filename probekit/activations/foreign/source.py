@@ -15,8 +15,6 @@ from probekit.sites import Site
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Array", "Source", "View", "check_unnamed"]
-
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -12,8 +12,6 @@ from probekit.activations.foreign.evidence import SCALED, Distance, Evidence, Hy
 from probekit.activations.foreign.source import Array
 from probekit.sites import FINAL_NORM, RESIDUAL, Site
 
-__all__ = ["Finding", "decide", "together"]
-
 SAME = "same"
 TIE, ROUNDING = 1.05, 1e-7
 """Hypotheses whose errors differ by less, relative or absolute, are equally near: the simplest is taken."""

@@ -22,8 +22,6 @@ from probekit.sites import Site, in_order
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["is_vllm", "open_vllm"]
-
 KEYS = {"token_ids", "hidden_states"}
 
 

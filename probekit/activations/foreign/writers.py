@@ -14,8 +14,6 @@ import numpy as np
 
 from probekit.errors import UsageError
 
-__all__ = ["Format", "Table", "VectorWriter", "opened_writer"]
-
 
 class Format(StrEnum):
     """What ``probekit export`` writes."""

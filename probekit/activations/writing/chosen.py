@@ -18,8 +18,6 @@ from probekit.tasks.chat import contents, conversation
 from probekit.tasks.targets import reads_words, targets_of
 from probekit.tasks.task import Example, Span, TaskKind
 
-__all__ = ["check_chosen", "check_positions", "known_spans", "read_chats", "tell_left_out"]
-
 log = logging.getLogger(__name__)
 CHAT = frozenset(ROLES) - {"text", "special", "generated"}
 """The roles that only conversations have."""

@@ -22,8 +22,6 @@ from probekit.tasks.task import Example
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Chunk", "read_chunk"]
-
 
 @dataclass(frozen=True, slots=True)
 class Chunk:

@@ -21,8 +21,7 @@ from probekit.activations.hdf5 import xxh3
 from probekit.activations.pooling import Segments, TokenLevel, pool, pool_words, poolings, token_rows
 from probekit.activations.writing.journal import Journal, sync, writing
 from probekit.activations.writing.partial import Partial
-from probekit.activations.writing.plan import Block, batches, batches_in_order
-from probekit.activations.writing.sequences import Sequences, Source, sequences
+from probekit.activations.writing.plan import Block, Sequences, Source, batches, batches_in_order, sequences
 from probekit.errors import ModelError, NonFiniteError
 from probekit.files import open_to_write
 from probekit.models.encoder import Batch, Encoder, begin_states
@@ -31,8 +30,6 @@ from probekit.sites import Site
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["hand_out", "lanes_of", "run_blocks"]
 
 
 def run_blocks(

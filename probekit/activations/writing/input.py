@@ -23,8 +23,6 @@ from probekit.runtime import Progress, no_progress
 from probekit.tasks.targets import reads_words
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
-__all__ = ["Input", "as_read", "distinct", "read_examples", "read_texts", "tokenised", "without_pieces"]
-
 log = logging.getLogger(__name__)
 TEXTS, CHARACTERS = 4096, 1 << 20
 """The largest number of texts, and about that of characters, that are tokenised at a time."""

@@ -13,8 +13,6 @@ from typing import Any
 from probekit.errors import CacheBusy, CacheError
 from probekit.files import lock
 
-__all__ = ["Journal", "journal_path", "locked", "partial_path", "sync", "sync_folder", "writing"]
-
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:

@@ -27,8 +27,6 @@ from probekit.activations.manifest import shard_name
 from probekit.errors import CacheError
 from probekit.files import held, lock, machine, open_to_write, parse_json, remove
 
-__all__ = ["Leases", "is_of_worker", "linked", "of_workers", "private_name", "tidy", "unfinished"]
-
 BEATS = 6
 """Times that a holder counts within the patience of the others."""
 _FIRST = b'{"lease": "'

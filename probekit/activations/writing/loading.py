@@ -14,8 +14,6 @@ from probekit.models.options import LoadOptions
 if TYPE_CHECKING:
     from probekit.models.transformers.ranks import Ranks
 
-__all__ = ["Loading", "follow", "leading", "load", "ranks_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Loading:

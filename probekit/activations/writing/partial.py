@@ -25,7 +25,6 @@ import xxhash
 from probekit.activations.hdf5 import (
     BEGUN_FILE,
     CACHE_FILE,
-    DAMAGE,
     FORMAT,
     Extent,
     datasets,
@@ -35,23 +34,10 @@ from probekit.activations.hdf5 import (
     xxh3,
 )
 from probekit.activations.writing.journal import Journal, journal_path, partial_path, sync_folder, writing
-from probekit.activations.writing.plan import Block
-from probekit.activations.writing.sequences import sequences, texts_of_slots
+from probekit.activations.writing.plan import Block, sequences, texts_of_slots
 from probekit.errors import CacheCorrupt, CacheError, UsageError
 from probekit.files import parse_json
-
-__all__ = [
-    "Contents",
-    "Later",
-    "Partial",
-    "Stream",
-    "attributes",
-    "check_static",
-    "create",
-    "digest_blocks",
-    "finish",
-    "open_partial",
-]
+from probekit.hdf5 import DAMAGE
 
 BLOCK_ROW = np.dtype([("dataset", "S64"), ("start", "<i8"), ("stop", "<i8"), ("xxh3", "<u8")])
 ALIGNMENT = 64  # bytes: vector loads from a memory map

@@ -17,8 +17,6 @@ from probekit.activations.positions import Marks
 from probekit.activations.writing.journal import writing
 from probekit.models.encoder import Tokens
 
-__all__ = ["OF_TOKENS", "Pieces", "columns", "permuted", "spilled"]
-
 PIECE = np.dtype(
     [
         ("token_ids", np.int32), ("special", np.bool_), ("type_ids", np.uint8), ("word_index", np.int32),

@@ -26,8 +26,6 @@ from probekit.runtime import Progress
 from probekit.sites import Site, choose_all
 from probekit.version import VERSION
 
-__all__ = ["check_environment", "difference", "environment", "kept_sites", "prepare"]
-
 
 def check_environment(partial: Partial, encoder: Encoder) -> None:
     """Refuse to continue a file that was begun in another environment; raises CacheMismatch."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from probekit.activations.label_sets import target_arrays
-from probekit.activations.pairs import second_pieces
 from probekit.activations.pooling import TokenLevel
 from probekit.activations.positions import Marks, Positions, mark
+from probekit.activations.ragged import second_pieces
 from probekit.activations.targets import TokenRows, span_rows
 from probekit.activations.writing.chosen import check_chosen, check_positions
 from probekit.activations.writing.input import distinct, read_examples, without_pieces
@@ -22,8 +22,6 @@ from probekit.models.encoder import Encoder, Tokens
 from probekit.sites import Site
 from probekit.tasks.targets import targets_of
 from probekit.tasks.task import Example, Task
-
-__all__ = ["Reading", "Texts", "of_slots", "span_places", "texts_read", "units_read"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,6 @@ from probekit.tasks.union import Union
 if TYPE_CHECKING:
     from probekit.models.chat import ChatTemplate
 
-__all__ = [
-    "Request", "count_of", "data_digest", "digest", "make_request", "of_model", "origin_of", "pairs_read",
-    "recipe_of", "shard_size", "template_of", "type_of",
-]  # fmt: skip
-
 IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
 """Keys of ``Encoder.spec`` that, with its name, determine an encoder's numbers."""
 

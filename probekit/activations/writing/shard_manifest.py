@@ -18,8 +18,6 @@ from probekit.activations.writing.request import Request
 from probekit.errors import CacheError, CacheMismatch
 from probekit.files import parse_json
 
-__all__ = ["make_manifest", "repeated_ids", "spec_of"]
-
 OWN = ("/blocks", "/pieces/blocks")
 """Datasets that each shard has for itself."""
 GROUPS = ("/groups", "/group_names")

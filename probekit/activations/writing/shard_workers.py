@@ -17,8 +17,6 @@ from probekit.activations.writing.request import Request
 from probekit.errors import CacheError, ProbekitError, UsageError
 from probekit.runtime import cores, dask_client, devices, local_executor
 
-__all__ = ["LOOK", "run_shard_workers"]
-
 log = logging.getLogger(__name__)
 LOOK = 1.0
 """Seconds between two looks at the shards of others."""

@@ -33,8 +33,6 @@ from probekit.tasks.files.columns import roles_of
 from probekit.tasks.files.stream import StreamedSplit
 from probekit.tasks.task import Split
 
-__all__ = ["work"]
-
 log = logging.getLogger(__name__)
 
 

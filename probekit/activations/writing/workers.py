@@ -24,8 +24,6 @@ from probekit.runtime import Inherited, cores, devices, local_executor
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-__all__ = ["run_workers"]
-
 
 def run_workers(
     path: Path,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from probekit.models.transformers.writing import Draw
 
-__all__ = ["Written", "continued", "in_step"]
-
 
 @dataclass(frozen=True, slots=True)
 class Written:
