@@ -174,7 +174,8 @@ class TooLarge(Unfit):
 class Checked:
     """A frozen dataclass whose values are checked against their annotations, and converted, when it is created.
 
-    After that ``together`` of each class is called, those of base classes first; it may be left out.
+    After that, an option that has no effect without another one (``needs`` of :func:`~probekit.recipe.option`) is
+    refused, and ``together`` of each class is called, those of base classes first; it may be left out.
     """
 
     __slots__ = ()
@@ -185,9 +186,20 @@ class Checked:
         for f in fields(self):  # type: ignore[arg-type]
             if (value := getattr(self, f.name)) is not f.default:
                 object.__setattr__(self, f.name, check(f.name, hints[f.name], value))
+        for f in fields(self):  # type: ignore[arg-type]
+            if "needs" in f.metadata and (value := getattr(self, f.name)) != f.default:
+                _check_needed(self, f.name, value, f.metadata["needs"].split())
         for base in reversed(kind.__mro__):
             if "together" in vars(base):
                 vars(base)["together"](self)
+
+
+def _check_needed(options: Any, name: str, value: Any, needed: Sequence[str]) -> None:
+    """Raise UsageError if none of the options holds with which alone this one has an effect."""
+    pairs = [(key, values.split("|") if values else []) for key, _, values in (one.partition("=") for one in needed)]
+    if not any(str(getattr(options, key)) in values if values else getattr(options, key) for key, values in pairs):
+        what = " or ".join(f"{key} {' or '.join(values)}".strip() for key, values in pairs)
+        raise UsageError(f"{name} is {_shown(value)}, which has an effect only with {what}; give both or neither.")
 
 
 @lru_cache(maxsize=256)

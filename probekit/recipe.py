@@ -40,7 +40,8 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     help : str
         A sentence for ``--help``, with the unit if there is one.
     **metadata
-        Further metadata, such as ``metavar``.
+        Further metadata, such as ``metavar``; ``needs`` names those options, separated by blanks, with one of which
+        alone this one has an effect: "penalty", or "method=lora|dora" for some of its values.
     """
     return field(default=default, metadata={"help": help, **metadata})
 

@@ -203,8 +203,12 @@ class Hyperparameters(HeadOptions, ReadingOptions, MethodOptions, OptimisationOp
         metavar="NUMBER|NAME",
     )
     unfreezing: Unfreezing = option(Unfreezing.ALL, "all, top (frozen encoder), gradual, chain-thaw or sequential.")
-    sequential_head: Natural = option(1, "Sequential unfreezing: epochs that train only the head.")
-    sequential_body: Natural = option(1, "Sequential unfreezing: epochs that then train all but the embeddings.")
+    sequential_head: Natural = option(
+        1, "Sequential unfreezing: epochs that train only the head.", needs="unfreezing=sequential"
+    )
+    sequential_body: Natural = option(
+        1, "Sequential unfreezing: epochs that then train all but the embeddings.", needs="unfreezing=sequential"
+    )
     encoder_dropout: Part | None = option(
         None, "Fine-tuning: dropout of the encoder's layers and attention (default: the model's configuration)."
     )
@@ -234,9 +238,6 @@ class Hyperparameters(HeadOptions, ReadingOptions, MethodOptions, OptimisationOp
                 f"learning_rate is {self.learning_rate}; it must be at least {LOWEST_RATE:g}, where a plateau schedule "
                 "ends."
             )
-        for name in ("sequential_head", "sequential_body"):
-            if getattr(self, name) != 1 and self.unfreezing is not Unfreezing.SEQUENTIAL:
-                raise UsageError(f"{name} is for sequential unfreezing; unfreezing is {self.unfreezing}.")
         if self.encoder_dropout is not None and self.regime is not Regime.FINE_TUNE:
             raise UsageError("encoder_dropout is for fine-tuning; cached layers are computed without dropout.")
 
@@ -252,7 +253,7 @@ class TrainOptions(Hyperparameters):
 
     data_dir: Path | None = option(None, "Folder with the task's files (default: the hub).")
     fisher_data_dir: Path | None = option(
-        None, "EWC: folder with the files of the old task (default: --data-dir).", metavar="FOLDER"
+        None, "EWC: folder with the files of the old task (default: --data-dir).", metavar="FOLDER", needs="fisher_task"
     )
     train: str = option("train", "Split to train on.")
     dev: str = option("dev", "Split to evaluate on after each epoch, or as --evaluate-every says.")
@@ -306,8 +307,6 @@ class TrainOptions(Hyperparameters):
     overwrite: bool = option(False, "Replace an existing run.")
 
     def together(self) -> None:
-        if self.fisher_data_dir is not None and self.fisher_task is None:
-            raise UsageError("fisher_data_dir is for EWC; add --penalty ewc and --fisher-task, or leave it out.")
         if self.quantise is not None and self.random_weights is not None:
             raise UsageError("random weights are drawn in full precision; leave out --quantise or --random-weights.")
         if self.fraction is not None and self.limit is not None:

@@ -106,7 +106,11 @@ def test_options_that_do_not_fit(tiny_bert, tmp_path):
         (tags(), {"long": "windows"}, "--long windows is for the classification of single texts, which tags is not"),
         (reviews(), {"overlap": 3}, "overlap is for questions"),
         (reviews(), {"long": "hierarchical", "head": "bcn"}, "hierarchical is for the head linear"),
-        (reviews(), {"window_pooling": "max"}, "window_pooling is for --long hierarchical"),
+        (
+            reviews(),
+            {"window_pooling": "max"},
+            "window_pooling is 'max', which has an effect only with long hierarchical",
+        ),
         (reviews(), {"answer_length": 3}, "answer_length is for questions"),
         (reviews(), {"long": "all"}, "long is 'all'; it must be one of truncate"),
         (reviews(), {"long": "windows", "regime": "feature-extraction"}, "--long windows is for fine-tuning"),

@@ -299,10 +299,13 @@ def test_gradient_checkpointing_changes_nothing(tiny_bert, run, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"rank": 4, "method": "bitfit"}, "--rank is for --method lora or dora, not bitfit"),
-        ({"rank": 4}, "--rank is for"),
-        ({"last": 1, "method": "norms"}, "--last is for"),
-        ({"virtual_tokens": 3, "method": "ia3"}, "--virtual-tokens is for"),
+        ({"rank": 4, "method": "bitfit"}, "rank is 4, which has an effect only with method lora or dora"),
+        ({"rank": 4}, "rank is 4, which"),
+        ({"last": 1, "method": "norms"}, "last is 1, which has an effect only with method last"),
+        (
+            {"virtual_tokens": 3, "method": "ia3"},
+            "virtual_tokens is 3, which has an effect only with method prefix or prompt",
+        ),
         ({"method": "lroa"}, "did you mean lora"),
         ({"method": "lora", "regime": "feature-extraction"}, "is for fine-tuning"),
         ({"method": "prefix", "gradient_checkpointing": True}, "keeps keys and values"),

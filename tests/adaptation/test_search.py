@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 import torch
 
-from probekit.adaptation.methods.options import _OF
 from probekit.adaptation.optimisation.options import OptimisationOptions
 from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.runs.folder import read_card
@@ -550,6 +549,9 @@ OF_RUNS = {"regime", "seed", "window_pooling", "save_at", "sequential_head", "se
 """Not searched, or read only together with another option."""
 
 
+NEEDS = {f.name: f.metadata["needs"] for f in fields(Hyperparameters) if "needs" in f.metadata}
+
+
 @pytest.mark.parametrize("as_range", [False, True])
 @pytest.mark.parametrize("name", sorted(OPTIONS.keys() - OF_RUNS))
 def test_the_lines_that_errors_show_are_right(name, as_range, write):
@@ -558,8 +560,9 @@ def test_the_lines_that_errors_show_are_right(name, as_range, write):
         pytest.skip("it has no range")
     read = []
     line = example_line(name, as_range=as_range)
-    if name in _OF:  # an option of some methods
-        line += f"\nmethod = '{_OF[name][0]}'"
+    key, _, values = NEEDS.get(name, "").partition("=")
+    if values:  # an option of some methods, or of one order
+        line += f"\n{key} = '{values.partition('|')[0]}'"
     for regime in ("fine-tune", "feature-extraction"):
         with suppress(DataError):
             read.append(read_space(write(line, f"regime = '{regime}'")))
@@ -569,7 +572,7 @@ def test_the_lines_that_errors_show_are_right(name, as_range, write):
 def test_an_option_may_need_another_one(write):
     """rank is for LoRA: it can be searched with method, not without."""
     assert read_space(write('rank = [4, 16]\nmethod = "lora"', "regime = 'fine-tune'")).space["rank"] == [4, 16]
-    with pytest.raises(DataError, match="--rank is for --method lora"):
+    with pytest.raises(DataError, match="rank is .*, which has an effect only with method lora"):
         read_space(write("rank = [4, 16]", "regime = 'fine-tune'"))
 
 

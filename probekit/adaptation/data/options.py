@@ -9,7 +9,6 @@ from probekit.constraint import (
     Count,
     Natural,
 )
-from probekit.errors import UsageError
 from probekit.recipe import option
 
 TOKENS = 40
@@ -45,14 +44,12 @@ class ReadingOptions(Checked):
     overlap: Natural | None = option(
         None, "Pieces that neighbouring windows share, for --long windows, hierarchical and questions (default: 128)."
     )
-    window_pooling: Literal["mean", "max"] = option("mean", "--long hierarchical: mean or max of the windows' vectors.")
+    window_pooling: Literal["mean", "max"] = option(
+        "mean", "--long hierarchical: mean or max of the windows' vectors.", needs="long=hierarchical"
+    )
     answer_length: Count | None = option(None, "Questions: the most pieces of an answer (default: 30).")
 
     decoding: DecodingKind | None = option(
         None, "Responses: greedy (the most likely piece) or sample (drawn with --seed; default: greedy)."
     )
     max_new_tokens: Count | None = option(None, "Responses: the most pieces of a generated one (default: 40).")
-
-    def together(self) -> None:
-        if self.window_pooling != "mean" and self.long is not Long.HIERARCHICAL:
-            raise UsageError(f"window_pooling is for --long hierarchical; long is {self.long}.")

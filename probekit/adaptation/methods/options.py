@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -67,18 +67,6 @@ Adapters: the example for MRPC in the authors' program (Houlsby et al. 2019). Ou
 norms, Pfeiffer's placement (as Houlsby's), and no decay of prefixes and prompts.
 """
 
-_OF: dict[str, tuple[Method, ...]] = {
-    "rank": (Method.LORA, Method.DORA),
-    "alpha": (Method.LORA, Method.DORA),
-    "method_dropout": (Method.LORA, Method.DORA),
-    "targets": (Method.LORA, Method.DORA, Method.IA3),
-    "bottleneck": (Method.ADAPTER,),
-    "placement": (Method.ADAPTER,),
-    "virtual_tokens": (Method.PREFIX, Method.PROMPT),
-    "last": (Method.LAST,),
-}
-"""The methods that each option is for."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOptions(Checked):
@@ -89,21 +77,26 @@ class MethodOptions(Checked):
         "Weights of the encoder to train: full (all), lora, dora, ia3, prefix, prompt, bitfit (biases), adapter "
         "(bottleneck layers), norms or last (blocks); the run then holds only the changed weights.",
     )
-    rank: Size = option(8, "LoRA and DoRA: rank of the change of each layer.")
-    alpha: Positive = option(16.0, "LoRA and DoRA: the change is multiplied by alpha / rank.")
+    rank: Size = option(8, "LoRA and DoRA: rank of the change of each layer.", needs="method=lora|dora")
+    alpha: Positive = option(16.0, "LoRA and DoRA: the change is multiplied by alpha / rank.", needs="method=lora|dora")
     targets: Commas | None = option(
         None,
         "LoRA, DoRA, IA3: layers to adapt, by the ends of their names or by what they do (q, k, v, o, down, all), "
         "separated by commas (default: queries and values; IA3: keys, values and the end of the feed-forward part).",
         metavar="NAMES",
+        needs="method=lora|dora|ia3",
     )
-    method_dropout: Part = option(0.0, "LoRA and DoRA: dropout of the input of the change.")
-    bottleneck: Size = option(64, "Adapters: size of the bottleneck.")
+    method_dropout: Part = option(0.0, "LoRA and DoRA: dropout of the input of the change.", needs="method=lora|dora")
+    bottleneck: Size = option(64, "Adapters: size of the bottleneck.", needs="method=adapter")
     placement: Placement = option(
-        Placement.HOULSBY, "Adapters: houlsby (after attention and feed-forward part) or pfeiffer (feed-forward only)."
+        Placement.HOULSBY,
+        "Adapters: houlsby (after attention and feed-forward part) or pfeiffer (feed-forward only).",
+        needs="method=adapter",
     )
-    virtual_tokens: Size = option(20, "Prefix and prompt: number of trained vectors before the text.")
-    last: Count = option(2, "Last: number of blocks to train, from the top.")
+    virtual_tokens: Size = option(
+        20, "Prefix and prompt: number of trained vectors before the text.", needs="method=prefix|prompt"
+    )
+    last: Count = option(2, "Last: number of blocks to train, from the top.", needs="method=last")
     keep_layers: Count | None = option(None, "Drop the blocks above the first N before training.", metavar="N")
     reinit_top: Natural = option(
         0, "Draw the weights of the top K blocks and of the pooler anew before training (Zhang et al. 2021).",
@@ -116,18 +109,6 @@ class MethodOptions(Checked):
     )
 
     def together(self) -> None:
-        defaults = {f.name: f.default for f in fields(MethodOptions)}
-        for name, methods in _OF.items():
-            if getattr(self, name) != defaults[name] and self.method not in methods:
-                flag = name.replace("_", "-")
-                raise UsageError(
-                    f"--{flag} is for --method {' or '.join(methods)}, not {self.method}; leave it out, or change the "
-                    "method."
-                )
-        self._check_training()
-
-    def _check_training(self) -> None:
-        """Refuse other options of a training that contradict the method."""
         how: Any = self
         changed = [
             f"--{n.replace('_', '-')}"

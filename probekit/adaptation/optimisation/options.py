@@ -58,18 +58,23 @@ class OptimisationOptions(Checked):
         "(weighted by the Fisher information on --fisher-task).",
     )
     penalty_strength: NotNegative | None = option(
-        None, "Penalty: factor of half the squared distance; 0 for none.", metavar="NUMBER"
+        None, "Penalty: factor of half the squared distance; 0 for none.", metavar="NUMBER", needs="penalty"
     )
     head_penalty: NotNegative = option(
-        0.0, "Penalty: factor of half the squared norm of the head's weights, the beta of L2-SP."
+        0.0, "Penalty: factor of half the squared norm of the head's weights, the beta of L2-SP.", needs="penalty"
     )
     fisher_task: str | None = option(
-        None, "EWC: the old task, that --model was fine-tuned on: its name, or a TOML file.", metavar="TASK"
+        None,
+        "EWC: the old task, that --model was fine-tuned on: its name, or a TOML file.",
+        metavar="TASK",
+        needs="penalty=ewc",
     )
-    fisher_split: str = option("train", "EWC: split of the old task.", metavar="SPLIT")
-    fisher_examples: Count = option(1000, "EWC: examples of the old task, drawn at random.", metavar="N")
+    fisher_split: str = option("train", "EWC: split of the old task.", metavar="SPLIT", needs="penalty=ewc")
+    fisher_examples: Count = option(
+        1000, "EWC: examples of the old task, drawn at random.", metavar="N", needs="penalty=ewc"
+    )
     fisher_labels: FisherLabels = option(
-        FisherLabels.GOLD, "EWC: labels of the old examples: gold, or predicted (the model's own)."
+        FisherLabels.GOLD, "EWC: labels of the old examples: gold, or predicted (the model's own).", needs="penalty=ewc"
     )
 
     compile: bool = option(False, "Fine-tuning: compile the encoder with torch.compile (needs a C++ compiler).")
@@ -108,14 +113,9 @@ class OptimisationOptions(Checked):
                 raise UsageError(
                     "penalty and mixout hold pretrained weights; reinit_top replaces some, so leave it out."
                 )
-        if self.penalty is None:
-            _unused(self, "a penalty; add --penalty l2-sp or ewc", "penalty_strength", "head_penalty")
-        elif self.penalty_strength is None:
+        if self.penalty is not None and self.penalty_strength is None:
             raise UsageError(f"the penalty {self.penalty} needs its factor: add --penalty-strength, such as 0.01.")
-        if self.penalty is not Penalty.EWC:
-            names = ("fisher_task", "fisher_split", "fisher_examples", "fisher_labels")
-            _unused(self, "EWC; add --penalty ewc", *names)
-        elif self.fisher_task is None:
+        if self.penalty is Penalty.EWC and self.fisher_task is None:
             raise UsageError(
                 "EWC needs old data: give --fisher-task, the task that the model was fine-tuned on before. Without old "
                 "data, use --penalty l2-sp."
@@ -133,10 +133,3 @@ class OptimisationOptions(Checked):
         for name in ("shard", "compile"):
             if getattr(self, name):
                 raise UsageError(f"--{name} does not work with quantised weights; leave out --{name} or --quantise.")
-
-
-def _unused(options: OptimisationOptions, what: str, *names: str) -> None:
-    """Raise UsageError for the first of these options that differs from its default."""
-    for name in names:
-        if getattr(options, name) != OptimisationOptions.__dataclass_fields__[name].default:
-            raise UsageError(f"{name} is for {what}, or leave it out.")

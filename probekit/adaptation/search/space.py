@@ -13,7 +13,6 @@ schedule = "linear"          # the same in all trials
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from importlib.resources import files
@@ -26,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probekit.adaptation.options import Hyperparameters, Regime
 from probekit.constraint import LARGEST
 from probekit.errors import DataError, UsageError, close_names
-from probekit.toml import line_of, read_named, what_is_wrong
+from probekit.toml import line_of, parse_toml, read_named, what_is_wrong
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -41,7 +40,8 @@ def _kind(hint: Any) -> type:
 
 OPTIONS: dict[str, type] = {name: _kind(hint) for name, hint in get_type_hints(Hyperparameters).items()}
 """The type of each option of training and of its head."""
-EXAMPLES = tomllib.loads((files("probekit.adaptation.search") / "examples.toml").read_text("utf-8"))
+HERE = files("probekit.adaptation.search")
+EXAMPLES = parse_toml((HERE / "examples.toml").read_text("utf-8"), Path("examples.toml"))
 OFTEN = ("learning_rate", "batch_size", "epochs", "dropout", "weight_decay", "schedule")
 
 
@@ -181,8 +181,9 @@ class Space(BaseModel):
 
 def shipped_spaces() -> dict[str, str]:
     """The TOML texts of the spaces that come with probekit, by name, such as "paper/fine-tune"."""
-    root = files("probekit.adaptation.search") / "spaces"
-    found = ((folder.name, file) for folder in root.iterdir() if folder.is_dir() for file in folder.iterdir())
+    found = (
+        (folder.name, file) for folder in (HERE / "spaces").iterdir() if folder.is_dir() for file in folder.iterdir()
+    )
     texts = {f"{name}/{f.name.removesuffix('.toml')}": f.read_text("utf-8") for name, f in found if ".toml" in f.name}
     return dict(sorted(texts.items()))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from probekit.constraint import (
     Checked,
@@ -35,12 +35,18 @@ class SignalOptions(Checked):
         "Distillation: a run of probekit train on the same labels, whose outputs are learned too.",
         metavar="RUN",
     )
-    temperature: Positive = option(2.0, "Distillation: temperature of both softmaxes.")
+    temperature: Positive = option(2.0, "Distillation: temperature of both softmaxes.", needs="teacher")
     distillation: Annotated[float, Ge(0), Le(1)] = option(
-        0.5, "Distillation: weight of the teacher's outputs; the labels have the rest.", metavar="SHARE"
+        0.5,
+        "Distillation: weight of the teacher's outputs; the labels have the rest.",
+        metavar="SHARE",
+        needs="teacher",
     )
     match_hidden: NotNegative = option(
-        0.0, "Distillation: weight of the distance between the hidden states of both models.", metavar="WEIGHT"
+        0.0,
+        "Distillation: weight of the distance between the hidden states of both models.",
+        metavar="WEIGHT",
+        needs="teacher",
     )
     lm_loss: NotNegative = option(
         0.0,
@@ -48,27 +54,37 @@ class SignalOptions(Checked):
         "decoders, masked for encoders.",
         metavar="WEIGHT",
     )
-    lm_anneal: bool = option(False, "Let the weight of --lm-loss fall linearly to 0 over the training.")
+    lm_anneal: bool = option(
+        False, "Let the weight of --lm-loss fall linearly to 0 over the training.", needs="lm_loss"
+    )
     unlabelled: str | None = option(
         None,
         "Text without labels: a split of a task (its labels are not read), or a file with a text in each line.",
         metavar="TASK:SPLIT|FILE",
+        needs="lm_loss consistency pseudo_labels",
     )
     consistency: Consistency | None = option(
         None,
         "Unlabelled text is read twice, and the outputs must agree: dropout (both passes differ in dropout) or "
         "word-deletion (one pass lacks words).",
     )
-    consistency_weight: NotNegative = option(1.0, "Weight of the disagreement on unlabelled text.", metavar="WEIGHT")
+    consistency_weight: NotNegative = option(
+        1.0, "Weight of the disagreement on unlabelled text.", metavar="WEIGHT", needs="consistency"
+    )
     confidence: Annotated[float, Ge(0), Le(1)] | None = option(
         None,
         "Lowest probability of the most likely class with which an unlabelled text counts (default: .8 for "
         "--consistency, .9 for --pseudo-labels).",
+        needs="consistency pseudo_labels",
     )
     sharpening: Positive = option(
-        1.0, "Consistency: temperature of the first pass's softmax; below 1, the second learns sharper distributions."
+        1.0,
+        "Consistency: temperature of the first pass's softmax; below 1, the second learns sharper distributions.",
+        needs="consistency",
     )
-    deletion: Share = option(0.1, "Word deletion: probability with which each word is left out.")
+    deletion: Share = option(
+        0.1, "Word deletion: probability with which each word is left out.", needs="consistency=word-deletion"
+    )
     pseudo_labels: str | None = option(
         None,
         "Self-training: a run of probekit train on the same labels, which labels the unlabelled texts; confident ones "
@@ -86,6 +102,7 @@ class SignalOptions(Checked):
         0.0,
         "Slices: weight of further heads that learn which slices an example is in, and the task on each slice.",
         metavar="WEIGHT",
+        needs="slices",
     )
     also: Commas | None = option(
         None,
@@ -97,20 +114,12 @@ class SignalOptions(Checked):
         "power-0.75",
         "Multi-task: how the task of a batch is drawn, from the numbers of training examples n: uniform, proportional, "
         "power-0.75 (n to this power), annealed (the power falls from 1 to .2), or weights such as 2,1.",
+        needs="also",
     )
 
     def together(self) -> None:
-        _belong(self, ("teacher",), "temperature", "distillation", "match_hidden")
-        _belong(self, ("lm_loss",), "lm_anneal")
-        _belong(self, ("also",), "sampling")
-        _belong(self, ("slices",), "slice_heads")
-        _belong(self, ("lm_loss", "consistency", "pseudo_labels"), "unlabelled")
-        _belong(self, ("consistency",), "consistency_weight", "sharpening", "deletion")
-        _belong(self, ("consistency", "pseudo_labels"), "confidence")
         if self.slice_heads and self.also is not None:
             raise UsageError("slice_heads are for one task; leave out --also or --slice-heads.")
-        if self.deletion != SignalOptions.deletion and self.consistency is not Consistency.WORD_DELETION:
-            raise UsageError(f"deletion is for --consistency word-deletion; consistency is {self.consistency}.")
         for name in ("consistency", "pseudo_labels"):
             if getattr(self, name) is not None and self.unlabelled is None:
                 raise UsageError(f"{name} needs text without labels; give --unlabelled TASK:SPLIT or a file.")
@@ -119,15 +128,3 @@ class SignalOptions(Checked):
         """The names of the options that add a signal."""
         names = ("teacher", "lm_loss", "consistency", "pseudo_labels", "slice_heads")
         return [name for name in names if getattr(self, name)]
-
-
-def _belong(options: SignalOptions, needed: tuple[str, ...], *names: str) -> None:
-    """Raise UsageError for the first option that has no effect, because none of those that it needs is given."""
-    defaults: dict[str, Any] = {f.name: f.default for f in fields(SignalOptions)}
-    if any(getattr(options, name) for name in needed):
-        return
-    for name in names:
-        if (value := getattr(options, name)) != defaults[name]:
-            raise UsageError(
-                f"{name} is {value}, which has an effect only with {' or '.join(needed)}; give both or neither."
-            )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import logging
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from probekit.adaptation.pretraining.corpora.sources import Folder, Hub, cached_
 from probekit.adaptation.pretraining.corpora.text_files import aligned, held_out_pairs
 from probekit.errors import DataError
 from probekit.files import stream_lines
+from probekit.toml import parse_toml
 
 log = logging.getLogger(__name__)
 ISO = {"en": "eng", "de": "deu", "fr": "fra", "ru": "rus"}
@@ -171,8 +171,8 @@ def _hub_pairs(data: Any, languages: Sequence[str]) -> Iterator[Row]:
 
 def _described() -> Iterator[Parallel]:
     """The corpora that ``translation.toml`` describes."""
-    text = (resources.files("probekit.adaptation.pretraining.corpora") / "translation.toml").read_text("utf-8")
-    for name, values in tomllib.loads(text).items():
+    file = resources.files("probekit.adaptation.pretraining.corpora") / "translation.toml"
+    for name, values in parse_toml(file.read_text("utf-8"), Path(file.name)).items():
         hub = values.pop("hub", None)
         languages = tuple(values.pop("languages"))
         yield Parallel(name, languages=languages, hub=None if hub is None else Hub(*hub), **values)
