@@ -171,22 +171,12 @@ class Signals:
             texts = Unlabelled(self.task, self.texts, data, options.batch_size, options.seed)
         if options.lm_loss:
             assert training.source is not None
-            terms.append(
-                language_model_loss(
-                    training.learner, training.source, weight=options.lm_loss, anneal=options.lm_anneal,
-                    seed=options.seed, texts=texts,
-                )
-            )  # fmt: skip
+            how = {"weight": options.lm_loss, "anneal": options.lm_anneal, "seed": options.seed}
+            terms.append(language_model_loss(training.learner, training.source, texts=texts, **how))
         if options.consistency is not None:
             assert texts is not None
             _check_dropout(training)
-            terms.append(
-                ConsistencyTerm(
-                    texts, options.consistency, weight=options.consistency_weight, sharpening=options.sharpening,
-                    confidence=self._least(),
-                    deletion=options.deletion,
-                )
-            )  # fmt: skip
+            terms.append(ConsistencyTerm(texts, options, self._least()))
         return replace(training, terms=tuple(terms))
 
 

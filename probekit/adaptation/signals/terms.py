@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from probekit.adaptation.heads.head import Head, States
-from probekit.adaptation.signals.options import Consistency
+from probekit.adaptation.signals.options import Consistency, SignalOptions
 from probekit.adaptation.signals.teacher import BlockStates, Lesson
 from probekit.adaptation.signals.unlabelled import Unlabelled
 from probekit.adaptation.training.learners import Learner
@@ -171,39 +171,32 @@ class ConsistencyTerm:
     ----------
     texts : Unlabelled
         The texts.
-    kind : Consistency
-        What the passes differ in.
-    weight, confidence, sharpening, deletion : float
-        See :class:`~probekit.adaptation.signals.options.SignalOptions`.
-    module : str
-        Name of the learner's head.
+    options : SignalOptions
+        What the passes differ in, and the weight of the term.
+    confidence : float
+        The probability from which a text counts.
     """
 
     name = "consistency"
 
-    def __init__(
-        self, texts: Unlabelled, kind: Consistency, *, weight: float, confidence: float, sharpening: float,
-        deletion: float, module: str = "head",
-    ) -> None:  # fmt: skip
-        self.texts, self.kind, self.weight, self.module = texts, kind, weight, module
-        self.confidence, self.sharpening, self.deletion = confidence, sharpening, deletion
+    def __init__(self, texts: Unlabelled, options: SignalOptions, confidence: float) -> None:
+        self.texts, self.options, self.confidence = texts, options, confidence
 
     def __call__(self, learner: Learner, batch: Batch, out: Outputs, step: int, total: int, part: int = 0) -> Tensor:
-        draw, device = self.texts.draw(step, part), out["logits"].device
+        how, draw, device = self.options, self.texts.draw(step, part), out["logits"].device
         rows = self.texts.rows(draw)
         clean = self.texts.batch(rows, device)
         with torch.no_grad():
             first = self._logits(learner, clean)
-        if self.kind is Consistency.WORD_DELETION:
-            second = self._logits(learner, self.texts.without_words(rows, draw, self.deletion, device))
+        if how.consistency is Consistency.WORD_DELETION:
+            second = self._logits(learner, self.texts.without_words(rows, draw, how.deletion, device))
         else:
             second = self._logits(learner, clean)
-        found = disagreement(first, second, confidence=self.confidence, sharpening=self.sharpening)
-        return self.weight * found
+        found = disagreement(first, second, confidence=self.confidence, sharpening=how.sharpening)
+        return how.consistency_weight * found
 
     def _logits(self, learner: Learner, inputs: Mapping[str, Any]) -> Tensor:
-        head = cast("Head", learner.get_submodule(self.module))
-        logits: Tensor = head(learner.read(inputs["first"], inputs.get("second")))
+        logits: Tensor = learner.head(learner.read(inputs["first"], inputs.get("second")))
         return logits
 
 
