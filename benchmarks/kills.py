@@ -310,7 +310,7 @@ def prepare() -> None:
     """Import here what each child would import again, and let workers be forked."""
     import torch
 
-    import probekit.activations.writing.shard_workers as shard_workers
+    import probekit.activations.writing.workers as shard_workers
     import probekit.adaptation.search.search
     import probekit.adaptation.train
     import probekit.analyses.probe.measure

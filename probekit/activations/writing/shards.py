@@ -24,7 +24,7 @@ from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.prepare import difference, environment
 from probekit.activations.writing.request import Request, count_of, data_digest, digest
 from probekit.activations.writing.shard_manifest import make_manifest, repeated_ids, spec_of
-from probekit.activations.writing.shard_workers import LOOK, run_shard_workers
+from probekit.activations.writing.workers import LOOK, run_shard_workers
 from probekit.errors import CacheCorrupt, CacheError, CacheMismatch, UsageError
 from probekit.files import remove, write
 from probekit.models.encoder import Encoder

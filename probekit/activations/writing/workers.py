@@ -1,13 +1,16 @@
-"""Several processes on one cache: each loads the model, runs its share of the blocks, and ends when its parent does."""
+"""Several processes on a cache, or on its shards: each loads the model, does its share, and ends with its parent."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
@@ -18,8 +21,9 @@ from probekit.activations.writing.journal import Journal
 from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.partial import open_partial
 from probekit.activations.writing.prepare import check_environment
-from probekit.errors import CacheError
-from probekit.runtime import Inherited, cores, devices, local_executor
+from probekit.activations.writing.request import Request
+from probekit.errors import CacheError, ProbekitError, UsageError
+from probekit.runtime import Inherited, cores, dask_client, devices, local_executor
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -42,7 +46,7 @@ def run_workers(
     runs. Raises what a worker raised, or CacheError if a worker was killed.
     """
     workers = min(workers, len(todo))
-    threads = max(1, min(cores() // workers, int(os.environ.get("OMP_NUM_THREADS") or cores())))
+    threads = _threads(workers)
     receiver, sender = Pipe(duplex=False)  # messages are short enough to be atomic, so processes need no lock
 
     def listen() -> None:
@@ -75,9 +79,19 @@ _GIVEN: tuple[int, Connection]
 
 def _begin(journal: Inherited, parent: Connection, threads: int) -> None:
     global _GIVEN
+    _GIVEN = journal.fd, parent
+    _settle(threads)
+
+
+def _threads(workers: int) -> int:
+    """Threads of each of several processes on this machine."""
+    return max(1, min(cores() // workers, int(os.environ.get("OMP_NUM_THREADS") or cores())))
+
+
+def _settle(threads: int) -> None:
+    """What a process does before it works."""
     import torch
 
-    _GIVEN = journal.fd, parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends the workers
     os.dup2(2, 1)  # output of libraries (also from C) must not mix with that of the command
     torch.set_num_threads(threads)
@@ -93,3 +107,70 @@ def _run(path: Path, loading: Loading, todo: Sequence[int], *, batch_tokens: int
         written, encoder, todo, Journal(fd), batch_tokens=batch_tokens, allow_nonfinite=allow_nonfinite,
         on_batch=lambda sequences, pieces: parent.send((sequences, pieces)),
     )  # fmt: skip
+
+
+log = logging.getLogger(__name__)
+LOOK = 1.0
+"""Seconds between two looks at the shards of others."""
+
+
+def run_shard_workers(request: Request, job: Callable[[Request], None], look: Callable[[], object]) -> None:
+    """Run ``job`` in ``options.workers`` processes, or on each worker of a Dask cluster, until all have ended.
+
+    One that fails leaves its work to the others.
+
+    Parameters
+    ----------
+    job : callable
+        Makes shards until all are there.
+    look : callable
+        Called every second.
+
+    Raises
+    ------
+    ProbekitError
+        What the first worker that failed raised, if no worker ended well.
+    """
+    if not isinstance(request.model, Loading):
+        raise UsageError("each of several workers loads the model; give its name or folder, not a loaded encoder.")
+    starting = _on_dask if request.options.backend == "dask" else _here
+    failed: list[BaseException] = []
+    with starting(request, request.model, job) as running:
+        left = set(running)
+        while left:
+            ended, left = wait(left, timeout=LOOK)
+            failed += [error for future in ended if (error := future.exception()) is not None]
+            look()
+    if len(failed) == len(running):
+        if isinstance(failed[0], ProbekitError):
+            raise failed[0]
+        raise CacheError(
+            f"workers died while writing {request.path}, perhaps because memory ran out ({failed[0]}). What is "
+            "finished is kept: run the same command again with fewer --workers."
+        ) from failed[0]
+    for error in failed:
+        log.warning("%s: a worker failed, and the others did its work: %s", request.path, error)
+
+
+@contextmanager
+def _here(request: Request, loading: Loading, job: Callable[[Request], None]) -> Iterator[list[Future[None]]]:
+    """Processes on this machine, spread over its GPUs."""
+    workers = request.options.workers
+    threads = _threads(workers)
+    requests = [replace(request, model=loading.on(device)) for device in devices(loading.options.device, workers)]
+    with local_executor(workers, threads=threads, begin=_settle, given=(threads,)) as pool:
+        try:
+            yield [pool.submit(job, one) for one in requests]
+        except BrokenProcessPool as error:
+            raise CacheError(str(error)) from error
+
+
+@contextmanager
+def _on_dask(request: Request, loading: Loading, job: Callable[[Request], None]) -> Iterator[list[Future[None]]]:
+    """One job on each worker of a Dask cluster, which sees the folders of this machine under the same names."""
+    model = str(Path(loading.model).absolute()) if Path(loading.model).exists() else loading.model
+    there = replace(request, path=request.path.absolute(), model=replace(loading, model=model))
+    with dask_client(str(request.options.scheduler)) as client:
+        places = list(client.nthreads())
+        executors = [client.get_executor(workers=[place], pure=False, retries=0) for place in places]
+        yield [executor.submit(job, there) for executor in executors]

@@ -95,6 +95,12 @@ class TaskSpec:
         """The name of the loss in rows."""
         return "mean-squared-error" if self.kind is TaskKind.REGRESSION else "log-loss"
 
+    @property
+    def labels_in_words(self) -> str:
+        """The labels in words, for messages."""
+        names = self.label_names
+        return f"the classes {', '.join(names[:5])}{' …' if len(names) > 5 else ''}" if names else "numbers as labels"
+
     def score(self, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         """The task's metrics but perplexity, by name, from arrays of predictions and labels as heads use them."""
         gold: Any = labels

@@ -26,7 +26,7 @@ class LanguageModelHead(Head):
 
     For a causal transformer, the states predict the next piece only.
 
-    Logits exist only for a few words at a time, in :meth:`loss` and :meth:`predict`.
+    Logits exist only for a few words at a time, in :meth:`loss`.
 
     Attributes
     ----------

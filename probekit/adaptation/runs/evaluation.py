@@ -173,12 +173,7 @@ def _check_labels(folder: str | Path, learned: TaskSpec, target: TaskSpec) -> No
     if target.kind is learned.kind is TaskKind.QUESTION_ANSWERING:
         return  # answers are texts, whether or not there are questions without one
     if target.kind != learned.kind or (target.label_names != learned.label_names and not merged):
-        ours, theirs = (
-            f"the classes {', '.join(one.label_names[:5])}{' …' if len(one.label_names) > 5 else ''}"
-            if one.label_names
-            else "numbers as labels"
-            for one in (learned, target)
-        )
+        ours, theirs = learned.labels_in_words, target.labels_in_words
         kinds = f" ({target.kind}, not {learned.kind})" if target.kind != learned.kind else ""
         raise UsageError(
             f"{folder} was trained on {learned.name}, which has {ours}, but {target.name} has {theirs}{kinds}. Give a "

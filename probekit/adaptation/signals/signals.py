@@ -14,7 +14,7 @@ from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.signals.language_model import language_model_loss
 from probekit.adaptation.signals.options import Consistency
-from probekit.adaptation.signals.teacher import ask, check_teacher, with_pseudo_labels, word_counts
+from probekit.adaptation.signals.teacher import ask, check_teacher, with_pseudo_labels
 from probekit.adaptation.signals.terms import CONFIDENCE, ConsistencyTerm, Distillation, HiddenStates, SliceHeads
 from probekit.adaptation.signals.unlabelled import Unlabelled, read_unlabelled
 from probekit.adaptation.training.groups import moved_weights
@@ -235,8 +235,8 @@ def _check_outputs(options: TrainOptions, objective: Objective, logits: list[Any
             f"the head of the teacher {options.teacher} has {theirs} outputs, the student's head "
             f"{objective.head.head} has {ours}. Choose the same --head for both."
         )
-    for i, count in enumerate(word_counts(objective.train.words)):
-        if len(logits[i]) != count:
+    for i, (words, _) in enumerate(objective.train.words or ()):
+        if len(logits[i]) != (count := len(words)):
             raise DataError(
                 f"the teacher {options.teacher} reads {len(logits[i])} words of example {objective.train.ids[i]!r}, "
                 f"the student {count}, because texts are truncated, or words have no pieces. Give another "

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -106,9 +105,10 @@ def check_teacher(folder: str, options: TrainOptions, task: TaskSpec) -> dict[st
         raise UsageError(f"{folder} is a language model without a head for a task; give a run of probekit train.")
     learned = TaskSpec.of_card(card)
     if learned.kind != task.kind or learned.label_names != task.label_names:
+        theirs, ours = learned.labels_in_words, task.labels_in_words
         raise UsageError(
-            f"the teacher {folder} was trained on {learned.name}, which has {_labels(learned)}, but {task.name} has "
-            f"{_labels(task)}. Give a teacher with the labels of {task.name}, in the same order."
+            f"the teacher {folder} was trained on {learned.name}, which has {theirs}, but {task.name} has {ours}. Give "
+            f"a teacher with the labels of {task.name}, in the same order."
         )
     if (name := card["head"]["head"]).endswith("crf"):
         raise UsageError(
@@ -171,18 +171,6 @@ def _logits(learner: Learner, module: str, batch: dict[str, Any], hidden: str) -
     if hidden and read.sequences is not None:
         raise UsageError(f"the teacher {hidden} reads several sequences per example; --match-hidden compares one.")
     return head.of_examples(head(read), read).float().cpu()
-
-
-def _labels(task: TaskSpec) -> str:
-    names = task.label_names
-    if not names:
-        return "numbers as labels"
-    return f"the classes {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
-
-
-def word_counts(words: list[tuple[np.ndarray, np.ndarray]] | None) -> list[int]:
-    """The number of words with pieces of each example."""
-    return [len(first) for first, _ in words or ()]
 
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from probekit.models.adapted.direction import attend, reads_ahead
 from probekit.models.adapted.record import adapted
 from probekit.models.conversion import BILSTM, ELMO, SKIP_THOUGHTS
 from probekit.models.find import resolve_model
-from probekit.models.folder import model_type
+from probekit.models.folder import configuration, model_type
 from probekit.models.identity import identify
 from probekit.models.loading import text_reader
 from probekit.models.scalar_mix import ScalarMix
@@ -88,7 +88,7 @@ def prepare_fine_tuning(
     mix = ScalarMix(len(layers), layer_norm=options.layer_norm) if layers else None
     learner = FineTuning(encoder, built, mix, layers)
     layout = library_layout(encoder, head, spec, mixed=options.mix) or bare_layout(
-        encoder, spec, "encoder." if _encoder_of_two(folder) else ""
+        encoder, spec, "encoder." if getattr(configuration(folder), "is_encoder_decoder", False) else ""
     )
     layout = replace(layout, config={**layout.config, **changes})
     about: dict[str, Any] = {}
@@ -261,10 +261,3 @@ def _pooling(encoder: Any, *, mixed: bool) -> str:
 def _causal(encoder: Any) -> bool:
     stated = getattr(encoder.config, "is_causal", None)
     return any(getattr(module, "is_causal", False) for module in encoder.modules()) if stated is None else stated
-
-
-def _encoder_of_two(folder: Path) -> bool:
-    from probekit.models.folder import configuration
-
-    config = configuration(folder)
-    return bool(getattr(config, "is_encoder_decoder", False))

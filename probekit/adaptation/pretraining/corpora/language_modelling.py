@@ -17,7 +17,7 @@ from probekit.tasks.datasets.sources import PARQUET
 
 WIKITEXT_SOURCE = "https://huggingface.co/datasets/Salesforce/wikitext"
 BILLION_WORD_SOURCE = "https://www.statmt.org/lm-benchmark/"
-WIKITEXT_FILES = {"train": "wiki.train*.tokens", "dev": "wiki.valid.tokens", "test": "wiki.test.tokens"}
+WIKITEXT_FILES = {"train": ["wiki.train*.tokens"], "dev": ["wiki.valid.tokens"], "test": ["wiki.test.tokens"]}
 HEADING = re.compile(r"((?:= )+)(?!= ).*[^=] ((?:= )*=)")
 END = {".", "!", "?"}
 CLOSING = {"'", "''", ")", "]", "’", "”"}
@@ -49,9 +49,7 @@ def wikitext(data_dir: Path | None, seed: int = 0, *, size: str = "103") -> Corp
         rows: dict[str, Rows] = {split: partial(_articles_of, partial(_texts, part)) for split, part in data.items()}
         return Corpus(name, CorpusKind.SENTENCES, rows, cached_files(data))
     folder = Folder(data_dir, name, title, WIKITEXT_SOURCE)
-    files = {split: path for split, names in WIKITEXT_FILES.items() if (path := folder.file(names))}
-    if not files:
-        raise folder.nothing(*WIKITEXT_FILES.values())
+    files = folder.splits(WIKITEXT_FILES)
     rows = {split: partial(_articles_of, partial(stream_lines, path)) for split, path in files.items()}
     if "train" in files and "dev" not in files:
         rows |= divided(partial(_articles_in, files["train"]), files["train"], seed)

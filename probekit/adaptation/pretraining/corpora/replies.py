@@ -119,12 +119,9 @@ def dailydialog(data_dir: Path | None, seed: int = 0) -> Corpus:
         return Corpus("dailydialog", CorpusKind.PAIRS, rows, cached_files(data))
     folder = Folder(data_dir, "dailydialog", title, "http://yanran.li/dailydialog")
     names = {"train": "train", "dev": "validation", "test": "test"}
-    found = {
-        split: folder.file(f"dialogues_{name}.txt", f"{name}/dialogues_{name}.txt") for split, name in names.items()
-    }
-    files = {split: path for split, path in found.items() if path}
-    if not files:
-        raise folder.nothing(*(f"dialogues_{name}.txt" for name in names.values()))
+    files = folder.splits(
+        {split: [f"dialogues_{name}.txt", f"{name}/dialogues_{name}.txt"] for split, name in names.items()}
+    )
     rows = {split: partial(_replies, partial(_dialogues, path)) for split, path in files.items()}
     if "train" in files and "dev" not in files:
         rows |= _held_out_dialogues(partial(_dialogues, files["train"]), files["train"], seed)

@@ -68,6 +68,13 @@ class Folder:
             raise DataError(f"several files could be this part of {self.title}: {several}.", file=found[0].parent)
         return found[0] if found else None
 
+    def splits(self, names: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+        """The file of each split that has one, by its names; raises DataError if none has."""
+        files = {split: path for split, some in names.items() if (path := self.file(*some))}
+        if not files:
+            raise self.nothing(*(some[0] for some in names.values()))
+        return files
+
     def nothing(self, *names: str) -> DataError:
         """The error that the folder has no file of the corpus."""
         expected = ", ".join(names)
