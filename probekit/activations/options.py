@@ -8,15 +8,7 @@ from typing import Annotated
 
 from probekit.activations.generation import Generation
 from probekit.activations.positions import Positions
-from probekit.constraint import (
-    Checked,
-    Count,
-    Ge,
-    Into,
-    Natural,
-    Seed,
-    Threads,
-)
+from probekit.constraint import Checked, Count, Ge, Into, Natural, Seed, Threads
 from probekit.errors import UsageError
 from probekit.recipe import option
 from probekit.runtime import DtypeName, dtype_name

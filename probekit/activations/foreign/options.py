@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from probekit.constraint import (
-    Checked,
-    Natural,
-    Seed,
-)
+from probekit.constraint import Checked, Natural, Seed
 from probekit.recipe import option
 from probekit.runtime import DtypeName
 

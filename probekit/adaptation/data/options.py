@@ -4,11 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from probekit.constraint import (
-    Checked,
-    Count,
-    Natural,
-)
+from probekit.constraint import Checked, Count, Natural
 from probekit.recipe import option
 
 TOKENS = 40

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from probekit.constraint import (
-    Checked,
-    Commas,
-    Count,
-    Natural,
-    Part,
-    Positive,
-    Size,
-)
+from probekit.constraint import Checked, Commas, Count, Natural, Part, Positive, Size
 from probekit.errors import UsageError
 from probekit.recipe import option
 

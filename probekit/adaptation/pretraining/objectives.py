@@ -16,11 +16,7 @@ from probekit.adaptation.data.validation import DEFAULT_SHARE, divided
 from probekit.adaptation.heads.language_model_head import LanguageModelHead
 from probekit.adaptation.pretraining.classes import labelled
 from probekit.adaptation.pretraining.objective import Encoded, PretrainingObjective, Requested, corpus_of
-from probekit.adaptation.pretraining.words import (
-    check_masking,
-    decode,
-    denoise,
-)
+from probekit.adaptation.pretraining.words import check_masking, decode, denoise
 from probekit.errors import UsageError, did_you_mean
 from probekit.files import digest_of_content
 from probekit.plugins import added

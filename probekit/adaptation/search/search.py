@@ -30,15 +30,7 @@ from probekit.adaptation.runs.run import Run
 from probekit.adaptation.runs.seeds import over_seeds
 from probekit.adaptation.search.expected import expected_rows
 from probekit.adaptation.search.space import Space, read_space
-from probekit.adaptation.search.trials import (
-    Work,
-    best_trial,
-    local_pool,
-    open_study,
-    quiet,
-    run_best,
-    run_trials,
-)
+from probekit.adaptation.search.trials import Work, best_trial, local_pool, open_study, quiet, run_best, run_trials
 from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, remove_unfinished, whole, write
 from probekit.metrics import metric

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from probekit.constraint import (
-    Checked,
-    Commas,
-    Ge,
-    Le,
-    NotNegative,
-    Positive,
-    Share,
-)
+from probekit.constraint import Checked, Commas, Ge, Le, NotNegative, Positive, Share
 from probekit.errors import UsageError
 from probekit.recipe import option
 

@@ -37,13 +37,7 @@ from probekit.adaptation.training.groups import LayerGroup, order_of, param_grou
 from probekit.adaptation.training.learners import Learner, compile_encoder
 from probekit.adaptation.training.objective import Objective, Save, Training, Watcher, check_shard
 from probekit.adaptation.training.schedules import BertAdamW, build
-from probekit.adaptation.training.sharding import (
-    load_optimiser,
-    load_whole,
-    shard,
-    whole,
-    whole_optimiser,
-)
+from probekit.adaptation.training.sharding import load_optimiser, load_whole, shard, whole, whole_optimiser
 from probekit.errors import UsageError
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.models.transformers.stock import quiet_transformers

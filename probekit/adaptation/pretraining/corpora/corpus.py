@@ -8,12 +8,7 @@ from pathlib import Path
 
 from probekit.adaptation.pretraining.corpora import language_modelling, replies, translation
 from probekit.adaptation.pretraining.corpora.dissent import clause_files, clauses_from_sentences, parsed_file, treebank
-from probekit.adaptation.pretraining.corpora.kinds import (
-    Corpus,
-    CorpusEntry,
-    CorpusKind,
-    consecutive_sentences,
-)
+from probekit.adaptation.pretraining.corpora.kinds import Corpus, CorpusEntry, CorpusKind, consecutive_sentences
 from probekit.adaptation.pretraining.corpora.text_files import parallel_files, sentence_file
 from probekit.errors import UsageError, did_you_mean
 
