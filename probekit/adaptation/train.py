@@ -22,10 +22,10 @@ from probekit.adaptation.optimisation.regularise import regularised
 from probekit.adaptation.options import Regime, TrainOptions, check_names
 from probekit.adaptation.runs.constant import constant_answer, warn_of_constant
 from probekit.adaptation.runs.evaluation import restore
-from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, read_card, save_folder, write_card
+from probekit.adaptation.runs.folder import begin, kept, locked_run, read_card, save_folder, write_card
 from probekit.adaptation.runs.predictions import Evaluation, predict
 from probekit.adaptation.runs.rows import columns_of, slice_rows, training_rows
-from probekit.adaptation.runs.run import Run, new_card, noting_failure, open_run
+from probekit.adaptation.runs.run import Run, finish_run, new_card, noting_failure, open_run
 from probekit.adaptation.runs.seeds import train_seeds
 from probekit.adaptation.signals.signals import Signals
 from probekit.adaptation.targets import with_preset
@@ -49,8 +49,7 @@ from probekit.models.identity import identify
 from probekit.models.transformers.quantised import number_of_weights
 from probekit.public import public
 from probekit.recipe import Read, Recipe
-from probekit.rows import make_rows, write_rows
-from probekit.rows.card import make_card
+from probekit.rows import make_rows
 from probekit.rows.examples import EXAMPLES
 from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device
 from probekit.tasks import load_task
@@ -372,16 +371,12 @@ def _finish(
     if not processes()[0]:
         for name, table in tables.items():
             table.write(out / f"{name}{EXAMPLES}")
-        reads, seconds = _reads(card), {"train": history.seconds}
-        write_rows(
-            rows, out / ROWS, {} if recipe is None else make_card(recipe, reads, seconds) | {"threads": card["threads"]}
-        )
     outcome = {
-        "complete": True, "step": history.step, "total_steps": history.total, "metrics": history.metrics,
-        "test": found["test"].metrics if "test" in found else None, "seconds": round(history.seconds, 1),
+        "step": history.step, "total_steps": history.total, "metrics": history.metrics,
+        "test": found["test"].metrics if "test" in found else None,
         "cost": None if history.cost is None else asdict(history.cost),
     }  # fmt: skip
-    publish(out, card | outcome)
+    finish_run(out, card | outcome, rows, recipe, _reads(card), history.seconds)
     return Run(rows, tuple(tables.values()), recipe, _reads(card), {"train": history.seconds}, read_card(out), out)
 
 

@@ -22,9 +22,9 @@ from probekit.adaptation.pretraining.loop import History, Stream, optimise
 from probekit.adaptation.pretraining.options import LanguageModelling, PretrainOptions, description
 from probekit.adaptation.pretraining.text import Pieces, Text, open_text, to_pieces, train_tokenizer
 from probekit.adaptation.runs.digests import digests_of
-from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, write_card
+from probekit.adaptation.runs.folder import begin, kept, locked_run, write_card
 from probekit.adaptation.runs.rows import columns_of
-from probekit.adaptation.runs.run import Run, new_card, noting_failure, open_run
+from probekit.adaptation.runs.run import Run, finish_run, new_card, noting_failure, open_run
 from probekit.errors import DataError, UsageError
 from probekit.files import draft
 from probekit.models.find import resolve_model
@@ -34,8 +34,7 @@ from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
 from probekit.public import public
 from probekit.recipe import Read, Recipe
-from probekit.rows import make_rows, write_rows
-from probekit.rows.card import make_card
+from probekit.rows import make_rows
 from probekit.runtime import Progress, no_progress, resolve_device
 
 if TYPE_CHECKING:
@@ -141,15 +140,11 @@ def pretrain(
         save(kept(folder), history.steps, last)
         rows = _rows(card, history, (pieces, held))
         outcome = {
-            "complete": True, "step": history.steps, "total_steps": history.steps,
-            "metrics": {name: last[name] for name in METRICS if name in last}, "test": None,
+            "step": history.steps, "total_steps": history.steps,
+            "metrics": {name: last[name] for name in METRICS if name in last},
             "before": {name: history.log[0][name] for name in METRICS if name in last} if options.model else None,
-            "seconds": round(history.seconds, 1),
         }  # fmt: skip
-        write_rows(
-            rows, folder / ROWS, make_card(recipe, reads, {"train": history.seconds}) | {"threads": card["threads"]}
-        )
-        publish(folder, card | outcome)
+        finish_run(folder, card | outcome, rows, recipe, reads, history.seconds)
         return open_run(folder)
 
 

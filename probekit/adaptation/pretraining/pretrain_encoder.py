@@ -19,19 +19,9 @@ from probekit.adaptation.pretraining.objective import Encoded, PretrainingObject
 from probekit.adaptation.pretraining.objectives import attentive, make_objective, source_digests
 from probekit.adaptation.pretraining.options import EncoderOptions, description
 from probekit.adaptation.pretraining.outputs import write_vocabularies
-from probekit.adaptation.runs.folder import (
-    RESUME,
-    ROWS,
-    begin,
-    kept,
-    locked_run,
-    publish,
-    read_card,
-    save_folder,
-    write_card,
-)
+from probekit.adaptation.runs.folder import RESUME, begin, kept, locked_run, read_card, save_folder, write_card
 from probekit.adaptation.runs.rows import columns_of
-from probekit.adaptation.runs.run import Run, new_card, noting_failure, open_run
+from probekit.adaptation.runs.run import Run, finish_run, new_card, noting_failure, open_run
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.trainer import own_randomness
@@ -45,8 +35,7 @@ from probekit.models.transformers.onednn import onednn_available, train_with_one
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.public import public
 from probekit.recipe import Read, Recipe
-from probekit.rows import make_rows, write_rows
-from probekit.rows.card import make_card
+from probekit.rows import make_rows
 from probekit.runtime import Progress, no_progress, resolve_device
 
 if TYPE_CHECKING:
@@ -218,14 +207,13 @@ def _finish(
     """Write the rows of a training and publish it."""
     best, last = history.log[history.best], history.log[-1]
     outcome = {
-        "complete": True, "step": best["step"], "total_steps": last["step"], "metrics": _metrics(best, objectives),
-        "test": None, "stopped": history.stopped, "seconds": round(history.seconds, 1),
+        "step": best["step"], "total_steps": last["step"], "metrics": _metrics(best, objectives),
+        "stopped": history.stopped,
     }  # fmt: skip
     reads = [Read(name, "data", digest) for one in card["identity"]["data"] for name, digest in one.items()]
-    made = make_card(recipe, reads, {"train": history.seconds}) | {"threads": card["threads"]}
-    write_rows(_rows(card, history, objectives), folder / ROWS, made)
     vocabularies = {one.name: one.outputs for one in objectives if one.outputs is not None}
-    publish(folder, card | outcome | write_vocabularies(vocabularies, folder))
+    outcome |= write_vocabularies(vocabularies, folder)
+    finish_run(folder, card | outcome, _rows(card, history, objectives), recipe, reads, history.seconds)
     return open_run(folder)
 
 

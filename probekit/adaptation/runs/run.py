@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from probekit.adaptation.runs.folder import ROWS, read_card, write_card
+from probekit.adaptation.runs.folder import ROWS, publish, read_card, write_card
 from probekit.display import facts_html, shown_model
 from probekit.errors import NonFiniteError
 from probekit.models.identity import RUN_FORMAT
-from probekit.recipe import Recipe
-from probekit.rows import Result, read_rows
-from probekit.rows.card import environment
+from probekit.recipe import Read, Recipe
+from probekit.rows import Result, read_rows, write_rows
+from probekit.rows.card import environment, make_card
 from probekit.rows.examples import EXAMPLES
+from probekit.runtime import processes
 from probekit.statistics.predictions import Predictions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,6 +99,16 @@ def new_card(out: Path, name: str | None, seed: int, recipe: Recipe | None, **mo
         **environment(), "threads": torch.get_num_threads(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"), **more,
     }  # fmt: skip
+
+
+def finish_run(
+    out: Path, card: Mapping[str, Any], rows: pd.DataFrame, recipe: Recipe | None, reads: Sequence[Read], seconds: float
+) -> None:
+    """Write the rows of a training, and publish it with its card."""
+    if not processes()[0]:
+        made = {} if recipe is None else make_card(recipe, reads, {"train": seconds}) | {"threads": card["threads"]}
+        write_rows(rows, out / ROWS, made)
+    publish(out, {"test": None, **card, "complete": True, "seconds": round(seconds, 1)})
 
 
 @contextmanager
