@@ -123,7 +123,11 @@ REFUSED = {
     "tags": (tags, {"consistency": "dropout", "unlabelled": "tags:test"}, "labels words"),
     "numbers": (count, {"consistency": "dropout", "unlabelled": "count:test", "confidence": 0.5}, "is a probability"),
     "nowhere": (praise, {"consistency": "dropout", "unlabelled": "nowhere"}, "neither a file nor a TASK:SPLIT"),
-    "deletion": (praise, {"consistency": "dropout", "unlabelled": "praise:test", "deletion": 0.3}, "deletion is for"),
+    "deletion": (
+        praise,
+        {"consistency": "dropout", "unlabelled": "praise:test", "deletion": 0.3},
+        "deletion is 0.3, which has an effect only with consistency word-deletion",
+    ),
 }
 
 

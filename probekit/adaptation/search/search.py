@@ -135,7 +135,7 @@ def search(
         TRIALS_FILE.check(place / "trials.parquet")
         BEST_FILE.check(place / "best.toml")
         check_out(place / "rows.parquet")
-        study = open_study(asked, place, identity, higher_is_better=main.better == "higher")
+        study = open_study(place, identity, higher_is_better=main.better == "higher")
         with local_pool(work.workers, work.device) as pool:
             run_trials(study, work, pool)
             best = best_trial(study)

@@ -58,7 +58,7 @@ class Work:
             folder.rmdir()
 
 
-def open_study(space: Space, out: Path, identity: Mapping[str, Any], *, higher_is_better: bool) -> optuna.Study:
+def open_study(out: Path, identity: Mapping[str, Any], *, higher_is_better: bool) -> optuna.Study:
     """The study in ``out``, new or resumed."""
     _check_storage(out / "trials.db")
     try:

@@ -11,12 +11,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from probekit.adaptation.options import TrainOptions
 from probekit.models.transformers.blocks import find_blocks
 from probekit.runtime import processes
 
 
-def shard(learner: nn.Module, options: TrainOptions, device: torch.device) -> None:
+def shard(learner: nn.Module, device: torch.device) -> None:
     """Spread the parameters of a learner over all processes, in place: each block by itself, and all others together.
 
     Each becomes a DTensor of which this process holds its share of rows. A block's parameters are gathered while it

@@ -98,7 +98,7 @@ def fit(
     steps_per_epoch = ceil(ceil(batches / processes()[1]) / options.accumulation)
     arguments = _arguments(options, steps_per_epoch, out)
     if options.shard:  # before the optimiser is made, whose moments are then shards, too
-        shard(learner, options, arguments.device)
+        shard(learner, arguments.device)
     groups = learner.groups()
     optimizer = _optimizer(groups, options)
     scheduler, thaw = build(optimizer, groups, options, steps_per_epoch, rising=objective.metric.sign > 0)
