@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from probekit.adaptation.pretraining.classes import classes
-from probekit.adaptation.pretraining.corpora.corpus import CorpusKind
+from probekit.adaptation.pretraining.corpora.kinds import CorpusKind
 from probekit.adaptation.pretraining.objective import PretrainingObjective, Requested
 from probekit.adaptation.pretraining.sequences import SequenceData
 
