@@ -466,7 +466,7 @@ def test_attention_is_chosen_for_each_objective(place, mixed):
 @pytest.mark.parametrize(
     ("attention", "message"),
     [
-        ("translate:b.en+b.de", "not an objective of this run; objectives with a decoder are translate, skip-thought"),
+        ("translate:b.en+b.de", "not an objective of this run; objectives with a decoder are denoise, reply"),
         ("contrast", "not an objective with a decoder"),
         (True, "attention is True; it must be a text"),
     ],
