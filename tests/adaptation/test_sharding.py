@@ -6,7 +6,7 @@ from test_processes import SHARDED, close_runs, in_two_processes, whole
 
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.train import train
-from probekit.adaptation.training import sharding
+from probekit.adaptation.training import objective
 from probekit.errors import UsageError
 
 STOP = """
@@ -63,7 +63,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(tiny_bert, tmp_path):
 )
 def test_what_does_not_go_with_it(options, message, tiny_bert, tmp_path, monkeypatch):
     if options:
-        monkeypatch.setattr(sharding, "processes", lambda: (0, 2))
+        monkeypatch.setattr(objective, "processes", lambda: (0, 2))
     with pytest.raises(UsageError, match=message):
         train(praise(17), tiny_bert, tmp_path / "run", shard=True, **SHORT | options)
 

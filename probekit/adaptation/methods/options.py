@@ -1,7 +1,5 @@
 """Options of the method and of the architecture, checked when they are created. Importing this module is cheap."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any

@@ -1,7 +1,5 @@
 """Options of the signals that are added to the labels of a training. Importing this module is cheap."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
