@@ -171,8 +171,11 @@ class Signals:
             texts = Unlabelled(self.task, self.texts, data, options.batch_size, options.seed)
         if options.lm_loss:
             assert training.source is not None
-            how = {"weight": options.lm_loss, "anneal": options.lm_anneal, "seed": options.seed}
-            terms.append(language_model_loss(training.learner, training.source, texts=texts, **how))
+            term = language_model_loss(
+                training.learner, training.source, weight=options.lm_loss, anneal=options.lm_anneal,
+                seed=options.seed, texts=texts,
+            )  # fmt: skip
+            terms.append(term)
         if options.consistency is not None:
             assert texts is not None
             _check_dropout(training)
