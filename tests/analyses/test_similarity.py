@@ -10,6 +10,7 @@ from builders import word_caches, word_task
 import probekit
 from probekit.activations import ActivationCache, cache_activations
 from probekit.analyses.matching import matched, opened
+from probekit.analyses.similarity.tables import tables
 from probekit.errors import NonFiniteError, UsageError
 from probekit.rows import read_rows
 from probekit.similarity.layer_pairs import layer_pairs
@@ -100,6 +101,12 @@ def test_one_cache_is_compared_with_itself(caches):
     assert cells == pytest.approx(cells.T)
     [sentence] = result.verdict
     assert "of neighbouring layers" in sentence
+
+
+def test_a_page_which_leaves_out_empty_columns_shows_the_same_table(caches):
+    rows, options = probekit.similarity(caches["plain"], **QUICK).rows, {"permutations": 0, "level": 0.95}
+    [(whole, _)], [(shown, _)] = (list(tables(some, options)) for some in (rows, rows.dropna(axis=1, how="all")))
+    assert shown == whole
 
 
 def test_several_caches_each_with_the_first_or_all(caches, caplog):

@@ -28,6 +28,7 @@ FEW = 3
 
 def tables(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[tuple[Grid, list[str]]]:
     """For a few pairs of models the same and the most similar layers of each; for many the same layers of all."""
+    rows = rows.assign(**{c: float("nan") for c in (*MODELS, *SIDE) if c not in rows})  # a page leaves out empty ones
     measures = rows["metric"].nunique()
     pairs = [part for _, part in rows.groupby([*MODELS, "metric"], sort=False, dropna=False)]
     if len(pairs) > FEW * measures:
