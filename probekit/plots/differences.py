@@ -11,7 +11,7 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import listed, measured
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
-from probekit.plots.hover import hover, in_words
+from probekit.plots.files import hover, in_words
 from probekit.plots.look import INK, Look, control_title, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels

@@ -10,7 +10,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CurveStyles, curves
-from probekit.plots.hover import hover, in_words
+from probekit.plots.files import hover, in_words
 from probekit.plots.look import INK, Look, metric_title, reference_title
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, REACHES_CONTROL, one_sided
 from probekit.plots.panels import Scale, bare, dress

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from probekit.errors import DataError
-from probekit.plots.hover import with_values
+from probekit.plots.files import with_values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
