@@ -10,7 +10,7 @@ from functools import partial
 from html import escape
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-__all__ = ["FORMATS", "check_files", "hover", "in_words", "save", "with_values"]
+__all__ = ["FORMATS", "as_bytes", "check_files", "hover", "in_words", "save"]
 
 VALUES: WeakKeyDictionary[Line2D, list[str]] = WeakKeyDictionary()
 """The tooltips of each drawn point, by line."""
@@ -97,21 +97,28 @@ def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list
     UsageError
         For another suffix, and if an existing file is not an unchanged figure of probekit.
     """
-    import matplotlib as mpl
-
     files = check_files(paths)
-    with mpl.rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "probekit"}):
-        for path in files:
-            with _opaque(figure) if path.suffix == ".eps" else nullcontext():
-                draw = partial(_drawn, figure, path.suffix, dpi)
-                data = with_values(figure, draw) if path.suffix == ".svg" else draw()
-            if path.suffix == ".eps":  # EPS metadata cannot leave out the date
-                data = re.sub(rb"%%CreationDate: .*\n", b"", data, count=1)
-            write(path, _png(data) if path.suffix == ".png" else data, FIGURE_FILE)
+    for path in files:
+        write(path, as_bytes(figure, path.suffix, dpi), FIGURE_FILE)
     return files
 
 
-def _drawn(figure: Figure, suffix: str, dpi: int) -> bytes:
+def as_bytes(figure: Figure, suffix: str, dpi: float | Literal["figure"] = "figure") -> bytes:
+    """The bytes of a figure as a file with this suffix; equal figures give equal bytes."""
+    import matplotlib as mpl
+
+    draw = partial(_drawn, figure, suffix, dpi)
+    with (
+        mpl.rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "probekit"}),
+        _opaque(figure) if suffix == ".eps" else nullcontext(),
+    ):
+        data = with_values(figure, draw) if suffix == ".svg" else draw()
+    if suffix == ".eps":  # EPS metadata cannot leave out the date
+        data = re.sub(rb"%%CreationDate: .*\n", b"", data, count=1)
+    return _png(data) if suffix == ".png" else data
+
+
+def _drawn(figure: Figure, suffix: str, dpi: float | Literal["figure"]) -> bytes:
     figure.savefig(file := BytesIO(), format=suffix[1:], dpi=dpi, metadata=FORMATS[suffix])
     return file.getvalue()
 

@@ -15,6 +15,7 @@ from probekit.analysis import Reads, analyses
 from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.figure import details, plot
+from probekit.plots.files import as_bytes
 from probekit.plots.look import Look, first_line
 from probekit.plots.options import KINDS, PlotOptions, figure_of
 from probekit.plots.relation import relation_rows
@@ -24,7 +25,7 @@ from probekit.report.curves import best_layers, by_layer, main_rows
 from probekit.report.markdown import text
 from probekit.report.sections import TRAINING, is_by_layer
 from probekit.report.studies import Made, Plot
-from probekit.report.svg import drawn, embed
+from probekit.report.svg import embed
 from probekit.report.tables import number
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def of_section(
     for i, plan in enumerate(_planned(section, sections[section], shown)):
         try:
             _few(plan)
-            figure = drawn(plot(plan.kind, plan.rows, **plan.options))
+            figure = as_bytes(plot(plan.kind, plan.rows, **plan.options), ".svg")
             html, why = embed(figure, f"{prefix}{section}-{i + 1}", plan.caption, plan.long), ""
             caption = _whole(plan)
             command = _command(section, plan, sections)

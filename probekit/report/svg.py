@@ -10,19 +10,13 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
-from io import BytesIO
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from markupsafe import Markup
 
 from probekit.errors import DataError
-from probekit.plots.files import with_values
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["drawn", "embed"]
+__all__ = ["embed"]
 
 ELEMENTS = frozenset(
     (
@@ -56,18 +50,6 @@ WIDE = 400
 
 class _Foreign(Exception):
     """An element or attribute that is not on the safe list."""
-
-
-def drawn(figure: Figure) -> bytes:
-    """The bytes of a figure as an SVG file; equal figures give equal bytes."""
-    import matplotlib as mpl
-
-    def draw() -> bytes:
-        figure.savefig(file := BytesIO(), format="svg", metadata={"Date": None})
-        return file.getvalue()
-
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "probekit"}):
-        return with_values(figure, draw)
 
 
 def embed(svg: bytes, name: str, alt: str, long: str = "") -> Markup:

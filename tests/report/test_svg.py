@@ -4,7 +4,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from probekit.errors import DataError
-from probekit.report.svg import drawn, embed
+from probekit.plots.files import as_bytes
+from probekit.report.svg import embed
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="600pt">{}</svg>'
 
@@ -21,7 +22,7 @@ def test_what_matplotlib_draws_goes_in():
     ax.fill_between([0, 1], [0, 1], alpha=0.5)
     ax.plot([0, 1], [0, 1], "o--")
     ax.set_title("<a & b> $x^2$ 한국")
-    svg = drawn(figure)
+    svg = as_bytes(figure, ".svg")
     html = str(embed(svg, "f", "a title", "a description"))
     assert html.startswith("<svg ")  # inline, not as a picture
     assert 'role="img"' in html
@@ -32,7 +33,7 @@ def test_what_matplotlib_draws_goes_in():
     assert 'href="data:image/png;base64,' in html
     assert 'fill="url(#f-' in html  # the hatch
     assert html.count("stroke-linejoin") > 0
-    assert svg == drawn(figure)
+    assert svg == as_bytes(figure, ".svg")
 
 
 def test_attributes_instead_of_styles():
