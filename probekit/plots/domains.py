@@ -212,12 +212,7 @@ def divergence_by_size(rows: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def domain_panels(
-    rows: Any,
-    *,
-    metric: str | None = None,
-    top: int = 20,
-    width: float | None = None,
-    look: Look | None = None,
+    rows: Any, *, metric: str | None = None, top: int = 20, width: float | None = None, look: Look | None = None
 ) -> Figure:
     """Plot distances between domains: heat map, dendrogram, terms that contribute most, effect of sample size.
 

@@ -77,12 +77,7 @@ def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) 
 
 
 def trajectory_panels(
-    rows: Any,
-    *,
-    metric: str | None = None,
-    columns: int = 3,
-    width: float | None = None,
-    look: Look | None = None,
+    rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None, look: Look | None = None
 ) -> Figure:
     """Plot a metric by layer and training step as a heat map, one panel per task and run.
 

@@ -121,12 +121,7 @@ def transfer_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
 
 
 def transfer_panels(
-    rows: Any,
-    *,
-    metric: str | None = None,
-    columns: int = 3,
-    width: float | None = None,
-    look: Look | None = None,
+    rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None, look: Look | None = None
 ) -> Figure:
     """Draw one :func:`transfer_matrix` per regime (task, model), side by side with one colour scale.
 
