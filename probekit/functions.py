@@ -2,95 +2,59 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from probekit.analysis import modules
-from probekit.constraint import WRITTEN, check, plain
+from probekit.analysis import load, modules
+from probekit.constraint import Written, check, plain
 from probekit.errors import UsageError
+from probekit.heads import head, hint
 
 __all__ = [
     "FUNCTIONS",
+    "MODULES",
     "REPEATED",
     "SILENT",
-    "Function",
     "callable_package",
     "find",
     "hints",
     "is_numeric",
+    "outputs",
     "parameters",
+    "place_of",
+    "rows_of",
     "takes_commas",
     "takes_many",
     "typed",
     "types_of",
-    "writes",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A public function that a recipe can call.
-
-    Attributes
-    ----------
-    place : str
-        "module:name".
-    writes : tuple of str
-        The parameters that name output files, besides those marked :data:`WRITTEN`. They do not affect its numbers.
-    rows : str
-        The one of them that names the output rows; "" if it writes none.
-    inside : str
-        The file of the rows, if ``rows`` names a folder.
-    always : tuple of str
-        The ones that it writes even if they are not given.
-    """
-
-    place: str
-    writes: tuple[str, ...] = ("out",)
-    rows: str = "out"
-    inside: str = ""
-    always: tuple[str, ...] = ()
+def _listed() -> dict[str, str]:
+    """The public names of ``__init__.pyi``, each with the module that defines it."""
+    tree = ast.parse(Path(__file__).with_name("__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    return {alias.name: f"probekit.{node.module}" for node in imports for alias in node.names}
 
 
-FUNCTIONS: dict[str, Function] = {
-    "cache_activations": Function("probekit.activations:cache_activations", rows="", always=("out",)),
-    "certify": Function("probekit.activations.certify:certify", (), rows=""),
-    "export": Function("probekit.activations.foreign.export:export", rows=""),
-    "import_activations": Function(
-        "probekit.activations.foreign.importing:import_activations", rows="", always=("out",)
-    ),
-    "prove_sites": Function("probekit.models.sites.report:prove_sites", (), rows=""),
-    "convert": Function("probekit.models.conversion:convert", rows=""),
-    "new_encoder": Function("probekit.models.new:new_encoder", rows="", always=("out",)),
-    "scoreboard": Function("probekit.analyses.scoreboard:scoreboard"),
-    "suite": Function("probekit.studies.suites.run:suite", rows=""),
-    "train": Function("probekit.adaptation.train:train", ("out", "caches"), inside="rows.parquet", always=("caches",)),
-    "pretrain": Function("probekit.adaptation.pretraining.pretrain:pretrain", inside="rows.parquet"),
-    "pretrain_encoder": Function(
-        "probekit.adaptation.pretraining.pretrain_encoder:pretrain_encoder", inside="rows.parquet"
-    ),
-    "evaluate": Function("probekit.adaptation.evaluate:evaluate", ("out", "caches"), always=("caches",)),
-    "search": Function("probekit.adaptation.search.search:search", inside="rows.parquet"),
-    "ensemble": Function("probekit.analyses.ensemble:ensemble"),
-    "merge": Function("probekit.adaptation.methods.merge:merge", rows="", always=("out",)),
-    "average": Function("probekit.adaptation.average:average", inside="rows.parquet"),
-    "table": Function("probekit.tables:table", ("out", "rows_out"), "rows_out"),
-    "plot": Function("probekit.plots:plot", rows=""),
-    "report": Function("probekit.report:report", rows=""),
-    "explore": Function("probekit.explore.build:explore", (), rows=""),
-    "study": Function("probekit.studies.run:study", rows=""),
-    "run": Function("probekit.studies.first_look:run", rows="", always=("out",)),
-    "demo": Function("probekit.demo:demo", ("figures", "caches"), "figures", "layers.parquet", ("caches",)),
-    **{name: Function(f"{module}:{name}") for name, module in modules().items()},
-}
+MODULES = _listed() | {"explore": "probekit.explore.build", "report": "probekit.report.build", **modules()}
+"""The module of each public function, by name."""
+FUNCTIONS: dict[str, str] = {
+    name: MODULES[name]
+    for name in (
+        "cache_activations", "certify", "export", "import_activations", "prove_sites", "convert", "new_encoder",
+        "scoreboard", "suite", "train", "pretrain", "pretrain_encoder", "evaluate",
+        "search", "ensemble", "merge", "average", "table", "plot", "report", "explore", "study", "run", "demo",
+        *modules(),
+    )
+}  # fmt: skip
 """All functions that a recipe may call. The key is the public name: ``probekit.NAME`` and ``probekit NAME``."""
 
 SILENT = ("progress", "wait", "watcher")
@@ -108,10 +72,14 @@ REPEATED: dict[str, tuple[str, ...]] = {
 """Options that are repeated for several values, instead of commas."""
 
 
+def place_of(name: str) -> str:
+    """Where the public function with this name is: "module:name"."""
+    return f"{FUNCTIONS.get(name) or MODULES[name]}:{name}"
+
+
 def find(name: str) -> Callable[..., Any]:
     """The public function with this name."""
-    module, _, attribute = FUNCTIONS[name].place.partition(":")
-    return typing.cast("Callable[..., Any]", getattr(import_module(module), attribute))
+    return typing.cast("Callable[..., Any]", load(place_of(name)))
 
 
 class _CallablePackage(ModuleType):
@@ -143,10 +111,31 @@ def parameters(name: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(find(name)).parameters
 
 
-def writes(name: str) -> tuple[str, ...]:
-    """The parameters of a public function that name output files."""
-    marked = (key for key, hint in hints(name).items() if WRITTEN in getattr(hint, "__metadata__", ()))
-    return *FUNCTIONS[name].writes, *marked
+@lru_cache(maxsize=128)
+def _outputs(place: str) -> Mapping[str, Written]:
+    """The marks of the function "module:name"; that of an ``out`` that :func:`probekit.public.public` adds, too."""
+    function = head(place)
+    bare = inspect.unwrap(function)
+    declared = {name: hint(function, name) for name in bare.__annotations__ if name not in (*SILENT, "return")}
+    for kind in getattr(function, "options", {}).values():
+        declared |= typing.get_type_hints(kind, include_extras=True)
+    implicit = "out" in inspect.signature(function).parameters and "out" not in declared
+    found = {"out": Written(rows=True)} if implicit else {}
+    for name, kind in declared.items():
+        marks = [mark for one in (kind, *typing.get_args(kind)) for mark in getattr(one, "__metadata__", ())]
+        if mark := next((mark for mark in marks if isinstance(mark, Written)), None):
+            found[name] = mark
+    return found
+
+
+def outputs(name: str) -> Mapping[str, Written]:
+    """The parameters of a public function that name what it writes. They do not affect its numbers."""
+    return _outputs(place_of(name))
+
+
+def rows_of(name: str) -> tuple[str, str]:
+    """The parameter that names the output rows, and their file if it is a folder; "" if there are none."""
+    return next(((key, mark.inside) for key, mark in outputs(name).items() if mark.rows or mark.inside), ("", ""))
 
 
 def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:
@@ -169,27 +158,15 @@ class _Public(dict[str, Any]):
         return getattr(sys.modules["probekit"], name)
 
 
-class _Texts(_Public):
-    """The same, for the command line, which takes texts where Python also takes objects: nothing is imported."""
-
-    def __missing__(self, name: str) -> Any:
-        return str if name in sys.modules["probekit"].__all__ else super().__missing__(name)
-
-
 @lru_cache(maxsize=128)
-def types_of(function: Callable[..., Any], *, objects: bool = True) -> dict[str, Any]:
-    """The declared types of a function's arguments with their bounds, including options.
-
-    Without ``objects`` those that a command line can give.
-    """
+def types_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The declared types of a function's arguments with their bounds, including options."""
     bare = inspect.unwrap(function)
     annotations = {
         key: hint for key, hint in bare.__annotations__.items() if key != "return"
     }  # a late import may define it
     where = vars(sys.modules[bare.__module__])
-    found = typing.get_type_hints(
-        SimpleNamespace(__annotations__=annotations), where, _Public() if objects else _Texts(), include_extras=True
-    )
+    found = typing.get_type_hints(SimpleNamespace(__annotations__=annotations), where, _Public(), include_extras=True)
     for kind in getattr(function, "options", {}).values():
         found |= typing.get_type_hints(kind, include_extras=True)
     known = inspect.signature(function).parameters

@@ -12,7 +12,7 @@ from typing import Any
 
 from probekit.calls import bind, documented, fields_of, fitting, flattened, split, spread
 from probekit.errors import UsageError
-from probekit.functions import FUNCTIONS, REPEATED
+from probekit.functions import REPEATED, rows_of
 from probekit.metrics import metric
 from probekit.recipe import Recipe, making
 from probekit.rows.files import check_out
@@ -21,7 +21,9 @@ from probekit.rows.result import Result
 __all__ = ["public"]
 
 
-def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def public(
+    name: str | None = None, /, *, saves: bool = True, **options: type
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a function public: it accepts options as keyword arguments, and its result stores the recipe.
 
     ::
@@ -35,6 +37,8 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
     ----------
     name : str, optional
         Name in :data:`FUNCTIONS`; by default the function's name.
+    saves : bool
+        Whether its result is saved.
     **options : type
         For each parameter, the frozen dataclass whose fields become keyword arguments.
 
@@ -47,9 +51,9 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         called = name or function.__name__
         signature = inspect.signature(function)
-        rows = "" if FUNCTIONS[called].inside else FUNCTIONS[called].rows
-        saves = "out" not in signature.parameters and rows == "out"
-        flat = flattened(signature, options, saves=saves)
+        returns = getattr(signature.return_annotation, "__name__", signature.return_annotation)
+        gets_out = saves and returns == "Result" and "out" not in signature.parameters
+        flat = flattened(signature, options, saves=gets_out)
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -62,11 +66,12 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
             groups = {part: kind(**{k: arguments[k] for k in fields_of(kind)}) for part, kind in options.items()}
             arguments |= {k: getattr(groups[part], k) for part, kind in options.items() for k in fields_of(kind)}
             recipe = Recipe.of(called, arguments)
-            out = arguments.get("out") if saves else None
-            if rows and arguments[rows] is not None:
+            out = arguments.get("out") if gets_out else None
+            rows, inside = rows_of(called)
+            if rows and not inside and arguments[rows] is not None:
                 check_out(Path(arguments[rows]), recipe.arguments)
             began = monotonic()
-            taken = {k for kind in options.values() for k in fields_of(kind)} | ({"out"} if saves else set())
+            taken = {k for kind in options.values() for k in fields_of(kind)} | ({"out"} if gets_out else set())
             passed = {k: v for k, v in bound.arguments.items() if k not in taken}
             positional, keyword = split(signature, passed)
             with making(recipe):

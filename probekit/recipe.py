@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import UsageError, did_you_mean
-from probekit.functions import FUNCTIONS, REPEATED, SILENT, find, is_numeric, parameters, typed, writes
+from probekit.functions import FUNCTIONS, REPEATED, SILENT, find, is_numeric, outputs, parameters, rows_of, typed
 
 __all__ = ["Read", "Recipe", "as_json", "check_arguments", "current", "making", "option"]
 
@@ -131,7 +131,7 @@ class Recipe:
                 raise UsageError(f"{name} is a list within itself, or within too many lists.") from None
         plain = {name: as_json(p.default) for name, p in known.items() if p.default is not p.empty}
         plain |= {name: [] for name, p in known.items() if p.kind is p.VAR_POSITIONAL}
-        written = writes(function)
+        written = outputs(function)
         leaves = {name: value for name, value in given.items() if name in written and value is not None}
         complete = {
             name: given.get(name, plain.get(name)) for name in known if name not in written and name not in SILENT
@@ -152,7 +152,7 @@ class Recipe:
             raise UsageError(f"this is not a recipe ({error!r}).") from None
         if name not in FUNCTIONS:
             raise UsageError(f"there is no function {name!r}; expected one of {', '.join(FUNCTIONS)}.")
-        known, written = parameters(name), writes(name)
+        known, written = parameters(name), outputs(name)
         for part, inside in zip(parts, (False, False, True), strict=True):
             for key in part:
                 if key not in known or (key in written) != inside or key in SILENT:
@@ -337,7 +337,7 @@ def _made(value: Json) -> Any:
 def _inner(data: Json) -> Recipe:
     """A recipe in place of a result; it writes nothing."""
     inner = Recipe.from_json(data)
-    kind = FUNCTIONS[inner.function]
-    if kind.rows != "out" or kind.inside or kind.always:
+    always = any(mark.always for mark in outputs(inner.function).values())
+    if rows_of(inner.function) != ("out", "") or always:
         raise UsageError(f"{inner.function} does not return a result that another function accepts.")
     return dataclasses.replace(inner, leaves={})

@@ -28,6 +28,7 @@ RANK = {
             "files",
             "functions",
             "grid",
+            "heads",
             "hdf5",
             "metrics",
             "parquet",

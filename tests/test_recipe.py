@@ -11,7 +11,7 @@ import pytest
 from probekit import functions
 from probekit import recipe as module
 from probekit.errors import UsageError
-from probekit.functions import FUNCTIONS, Function
+from probekit.functions import FUNCTIONS
 from probekit.public import public
 from probekit.recipe import Recipe, as_json, current, option
 from probekit.rows import Result, make_rows
@@ -36,9 +36,12 @@ def toy(train: str | Path, /, *more: str | Path, options: Options, progress=None
     return Result(rows.assign(outermost=str(current())))
 
 
+probe = toy  # by the name of the public function
+
+
 @pytest.fixture(autouse=True)
 def table(monkeypatch):
-    monkeypatch.setitem(FUNCTIONS, "probe", Function(f"{__name__}:toy"))
+    monkeypatch.setitem(FUNCTIONS, "probe", __name__)
     monkeypatch.setitem(sys.modules, __name__, sys.modules[toy.__module__])
     functions.types_of.cache_clear()
     yield

@@ -31,11 +31,7 @@ API = """# Python
 Import every name below from `probekit`: `probekit.probe(…)`, `from probekit import Result`. A function has the same
 options as the command of the same name.
 """
-CALLED = {
-    name: FUNCTIONS[name].place.partition(":")[0]
-    for name in probekit.__all__
-    if name in FUNCTIONS and find_spec(f"probekit.{name}")
-}
+CALLED = {name: FUNCTIONS[name] for name in probekit.__all__ if name in FUNCTIONS and find_spec(f"probekit.{name}")}
 """Packages that share their name with a function, and the module of that function."""
 
 

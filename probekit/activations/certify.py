@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.activations.options import CertifyOptions
+from probekit.constraint import Count, File
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.models.encoder import Batch, Encoder, Text, Tokens, begin_states
 from probekit.public import public
@@ -113,31 +114,34 @@ class Certificate:
 def certify(
     model: str | Path | Encoder,
     /,
-    texts: str | Path | Sequence[Text] | None = None,
+    texts: File | Sequence[Text] | None = None,
     *,
-    against: str | Path | None = None,
+    against: File | None = None,
     layers: tuple[str, ...] | None = None,
-    limit: int = 8,
+    limit: Count = 8,
     options: CertifyOptions,
 ) -> Certificate | Comparison:
-    """Measure how much a model's hidden states depend on the batch, the padding and the attention implementation.
+    """Measure how much a model's hidden states depend on batch size, padding and attention implementation.
 
-    The function loads the transformers model twice in addition to the encoder. For ELMo, a line gives the deviation
-    when the state is carried from sentence to sentence.
+    The model is loaded twice in addition to the encoder. For ELMo, a line gives the deviation when the state is carried
+    from sentence to sentence. On the command line, the exit status is 1 if the states that probekit stores depend on
+    any of them.
 
-    With ``against``, it recomputes a sample of the activations that another program wrote, from proven sites, and says
-    of each array whether it is what it is said to be, or which mistake explains it.
+    With ``against``, a sample of the activations that another program wrote is recomputed, from proven sites, and each
+    array is said to be what its name says, or which mistake explains it; exit status 1 if one is not.
 
     Parameters
     ----------
     model : str, path or Encoder
-        Hub id or folder, loaded with ``options``; or a loaded encoder.
+        Hub id or folder of a model; in Python also a loaded encoder.
     texts : path or sequence of Text, optional
-        Texts to measure on, or a file with one text per line; texts without pieces are left out.
+        A file of texts to measure on, one a line; texts without pieces are left out.
     against : path, optional
-        Activations in a format of vLLM, TransformerLens, nnsight or SAELens: a file or folder.
+        Activations that another program wrote: safetensors of vLLM's ExampleHiddenStatesConnector, .npz or .safetensors
+        with an array for each site, or a folder of SAELens.
     layers : tuple of str, optional
-        For vLLM's files, or one array ``hidden_states``, which do not say it: the layers, ascending ("1", "2" …).
+        The layers in vLLM's files, or of one array hidden_states, which do not name them, ascending: 1,2,3,4. The
+        default finds them.
     limit : int, default 8
         With ``against``: how many texts to recompute.
     options : CertifyOptions
@@ -157,6 +161,17 @@ def certify(
         If the file cannot be read.
     UsageError
         If no text has a piece.
+
+    Examples
+    --------
+    >>> probekit.certify("bert-base-uncased", dtype="bfloat16").passed  # doctest: +SKIP
+    True
+
+    On the command line::
+
+        probekit certify bert-base-uncased --dtype bfloat16
+        probekit certify Qwen/Qwen3-8B --against hidden_states/ --layers 1,2,3,4 --dtype bfloat16
+        probekit certify gpt2 --against activations.npz --limit 32 --json
     """
     from probekit.activations.foreign.against import compare, said_layers
     from probekit.activations.foreign.opening import open_source
@@ -164,8 +179,6 @@ def certify(
 
     if (against is None and (layers is not None or limit != 8)) or (against is not None and texts is not None):
         raise UsageError("--layers and --limit are for --against, whose file has its own texts; --texts is without it.")
-    if limit < 1:
-        raise UsageError(f"limit is {limit}; it must be 1 or more.")
     source = None if against is None else open_source(against, said_layers(layers))
     encoder = load_encoder(model, **asdict(options)) if isinstance(model, (str, Path)) else model
     if source is not None:

@@ -20,17 +20,17 @@ from probekit.runtime import Progress, no_progress
 
 @checked
 def copy_cache(cache: str | Path, out: str | Path, /, *, progress: Progress = no_progress) -> str:
-    """Copy a cache, file or folder, from and to folders here and URLs such as ``s3://bucket/cola``.
+    """Copy a cache, file or folder, between folders and object stores.
 
-    Every byte is compared with its digests before it is copied. Of a folder, the manifest is written last, so what was
-    copied only in part is no cache; call it again to continue.
+    Every byte is compared with its digests before it is copied. The manifest of a folder is written last, so what was
+    copied only in part is no cache; copy it again to continue. s3:// needs the package s3fs, gs:// gcsfs.
 
     Parameters
     ----------
     cache : path or URL
-        A finished cache.
+        A finished cache: a file, a folder, or a URL.
     out : path or URL
-        Where to: a file for a file, a folder for a folder.
+        Where to copy it: a file for a file, a folder for a folder.
 
     Returns
     -------
@@ -48,6 +48,11 @@ def copy_cache(cache: str | Path, out: str | Path, /, *, progress: Progress = no
     --------
     >>> probekit.copy_cache("data_cache/cola", "s3://bucket/cola")  # doctest: +SKIP
     's3://bucket/cola'
+
+    On the command line::
+
+        probekit copy-cache data_cache/corpus s3://bucket/corpus
+        probekit copy-cache s3://bucket/corpus data_cache/corpus
     """
     source = local(cache) if is_address(cache) else Path(cache)
     with ActivationCache(source):

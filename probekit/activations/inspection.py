@@ -18,6 +18,7 @@ from probekit.activations.manifest import Manifest, ShardFile, is_shard_folder, 
 from probekit.activations.remote import fetch, local, not_followed
 from probekit.addresses import is_address
 from probekit.calls import checked
+from probekit.constraint import File
 from probekit.errors import CacheCorrupt, CacheError
 from probekit.hdf5 import DAMAGE
 from probekit.runtime import Progress, no_progress
@@ -78,8 +79,18 @@ def _other_file(path: Path, told: ShardFile) -> str:
 
 
 @checked
-def inspect(path: str | Path) -> dict[str, str]:
-    """The contents of the cache at ``path``: task, model, layers, labels …, as text.
+def inspect(cache: File, /) -> dict[str, str]:
+    """Show what a cache contains: task, model, layers, labels …, as text.
+
+    Parameters
+    ----------
+    cache : path
+        An activation cache, CACHE.h5.
+
+    Returns
+    -------
+    dict
+        The name of each fact and its text.
 
     Raises
     ------
@@ -90,9 +101,13 @@ def inspect(path: str | Path) -> dict[str, str]:
     --------
     >>> probekit.inspect("sst2.dev.h5")["layers"]  # doctest: +SKIP
     '0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12'
+
+    On the command line::
+
+        probekit inspect data_cache/sst2.train.bert-base-uncased.1a2b3c4d.h5
     """
-    with ActivationCache(path) as cache:
-        return describe(cache)
+    with ActivationCache(cache) as opened:
+        return describe(opened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +125,39 @@ class Verdict:
 
 
 @checked
-def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
-    """Read the whole cache and compare every digest, and the rows of repeated texts with those of the first.
+def verify(cache: File, /, *, progress: Progress = no_progress) -> Verdict:
+    """Read a whole cache and check that no byte has changed since it was written.
 
-    Of a cache in shards, every shard; problems begin with its name.
+    Every digest is compared, and the rows of repeated texts with those of the first; of a cache in shards, every shard,
+    whose name its problems begin with. On the command line, the exit status is 1 if a byte has changed.
+
+    Parameters
+    ----------
+    cache : path
+        An activation cache, CACHE.h5.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    Verdict
+        The problems; none if the cache is intact.
 
     Raises
     ------
     CacheError
-        If ``path`` cannot be opened as a finished cache.
+        If ``cache`` cannot be opened as a finished cache.
+
+    Examples
+    --------
+    >>> probekit.verify("sst2.dev.h5").ok  # doctest: +SKIP
+    True
+
+    On the command line::
+
+        probekit verify data_cache/sst2.train.bert-base-uncased.1a2b3c4d.h5
     """
-    path = local(path) if is_address(path) else Path(path)
+    path = local(cache) if is_address(cache) else Path(cache)
     if is_shard_folder(path):
         return Verdict(*shard_problems(path, verify, progress))
     try:
@@ -129,10 +166,10 @@ def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
         if STRUCTURE not in str(error):
             raise
         return Verdict((STRUCTURE,), 1, 0)
-    with opened as cache:
-        assert isinstance(cache._checked, CheckedFile)
+    with opened:
+        assert isinstance(opened._checked, CheckedFile)
         try:
-            return _verdict(cache, cache._checked.f, progress)
+            return _verdict(opened, opened._checked.f, progress)
         except DAMAGE as error:
             raise CacheCorrupt(
                 f"{path}: the structure is damaged ({error}); create the cache again with --overwrite."

@@ -23,6 +23,7 @@ from probekit.adaptation.runs.rows import columns_of, evaluation_rows
 from probekit.adaptation.runs.run import Run, open_run
 from probekit.adaptation.runs.seeds import members
 from probekit.adaptation.training.multi_task import card_for, further_tasks, predictions_name
+from probekit.constraint import File, RunOut
 from probekit.errors import UsageError
 from probekit.files import digest_of_content, draft
 from probekit.metrics import metric
@@ -41,20 +42,20 @@ SAME = ("model", "task", "regime", "target", "head", "layers", "prefix", "source
 
 
 @public(options=AverageOptions)
-def average(*runs: str | Path | Run, out: str | Path, options: AverageOptions, progress: Progress = no_progress) -> Run:
-    """Average the weights of fine-tuned runs of one architecture and task into one run, and evaluate it on dev.
+def average(*runs: File | Run, out: RunOut, options: AverageOptions, progress: Progress = no_progress) -> Run:
+    """Average the weights of fine-tuned runs or checkpoints into one run, and evaluate it on dev.
 
     Runs of several seeds or settings give a model soup (Wortsman et al. 2022), checkpoints of one run stochastic weight
-    averaging (Izmailov et al. 2018). Heads of different seeds start from different weights, and their mean may be worse
-    than each of them: compare the metrics.
+    averaging (Izmailov et al. 2018). ``out`` becomes a run that every command reads as a model. Heads of different
+    seeds start from different weights, and their mean may be worse than each of them: compare the metrics.
 
     Parameters
     ----------
     *runs : path or Run
-        Two or more fine-tuned runs, or checkpoints (``RUN/step-10``), of one model on the same data; a folder of
-        ``train(…, seeds=5)`` counts as its runs.
+        Two or more fine-tuned runs, or checkpoints (RUN/step-10), of the same model, task and head; a folder of several
+        seeds counts as its runs.
     out : path
-        Folder of the new run, which every command reads as a model.
+        Folder of the new run.
     options : AverageOptions
         ``greedy``, ``batch_size``, ``device``; each may be given as a keyword.
     progress : callable
@@ -77,6 +78,11 @@ def average(*runs: str | Path | Run, out: str | Path, options: AverageOptions, p
     Examples
     --------
     >>> probekit.average("runs/rte", out="runs/rte-soup", greedy=True)  # doctest: +SKIP
+
+    On the command line::
+
+        probekit average runs/rte/step-200 runs/rte/step-300 runs/rte/step-400 --out runs/rte-swa
+        probekit average runs/rte-seeds --greedy --out runs/rte-soup
     """
     folders = [folder for run in runs for folder in members(run)]
     cards = [read_card(folder) for folder in folders]

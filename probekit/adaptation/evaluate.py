@@ -20,6 +20,7 @@ from probekit.adaptation.runs.predictions import Evaluation
 from probekit.adaptation.runs.rows import calibration_rows, columns_of, dev_temperature, evaluation_rows, slice_rows
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.training.multi_task import card_for, own_sources
+from probekit.constraint import File
 from probekit.errors import DataError, UsageError
 from probekit.public import public
 from probekit.recipe import Read
@@ -31,13 +32,16 @@ from probekit.tasks.task import Task, domains_of
 
 
 @public(options=EvaluateOptions)
-def evaluate(run: str | Path | Run, /, *, options: EvaluateOptions, progress: Progress = no_progress) -> Result:
-    """Evaluate a run of :func:`probekit.train` on other examples, with an interval for each metric.
+def evaluate(run: File | Run, /, *, options: EvaluateOptions, progress: Progress = no_progress) -> Result:
+    """Evaluate a model that probekit train trained, on other examples.
+
+    Each metric except the loss has its 95 % interval over the examples (over whole sentences if words are tagged). The
+    task and the model are read from where training read them.
 
     Parameters
     ----------
     run : path or Run
-        A run, or one of its checkpoints (``RUN/step-10``). Task and model are read from the same places as in training.
+        A run, or one of its checkpoints (RUN/step-10).
     options : EvaluateOptions
         ``task`` (names, TOML files, or tasks defined in Python), ``split``, ``cache``, ``device`` …; each may be given
         as a keyword.
@@ -70,6 +74,15 @@ def evaluate(run: str | Path | Run, /, *, options: EvaluateOptions, progress: Pr
     Examples
     --------
     >>> probekit.evaluate("runs/fiction", task=["mnli:travel"], split="dev-matched")  # doctest: +SKIP
+
+    On the command line::
+
+        probekit evaluate runs/mrpc --split test
+        probekit evaluate runs/fiction --task mnli:travel --task mnli:slate --split dev-matched --out transfer.parquet
+        probekit evaluate runs/mrpc-esim --cache mrpc.test.h5
+        probekit evaluate runs/mnli --task glue-diagnostic --data-dir diagnostic --by-domain
+        probekit evaluate runs/cola --split dev --slices slices.toml
+        probekit evaluate runs/cola --text wiki.test.tokens
     """
     folder = Path(run.path or "") if isinstance(run, Run) else Path(run)
     card = read_card(folder)

@@ -30,6 +30,7 @@ from probekit.constraint import (
     Share,
     Size,
     Threads,
+    Written,
 )
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
@@ -291,7 +292,7 @@ class TrainOptions(Hyperparameters):
         "Layers to mix, in feature extraction or with --mix, such as 0,4-8,12 (default: all; if their widths differ, "
         "the widest).",
     )
-    caches: Path | None = option(
+    caches: Annotated[Path | None, Written(always=True)] = option(
         None, "Folder for the caches of feature extraction (default: data_cache/).", metavar="FOLDER"
     )
     cache: tuple[Path, ...] | None = option(
@@ -366,7 +367,9 @@ class EvaluateOptions(Checked):
         None, "Feature extraction: a cache of the same model, instead of a task.", metavar="CACHE.h5"
     )
     model: str | None = option(None, "Path of the frozen or (for --text) the pretrained model, if it was moved.")
-    caches: Path | None = option(None, "Folder for the caches of feature extraction (default: data_cache/).")
+    caches: Annotated[Path | None, Written(always=True)] = option(
+        None, "Folder for the caches of feature extraction (default: data_cache/)."
+    )
     batch_size: Size = option(32, "Examples in a batch.")
     device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.")
 

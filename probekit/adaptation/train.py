@@ -42,6 +42,7 @@ from probekit.adaptation.training.groups import LayerGroup, ever_trained
 from probekit.adaptation.training.multi_task import further_tasks, place_of, source_of, with_further
 from probekit.adaptation.training.objective import Objective, Training, Watcher
 from probekit.adaptation.training.trainer import History, fit, own_randomness
+from probekit.constraint import RunOut
 from probekit.errors import CacheMismatch, UsageError
 from probekit.files import slug
 from probekit.models.find import resolve_model
@@ -66,24 +67,26 @@ Source = Mapping[str, str | None]
 def train(
     task: str | Path | Task,
     model: str | Path,
-    out: str | Path,
+    out: RunOut,
     *,
     options: TrainOptions,
     watcher: Watcher | None = None,
     progress: Progress = no_progress,
 ) -> Run:
-    """Fine-tune a model on a task, or train a task model on its frozen, cached layers.
+    """Fine-tune a model on a task, or train a task model on its frozen layers, which are cached once.
 
-    The same call returns a finished run immediately, and resumes an interrupted run after its last evaluation, with the
-    same numbers as an uninterrupted run.
+    ``out`` becomes a folder with the weights, a card (probekit.json) and the metrics during training (rows.parquet).
+    The folder of a fine-tuned encoder is a model folder that every command reads. Run the same command again to show a
+    finished run, or to resume an interrupted one after its last evaluation, with the same numbers as an uninterrupted
+    run.
 
     Parameters
     ----------
     task : str, Path or Task
-        Name of a task, a TOML file, or a task defined in Python.
+        Name of a task (see ``probekit tasks``), or a TOML file; in Python also a task.
     model : str or Path
-        The encoder, as for ``load_encoder``. A checkpoint of another run has a name such as "bert@cola-step-4" in
-        tables.
+        A Hub id, or a local folder with config.json and safetensors; elmo:OPTIONS,WEIGHTS or skip-thoughts:FOLDER for
+        published files. A checkpoint of another run has a name such as "bert@cola-step-4" in tables.
     out : str or Path
         Folder of the run.
     options : TrainOptions
@@ -115,7 +118,16 @@ def train(
     --------
     >>> run = probekit.train("cola", "bert-base-uncased", "runs/cola", learning_rate=2e-5)  # doctest: +SKIP
     >>> run.metrics["matthews"]  # doctest: +SKIP
-    """
+
+    On the command line::
+
+        probekit train --task mrpc --model bert-base-uncased --out runs/mrpc
+        probekit train --task mrpc --model bert-base-uncased --regime feature-extraction --out runs/mrpc-esim
+        probekit train --task cola --model bert-base-uncased --save-at log-spaced --out runs/cola
+        probekit train --task rte --model bert-base-uncased --seeds 5 --out runs/rte
+        probekit train --task wnut17 --model roberta-base --head crf --dtype bfloat16 --out runs/wnut
+        probekit train --task sst2 --model bert-base-uncased --schedule slanted-triangular --unfreezing gradual --layer-factor 0.4 --epochs 15 --out runs/ulmfit
+    """  # noqa: E501
     how, recipe = options, Recipe.of("train", {"task": task, "model": model, "out": out, **_asdict(options)})
     if how.seeds > 1:
         name = how.run_name or Path(out).resolve().name

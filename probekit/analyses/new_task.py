@@ -10,6 +10,7 @@ from typing import Any
 
 from probekit.analyses.task_splits import Part, draw, splits_of
 from probekit.calls import checked
+from probekit.constraint import File
 from probekit.errors import UsageError
 from probekit.files import FileKind, check_folder, whole
 from probekit.tasks.check import UNBALANCED, metrics_of_unbalanced
@@ -30,31 +31,36 @@ def new_task(
     data: str | Path,
     /,
     *,
-    out: str | Path | None = None,
+    out: File | None = None,
     dev: float = 0.1,
     test: float = 0.0,
     seed: int = 0,
     groups: str | None = None,
 ) -> Path:
-    """Write a task file for labelled data: formats, columns and splits are guessed, with a comment on each guess.
+    """Write a task file for your data: guess the format, columns and splits, and give the reason for each guess.
+
+    Your files stay where they are. If a split has to be drawn or the format converted, the rows are written as JSON
+    lines next to the task file. No existing file is replaced.
 
     Parameters
     ----------
     data : str or path
-        A file (.csv, .tsv, .txt, .jsonl, .json, .parquet, .conll, .conllu), a folder with a file for each split
-        (train, dev or validation, test), or ``hub:REPO`` or ``hub:REPO:CONFIG``, a data set on the Hugging Face hub.
+        A file (.csv, .tsv, .txt, .jsonl, .json, .parquet, .conll, .conllu), a folder with a file for each split (train,
+        dev or validation, test), or hub:REPO or hub:REPO:CONFIG, a data set on the Hugging Face hub.
     out : path, optional
-        The task file, whose name is the task's (default: the name of the data with the suffix .toml, in the current
-        folder). Existing files are not replaced.
-    dev, test : float
-        Shares of train to hold out if the data have no such split, neither as a file nor by a column ``split``; 0 for
-        none. Whole groups are drawn (from the group column, otherwise equal texts, shared sentences and near copies),
-        stratified by class.
+        The task file to write, whose name is the task's; by default the name of the data with .toml, in the current
+        folder.
+    dev : float
+        Share of train to hold out as dev if the data have no dev split, neither as a file nor by a column split; 0 for
+        none. Groups stay whole (from the group column, otherwise equal texts, shared sentences and near copies), and
+        classes keep their proportions.
+    test : float
+        The same for test.
     seed : int
-        Seed of the random split.
+        Random seed of the drawn splits.
     groups : str, optional
-        The column with the groups of rows that depend on each other (dialogue, document, author), or "none"; by default
-        guessed from the names and values of the columns.
+        Column of the groups of rows that depend on each other (dialogue, document, author), or none; by default guessed
+        from the names and values of the columns.
 
     Returns
     -------
@@ -80,6 +86,13 @@ def new_task(
     ['films.csv', 'films.dev.jsonl', 'films.toml', 'films.train.jsonl']
     >>> check_task(task).splits[1].groups
     5
+
+    On the command line::
+
+        probekit tasks new reviews.csv
+        probekit tasks new data/ --out mine.toml
+        probekit tasks new chats.jsonl --groups conversation --dev 0.2
+        probekit tasks new hub:stanfordnlp/sst2
     """
     if not (0 <= dev < 1 and 0 <= test < 1 and dev + test < 1):
         raise UsageError(f"dev and test must be shares of train, from 0 to a sum below 1, not {dev:g} and {test:g}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
@@ -9,6 +10,7 @@ from typing import Any, get_args, get_origin
 from cyclopts import App, Group, Parameter
 
 from probekit.analysis import Reads, analyses, load
+from probekit.cli.made import Made
 from probekit.cli.option_panels import TITLES, OptionPanels
 from probekit.functions import REPEATED
 from probekit.version import VERSION
@@ -42,55 +44,55 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "demo": Command("probekit.cli.demo:demo", "Try probekit with a built-in model and built-in tasks, offline.", BEGIN),
-    "run": Command("probekit.cli.run:run", "Analyse each layer of a model on your tasks with one command.", BEGIN),
+    "run": Command("probekit.cli.studies:run", "Analyse each layer of a model on your tasks with one command.", BEGIN),
     "tasks": Command("probekit.cli.tasks:app", "List the tasks, check one, or write a task file for your data.", READ),
     "cache-activations": Command(
-        "probekit.cli.cache:cache_activations", "Run a model on a task and store every layer's activations.", READ
+        "probekit.cli.caches:cache_activations", "Run a model on a task and store every layer's activations.", READ
     ),
-    "inspect": Command("probekit.cli.cache:inspect", "Show what a cache contains.", READ),
-    "verify": Command("probekit.cli.cache:verify", "Check that no byte of a cache has changed.", READ),
+    "inspect": Command("probekit.cli.caches:inspect", "Show what a cache contains.", READ),
+    "verify": Command("probekit.cli.caches:verify", "Check that no byte of a cache has changed.", READ),
     "certify": Command(
-        "probekit.cli.certify:certify",
+        "probekit.cli.models:certify",
         "Test whether hidden states depend on the batch, or those of another tool are right.",
         READ,
     ),
-    "sites": Command("probekit.cli.sites:sites", "Show the sites inside a model's blocks, and what proves each.", READ),
-    "import": Command(
-        "probekit.cli.importing:import_activations", "Turn activations of another tool into a cache.", READ
+    "sites": Command(
+        "probekit.cli.models:sites", "Show the sites inside a model's blocks, and what proves each.", READ
     ),
+    "import": Command("probekit.cli.caches:import_activations", "Turn activations of another tool into a cache.", READ),
     "export": Command(
-        "probekit.cli.export:export", "Write a cache as safetensors, zarr, npy or Parquet, with digests.", READ
+        "probekit.cli.caches:export", "Write a cache as safetensors, zarr, npy or Parquet, with digests.", READ
     ),
     "copy-cache": Command(
-        "probekit.cli.copying:copy_cache", "Copy a cache between folders and object stores, each byte checked.", READ
+        "probekit.cli.caches:copy_cache", "Copy a cache between folders and object stores, each byte checked.", READ
     ),
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
     "scoreboard": Command("probekit.cli.scoreboard:scoreboard", "Put tasks on one scale and rank models.", ANALYSE),
     "plot": Command("probekit.cli.plot:app", "Draw results as figures (PDF, SVG, EPS, PNG).", SHOW),
     "table": Command("probekit.cli.table:table", "Print results as a table in a paper's layout.", SHOW),
-    "report": Command("probekit.cli.report:report", "Collect results in one HTML page.", SHOW),
+    "report": Command("probekit.cli.pages:report", "Collect results in one HTML page.", SHOW),
     "explore": Command(
-        "probekit.cli.explore:explore", "Show the layers of two models as linked maps, in one page.", SHOW
+        "probekit.cli.pages:explore", "Show the layers of two models as linked maps, in one page.", SHOW
     ),
     "pretrain": Command(
-        "probekit.cli.pretrain:pretrain", "Train a language model and its tokenizer from nothing, on plain text.", ADAPT
+        "probekit.cli.runs:pretrain", "Train a language model and its tokenizer from nothing, on plain text.", ADAPT
     ),
     "new-encoder": Command(
-        "probekit.cli.new_encoder:new_encoder", "Write an untrained encoder, such as a BiLSTM, to pretrain.", ADAPT
+        "probekit.cli.made:new_encoder", "Write an untrained encoder, such as a BiLSTM, to pretrain.", ADAPT
     ),
     "pretrain-encoder": Command(
-        "probekit.cli.pretrain_encoder:pretrain_encoder", "Train a shared encoder on one or several objectives.", ADAPT
+        "probekit.cli.runs:pretrain_encoder", "Train a shared encoder on one or several objectives.", ADAPT
     ),
-    "train": Command("probekit.cli.train:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
-    "evaluate": Command("probekit.cli.train:evaluate", "Evaluate a trained model on other examples.", ADAPT),
-    "search": Command("probekit.cli.search:search", "Search hyperparameters on dev.", ADAPT),
+    "train": Command("probekit.cli.runs:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
+    "evaluate": Command("probekit.cli.runs:evaluate", "Evaluate a trained model on other examples.", ADAPT),
+    "search": Command("probekit.cli.runs:search", "Search hyperparameters on dev.", ADAPT),
     "ensemble": Command("probekit.cli.ensemble:ensemble", "Average the predictions of several runs.", ADAPT),
-    "average": Command("probekit.cli.ensemble:average", "Average the weights of several runs into one.", ADAPT),
-    "merge": Command("probekit.cli.merge:merge", "Add the changed weights of a run to its base.", ADAPT),
-    "study": Command("probekit.cli.study:app", "Produce all tables and figures of a paper from one file.", PUBLISH),
-    "suite": Command("probekit.cli.suite:app", "Run many probing tasks on one or several models.", PUBLISH),
+    "average": Command("probekit.cli.runs:average", "Average the weights of several runs into one.", ADAPT),
+    "merge": Command("probekit.cli.made:merge", "Add the changed weights of a run to its base.", ADAPT),
+    "study": Command("probekit.cli.studies:study", "Produce all tables and figures of a paper from one file.", PUBLISH),
+    "suite": Command("probekit.cli.studies:suite", "Run many probing tasks on one or several models.", PUBLISH),
     "reproduce": Command(
-        "probekit.cli.reproduce:reproduce", "Recompute rows from their evidence card and compare them.", KEEP
+        "probekit.cli.results:reproduce", "Recompute rows from their evidence card and compare them.", KEEP
     ),
     "results": Command("probekit.cli.results:results", "List results and the files that can be deleted.", KEEP),
     "clean": Command("probekit.cli.results:clean", "Delete files that can be recomputed, after asking.", KEEP),
@@ -99,6 +101,15 @@ COMMANDS: dict[str, Command] = {
         for one in analyses().values()
     },
 }
+
+
+def __getattr__(name: str) -> Any:
+    """A command, as the parser imports it late: "probekit.cli.commands:probekit train"."""
+    program, _, command = name.partition(" ")
+    if program != "probekit" or command not in COMMANDS:
+        raise AttributeError(name)
+    found = load(COMMANDS[command].place)
+    return found.command() if isinstance(found, Made) else found
 
 
 def make_app(words: Sequence[str] = ()) -> App:
@@ -117,10 +128,12 @@ def make_app(words: Sequence[str] = ()) -> App:
     )
     for place, (name, command) in enumerate(COMMANDS.items()):
         if words[:1] == [name]:
-            found = load(command.place)
+            found = __getattr__(f"probekit {name}")
             app.command(found, name=name, **_panels(found))
         else:
-            app.command(command.place, name=name, help=command.help, group=command.group, sort_key=place)
+            app.command(
+                f"{__name__}:probekit {name}", name=name, help=command.help, group=command.group, sort_key=place
+            )
     app.register_install_completion_command(group=GENERAL)
     for flag in ("--help", "--version"):
         app[flag].group = GENERAL
@@ -129,7 +142,8 @@ def make_app(words: Sequence[str] = ()) -> App:
 
 def _panels(command: Any) -> dict[str, Any]:
     """The formatter of a command's help if its options stand in panels."""
-    options = (getattr(command, "__kwdefaults__", None) or {}).get("options")
+    known = {} if isinstance(command, App) else inspect.signature(command).parameters
+    options = known["options"].default if "options" in known else None
     several = any(kind.__name__ in TITLES for kind in type(options).__mro__)
     return {"help_formatter": OptionPanels(type(options))} if several else {}
 

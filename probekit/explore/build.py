@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.activations import ActivationCache
+from probekit.constraint import File
 from probekit.errors import UsageError
 from probekit.explore.options import PAGE, ExploreOptions, check_page
 from probekit.public import public
@@ -24,26 +25,29 @@ __all__ = ["MISSING", "PAGE", "check_page", "explore"]
 MISSING = (
     "the explorer needs jupyter-scatter and anywidget, which are not installed; pip install 'probekit-lm[explore]'."
 )
-Cache = str | Path | ActivationCache
 
 
 @public(options=ExploreOptions)
 def explore(
-    a: Cache,
-    b: Cache | None = None,
+    a: str | Path | ActivationCache,
+    b: str | Path | ActivationCache | None = None,
     /,
-    *more: Cache,
+    *more: str | Path | ActivationCache,
     rows: str | Path | Result | Sequence[str | Path | Result] | None = None,
-    train: Cache | Sequence[Cache] | None = None,
-    state: Mapping[str, Any] | str | Path | None = None,
+    train: str | Path | ActivationCache | Sequence[str | Path | ActivationCache] | None = None,
+    state: Mapping[str, Any] | File | None = None,
     task: str | Path | Task | None = None,
     options: ExploreOptions,
     progress: Progress = no_progress,
 ) -> View:
-    """Show the layers of one model, or of two side by side, as linked maps with curves, examples and units.
+    """Show linked maps of the layers of one model, or of two side by side, with curves, examples and units.
 
-    In a notebook, the last expression of a cell shows the view. ``view.save("page.html")`` writes it as one page that
-    needs neither a notebook nor a network.
+    Each point is an example (or a token); the same example is selected on both maps. A slider changes the layer. Beside
+    the maps: the probes' curves with their controls, the examples that fine-tuning gained and lost, the text, tokens
+    and neighbours of one example, and units.
+
+    The command writes a page that opens in any browser, offline. In a notebook, the last expression of a cell shows the
+    same view, which returns what you select; ``view.save("page.html")`` writes the page.
 
     Parameters
     ----------
@@ -54,15 +58,16 @@ def explore(
     *more : path or ActivationCache
         Further checkpoints, in the order of their training steps; a slider chooses the one on the right.
     rows : path, Result or sequence, optional
-        Rows of ``probekit probe`` (and ``mi``, ``mdl``) for these caches, with predictions: for curves, predictions,
-        errors, and the gained and lost examples.
+        Rows of ``probekit probe`` (and mi, mdl) for these caches, with predictions, separated by commas: for curves,
+        predictions, errors, and the gained and lost examples.
     train : path, ActivationCache or sequence, optional
-        Caches of the training split: for the projection lda, log odds of tokens, and the ranking of units.
+        Caches of the training split, separated by commas: for the projection lda, log odds of tokens and the ranking of
+        units.
     state : mapping, JSON or path, optional
-        What ``view.state`` of another view of these caches returned.
+        A file with the state of a view (JSON) to begin with; in Python also what ``view.state`` returned.
     task : str, Path or Task, optional
-        The task with the texts, if it is not where it was when the caches were made: a name, a TOML file, or a task
-        defined in Python.
+        The task with the texts, if it is not where it was when the caches were made: a name or a TOML file; in Python
+        also a task.
     options : ExploreOptions
         Points, layers and projections; they may be given one by one.
     progress : callable
@@ -83,6 +88,12 @@ def explore(
     >>> view = probekit.explore("minilm.dev.h5", "tuned.dev.h5", rows="probe.parquet")  # doctest: +SKIP
     >>> view  # doctest: +SKIP
     >>> view.selection.ids  # doctest: +SKIP
+
+    On the command line::
+
+        probekit explore pretrained.dev.h5 tuned.dev.h5 --rows probes.parquet -o explore.html
+        probekit explore minilm.dev.h5 --projection pca,umap --clusters kmeans
+        probekit explore step0.h5 step100.h5 --train step0.train.h5,step100.train.h5 --projection lda,pca
     """
     try:
         from probekit.explore.view import View

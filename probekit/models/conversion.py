@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from probekit import files
+from probekit.constraint import Out
 from probekit.errors import ModelError, UsageError
 from probekit.models.kinds import kinds
 from probekit.models.options import ConvertOptions, SkipThoughtsOptions
@@ -76,7 +77,7 @@ def converted_folder(model: str) -> Path | None:
 
 
 @public(options=ConvertOptions, more=SkipThoughtsOptions)
-def convert(model: str, /, out: str | Path, *, options: ConvertOptions, more: SkipThoughtsOptions) -> Path:
+def convert(model: str, /, out: Out, *, options: ConvertOptions, more: SkipThoughtsOptions) -> Path:
     """Convert the published files of an older encoder into a model folder, which every function accepts as a model.
 
     ``elmo:OPTIONS,WEIGHTS`` as a model's name does the same automatically, below data_cache/models/.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from probekit.constraint import File, MadeOut
 from probekit.errors import ModelError, UsageError, did_you_mean, first_line
 from probekit.files import draft, new_folder, read_json
 from probekit.models.conversion import BILSTM, ELMO
@@ -31,38 +32,40 @@ _VALUES = {
 
 @public()
 def new_encoder(
-    config: str | Path | Mapping[str, Any],
-    out: str | Path,
+    config: File | Mapping[str, Any],
+    out: MadeOut,
     *,
     tokenizer: str | Path | None = None,
     elmo: str | Path | None = None,
-    vocabulary: str | Path | None = None,
-    words: Splitting | str = Splitting.TREEBANK,
+    vocabulary: File | None = None,
+    words: Splitting = Splitting.TREEBANK,
     lower_case: bool = False,
     seed: int = 0,
 ) -> Path:
-    """Write the untrained model folder ``out`` (config.json, model.safetensors, tokenizer); it appears when complete.
+    """Write an untrained encoder: a BiLSTM as in Bowman et al. (2018), or any model type of transformers.
 
-    The file untrained.json states the seed, so caches and figures call the encoder "untrained".
-
-    The same arguments give the same bytes; if ``out`` holds them already, it is left as it is. ``model_type`` in the
-    configuration is "bilstm" (see :class:`~probekit.models.bilstm.config.BiLSTMConfig`) or any type that transformers
-    knows ("gpt2", "bert" …).
+    The folder (config.json, model.safetensors, tokenizer) is a model for every command; ``probekit pretrain-encoder``
+    trains it. It appears when it is complete. The file untrained.json states the seed, so caches and figures call the
+    encoder "untrained". The same configuration and seed give the same bytes; a folder that holds them already is left
+    as it is.
 
     Parameters
     ----------
     config : str, Path or mapping
-        A JSON file, or its content. Without ``vocab_size``, and without the numbers of padding, first and last token,
-        these are those of the tokenizer.
+        The model's configuration, a JSON file (in Python also its content). Its model_type is bilstm, or a type that
+        transformers knows. Without vocab_size, and without the numbers of padding, first and last token, these are
+        those of the tokenizer.
+    out : path
+        The folder to write.
     tokenizer : str or Path, optional
-        A model folder or hub id, whose tokenizer is copied; for transformers, and the input "pieces".
+        A model folder or hub id, whose tokenizer is copied; for transformers, and the input "pieces" of a BiLSTM.
     elmo : str or Path, optional
-        For the inputs "characters" and "elmo": an ELMo, whose weights are copied and frozen. Without it, the input
-        "characters" begins with random characters, which are trained.
+        For the inputs "characters" and "elmo" of a BiLSTM: an ELMo, whose weights are copied and frozen. Without it,
+        the input "characters" begins with random characters, which are trained.
     vocabulary : str or Path, optional
-        For the input "words": a text file with one word per line.
-    words : Splitting or str, default Splitting.TREEBANK
-        How to split plain text into words, if the model does not read word pieces.
+        For the input "words" of a BiLSTM: a text file with one word per line.
+    words : Splitting, default Splitting.TREEBANK
+        How plain text is split into words, if the model does not read word pieces.
     lower_case : bool, default False
         For the input "words": convert words to lower case.
     seed : int, default 0
@@ -79,6 +82,19 @@ def new_encoder(
         If ``out`` exists with other content, or an argument is missing, superfluous or not valid.
     ModelError
         If the configuration is not valid, or a source cannot be read.
+
+    See Also
+    --------
+    probekit.models.bilstm.config.BiLSTMConfig : The configuration of a BiLSTM.
+
+    Examples
+    --------
+    >>> probekit.new_encoder("bilstm.json", "models/bilstm", tokenizer="minilm")  # doctest: +SKIP
+
+    On the command line::
+
+        probekit new-encoder --config bilstm.json --tokenizer minilm --out models/bilstm
+        probekit new-encoder --config gpt2-mini.json --tokenizer gpt2 --seed 1 --out models/mini
     """
     values, name = _values(config)
     source = {"tokenizer": tokenizer, "elmo": elmo, "vocabulary": vocabulary}
@@ -86,7 +102,7 @@ def new_encoder(
     there = (place / "config.json").is_file()
     with draft(place) if there else new_folder(place) as folder:
         if values.get("model_type") == BILSTM:
-            _bilstm(values, folder, source, Splitting(words), lower_case=lower_case)
+            _bilstm(values, folder, source, words, lower_case=lower_case)
         else:
             _only("a model of transformers", source, "tokenizer")
             _copy_tokenizer(tokenizer, values, folder)

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+from probekit.constraint import WRITTEN
 from probekit.display import shown
 from probekit.errors import ProbekitError, UsageError, did_you_mean, naming
 from probekit.files import MARK, FileKind, is_sealed, write
@@ -32,7 +33,11 @@ CAPTION_FILE = FileKind("a caption as probekit wrote it", is_sealed)
 
 @public(options=PlotOptions)
 def plot(
-    kind: Kind, /, *rows: Any, out: tuple[str | Path, ...] | str | Path | None = None, options: PlotOptions
+    kind: Kind,
+    /,
+    *rows: Any,
+    out: Annotated[tuple[str | Path, ...] | str | Path | None, WRITTEN] = None,
+    options: PlotOptions,
 ) -> Figure:
     """Draw rows as a figure of panels.
 

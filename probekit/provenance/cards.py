@@ -10,7 +10,7 @@ from typing import Any
 
 from probekit.errors import DataError, UsageError
 from probekit.files import read_json
-from probekit.functions import FUNCTIONS
+from probekit.functions import FUNCTIONS, outputs, rows_of
 from probekit.models.identity import CARD
 from probekit.provenance.old_cards import recipe_of_command
 from probekit.recipe import Read, Recipe
@@ -140,20 +140,20 @@ def elsewhere(recipe: Recipe, scratch: Path, folder: Path) -> tuple[Recipe, Path
     UsageError
         For a function that writes no rows, or arguments that it does not take.
     """
-    function = FUNCTIONS[recipe.function]
-    if not function.rows:
-        names = sorted(name for name, one in FUNCTIONS.items() if one.rows)
+    key_of_rows, inside = rows_of(recipe.function)
+    if not key_of_rows:
+        names = sorted(name for name in FUNCTIONS if rows_of(name)[0])
         raise UsageError(f"probekit {recipe.function} cannot be reproduced; these can: {', '.join(names)}.")
     given = {**recipe.defaults, **recipe.arguments}
     makes_none = given.get("regime") == "fine-tune" or given.get("cache")  # caches: it runs the encoder, or reads some
-    always = () if makes_none else function.always
-    leaves = {key: _turned(recipe, key, scratch, folder) for key in (function.rows, *recipe.leaves, *always)}
-    rows = Path(leaves[function.rows])
-    if not function.inside and rows.suffix not in (".parquet", ".csv"):
-        raise UsageError(f"the card's recipe writes no rows ({function.rows} is {recipe.leaves.get(function.rows)!r}).")
+    always = [] if makes_none else [key for key, mark in outputs(recipe.function).items() if mark.always]
+    leaves = {key: _turned(recipe, key, scratch, folder) for key in (key_of_rows, *recipe.leaves, *always)}
+    rows = Path(leaves[key_of_rows])
+    if not inside and rows.suffix not in (".parquet", ".csv"):
+        raise UsageError(f"the card's recipe writes no rows ({key_of_rows} is {recipe.leaves.get(key_of_rows)!r}).")
     safe = writing(recipe, leaves)
     safe.check()
-    return safe, rows / function.inside if function.inside else rows
+    return safe, rows / inside if inside else rows
 
 
 def writing(recipe: Recipe, leaves: Mapping[str, Any]) -> Recipe:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probekit.activations.writing.journal import journal_path, locked, partial_path
-from probekit.calls import checked
+from probekit.calls import keywords
+from probekit.constraint import File
 from probekit.errors import CacheBusy, CacheError, UsageError
 from probekit.files import DATA_CACHE, is_running
 from probekit.models.identity import CARD
@@ -38,34 +39,24 @@ def candidates(folder: str | Path = DATA_CACHE, options: CleanOptions | None = N
     return [item for item in found if item.what == options.what and item.changed <= before]
 
 
-@checked
-def clean(
-    folder: str | Path = DATA_CACHE,
-    *,
-    what: str = "leftovers",
-    older_than: str | None = None,
-    model: Iterable[str | Path] = (),
-    data_dir: str | Path | None = None,
-    yes: bool = False,
-) -> Cleaned:
-    """Delete files that can be recomputed.
+@keywords(options=CleanOptions)
+def clean(folder: File = DATA_CACHE, /, *, options: CleanOptions, yes: bool = False) -> Cleaned:
+    """Delete files that can be recomputed, after asking.
 
-    Rows, cards, files that probekit did not write, and files that a process is writing are never deleted.
+    A cache can be made again if its data and its model are on this machine, with the digests that the cache records.
+    Data: generated tasks; a task file (.toml); the folder ``data_dir``; the hub's local cache. Models: minilm,
+    ``model``, the checkpoints of runs in the folder, the hub's local cache. The places that the cache's own command or
+    its study names are searched, too. Rows, cards, files of others, and files that a process is writing are never
+    deleted. On the command line, the exit status is 1 if something could not be deleted.
 
     Parameters
     ----------
     folder : path
-        Searched with all folders below it.
-    what : {"leftovers", "unfinished", "caches", "checkpoints"}
-        The kind; see :class:`probekit.provenance.inventory.What`.
-    older_than : str, optional
-        Delete only files that have not changed for this time, such as "12h", "30d", "8w".
-    model : iterable of path
-        Folders of the models of the caches.
-    data_dir : path, optional
-        Folder of the data of the caches, or a folder with a folder for each task.
+        Searched with all folders below it; data_cache/ by default.
+    options : CleanOptions
+        ``what``, ``older_than``, ``model``, ``data_dir``; each may be given as a keyword.
     yes : bool
-        Required to delete; :func:`candidates` lists what would be deleted.
+        Do not ask. In Python it is required; :func:`candidates` lists what would be deleted.
 
     Returns
     -------
@@ -76,11 +67,20 @@ def clean(
     ------
     UsageError
         For a folder or kind that does not exist, and without ``yes``.
+
+    Examples
+    --------
+    >>> probekit.clean("data_cache", what="caches", older_than="30d", yes=True).size  # doctest: +SKIP
+
+    On the command line::
+
+        probekit clean
+        probekit clean --what caches --older-than 30d --dry-run
+        probekit clean --what caches --model models/bert-of-mine --data-dir data/
+        probekit clean runs/ --what checkpoints
     """
     if not yes:
         raise UsageError("nothing is deleted without confirmation; give yes=True.")
-    places = tuple(str(path) for path in model)
-    options = CleanOptions(what, older_than, places, None if data_dir is None else str(data_dir))
     return delete_all(candidates(folder, options))
 
 

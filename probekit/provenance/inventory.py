@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from probekit.activations.writing.journal import journal_path, partial_path
 from probekit.activations.writing.leases import is_of_worker, of_workers
 from probekit.analyses.stream.state import is_state
 from probekit.calls import checked
+from probekit.constraint import File
 from probekit.errors import CacheError, UsageError
 from probekit.files import DATA_CACHE, held, in_words, is_running, parse_json, read_json
 from probekit.hdf5 import DAMAGE
@@ -24,6 +24,7 @@ from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.provenance.disk import cache_of, pieces, size_of, state, trials_of, written_by
 from probekit.provenance.documents import with_documents
 from probekit.provenance.old_cards import recipe_of_command
+from probekit.provenance.options import What
 from probekit.provenance.remake import Place, Sources, recipe_of_spec
 from probekit.provenance.study_folder import StudyFolder
 from probekit.recipe import Recipe
@@ -32,15 +33,6 @@ from probekit.rows import COLUMNS, find_card
 __all__ = ["Item", "What", "results"]
 
 HOUR = 3600.0
-
-
-class What(StrEnum):
-    """What may be deleted, by the names that ``probekit clean --what`` takes."""
-
-    LEFTOVERS = "leftovers"
-    UNFINISHED = "unfinished"
-    CACHES = "caches"
-    CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +89,32 @@ class Item:
 
 @checked
 def results(
-    folder: str | Path = DATA_CACHE,
+    folder: File = DATA_CACHE,
+    /,
     *,
     model: Iterable[str | Path] = (),
-    data_dir: str | Path | None = None,
+    data_dir: File | None = None,
     verify: bool = False,
 ) -> list[Item]:
-    """The results in a folder and below, sorted by path. Links are not followed.
+    """List the results in a folder: kind, task, model, size, age, and whether each can be made again.
 
-    Nothing is changed. Large files are not read in full, only their descriptions; models and data are read as far as
-    needed to decide whether a cache can be recomputed.
+    Folders of studies and runs, rows, caches, reports, figures, captions and task files are recognised. Nothing is
+    changed, and links are not followed. Large files are not read in full, only their descriptions; models and data are
+    read as far as needed to decide whether a cache can be recomputed.
+
+    Under the command's table stands what ``probekit clean`` would delete, and why a cache cannot be made again. A
+    narrow terminal leaves out model, task and age.
 
     Parameters
     ----------
     folder : path
-        Where to look.
+        Listed with all folders below it; data_cache/ by default.
     model : iterable of path
-        Folders of models from which caches may have been made.
+        Folder of a model from which caches were made; on the command line also a pattern such as 'RUN/step-*'. May be
+        repeated.
     data_dir : path, optional
-        Folder with the tasks' files, or with a folder for each task. The hub's local cache is searched as well.
+        Folder of the data from which caches were made, or with a folder for each task. The hub's local cache is
+        searched as well.
     verify : bool
         Also read the files of models in the hub's cache.
 
@@ -128,6 +127,16 @@ def results(
     ------
     UsageError
         For a folder that does not exist, and for a model's folder without a model.
+
+    Examples
+    --------
+    >>> [item.path for item in probekit.results("runs") if item.kind == "run"]  # doctest: +SKIP
+
+    On the command line::
+
+        probekit results
+        probekit results runs/
+        probekit results data_cache/ --model models/bert-of-mine --json
     """
     folder, sources = Path(folder), Sources(_model_folders(model), data_dir)
     for needed, content in ((folder, "results"), (sources.data_dir, "data")):

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, get_args
 
 from probekit.errors import UsageError
-from probekit.functions import FUNCTIONS, hints, parameters, takes_commas, takes_many, typed
+from probekit.functions import FUNCTIONS, hints, parameters, rows_of, takes_commas, takes_many, typed
 from probekit.recipe import Recipe
 
 __all__ = ["recipe_of_command", "recipe_of_words"]
@@ -58,7 +58,7 @@ def recipe_of_words(words: Sequence[str]) -> Recipe:
     while rest and rest[0] in GLOBAL:
         rest = rest[1:]
     name = rest[0].replace("-", "_") if rest else ""
-    kept = {key for key, function in FUNCTIONS.items() if function.rows}
+    kept = {key for key in FUNCTIONS if rows_of(key)[0]}
     if name not in kept | {"cache_activations"}:
         known = ", ".join(sorted(kept))
         raise UsageError(f"probekit {rest[0] if rest else ''} cannot be reproduced; these can: {known}.")

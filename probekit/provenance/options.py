@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 
-from probekit.constraint import (
-    Checked,
-)
+from probekit.constraint import Checked
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["CleanOptions"]
+__all__ = ["CleanOptions", "What"]
 
-KINDS = ("leftovers", "unfinished", "caches", "checkpoints")
+
+class What(StrEnum):
+    """What may be deleted, by the names that ``probekit clean --what`` takes."""
+
+    LEFTOVERS = "leftovers"
+    UNFINISHED = "unfinished"
+    CACHES = "caches"
+    CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
 class CleanOptions(Checked):
     """Which results are deleted, and where their sources are."""
 
-    what: str = option(
-        "leftovers",
+    what: What = option(
+        What.LEFTOVERS,
         "leftovers (temporary files of killed processes), unfinished (caches and runs that were interrupted, and could "
         "go on), caches, or checkpoints (of finished runs).",
     )
@@ -32,8 +38,6 @@ class CleanOptions(Checked):
     data_dir: str | None = option(None, "Folder of the data that caches are of, or with a folder for each task.")
 
     def together(self) -> None:
-        if self.what not in KINDS:
-            raise UsageError(f"--what is {', '.join(KINDS)}, not {self.what!r}.")
         if self.older_than is not None and not re.fullmatch(r"\d+[hdw]", self.older_than.strip()):
             raise UsageError(f"--older-than is hours, days or weeks, such as 12h, 30d or 8w, not {self.older_than!r}.")
 

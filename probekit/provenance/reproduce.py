@@ -20,6 +20,7 @@ from typing import Any
 
 from probekit.addresses import refuse_addresses
 from probekit.calls import checked
+from probekit.constraint import File, NotNegative
 from probekit.errors import DataError, UsageError
 from probekit.provenance.cards import Card, elsewhere, read_any_card, unread
 from probekit.provenance.comparison import Comparison, compare_rows
@@ -127,37 +128,47 @@ class Reproduction:
 
 @checked
 def reproduce(
-    card: str | Path,
+    card: File,
+    /,
     *,
-    out: str | Path | None = None,
-    from_: str | Path = ".",
-    tolerance: float | None = None,
+    out: File | None = None,
+    from_: File = Path(),
+    tolerance: NotNegative | None = None,
     remake: bool = False,
     model: Iterable[str | Path] = (),
-    data_dir: str | Path | None = None,
+    data_dir: File | None = None,
     allow_remote: bool = False,
 ) -> Reproduction:
-    """Make rows again by the recipe on their evidence card, and compare.
+    """Recompute rows with the recipe on their evidence card, and compare them.
+
+    The verdict is "reproduced to the bit"; "reproduced to rounding" if another processor or library computed the rows
+    and no number differs by more than 1e-5; or "different". Only public functions that write rows are run, and they
+    write only below ``out``, so another person's card cannot overwrite your files. They may read any file, but fetch
+    nothing without ``allow_remote``.
+
+    The command first lists what has changed since: versions, processor, revision, caches, rows edited by hand. Its exit
+    status is 1 if the rows differ.
 
     Parameters
     ----------
     card : path
-        The card, its rows, or the folder of a run.
+        The evidence card (.json), its rows, or a run of ``probekit train``.
     out : path, optional
-        A new folder for the outputs; without it they are deleted.
+        A new folder for the recomputed files; by default they are discarded.
     from_ : path
-        The folder to which relative paths of the recipe refer.
+        The folder in which the original command was run.
     tolerance : float, optional
-        Largest difference allowed; by default 1e-5 if another processor or library computed the rows, else 0.
+        Largest difference allowed in any number, on any processor and library; by default 1e-5 if another processor or
+        library computed the rows, else 0.
     remake : bool
-        Make missing caches below ``out``, from data and models on this machine.
+        Recompute missing caches, below ``out``, if their models and data are available.
     model : iterable of path
-        Folders of models from which caches were made, if the card does not find them.
+        Folder of a model that a cache was computed with, if it is not where the card says; may be repeated.
     data_dir : path, optional
-        Folder with a folder for each task's files, if the card does not find them.
+        Folder with one subfolder of files per task, if they are not where the card says.
     allow_remote : bool
-        Open addresses that the card names, and fetch models and data from the hub. Without it, nothing is fetched:
-        whoever wrote the card chose the addresses.
+        Open addresses (s3://bucket/cache) that the card names, and fetch models and data from the hub. Without it,
+        nothing is fetched: whoever wrote the card chose the addresses.
 
     Returns
     -------
@@ -175,6 +186,13 @@ def reproduce(
     --------
     >>> probekit.reproduce("cola.parquet").verdict  # doctest: +SKIP
     <Verdict.EXACT: 'to the bit'>
+
+    On the command line::
+
+        probekit reproduce cola.parquet
+        probekit reproduce figures/demo/layers.parquet --tolerance 1e-6
+        probekit reproduce runs/mrpc --from ~/paper --out again/ --plan
+        probekit reproduce cola.parquet --remake --model models/bert --data-dir data/
     """
     with tempfile.TemporaryDirectory() as temporary:
         plan = plan_reproduction(card, temporary if out is None else out, from_, allow_remote=allow_remote)

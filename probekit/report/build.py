@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from probekit.constraint import Out
 from probekit.display import shown_model
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import MARK, FileKind, is_sealed, write
@@ -46,20 +47,25 @@ REPORT_FILE = FileKind("a report as probekit wrote it", is_sealed)
 
 
 @public(options=ReportOptions)
-def report(*sources: str | Path | Result, out: str | Path = "report.html", options: ReportOptions) -> Path:
-    """Write one HTML page with all results of some rows. The page needs no network and no other file.
+def report(*sources: str | Path | Result, out: Out = "report.html", options: ReportOptions) -> Path:
+    """Collect results in one HTML page: figures, tables, controls, warnings, and the commands that reproduce them.
 
-    A study's page begins with the study's own tables and figures and its failed steps. What these figures show is not
-    drawn again, and files that earlier versions of the study left are not shown. Each study has its own part of the
-    page; all other files share one part. The same files give the same bytes.
+    The page opens in any browser, offline. It contains a summary (best layers, peak of the information, training by
+    regime, near and far domains), warnings, a section for each kind of result, and the evidence card of each file.
+    Click a heading to sort a table. The page can be printed, and reads well on a phone. The same files give the same
+    bytes.
+
+    For a study's folder, the study's own tables and figures come first, followed by its failed steps; what these
+    figures show is not drawn again, and files that earlier versions of the study left are not shown. Each study or
+    folder of rows gets its own part of the page. A folder of folders stands for all of them.
 
     Parameters
     ----------
     *sources : path or Result
-        Files of rows (.parquet, .csv) with their evidence cards; saved results; or folders of studies, training runs or
-        rows, or a folder of such folders.
+        Rows of any command (.parquet, .csv) with their evidence cards, or folders: a study, a run, or rows. In Python
+        also saved results.
     out : path
-        The file to write, .html.
+        The page to write, .html.
     options : ReportOptions
         ``title``, ``figure`` (SVG files, each optionally with a caption in a file of the same name: .md, or .json with
         "title", "caption", "alt", "created" and "git"), ``text`` (Markdown files, shown first), ``explore`` (pages
@@ -81,6 +87,14 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
     Examples
     --------
     >>> probekit.report("cola.parquet", "sst2.parquet", out="report.html")  # doctest: +SKIP
+
+    On the command line::
+
+        probekit report cola.parquet sst2.parquet -o report.html
+        probekit report probes.parquet mi.parquet runs/*/rows.parquet -o results.html --title "MiniLM, first results"
+        probekit report studies/figure1-small -o figure1.html
+        probekit report studies -o all.html --title "MiniLM and the paper"
+        probekit report domains.parquet --figure map.svg --text findings.md -o domains.html
     """
     out = Path(out)
     if out.is_dir():

@@ -22,7 +22,7 @@ from probekit.analysis import analyses, load
 from probekit.calls import checked
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest_of_content, read_json
-from probekit.functions import FUNCTIONS
+from probekit.functions import rows_of
 from probekit.grid import Grid, to_html
 from probekit.recipe import Read, Recipe
 from probekit.rows.card import card_path, make_card, read_card
@@ -105,8 +105,9 @@ class Result:
         """
         path, recipe = Path(path), self.recipe
         check_out(path, recipe and recipe.arguments)
-        if recipe and FUNCTIONS[recipe.function].rows and not FUNCTIONS[recipe.function].inside:
-            recipe = replace(recipe, leaves={**recipe.leaves, FUNCTIONS[recipe.function].rows: str(path)})
+        key, inside = rows_of(recipe.function) if recipe else ("", "")
+        if recipe and key and not inside:
+            recipe = replace(recipe, leaves={**recipe.leaves, key: str(path)})
         card = make_card(recipe, self.reads, self.seconds) if recipe else dict(self.card)
         card |= {"verdict": list(self.verdict)}
         before, paths = saved_examples(path), self.prediction_paths(path)

@@ -9,6 +9,7 @@ from typing import Any
 
 from probekit.activations.pooling import Pooling
 from probekit.activations.writing.job import RANDOM
+from probekit.constraint import MadeOut
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import slug
 from probekit.models.identity import model_name
@@ -42,25 +43,28 @@ def run(
     task: str | Path,
     /,
     *tasks: str | Path,
-    out: str | Path | None = None,
+    out: MadeOut | None = None,
     options: RunOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Analyse each layer of a model on some tasks: caches, probes with controls, a figure and a report.
+    """Analyse each layer of a model on your tasks: cache, probe with controls, measure information, plot, report.
 
-    The activations of train and dev are cached, for the model and for the same architecture with random weights. Each
-    layer is probed, with gold and with shuffled labels; its mutual information with the labels is measured; the layer
-    curves are plotted and summarised. All results are in one folder, with one page, ``report.html``. Existing results
-    from the same data, weights and options are reused.
+    Train and dev are cached with the model and with the same architecture at random weights. Each layer is probed on
+    gold and shuffled labels, its mutual information with the labels is estimated, and the findings are stated in words.
+    All files are in one folder; open report.html first. Finished steps from the same data, weights and options are
+    reused: run the same command again to resume after an interruption. On the command line, the exit status is 1 if a
+    step fails.
 
     Parameters
     ----------
     model : path
-        Hub id, or a local folder with config.json and safetensors.
-    task, *tasks : str
-        Names of tasks, or task files (TOML).
+        A Hub id, a local folder with config.json and safetensors, or minilm for the model that the extra demo installs.
+    task : str
+        Name of a task (see ``probekit tasks``), or a TOML file.
+    *tasks : str
+        Further tasks.
     out : path, optional
-        The folder (default: ``probekit-run/MODEL-TASK``).
+        Folder for all files; by default probekit-run/MODEL-TASK.
     options : RunOptions
         ``data_dir``, ``limit``, ``pooling``, ``layers``, ``dtype``, ``device`` …; each may be given as a keyword.
     progress : callable
@@ -80,6 +84,14 @@ def run(
     --------
     >>> result = probekit.run("bert-base-uncased", "rte", data_dir="glue", quick=True)  # doctest: +SKIP
     >>> print(*result.verdict, sep="\\n")  # doctest: +SKIP
+
+    On the command line::
+
+        probekit run bert-base-uncased rte --quick
+        probekit run sentence-transformers/all-MiniLM-L6-v2 rte cola --data-dir glue
+        probekit run ./bert-of-mine mytask.toml --out bert-of-mine --limit 2000
+        probekit run gpt2 cola --pooling last,mean --dry-run
+        probekit run mistralai/Mistral-7B-v0.1 rte --dtype bf16 --layers 0,8-24 --pooling last --batch-tokens 4096
     """
     planned, ended = plan_run(model, (task, *tasks), out, options), 0
 

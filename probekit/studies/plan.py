@@ -7,7 +7,7 @@ from pathlib import Path
 
 from probekit.errors import UsageError
 from probekit.files import slug
-from probekit.functions import writes
+from probekit.functions import outputs
 from probekit.studies.schema import Study
 from probekit.studies.sections.layers import layer_steps
 from probekit.studies.sections.models import compare_steps, model_steps
@@ -72,7 +72,7 @@ def check_steps(study: Study, steps: Iterable[Step]) -> None:
 
 def _check_places(step: Step) -> None:
     """Raise UsageError if a step would write outside the study's folder."""
-    for key in writes(step.function):
+    for key in outputs(step.function):
         value = step.arguments.get(key)
         for place in value if isinstance(value, list | tuple) else [value]:
             leaf = place.leaf if isinstance(place, Inside) else "" if place is None else None

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from probekit.errors import UsageError
 from probekit.runtime import dask_client, local_executor
 
 __all__ = ["Pool", "dask_pool", "here_pool", "local_pool"]
@@ -37,8 +36,6 @@ class Pool:
 
 def local_pool(jobs: int) -> Pool:
     """Worker processes on this machine, which share its cores, and its GPUs if there are several."""
-    if jobs < 1:
-        raise UsageError(f"--jobs is {jobs}; it must be 1 or more.")
     import torch
 
     quiet = dict.fromkeys(("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS"), "1")

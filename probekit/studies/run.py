@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, thread_time
 
+from probekit.constraint import Out
 from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, lock, remove_unfinished, slug, write
 from probekit.public import public
@@ -104,19 +105,23 @@ def study(
     study: str | Path,
     /,
     *,
-    out: str | Path | None = None,
+    out: Out | None = None,
     options: StudyOptions,
     workers: WorkerOptions,
     progress: Progress = no_progress,
 ) -> StudyRun:
-    """Run the missing steps of a study: caches, training, analyses, tables, figures and the report.
+    """Run the steps of a study: caches, training, analyses, tables, figures, the report.
+
+    Each step is a call of a public function. Steps already done with the same data, weights and options are reused: run
+    the same command again to resume after an interruption. If a step fails, only the steps that depend on it are
+    skipped; on the command line, the exit status is 1 then.
 
     Parameters
     ----------
     study : path
-        A TOML file, or the name of a shipped study.
+        A study file (.toml), or the name of a study that comes with probekit (``probekit study list``).
     out : path, optional
-        Folder of the study (default: ``studies/NAME``).
+        Folder of the study; by default studies/STUDY.
     options : StudyOptions
         ``model``, ``data_dir``, ``set_``, ``allow_remote``; each may be given as a keyword.
     workers : WorkerOptions
@@ -139,6 +144,13 @@ def study(
     Examples
     --------
     >>> probekit.study("sanity-small", data_dir="data", model=("minilm=folder",))  # doctest: +SKIP
+
+    On the command line::
+
+        probekit study run figure1-small --data-dir data --plan
+        probekit study run figure1-small --data-dir data --model all-MiniLM-L6-v2=minilm --set probe.0.limit=1000
+        probekit study run mine.toml --jobs 2
+        probekit study run table2-full --backend dask --scheduler tcp://head:8786
     """
     planned = plan_study(study, out, options)
     ended = 0

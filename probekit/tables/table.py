@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from probekit.constraint import File, Out, Written
 from probekit.errors import UsageError, did_you_mean
 from probekit.files import MARK, FileKind, digest_of_content, is_sealed, write
 from probekit.grid import SUFFIXES, WRITERS, Format, Grid, markdown
@@ -86,7 +87,12 @@ class Table:
 
 @public(options=TableOptions)
 def table(
-    kind: Kind, /, *rows: Any, out: str | Path | None = None, rows_out: str | Path | None = None, options: TableOptions
+    kind: Kind,
+    /,
+    *rows: Any,
+    out: Out | None = None,
+    rows_out: Annotated[File, Written(rows=True)] | None = None,
+    options: TableOptions,
 ) -> Table:
     """Show rows as a table in the layout of a paper, next to published numbers.
 

@@ -178,15 +178,17 @@ def _shared_groups(s: SplitReport) -> Iterator[str]:
 
 
 @checked
-def check_task(task: str | Path | Task, data_dir: str | Path | None = None) -> TaskReport:
-    """Count everything in a task; takes a second or two for 100,000 examples.
+def check_task(task: str | Path | Task, /, data_dir: str | Path | None = None) -> TaskReport:
+    """Load a task and count its examples, labels, lengths, duplicates and overlap with train.
+
+    It takes a second or two for 100,000 examples.
 
     Parameters
     ----------
     task : str, path or Task
-        Name of a task, a TOML file that describes data, or the task itself.
+        A TOML file that describes your data, or the name of a task; in Python also the task itself.
     data_dir : path, optional
-        Folder with the task's files, as in :func:`probekit.load_task`.
+        Folder of the task's files.
 
     Returns
     -------
@@ -197,6 +199,10 @@ def check_task(task: str | Path | Task, data_dir: str | Path | None = None) -> T
     --------
     >>> check_task("grammar:acceptability").splits[1].in_train
     0
+
+    On the command line::
+
+        probekit tasks check mine.toml
     """
     task = task if isinstance(task, Task) else load_task(str(task), data_dir)
     train = _Known.of(task.splits["train"]) if "train" in task.splits else None

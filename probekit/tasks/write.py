@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from probekit.calls import checked
+from probekit.constraint import File
 from probekit.errors import DataError, UsageError
 from probekit.files import FileKind, check_folder, slug, whole
 from probekit.tasks.load import load_task, treebank_task
@@ -19,21 +20,23 @@ NEW = FileKind("a file that is not there yet", lambda path: False)
 
 @checked
 def write_tasks(
-    tasks: Sequence[str] | str, /, *, out: str | Path, data_dir: str | Path | None = None, seed: int = 0
+    tasks: Sequence[str] | str, /, *, out: File, data_dir: str | Path | None = None, seed: int = 0
 ) -> list[Path]:
-    """Write tasks of single sentences as files with lines ``tr|va|te TAB label TAB sentence``, as SentEval does.
+    """Write tasks of sentences as files in SentEval's layout: tr, va or te, the label and the sentence in each line.
+
+    No existing file is replaced.
 
     Parameters
     ----------
     tasks : str, or sequence of str
-        Names of classification tasks of sentences, such as "treebank:tree-depth".
+        Classification tasks of sentences, such as treebank:tree-depth.
     out : path
-        The folder. ``treebank:tree-depth`` becomes ``tree_depth.txt``, which ``senteval-tree-depth`` reads; the name of
-        any other task becomes that of its file.
+        The folder; treebank:tree-depth becomes tree_depth.txt there, which the task senteval-tree-depth reads. The name
+        of any other task becomes that of its file.
     data_dir : path, optional
         Folder of the tasks' files.
     seed : int, default 0
-        Of what a ``treebank:`` task draws; other tasks draw nothing.
+        Random seed of what is drawn from a treebank; other tasks draw nothing.
 
     Returns
     -------
@@ -53,6 +56,11 @@ def write_tasks(
     >>> (path,) = write_tasks("grammar:acceptability", out=tempfile.mkdtemp())
     >>> path.name
     'grammar-acceptability.txt'
+
+    On the command line::
+
+        probekit tasks write treebank:tree-depth --data-dir UD_English-EWT --out probing
+        probekit tasks write treebank:past-present treebank:bigram-shift --data-dir UD_German-GSD --out probing
     """
     names = [tasks] if isinstance(tasks, str) else list(tasks)
     if not names:

@@ -193,11 +193,9 @@ def test_killed_workers_and_parents(tiny_bert, tmp_path):
 
 
 def test_ctrl_c_says_how_to_go_on(monkeypatch, capsys):
-    import probekit
-
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(probekit, "verify", interrupted)
+    monkeypatch.setattr("probekit.activations.inspection.verify", interrupted)
     assert run("verify", "x.h5") == 130
     assert "interrupted; run the same command again to resume" in capsys.readouterr().err

@@ -6,14 +6,13 @@ import dataclasses
 import hashlib
 import shutil
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from damage import Hangs, watched
 
 from probekit.cli import main
-from probekit.functions import FUNCTIONS
+from probekit.functions import FUNCTIONS, find
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -60,9 +59,7 @@ def options_of(command: str) -> list[str]:
     name = command.replace("-", "_")
     if name not in FUNCTIONS:
         return ["--out", "--folder", "--set"]
-    module, _, function = FUNCTIONS[name].place.partition(":")
-    groups = getattr(import_module(module), function).options
-    names = [field.name for kind in groups.values() for field in dataclasses.fields(kind)]
+    names = [field.name for kind in find(name).options.values() for field in dataclasses.fields(kind)]
     return [f"--{name.replace('_', '-')}" for name in names]
 
 

@@ -98,7 +98,7 @@ def test_what_could_not_be_deleted_is_told(folder, tiny_bert, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["clean", "--what", "rows"], "leftovers, unfinished, caches, checkpoints, not 'rows'"),
+        (["clean", "--what", "rows"], 'Choose from: "leftovers", "unfinished", "caches", "checkpoints"'),
         (["clean", "--older-than", "30"], "such as 12h"),
         (["clean", "none"], "there is no folder 'none'"),
         (["results", "none"], "there is no folder 'none'"),

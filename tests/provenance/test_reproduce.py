@@ -17,7 +17,7 @@ import pytest
 import probekit
 from probekit.cli import main
 from probekit.errors import DataError, UsageError
-from probekit.functions import FUNCTIONS, hints, parameters, writes
+from probekit.functions import FUNCTIONS, hints, outputs, parameters, rows_of
 from probekit.provenance import reproduce as module
 from probekit.provenance.cards import DROPPED, READS, elsewhere, read_any_card, unread, writing
 from probekit.provenance.comparison import compare_rows
@@ -274,7 +274,7 @@ READ = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.rows])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if rows_of(name)[0]])
 def test_no_argument_that_might_write_is_overlooked(name):
     """A new argument that takes words must be told here to be read only, or marked to be written."""
     declared = hints(name)
@@ -283,7 +283,7 @@ def test_no_argument_that_might_write_is_overlooked(name):
         if {"str", "Path", "Any"} & set(re.findall(r"\w+", inspect.formatannotation(declared.get(key, "Any"))))
     }  # fmt: skip
     assert set(READS.get(name, ())) <= READ[name]
-    assert takes - READ[name] - {"progress", "watcher", *DROPPED} == set(writes(name))
+    assert takes - READ[name] - {"progress", "watcher", *DROPPED} == set(outputs(name))
 
 
 def test_cards_that_are_none(tmp_path):

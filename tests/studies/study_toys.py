@@ -7,9 +7,11 @@ import warnings
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
+from probekit.constraint import WRITTEN
 from probekit.errors import UsageError
-from probekit.functions import FUNCTIONS, Function
+from probekit.functions import FUNCTIONS
 from probekit.studies.pools import Pool
 from probekit.studies.steps import Inside, Step
 
@@ -17,7 +19,9 @@ calls: list[tuple[str, dict]] = []
 """What was called in this process: names and arguments."""
 
 
-def toy_write(*read: str, out: str, text: str = "x", fail: str = "", device: str = "auto", progress=None) -> None:
+def toy_write(
+    *read: str, out: Annotated[str, WRITTEN], text: str = "x", fail: str = "", device: str = "auto", progress=None
+) -> None:
     """Write a text, or fail in one of the ways in which functions do."""
     calls.append(("toy_write", {"read": list(read), "out": out, "text": text, "device": device}))
     match fail:
@@ -37,7 +41,7 @@ def toy_write(*read: str, out: str, text: str = "x", fail: str = "", device: str
     Path(out).write_text(f"{os.getpid()}" if text == "pid" else text)
 
 
-def toy_train(*, out: str, text: str, progress=None) -> None:
+def toy_train(*, out: Annotated[str, WRITTEN], text: str, progress=None) -> None:
     """Go on with what is there, if it was made with the same text."""
     folder = Path(out)
     there = (folder / "probekit.json").exists()
@@ -51,7 +55,7 @@ def toy_train(*, out: str, text: str, progress=None) -> None:
     (folder / "rows.parquet").write_text("x")
 
 
-TOYS = {name: Function(f"study_toys:{name}", rows="") for name in ("toy_write", "toy_train")}
+TOYS = dict.fromkeys(("toy_write", "toy_train"), "study_toys")
 
 
 def register() -> None:

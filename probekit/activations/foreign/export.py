@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from probekit.activations.cache import ActivationCache
 from probekit.activations.foreign.writers import Columns, Format, Table, joined, opened_writer
 from probekit.activations.hdf5 import decode
-from probekit.errors import UsageError
+from probekit.constraint import Out
 from probekit.files import digest_of_content, new_folder
 from probekit.public import public
 from probekit.runtime import Progress, no_progress
@@ -50,28 +50,31 @@ def export(
     cache: ActivationCache | str | Path,
     /,
     *,
-    to: str,
-    out: str | Path,
+    to: Literal["safetensors", "zarr", "npy", "parquet"],
+    out: Out,
     layers: tuple[str, ...] | None = None,
     progress: Progress = no_progress,
 ) -> Export:
     """Write the vectors of a cache to a folder in another format, with ids, labels, spec and digests beside them.
 
-    The cache is read once, about 64 MiB at a time, and compared with its digests meanwhile; the folder appears when all
-    is written. bfloat16 stays bfloat16 in safetensors; the other formats have no such numbers, and hold the same values
+    The cache is compared with its digests while it is read, about 64 MiB at a time. The folder appears when all is
+    written. bfloat16 stays bfloat16 in safetensors; the other formats have no such numbers, and hold the same values
     as float32. An export cannot be imported again, since it lacks the pieces of the texts: keep the cache.
 
     Parameters
     ----------
     cache : ActivationCache, str or Path
         The cache.
-    to : str
-        safetensors (shards of about 1 GiB), zarr (3, sharded), npy (a file for each layer, which numpy can map) or
-        parquet (vectors as lists of fixed size).
+    to : {"safetensors", "zarr", "npy", "parquet"}
+        safetensors: shards of about 1 GiB, with some rows of every layer. zarr: a sharded group of version 3 (needs the
+        extra zarr). npy: a file for each layer, which numpy can map. parquet: vectors as lists of fixed size, beside
+        ids and labels.
     out : path
-        The folder, which must not exist.
+        The folder to write, which must not exist.
     layers : tuple of str, optional
-        Layers and sites to write; by default all.
+        Layers and sites to write, such as 0,4-8,attn_out.3; by default all.
+    progress : callable
+        Receives the progress of the work.
 
     Returns
     -------
@@ -88,9 +91,12 @@ def export(
     Examples
     --------
     >>> probekit.export("sst2.dev.h5", to="npy", out="sst2-dev")  # doctest: +SKIP
+
+    On the command line::
+
+        probekit export train.h5 --to npy --out train-npy
+        probekit export train.h5 --to zarr --layers 4:12:2 --out train-zarr
     """
-    if to not in set(Format):
-        raise UsageError(f"there is no format {to!r}; expected one of {', '.join(Format)}.")
     opened = cache if isinstance(cache, ActivationCache) else ActivationCache(cache)
     path = Path(out)
     try:

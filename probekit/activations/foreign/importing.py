@@ -18,6 +18,7 @@ from probekit.activations.foreign.source import Array, Source
 from probekit.activations.options import NO_POOLING, CacheOptions
 from probekit.activations.writing.job import cache_activations
 from probekit.activations.writing.journal import journal_path, partial_path
+from probekit.constraint import File, MadeOut
 from probekit.errors import DataError, NonFiniteError, UsageError
 from probekit.files import digest
 from probekit.public import public
@@ -27,32 +28,34 @@ from probekit.sites import Site, in_order
 
 @public(options=ImportOptions)
 def import_activations(
-    source: str | Path,
+    source: File,
     /,
     *,
     model: str | Path,
-    out: str | Path,
+    out: MadeOut,
     options: ImportOptions,
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> ActivationCache:
     """Turn activations of vLLM, TransformerLens, nnsight or SAELens into a cache, after a sample was recomputed.
 
-    The cache's spec says from which files the numbers come, with their digest, and what was certified. A text is its
-    pieces; those that are special to the tokenizer are left out of means, as elsewhere.
+    The cache says from which files the numbers come, with their digest, and what was certified. If an array is not what
+    its name says, nothing is written; see ``probekit certify --against``. A text is its pieces; those that are special
+    to the tokenizer are left out of means, as elsewhere.
 
     Parameters
     ----------
     source : str or Path
-        The file or folder; for the formats, see :func:`probekit.certify`.
+        safetensors of vLLM's ExampleHiddenStatesConnector, .npz or .safetensors with an array for each site, or a
+        folder of SAELens.
     model : str or Path
         Hub id or folder of the model that they are of.
     out : path
-        The cache.
+        The cache to write.
     options : ImportOptions
         ``layers``, ``labels``, ``pooling`` …; you can also pass them as keyword arguments.
     overwrite : bool
-        Whether to replace a cache of other activations.
+        Replace a cache that holds other activations.
     progress : callable
         Called with the progress.
 
@@ -71,6 +74,11 @@ def import_activations(
     Examples
     --------
     >>> probekit.import_activations("hidden_states/", model="gpt2", layers="4,8", out="train.h5")  # doctest: +SKIP
+
+    On the command line::
+
+        probekit import hidden_states/ --model Qwen/Qwen3-8B --layers 8,16,24 --dtype bfloat16 --out train.h5
+        probekit import activations.npz --model gpt2 --labels labels.csv --pooling last --out train.h5
     """
     from probekit.models.find import resolve_model
     from probekit.models.transformers.tokens import load_tokenizer

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from probekit.activations.writing.prepare import check_environment, difference, 
 from probekit.activations.writing.request import Request, make_request, recipe_of, shard_size
 from probekit.activations.writing.shards import work
 from probekit.activations.writing.workers import run_workers
+from probekit.constraint import Written
 from probekit.errors import (
     CacheBusy,
     CacheCorrupt,
@@ -55,39 +56,42 @@ def cache_activations(
     split: str = "train",
     *,
     options: CacheOptions,
-    out: str | Path | None = None,
+    out: Annotated[str | Path | None, Written(always=True)] = None,
     overwrite: bool = False,
     wait: Callable[[], None] | None = lambda: None,
     progress: Progress = no_progress,
 ) -> ActivationCache:
-    """Run a model on a split of a task and store the activations of every layer in an HDF5 file.
+    """Run a model on a task and store every layer's activations.
 
-    If a finished cache of the same job exists, it is opened at once. An interrupted one continues where it stopped, and
-    redoes at most one block per worker or thread.
+    Run the same command again to open a finished cache at once, or to resume an interrupted one, which redoes at most
+    one block per worker or thread. On the command line, a pattern caches all checkpoints of a training run, in the
+    order of their steps; their rows name the run and the step.
 
     Parameters
     ----------
     model : str, path or Encoder
-        Hub id, local folder, ``minilm`` (the model of the extra ``demo``), ``elmo:OPTIONS,WEIGHTS``,
-        ``skip-thoughts:FOLDER``, or a loaded encoder (in this process only). ``random:MODEL`` re-initialises it,
-        with the seed 0 or ``random_weights``.
+        A Hub id, or a local folder with config.json and safetensors; minilm for the model that the extra demo installs;
+        random:MODEL for random weights, with the seed 0 or ``random_weights``; on the command line a pattern
+        (RUN/step-*) for several checkpoints; elmo:OPTIONS,WEIGHTS or skip-thoughts:FOLDER for published files; in
+        Python also a loaded encoder (in this process only).
     task : str, path or Task
-        Name of a task, a TOML file, or the task itself; or a file of texts, which is read a shard at a time: a text a
-        line (``.txt``), or JSON lines with the field ``text`` (``.jsonl``), also packed (``.gz``); "-" reads one of
-        these from standard input, and keeps it in a file beside the cache until that is finished.
+        Name of a task (see ``probekit tasks``), or a TOML file; in Python also a task; or a file of texts, which is
+        read a shard at a time: one a line (.txt), or JSON lines with the field text (.jsonl), also packed (.gz); "-"
+        reads one of these from standard input, and keeps it in a file beside the cache until that is finished.
     split : str
-        The split to read.
+        Split of the task.
     options : CacheOptions
         ``pooling``, ``tokens``, ``pairs``, ``dtype``, ``limit`` …; you can also pass them as keyword arguments.
         ``random_weights`` re-initialises the model with this seed [1]_. With ``stateful`` ELMo's state is carried from
         batch to batch, as in the original, in one process and one thread; after an interruption, it starts from the
         beginning.
     out : path, optional
-        The file, or a folder (an existing one, or a name ending in "/") for a file with the default name; None for
-        data_cache/. More than 100,000 texts that are read a shard at a time become a folder of shards of as many,
-        unless ``out`` ends in ``.h5``, or ``shard_size`` says otherwise.
+        The file to write, or a folder (an existing one, or a name ending in "/") for files named
+        TASK.SPLIT.MODEL.DIGEST.h5; by default data_cache/. With ``shard_size``, the folder of the shards (with a final
+        "/", a folder for such folders). More than 100,000 texts that are read a shard at a time become a folder of
+        shards of as many, unless ``out`` ends in .h5, or ``shard_size`` says otherwise.
     overwrite : bool
-        Whether to replace a cache of other activations.
+        Replace a cache that holds other activations.
     wait : callable, optional
         Called once before waiting if another process is writing the same cache; None raises CacheBusy instead.
     progress : callable
@@ -120,6 +124,25 @@ def cache_activations(
     >>> cache = probekit.cache_activations("bert-base-uncased", "sst2", "dev")  # doctest: +SKIP
     >>> cache.layer(3).shape, cache.labels.shape  # doctest: +SKIP
     ((872, 768), (872,))
+
+    On the command line::
+
+        probekit cache-activations --model bert-base-uncased --task sst2
+        probekit cache-activations --model ./bert-of-mine --task mytask.toml --split dev --pooling mean,first
+        probekit cache-activations --model gpt2 --task cola --data-dir ~/glue/CoLA --tokens --dtype bfloat16
+        probekit cache-activations --model bert-base-uncased --task sst2 --random-weights 0
+        probekit cache-activations --model gpt2 --task sst2 --sites attn_out,mlp_out,z --layers 4:12:2 --pooling last
+        probekit cache-activations --model gpt2 --task sst2 --positions last:3 --tokens --pooling mean
+        probekit cache-activations --model Qwen/Qwen3-0.6B --task chats.toml --positions roles:assistant
+        probekit cache-activations --model gpt2 --task sst2 --limit 200 --generate max_new_tokens=32 --positions last
+        probekit cache-activations --model RUN/step-* --task cola --split dev
+        zcat corpus.jsonl.gz | probekit cache-activations --model gpt2 --task - --out data_cache/corpus
+        probekit cache-activations --model elmo:options.json,weights.hdf5 --task cola
+        probekit cache-activations --model gpt2 --task mytask.toml --shard-size 100000 --out data_cache/mytask
+        probekit cache-activations --model gpt2 --task corpus.jsonl.gz --shard-size 100000 --out data_cache/corpus
+        probekit cache-activations --model gpt2 --task my.toml --shard-size 9999 --backend dask --scheduler tcp://head:8786
+        torchrun --nproc-per-node 4 -m probekit cache-activations --model gpt2 --task my.toml --shard-size 9999 --out my
+        torchrun --nproc-per-node 8 -m probekit cache-activations --model ./llama-70b --task my.toml --tp-plan auto
     """
     if isinstance(model, str) and model.startswith(RANDOM):
         model = model.removeprefix(RANDOM)

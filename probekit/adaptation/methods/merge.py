@@ -11,6 +11,7 @@ from probekit.adaptation.heads.library import bare_layout, library_layout
 from probekit.adaptation.heads.spec import HeadSpec
 from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.runs.folder import ROWS, save_folder
+from probekit.constraint import File, MadeOut
 from probekit.errors import UsageError
 from probekit.files import read_json
 from probekit.models.adapted.loading import load_adapted
@@ -21,18 +22,17 @@ from probekit.rows.examples import EXAMPLES
 
 
 @public()
-def merge(run: str | Path, /, out: str | Path, *, base: str | Path | None = None) -> Path:
+def merge(run: File, /, out: MadeOut, *, base: str | Path | None = None) -> Path:
     """Add the changed weights of a run to its base, and write the whole model.
 
     Parameters
     ----------
     run : path
-        A run of :func:`probekit.train` with ``method`` lora, dora, ia3, bitfit, norms or last, or one of its
-        checkpoints.
+        A run of ``probekit train --method`` lora, dora, ia3, bitfit, norms or last, or one of its checkpoints.
     out : path
         The folder to write: a run that needs no base, which transformers and every command read as a model.
     base : path or str, optional
-        Where the base is now, if it was moved.
+        Where the base is now, if it was moved: a folder or a hub id.
 
     Returns
     -------
@@ -49,6 +49,10 @@ def merge(run: str | Path, /, out: str | Path, *, base: str | Path | None = None
     Examples
     --------
     >>> probekit.merge("runs/cola-lora", "models/cola")  # doctest: +SKIP
+
+    On the command line::
+
+        probekit merge runs/cola-lora --out models/cola
     """
     folder, place = Path(run), Path(out)
     changes = adapted(folder)

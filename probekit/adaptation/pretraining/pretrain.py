@@ -25,6 +25,7 @@ from probekit.adaptation.runs.digests import digests_of
 from probekit.adaptation.runs.folder import begin, kept, locked_run, write_card
 from probekit.adaptation.runs.rows import columns_of
 from probekit.adaptation.runs.run import Run, finish_run, new_card, noting_failure, open_run
+from probekit.constraint import File, RunOut
 from probekit.errors import DataError, UsageError
 from probekit.files import draft
 from probekit.models.find import resolve_model
@@ -48,22 +49,24 @@ METRICS = ("perplexity", "bits-per-byte", "log-loss")
 
 @public(options=PretrainOptions)
 def pretrain(
-    text: str | Path | tuple[str | Path, ...] | Sequence[str | Path],
-    out: str | Path,
+    text: File | Sequence[File],
+    out: RunOut,
     *,
     options: PretrainOptions,
     progress: Progress = no_progress,
 ) -> Run:
-    """Train a language model on plain text: a new one with its tokenizer, or ``model`` further.
+    """Train a language model on plain text: a new one and its tokenizer, or ``model`` further.
 
-    Texts are packed into sequences without padding. The folder ``out`` is a model folder that every command reads, with
-    the head of the language model. The same call returns a finished run immediately, and resumes an interrupted one
-    after its last evaluation, with the same numbers as an uninterrupted run.
+    ``out`` becomes a folder with the model, its language-model head, its tokenizer, a card (probekit.json) and the
+    losses during training (rows.parquet). Every command reads it as a model. Texts are packed into sequences without
+    padding. Perplexity and bits per byte are those of held-out text: the last part of each text, or ``dev``. Run the
+    same command again to show a finished run, or to resume an interrupted one after its last evaluation, with the same
+    numbers as an uninterrupted run.
 
     Parameters
     ----------
     text : path or sequence of paths
-        UTF-8 text files; each one is a document, which ends with an end-of-text piece.
+        UTF-8 text files, separated by commas. Each one is a document, which ends with an end-of-text piece.
     out : path
         Folder of the run.
     options : PretrainOptions
@@ -89,7 +92,15 @@ def pretrain(
     --------
     >>> run = probekit.pretrain(["wiki.txt"], "models/tiny", tokenizer="train:8000")  # doctest: +SKIP
     >>> run.metrics["perplexity"]  # doctest: +SKIP
-    """
+
+    On the command line::
+
+        probekit pretrain --text wiki.txt,books.txt --out models/tiny
+        probekit pretrain --text wiki.txt --dev wiki.valid.txt --save-at log-spaced --dtype bfloat16 --out models/tiny
+        probekit pretrain --objective masked-lm --config bert-mini --text wiki.txt --out models/tiny-bert
+        probekit pretrain --config gpt2-large/config.json --tokenizer gpt2 --context 512 --text wiki.txt --out models/mine
+        probekit pretrain --model gpt2 --text reviews.txt --out models/gpt2-reviews
+    """  # noqa: E501
     given = [text] if isinstance(text, str | Path) else list(text)
     recipe = Recipe.of("pretrain", {"text": given, "out": out, **_fields(options)})
     folder = Path(out)

@@ -25,6 +25,7 @@ from probekit.adaptation.runs.run import Run, finish_run, new_card, noting_failu
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.trainer import own_randomness
+from probekit.constraint import RunOut
 from probekit.errors import UsageError
 from probekit.files import remove
 from probekit.metrics import METRICS
@@ -50,26 +51,26 @@ MACRO = "macro-average"
 def pretrain_encoder(
     model: str | Path,
     on: str | Sequence[str],
-    out: str | Path,
+    out: RunOut,
     *,
     options: EncoderOptions,
     progress: Progress = no_progress,
 ) -> Run:
-    """Train a shared encoder on one or several objectives (Bowman et al. 2018), each with a head of its own.
+    """Train a shared encoder on one or several objectives, each with a head of its own.
 
-    Each step has a batch of one objective, which the mixture draws. Validations compute the main metric of each
-    objective; the weights with the best macro average are kept. The folder ``out`` is a model folder that every command
-    reads. The same call returns a finished run immediately, and resumes an interrupted one after its last validation,
-    with the same numbers as an uninterrupted run.
+    Each step has a batch of one objective, which the mixture draws (Bowman et al. 2018). The weights with the best mean
+    validation metric are kept; ``out`` becomes a model folder that every command reads, with a card of all objectives
+    (probekit.json) and their metrics at each validation (rows.parquet). Run the same command again to show a finished
+    run, or to resume an interrupted one after its last validation, with the same numbers as an uninterrupted run.
 
     Parameters
     ----------
     model : str or path
-        The encoder to begin with, such as an untrained one from :func:`probekit.models.new.new_encoder`.
+        The encoder to begin with: a model folder, such as an untrained one (see ``probekit new-encoder``), or hub id.
     on : str or sequence of str
-        Objectives: ``language-model:CORPUS``, ``masked-language-model:CORPUS``, ``translate:CORPUS``,
-        ``skip-thought:CORPUS``, ``reply:CORPUS``, ``denoise:CORPUS``, ``dissent:CORPUS``, ``next-sentence:CORPUS``,
-        ``respond:CORPUS``, ``contrast:CORPUS``, or the names of tasks (``sst2``).
+        Objectives, separated by commas: language-model:CORPUS, masked-language-model:CORPUS, translate:CORPUS,
+        skip-thought:CORPUS, reply:CORPUS, denoise:CORPUS, dissent:CORPUS, next-sentence:CORPUS, respond:CORPUS,
+        contrast:CORPUS, or names of tasks.
     out : path
         Folder of the run.
     options : EncoderOptions
@@ -97,7 +98,13 @@ def pretrain_encoder(
     ...     "models/bilstm", ["skip-thought:books.txt", "sst2"], "models/books-sst2", steps=20_000
     ... )
     >>> run.metrics  # doctest: +SKIP
-    """
+
+    On the command line::
+
+        probekit pretrain-encoder --model models/bilstm --on skip-thought:books.txt --out models/books
+        probekit pretrain-encoder --model models/bilstm --on translate:multi30k-en-de,mnli,sst2 --data-dir data --out models/mixed
+        probekit pretrain-encoder --model models/bilstm --on mnli,qnli --sampling proportional --steps 20000 --out models/nli
+    """  # noqa: E501
     names = [name.strip() for name in (on.split(",") if isinstance(on, str) else on)]
     if not names or len(set(names)) < len(names):
         raise UsageError(f"on is {','.join(names)!r}; expected one or more objectives, each once.")

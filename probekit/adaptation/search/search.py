@@ -31,6 +31,7 @@ from probekit.adaptation.runs.seeds import over_seeds
 from probekit.adaptation.search.expected import expected_rows
 from probekit.adaptation.search.space import Space, read_space
 from probekit.adaptation.search.trials import Work, best_trial, local_pool, open_study, quiet, run_best, run_trials
+from probekit.constraint import RunOut
 from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, remove_unfinished, whole, write
 from probekit.metrics import metric
@@ -85,23 +86,45 @@ def search(
     space: str | Path | Space,
     /,
     *,
-    out: str | Path | None = None,
+    out: RunOut | None = None,
     options: SearchOptions,
     progress: Progress = no_progress,
 ) -> Search:
-    """Try settings, choose the best on dev, train it with several seeds, and evaluate each of these once on test.
+    """Search hyperparameters on dev, then train the best with several seeds and evaluate it on test.
+
+    A TOML file names task and model and, below [space], options of ``probekit train`` (there with hyphens, here with
+    underscores). Each option has a list of choices, a range of numbers, or one value for all trials::
+
+        task = "mrpc"
+        model = "bert-base-uncased"
+        regime = "fine-tune"            # or "feature-extraction"
+        data_dir = "data/mrpc"          # without it, the Hugging Face hub
+        trials = 20                     # settings to try
+        seeds = 5                       # trainings of the best setting
+        prune = true                    # stop trials that are worse than most
+
+        [space]
+        learning_rate = { low = 1e-5, high = 1e-4, log = true }
+        epochs = { low = 2, high = 5 }
+        batch_size = [16, 32]
+        dropout = [0.0, 0.1, 0.2]
+        schedule = ["linear", "slanted-triangular"]
+        weight_decay = 0.01
+
+    The folder holds trials.parquet, best.toml, rows.parquet and the runs of the best setting.
 
     If all options are lists, with no more combinations than trials, each setting is tried once; otherwise Optuna's
-    tree-structured Parzen estimator draws them, or, with ``sampler="random"``, each independently. The same call
-    resumes an interrupted search, even within a trial, and with one worker gives the same result as an uninterrupted
-    search; a finished search returns immediately; a higher number of ``trials`` adds trials.
+    tree-structured Parzen estimator draws them, or, with the sampler random, each independently. The same command again
+    continues an interrupted search, even within a trial, and with one worker gives the same result as an uninterrupted
+    search; a finished search returns immediately; a higher number of trials adds trials.
 
     Parameters
     ----------
     space : path, str or Space
-        A TOML file, or the name of a shipped space: "paper/fine-tune" ….
+        SPACE.toml, or a space that comes with probekit: paper/fine-tune, paper/fine-tune-layerwise,
+        paper/feature-extraction.
     out : path, optional
-        Folder of the search (default: ``searches/SPACE``).
+        Folder of the search; searches/SPACE by default.
     options : SearchOptions
         ``task``, ``model``, ``trials``, ``seeds``, ``workers`` …; each may be given as a keyword.
     progress : callable
@@ -121,6 +144,11 @@ def search(
     Examples
     --------
     >>> probekit.search("paper/fine-tune", task="mrpc", model="bert-base-uncased", workers=2)  # doctest: +SKIP
+
+    On the command line::
+
+        probekit search paper/fine-tune --task mrpc --model bert-base-uncased --out searches/mrpc --workers 2
+        probekit search mine.toml --out searches/mine
     """
     place = Path("searches") / ("space" if isinstance(space, Space) else Path(space).stem) if out is None else Path(out)
     recipe = current()

@@ -96,7 +96,11 @@ class SiteReport:
 
 @public(options=SiteOptions)
 def prove_sites(model: str | Path | Encoder, /, *, options: SiteOptions) -> SiteReport:
-    """Find the sites of a transformer and prove each with identities, on random sequences.
+    """Show the sites of a transformer (residual stream, attention, MLP, heads), and what proves each.
+
+    The model reads two random sequences, and each site must satisfy an identity; its error is relative. Blocks are
+    counted from 0: resid_post.l is layer l + 1. On the command line, the exit status is 1 if a site was found whose
+    identity does not hold.
 
     For a block that adds to its stream, ``resid_pre + attn_out_post = resid_mid`` and ``resid_mid + mlp_out_post =
     resid_post``; where a norm follows each addition (BERT), ``norm(resid_pre + attn_out_post) = resid_mid`` and so on.
@@ -106,7 +110,7 @@ def prove_sites(model: str | Path | Encoder, /, *, options: SiteOptions) -> Site
     Parameters
     ----------
     model : str, path or Encoder
-        Hub id or folder of a transformer, loaded with ``options``; or a loaded encoder.
+        Hub id or folder of a transformer; in Python also a loaded encoder.
     options : SiteOptions
         ``dtype``, ``device`` …; you can also pass them as keyword arguments.
 
@@ -127,6 +131,13 @@ def prove_sites(model: str | Path | Encoder, /, *, options: SiteOptions) -> Site
     >>> report = probekit.prove_sites("gpt2")  # doctest: +SKIP
     >>> report.lines[3]  # doctest: +SKIP
     SiteLine(site='attn_probs', blocks=(0, 1, 2, …), width=0, error=4.1e-07, …)
+
+    On the command line::
+
+        probekit sites gpt2
+        probekit sites bert-base-uncased --dtype bfloat16
+        probekit sites google-t5/t5-small --decoder
+        probekit sites ./my-llama --random-weights 0 --json
     """
     from probekit.models.loading import load_encoder
     from probekit.models.sites.proof import prove

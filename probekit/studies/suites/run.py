@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from probekit.analyses.leaderboard import leaderboard
+from probekit.constraint import Out
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.public import public
@@ -28,23 +29,24 @@ def suite(
     suite: str | Path,
     /,
     *,
-    out: str | Path | None = None,
+    out: Out | None = None,
     options: StudyOptions,
     workers: WorkerOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Run the missing steps of a suite: shared caches, an analysis of each task and model, and the scoreboard.
+    """Run the steps of a suite: shared caches, an analysis of each task and model, scoreboard, figure and report.
 
-    Tasks whose files are in one folder share a cache, so the model reads their sentences once. Each analysis has its
-    controls, and by default the same architecture with random weights. Finished steps are reused, and a task that
-    cannot be read, or a step that fails, affects only what needs it.
+    Tasks whose files are in one folder share a cache, so the model reads their sentences once. Every task is also
+    analysed on random weights, unless the file says otherwise. Finished steps are reused: run the same command again to
+    resume. If the data of a task are missing, or a step fails, the other steps still run; on the command line, the
+    reason is printed, and the exit status is 1.
 
     Parameters
     ----------
     suite : path
-        A TOML file, or the name of a shipped suite.
+        A suite file (.toml), or the name of a suite that comes with probekit (``probekit suite list``).
     out : path, optional
-        Folder of the suite (default: ``suites/NAME``), with caches, rows, figures, tables and ``report.html``.
+        Folder for caches, rows, scoreboard, figure and report; by default suites/SUITE.
     options : StudyOptions
         ``model`` (NAME=MODEL, one or several), ``data_dir``, ``set_``, ``allow_remote``; each may be given as a
         keyword.
@@ -68,6 +70,13 @@ def suite(
     Examples
     --------
     >>> board = probekit.suite("syntax", model=("minilm",), data_dir="data", jobs=2)  # doctest: +SKIP
+
+    On the command line::
+
+        probekit suite run mine.toml --model minilm
+        probekit suite run syntax --model minilm --data-dir data --jobs 2
+        probekit suite run surface --model bert=bert-base-uncased --model mine=runs/mine --data-dir data --plan
+        probekit suite run syntax --model minilm --data-dir data --set limit=500
     """
     planned, ended = plan_suite(suite, out, options), 0
 

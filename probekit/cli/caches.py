@@ -1,4 +1,4 @@
-"""``probekit cache-activations``, ``inspect`` and ``verify``."""
+"""What the commands that write and read caches print."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from probekit.activations.options import CacheOptions
+from probekit.cli.made import made, work
 from probekit.cli.show import say, warn
 from probekit.cli.terminal import show_facts
 from probekit.errors import UsageError
@@ -19,77 +17,22 @@ from probekit.files import in_words
 from probekit.runtime import processes
 
 if TYPE_CHECKING:
+    from probekit.activations import ActivationCache
+    from probekit.activations.foreign.export import Export
+    from probekit.activations.options import CacheOptions
     from probekit.runtime import Progress
 
-__all__ = ["cache_activations", "inspect", "verify"]
+__all__ = ["cache_activations", "copy_cache", "export", "import_activations", "inspect", "verify"]
 
 
-def cache_activations(
-    *more: str,
-    model: str,
-    task: str,
-    split: str = "train",
-    options: Annotated[CacheOptions, Parameter(name="*")] = CacheOptions(),
-    out: str | None = None,
-    overwrite: bool = False,
-) -> None:
-    """Run a model on a task and store every layer's activations.
-
-    Run the same command again to open a finished cache at once, or to resume an interrupted one. A pattern caches all
-    checkpoints of a training run, in the order of their steps; their rows name the run and the step.
-
-    Examples:
-
-        probekit cache-activations --model bert-base-uncased --task sst2
-
-        probekit cache-activations --model ./bert-of-mine --task mytask.toml --split dev --pooling mean,first
-
-        probekit cache-activations --model gpt2 --task cola --data-dir ~/glue/CoLA --tokens --dtype bfloat16
-
-        probekit cache-activations --model bert-base-uncased --task sst2 --random-weights 0
-
-        probekit cache-activations --model gpt2 --task sst2 --sites attn_out,mlp_out,z --layers 4:12:2 --pooling last
-
-        probekit cache-activations --model gpt2 --task sst2 --positions last:3 --tokens --pooling mean
-
-        probekit cache-activations --model Qwen/Qwen3-0.6B --task chats.toml --positions roles:assistant
-
-        probekit cache-activations --model gpt2 --task sst2 --limit 200 --generate max_new_tokens=32 --positions last
-
-        probekit cache-activations --model RUN/step-* --task cola --split dev
-
-        zcat corpus.jsonl.gz | probekit cache-activations --model gpt2 --task - --out data_cache/corpus
-
-        probekit cache-activations --model elmo:options.json,weights.hdf5 --task cola
-
-        probekit cache-activations --model gpt2 --task mytask.toml --shard-size 100000 --out data_cache/mytask
-
-        probekit cache-activations --model gpt2 --task corpus.jsonl.gz --shard-size 100000 --out data_cache/corpus
-
-        probekit cache-activations --model gpt2 --task my.toml --shard-size 9999 --backend dask --scheduler tcp://head:8786
-
-        torchrun --nproc-per-node 4 -m probekit cache-activations --model gpt2 --task my.toml --shard-size 9999 --out my
-
-        torchrun --nproc-per-node 8 -m probekit cache-activations --model ./llama-70b --task my.toml --tp-plan auto
+@made(instead=True)
+def cache_activations(*more: str, model: str, task: str, out: str | None, options: CacheOptions, **others: Any) -> None:
+    """Caches of all models that are named, or that a pattern matches.
 
     Parameters
     ----------
     more
         Further models, cached one after another.
-    model
-        A Hub id, or a local folder with config.json and safetensors; minilm for the model that the extra demo
-        installs; random:MODEL for random weights; a pattern (RUN/step-*) for several checkpoints;
-        elmo:OPTIONS,WEIGHTS or skip-thoughts:FOLDER for published files.
-    task
-        Name of a task (see *probekit tasks*), or a TOML file; or a file of texts: one a line (.txt), or JSON lines with
-        the field text (.jsonl), also packed (.gz).
-    split
-        Split of the task.
-    out
-        The file to write, or a folder for files named TASK.SPLIT.MODEL.DIGEST.h5; by default data_cache/. With
-        --shard-size, the folder of the shards (with a final "/", a folder for such folders).
-    overwrite
-        Replace a cache that holds other activations.
     """
     import probekit
     from probekit.cli.patterns import expand, natural
@@ -108,14 +51,7 @@ def cache_activations(
     for i, name in enumerate(models, 1):
         with _watching(f"{i}/{len(models)} " if several else "") as (watch, seen):
             cache = probekit.cache_activations(
-                name,
-                task,
-                split,
-                options=options,
-                out=out,
-                overwrite=overwrite,
-                wait=partial(_waiting, seen),
-                progress=watch,
+                name, task, options=options, out=out, wait=partial(_waiting, seen), progress=watch, **others
             )
         with cache:
             if not processes()[0]:  # only the first of torchrun's processes prints
@@ -202,15 +138,12 @@ def _layers(cache: Any) -> str:
     return f"{len(cache.layers)} {'sites' if sites else 'layers'} of width {', '.join(map(str, widths))}"
 
 
-def inspect(cache: Path, /, *, json: bool = False) -> None:
-    """Show what a cache contains.
-
-    Example: `probekit inspect data_cache/sst2.train.bert-base-uncased.1a2b3c4d.h5`
+@made(instead=True)
+def inspect(cache: Path, *, json: bool = False) -> None:
+    """What a cache contains.
 
     Parameters
     ----------
-    cache
-        An activation cache, CACHE.h5.
     json
         Print the whole description as JSON.
     """
@@ -220,27 +153,17 @@ def inspect(cache: Path, /, *, json: bool = False) -> None:
     with ActivationCache(cache) as opened:
         if json:
             say(to_json(opened))
-            return
-        show_facts(describe(opened))
+        else:
+            show_facts(describe(opened))
 
 
-def verify(cache: Path, /) -> int:
-    """Read a whole cache and check that no byte has changed since it was written; exit status 1 if one has.
-
-    Example: `probekit verify data_cache/sst2.train.bert-base-uncased.1a2b3c4d.h5`
-
-    Parameters
-    ----------
-    cache
-        An activation cache, CACHE.h5.
-    """
-    import probekit
-    from probekit.cli.progress import bar
+@made(instead=True)
+def verify(cache: Path) -> int:
+    """What is wrong with a cache; exit status 1 if anything is."""
     from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch
 
     try:
-        with bar() as progress:
-            verdict = probekit.verify(cache, progress=progress)
+        verdict = work("verify", cache)
     except (CacheCorrupt, CacheIncomplete, CacheMismatch) as error:
         warn(error)
         return 1
@@ -253,3 +176,22 @@ def verify(cache: Path, /) -> int:
         return 1
     say(f"{cache}: intact; {verdict.digests:,} digests over {in_words(verdict.nbytes)} agree")
     return 0
+
+
+@made()
+def copy_cache(out: str) -> None:
+    say(out)
+
+
+@made()
+def export(written: Export) -> None:
+    say(f"{written.path}: {len(written.files)} files, {in_words(written.nbytes)}")
+    for note in written.notes:
+        warn(f"probekit: {note}.")
+
+
+@made()
+def import_activations(imported: ActivationCache) -> None:
+    with imported as cache:
+        layers = ", ".join(cache.layers)
+        say(f"{cache.path}: {len(cache):,} examples, {layers}; {cache.spec['certificate']['verdict']}")
