@@ -52,7 +52,7 @@ class Names(dict[str, Any]):
         words = set(re.findall(r"\w+", annotation))
         ours = {name for name in words & set(self.imported) if self.imported[name][0].startswith("probekit.")}
         objects = {name for name in ours if self.imported[name][0] != "probekit.constraint"}
-        texts = dict.fromkeys(objects, str) if words & {"str", "File"} else {}
+        texts: dict[str, Any] = dict.fromkeys(objects, str) if words & {"str", "File"} else {}
         return eval(annotation, {}, ChainMap(texts, self))
 
 
