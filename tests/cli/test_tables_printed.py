@@ -128,18 +128,15 @@ def test_table_in_a_format(form, call):
 
 def test_stored_rows_in_every_analysis(monkeypatch, capsys):
     """The printed tables of probes and of information, from the rows that come with the repository."""
-    from probekit.analyses.mi import VIEW
-    from probekit.cli import curves, probe
     from probekit.cli.terminal import show_table
     from probekit.rows import read_rows
+    from probekit.view import tables
 
     monkeypatch.setenv("COLUMNS", "80")
-    rows = read_rows(STUDIES / "figure1-small/probe-stsb.all-MiniLM-L6-v2.fine-tuned.mean.parquet")
-    for curve in curves.curves(rows):
-        probe._show(curve, 0.95)
-    rows = read_rows(STUDIES / "figure2-small/mi-cola.all-MiniLM-L6-v2.random.mean.parquet")
-    for grid, _ in VIEW(rows, {}):
-        show_table(grid)
+    probed, informed = "probe-stsb.all-MiniLM-L6-v2.fine-tuned.mean", "mi-cola.all-MiniLM-L6-v2.random.mean"
+    for analysis, place in (("probe", f"figure1-small/{probed}"), ("mi", f"figure2-small/{informed}")):
+        for grid, _ in tables(analysis, read_rows(STUDIES / f"{place}.parquet"), {}):
+            show_table(grid)
     out = capsys.readouterr().out
     tables = [line for line in out.splitlines() if line.startswith(" ")]
     assert max(map(len, tables)) <= 80
