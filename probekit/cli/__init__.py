@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import inspect
 import logging
 import os
 import re
@@ -191,21 +192,24 @@ def _misread(error: CycloptsError, words: Sequence[str]) -> str:
 
 def _usage(command: str) -> str:
     """A command with its arguments: "probekit run MODEL TASK"."""
-    from probekit.functions import FUNCTIONS, parameters
-
-    function = command.replace("-", "_")
-    known = parameters(function).values() if function in FUNCTIONS else ()
-    names = [p.name.upper() for p in known if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
+    names = [p.name.upper() for p in _parameters(command) if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
     return " ".join(["probekit", command, *names])
+
+
+def _parameters(command: str) -> Sequence[inspect.Parameter]:
+    """Those of the public function behind a command, which is not imported."""
+    from probekit.functions import FUNCTIONS, place_of
+    from probekit.heads import head
+
+    name = command.replace("-", "_")
+    return [*inspect.signature(head(place_of(name))).parameters.values()] if name in FUNCTIONS else []
 
 
 def _as_typed(message: str, words: Sequence[str]) -> str:
     """A message with the options of a command as they are typed: --hold-out-domains for hold_out_domains."""
-    from probekit.functions import FUNCTIONS, parameters
-
-    if not words or (function := words[0].replace("-", "_")) not in FUNCTIONS:
+    names = [p.name.rstrip("_") for p in _parameters(words[0])] if words else []
+    if not names:
         return message
-    names = [name.rstrip("_") for name in parameters(function)]
     if several := "|".join(name for name in names if "_" in name):
         message = re.sub(
             rf"(?<![\w'\".-])({several})(?![\w=]|\.\w)", lambda found: f"--{found[1].replace('_', '-')}", message
