@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from lessons import Stop, count, praise, same_weights, stopping, tags
 
-import probekit.adaptation.train as module
+import probekit.adaptation.runs.run as runs
 from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.train import train
 from probekit.errors import ModelError
@@ -122,7 +122,7 @@ def test_what_is_interrupted_after_the_last_step_is_only_finished(whole, tiny_be
         right, folder = whole(way)
         task, options = settings(way, folder)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "publish", lambda *_: (_ for _ in ()).throw(Stop))
+            patch.setattr(runs, "publish", lambda *_: (_ for _ in ()).throw(Stop))
             with pytest.raises(Stop):
                 train(task, tiny_bert, tmp_path / way, test="test", **options)
         done = train(task, tiny_bert, tmp_path / way, test="test", progress=stopping(STEPS + 1), **options)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from lessons import SHORT, Stop, count, praise, same_weights, weights
 
+import probekit.adaptation.runs.run as runs
 import probekit.adaptation.train as module
 from probekit.activations import cache_activations
 from probekit.adaptation.heads.library import Layout
@@ -295,8 +296,8 @@ def test_publishing_is_finished_where_it_was_interrupted(tiny_bert, tmp_path, mo
             raise Stop
         return done
 
-    publish_really = module.publish
-    monkeypatch.setattr(module, "publish", publish)
+    publish_really = runs.publish
+    monkeypatch.setattr(runs, "publish", publish)
     with pytest.raises(Stop):
         train(praise(), tiny_bert, tmp_path / "run", **options)
     monkeypatch.undo()
