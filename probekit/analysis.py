@@ -28,6 +28,7 @@ class Reads(StrEnum):
     REFERENCE = "reference"  # the cache of a reference, then others
     MODELS = "models"  # the same; with against="all" each with all others
     RUNS = "runs"  # of trainings
+    RESULTS = "results"  # rows
     OTHER = ""
 
 

@@ -50,8 +50,8 @@ FUNCTIONS: dict[str, str] = {
     name: MODULES[name]
     for name in (
         "cache_activations", "certify", "export", "import_activations", "prove_sites", "convert", "new_encoder",
-        "scoreboard", "suite", "train", "pretrain", "pretrain_encoder", "evaluate",
-        "search", "ensemble", "merge", "average", "table", "plot", "report", "explore", "study", "run", "demo",
+        "suite", "train", "pretrain", "pretrain_encoder", "evaluate",
+        "search", "merge", "average", "table", "plot", "report", "explore", "study", "run", "demo",
         *modules(),
     )
 }  # fmt: skip

@@ -16,7 +16,7 @@ from probekit.rows.schema import called, layer_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EACH", "Cells", "Options", "View", "by_layer", "interval", "lines_of", "p_text", "tables"]
+__all__ = ["EACH", "Cells", "Options", "View", "bracketed", "by_layer", "interval", "lines_of", "p_text", "tables"]
 
 Options = Mapping[str, Any]
 EACH = ("task", "split", "model", "checkpoint", "step")
@@ -34,6 +34,14 @@ def p_text(row: Mapping[str, Any]) -> str:
     """The corrected p-value of a row."""
     p = float(row["p_adjusted"])
     return "" if not isfinite(p) else "< .001" if p < 0.001 else f"{p:.3f}"
+
+
+def bracketed(
+    row: Mapping[Any, Any], form: str, names: Sequence[str] = ("value", "ci_low", "ci_high"), *, scale: float = 1
+) -> str:
+    """A number of a row, followed by its interval in brackets where it has one: .012 [.003, .021]."""
+    value, low, high = (scale * row[name] for name in names)
+    return f"{value:{form}}" + (f" [{low:{form}}, {high:{form}}]" if isfinite(low) else "")
 
 
 def by_layer(rows: pd.DataFrame) -> pd.DataFrame:

@@ -7,17 +7,12 @@ from enum import StrEnum
 
 from probekit.constraint import (
     Checked,
-    Seed,
-    Share,
 )
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.sites import Layers
-from probekit.statistics.options import Resamples
 
 __all__ = [
-    "Control",
-    "ScoreboardOptions",
     "SpanVector",
     "VectorOptions",
     "in_order",
@@ -66,37 +61,6 @@ class VectorOptions(Checked):
                 f"an analysis has one pooling, not {self.pooling}. Run it once for each, with --pooling {first} and "
                 "another --out; then plot layers draws the rows of both, and compare tests their difference."
             )
-
-
-@dataclass(frozen=True, slots=True)
-class EnsembleOptions(Checked):
-    """On which split the predictions of runs are averaged, and the intervals."""
-
-    split: str | None = option(None, "Split to average on (default: the last on which all runs were evaluated).")
-    resamples: Resamples = option(1000, "Bootstrap resamples of the examples.")
-    seed: Seed = option(0, "Seed of the resampling.")
-
-
-class Control(StrEnum):
-    """What counts as 0 on a scoreboard."""
-
-    SHUFFLED = "shuffled"
-    CONTROL_TASK = "control-task"
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreboardOptions(Checked):
-    """What counts as 0, and the intervals."""
-
-    control: Control = option(
-        Control.SHUFFLED,
-        "What counts as 0 for probe and edges: shuffled (probes of shuffled labels) or control-task (of a random label "
-        "for each word type); or the majority class, if that is better. Trees and minimal pairs have one control, see "
-        "above.",
-    )
-    resamples: Resamples = option(1000, "Bootstrap resamples of the examples.")
-    level: Share = option(0.95, "Coverage of the intervals.")
-    seed: Seed = option(0, "Seed of the resamples.")
 
 
 def in_order(names: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:

@@ -67,7 +67,6 @@ COMMANDS: dict[str, Command] = {
         "probekit.cli.caches:copy_cache", "Copy a cache between folders and object stores, each byte checked.", READ
     ),
     "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
-    "scoreboard": Command("probekit.cli.scoreboard:scoreboard", "Put tasks on one scale and rank models.", ANALYSE),
     "plot": Command("probekit.cli.plot:app", "Draw results as figures (PDF, SVG, EPS, PNG).", SHOW),
     "table": Command("probekit.cli.table:table", "Print results as a table in a paper's layout.", SHOW),
     "report": Command("probekit.cli.pages:report", "Collect results in one HTML page.", SHOW),
@@ -86,7 +85,6 @@ COMMANDS: dict[str, Command] = {
     "train": Command("probekit.cli.runs:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
     "evaluate": Command("probekit.cli.runs:evaluate", "Evaluate a trained model on other examples.", ADAPT),
     "search": Command("probekit.cli.runs:search", "Search hyperparameters on dev.", ADAPT),
-    "ensemble": Command("probekit.cli.ensemble:ensemble", "Average the predictions of several runs.", ADAPT),
     "average": Command("probekit.cli.runs:average", "Average the weights of several runs into one.", ADAPT),
     "merge": Command("probekit.cli.made:merge", "Add the changed weights of a run to its base.", ADAPT),
     "study": Command("probekit.cli.studies:study", "Produce all tables and figures of a paper from one file.", PUBLISH),

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from cyclopts import Parameter
 
-from probekit.analysis import Analysis, Reads, analyses, load
+from probekit.analysis import Analysis, Reads, analyses
 from probekit.calls import fields_of
 from probekit.cli.show import saved, say
 from probekit.constraint import FILE, MANY, plain
@@ -22,8 +22,9 @@ from probekit.functions import FUNCTIONS, SILENT, find, outputs, place_of
 from probekit.grid import Format
 from probekit.heads import head, hint
 from probekit.recipe import Recipe
+from probekit.view import tables
 
-__all__ = ["Made", "help_of", "made", "show", "work"]
+__all__ = ["Made", "help_of", "made", "show", "show_tables", "work"]
 
 P = inspect.Parameter
 OUT = (
@@ -111,28 +112,36 @@ def show(analysis: Analysis, result: Any, *, format_: Format = Format.TEXT) -> N
     format_
         Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     """
-    from probekit.cli.terminal import show_table, tables_as
+    from probekit.cli.terminal import tables_as
 
-    recipe: Recipe = result.recipe
-    view = load(analysis.view) if analysis.view else lambda rows, options: ()
     with tables_as(format_):
-        for grid, notes in view(result.rows, {**recipe.defaults, **recipe.arguments}):
-            if grid is not None:
-                show_table(grid)
-            for note in notes:
-                say(note)
+        show_tables(result)
         saved(result)
-        for place in (recipe.leaves.get(key) for key in outputs(analysis.name) if key != "out"):
+        for place in (result.recipe.leaves.get(key) for key in outputs(analysis.name) if key != "out"):
             if place is not None:
                 say(place)
 
 
-def _expanded(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments, with patterns replaced by the pairs of files that they match."""
-    from probekit.cli.patterns import expand_pairs
+def show_tables(result: Any) -> None:
+    """The tables of a result, and the lines below each."""
+    from probekit.cli.terminal import show_table
 
-    pairs = name in analyses() and analyses()[name].reads is Reads.PAIRS
-    return tuple(expand_pairs(arguments)) if pairs else arguments
+    recipe: Recipe = result.recipe
+    for grid, notes in tables(recipe.function, result.rows, {**recipe.defaults, **recipe.arguments}):
+        if grid is not None:
+            show_table(grid)
+        for note in notes:
+            say(note)
+
+
+def _expanded(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, with patterns replaced by the files, or pairs of files, that they match."""
+    from probekit.cli.patterns import expand, expand_pairs
+
+    reads = analyses()[name].reads if name in analyses() else Reads.OTHER
+    if reads is Reads.PAIRS:
+        return tuple(expand_pairs(arguments))
+    return tuple(path for one in arguments for path in expand(one)) if reads is Reads.RESULTS else arguments
 
 
 def _arguments(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -85,7 +85,7 @@ def _run_suite(
     commands
         With --plan: print the command of each step.
     """
-    from probekit.cli.scoreboard import show_board
+    from probekit.cli.made import show_tables
     from probekit.cli.steps import run_planned, show_plan
     from probekit.studies.suites.run import board_of, plan_suite
 
@@ -94,7 +94,7 @@ def _run_suite(
         return show_plan(planned, workers.jobs, commands=commands)
     run = run_planned(planned, workers)
     board = board_of(run)
-    show_board(board)
+    show_tables(board)
     for sentence in board.verdict:
         say(sentence)
     return 1 if run.failed else 0

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 else:
     RowsOf = Literal[
         *analyses(),
-        *("train", "domains", "table", "scoreboard"),
+        *("train", "table"),
     ]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]

@@ -82,7 +82,10 @@ TABLES = {
         "probekit.tables.adaptation:adaptation_table",
     ),
     "scoreboard": TableKind(
-        "probekit.analyses.scoreboard:board_rows", ("scoreboard",), "probekit.tables.scoreboard:board_table"
+        "probekit.analyses.scoreboard.measure:board_rows",
+        ("scoreboard",),
+        "probekit.analyses.scoreboard.tables:board_table",
+
     ),
 }
 """The kinds of table, by name."""

@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 
 import probekit
-from probekit.analyses.board_line import MODEL, counted
-from probekit.analyses.scoreboard import board_rows
+from probekit.analyses.scoreboard.line import MODEL, counted
+from probekit.analyses.scoreboard.measure import board_rows
+from probekit.analyses.scoreboard.tables import tables
 from probekit.errors import DataError, UsageError
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.statistics.predictions import Predictions
-from probekit.tables.scoreboard import board_table
 
 ABOUT = {"analysis": "probe", "split": "dev", "representation": "mean", "estimator": "logistic", "target": "gold"}
 
@@ -259,10 +259,10 @@ def test_tasks_without_examples_are_said_to_take_the_interval_of_means(caplog):
 
 def test_cells_that_are_not_above_the_control_are_marked():
     board = probekit.scoreboard(task("a", {"m": [0.9], "k": [0.5]}), task("b", {"m": [0.5], "k": [0.8]}, seed=1))
-    table = board_table(board_rows(board.rows))[0]
+    (table, legend), _ = tables(board_rows(board.rows), {})
     marked = {line[1]: [cell.endswith("∘") for cell in line[4:]] for line in table.rows}
     assert marked == {"a": [False, True], "b": [True, False]}
-    assert "∘: not shown to be above the control" in board_table(board_rows(board.rows))[1]
+    assert "∘: not shown to be above the control" in legend[0]
 
 
 @pytest.mark.parametrize("among", [False, True])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from probekit.display import shown_label
 from probekit.grid import Column, Grid
-from probekit.view import Cells, Options, View, lines_of
+from probekit.view import Cells, Options, View, bracketed, lines_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,16 +34,6 @@ def _lined(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(line=lines_of(rows["examples"].map("{:,.0f}".format), rows["variant"]))
 
 
-def _within(form: str) -> Callable[[Mapping[str, Any]], str]:
-    """The form of a number that is followed by its interval in brackets where it has one."""
-
-    def text(row: Mapping[str, Any]) -> str:
-        ends = f" [{row['ci_low']:{form}}, {row['ci_high']:{form}}]" if isfinite(row["ci_low"]) else ""
-        return f"{row['value']:{form}}{ends}"
-
-    return text
-
-
 def _failed(row: Mapping[str, Any]) -> str:
     return f"{round(row['value'] * row['runs'])}/{row['runs']:.0f}"
 
@@ -56,10 +47,10 @@ def _cells(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
     """Metric, difference from the reference and costs."""
     main = str(rows["metric"].iloc[0])
     change = f"difference({main})"
-    yield Cells(main, main, form=_within(".3f"))
+    yield Cells(main, main, form=partial(bracketed, form=".3f"))
     yield Cells("sd", main, "sd", dim=True, optional=2)
     yield Cells("failed", "failed-runs", form=_failed, dim=True, optional=3)
-    yield Cells("Δ", change, form=_within("+.3f"))
+    yield Cells("Δ", change, form=partial(bracketed, form="+.3f"))
     yield Cells("p", change, "p_adjusted")
     yield Cells("finding", change, "finding", form=lambda row: str(row["finding"]), align="left")
     for cost, (title, *_) in COSTS.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from probekit.analyses.compare import curve_table, named_checkpoints
-from probekit.analysis import Analysis
+from probekit.analysis import Analysis, Reads
 from probekit.grid import Grid
 from probekit.public import public
 from probekit.rows.schema import called
@@ -106,6 +106,7 @@ ANALYSIS = Analysis(
     name="summary",
     help="Summarise layer curves: best layer, centre of gravity.",
     title="Curve summaries",
+    reads=Reads.RESULTS,
     judge="probekit.analyses.summary.sentences:sentences",
     view="probekit.analyses.summary:view",
     place=95,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from probekit.analyses.verdict.suites import scoreboard
 from probekit.analyses.verdict.words import short
 from probekit.analysis import analyses, load
 from probekit.rows.families import OVER, over_families
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
     from probekit.rows import Result
 
 __all__ = ["sentences", "verdict"]
-
-JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
-    "scoreboard": scoreboard,
-}  # fmt: skip
-"""By analysis, the function that turns the rows of one task into sentences."""
 
 
 def verdict(result: Result) -> tuple[str, ...]:
@@ -78,7 +72,7 @@ def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tu
 def _judge(analysis: str) -> Callable[[Any, Sequence[Predictions]], Iterator[str]] | None:
     """The function that turns the rows of one task into sentences."""
     known = analyses().get(analysis)
-    return load(known.judge) if known and known.judge else JUDGES.get(analysis)
+    return load(known.judge) if known and known.judge else None
 
 
 def _quick(recipe: Recipe | None) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import uuid4
 
-from probekit.analyses.leaderboard import leaderboard
+from probekit.analyses.scoreboard.leaderboard import leaderboard
 from probekit.constraint import Out
 from probekit.errors import UsageError
 from probekit.files import slug

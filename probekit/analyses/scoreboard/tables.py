@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from probekit.grid import Column, Grid
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
 from probekit.rows.schema import called
-from probekit.tables.cells import correlation, interval
+from probekit.view import Options, bracketed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["board_table"]
+__all__ = ["board_table", "tables"]
 
 
-def board_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | str]:
-    """A line for each task and a column for each model, then means of groups and ranks.
-
-    Parameters
-    ----------
-    found : pd.DataFrame
-        Rows of ``analyses.scoreboard``.
-    beside : str, optional
-        Not used: no published numbers belong to this table.
-
-    Returns
-    -------
-    list of Grid or str
-        The tables, and what they show.
-    """
-    named = found.assign(name=[called({**row, "representation": ""}) for row in found.to_dict("records")])
+def tables(rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]]]:
+    """A line for each task and a column for each model; then means of groups and ranks, and what they are worth."""
+    named = rows.assign(name=[called({**row, "representation": ""}) for row in rows.to_dict("records")])
     models = list(dict.fromkeys(named.loc[named["name"] != "", "name"]))
     scores = named[named["metric"].str.startswith("normalised(") & named["chosen"].fillna(value=False).astype(bool)]
     scores = scores.assign(at=layer_labels(scores))
@@ -46,20 +33,26 @@ def board_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | s
         lines.append([str(group), f"{line}{again}", metric, f"{first['control']:.3f}", *cells])
     keys = [Column("group", align="left", label=True), Column("task", align="left", key=True)]
     keys += [Column("metric", align="left"), Column("control")]
-    parts: list[Grid | str] = [Grid([*keys, *map(Column, models)], lines), _legend(scores)]
-    parts += [_summaries(named, models)]
-    correlations = named[named["metric"] == "rank-correlation"]
-    parts += [
-        f"Published leaderboard, {row['task'] or 'mean'}: Spearman's ρ {correlation(row)}, {row['n']} models.\n"
-        for row in correlations.to_dict("records")
+    yield Grid([*keys, *map(Column, models)], lines), [_legend(scores)]
+    notes = [
+        f"Published leaderboard, {row['task'] or 'mean'}: Spearman's ρ {bracketed(row, '+.2f')}, p = {row['p']:.3f}, "
+        f"{row['n']} models.\n"
+        for row in named[named["metric"] == "rank-correlation"].to_dict("records")
     ]
+    yield _summaries(named, models), notes
+
+
+def board_table(rows: pd.DataFrame, beside: str | None) -> list[Grid | str]:
+    """The tables, and the lines below each; no published numbers belong to them."""
+    parts: list[Grid | str] = []
+    for grid, notes in tables(rows, {}):
+        parts += [grid, *notes]
     return parts
 
 
 def _score(row: Mapping[Any, Any]) -> str:
     """The metric with its interval, its layer, and the normalised score."""
-    shape = "{:.3f}"
-    raw = interval(row["raw"], row["raw_low"], row["raw_high"], shape)
+    raw = bracketed(row, ".3f", ("raw", "raw_low", "raw_high"))
     layer = f", layer {row['at']}" if row["at"] else ""
     dagger = "†" if row["chosen_by"] == "dev" else ""
     none = "" if row["above"] else " ∘"
@@ -78,20 +71,12 @@ def _summaries(named: pd.DataFrame, models: list[str]) -> Grid:
     for group in dict.fromkeys([*filter(None, whole["group"]), ""]):
         mean, above = of("mean-normalised", group), of("above-control", group)
         counts = {m: f"{above[m]['value']:.0f} of {above[m]['tasks']:.0f}" for m in above}
-        cells = [f"{_percent(mean[m])}; {counts[m]}" if m in mean else "" for m in models]
+        cells = [f"{bracketed(mean[m], 'z.0f', scale=100)}; {counts[m]}" if m in mean else "" for m in models]
         lines.append([f"mean of {group}" if group else "mean of all tasks", *cells])
     for metric, title in (("rank", "rank by mean"), ("mean-rank", "mean of ranks")):
         if at := of(metric):
-            lines.append([title, *(_rank(at[model]) if model in at else "" for model in models)])
+            lines.append([title, *(bracketed(at[model], ".2g") if model in at else "" for model in models)])
     return Grid([Column("", align="left", key=True), *map(Column, models)], lines)
-
-
-def _percent(row: Mapping[Any, Any]) -> str:
-    return interval(100 * row["value"], 100 * row["ci_low"], 100 * row["ci_high"], "{:z.0f}")
-
-
-def _rank(row: Mapping[Any, Any]) -> str:
-    return interval(row["value"], row["ci_low"], row["ci_high"], "{:.2g}")
 
 
 def _legend(scores: pd.DataFrame) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from probekit.analyses.board_line import MODEL, Line, Table, choose, keys_of, named
-from probekit.analyses.board_of_rows import lines_of_pairs, lines_of_trees
-from probekit.analyses.options import Control, ScoreboardOptions
+from probekit.analyses.scoreboard import Control, ScoreboardOptions
+from probekit.analyses.scoreboard.line import MODEL, Line, Table, choose, keys_of, named
+from probekit.analyses.scoreboard.of_rows import lines_of_pairs, lines_of_trees
 from probekit.errors import UsageError
 from probekit.rows import Result
 from probekit.rows.examples import examples_path

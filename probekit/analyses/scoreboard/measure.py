@@ -1,4 +1,4 @@
-"""Several tasks on one scale, and ranks of models: the analysis of ``probekit scoreboard``."""
+"""Several tasks on one scale, and ranks of models."""
 
 from __future__ import annotations
 
@@ -11,88 +11,30 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from probekit.analyses.board_line import MODEL, Line, counted, models_of
-from probekit.analyses.board_lines import board_lines
-from probekit.analyses.board_ranks import ranked
-from probekit.analyses.leaderboard import agreement, check_models, leaderboard
-from probekit.analyses.options import ScoreboardOptions
+from probekit.analyses.scoreboard import ScoreboardOptions
+from probekit.analyses.scoreboard.leaderboard import agreement, check_models, leaderboard
+from probekit.analyses.scoreboard.line import MODEL, Line, counted, models_of
+from probekit.analyses.scoreboard.lines import board_lines
+from probekit.analyses.scoreboard.ranks import ranked
 from probekit.errors import UsageError
 from probekit.files import digest_of_content
-from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows, read
 from probekit.statistics.multiplicity import widened
 from probekit.statistics.normalised import mean_score
 
-__all__ = ["board_rows", "scoreboard"]
+__all__ = ["board_rows", "measure"]
 
 log = logging.getLogger(__name__)
 
 
-@public(options=ScoreboardOptions)
-def scoreboard(
-    *sources: str | Path | Result,
-    groups: tuple[str, ...] = (),
-    against: str | Path | None = None,
+def measure(
+    sources: Sequence[str | Path | Result],
+    groups: Sequence[str],
+    against: str | Path | None,
     options: ScoreboardOptions,
 ) -> Result:
-    """Put tasks on one scale between control and ceiling, choose a layer of each model for each, and rank the models.
-
-    A normalised score is (value - control) / (ceiling - control): 0 for the control, 1 for the best possible value. The
-    control of probes is the mean of shuffled labels, or the best constant prediction if that is better (for accuracy
-    the class most frequent on dev, for other metrics that of train); of trees the linear chain, or shuffled trees if
-    these are better; of minimal pairs a guess, .5.
-
-    The layer of a model on a task is the one whose probe has the lowest loss on held-out parts of train, so that dev
-    says without bias how good it is. Minimal pairs have the model's own head. Where rows have no such loss (pairs of
-    caches, trees of older versions), it is the best layer on dev, which is too good by the luck of the choice.
-
-    Parameters
-    ----------
-    *sources : str, path or Result
-        Results of ``probe``, ``edges``, ``structural`` and ``pairs``.
-    groups : tuple of str, default ()
-        "LINE=GROUP" for tasks, such as "ud:en_ewt=syntax"; a line is a task, or "TASK, ANALYSIS" for other analyses
-        than probe.
-    against : path, optional
-        A published leaderboard: a CSV file with the columns ``model`` and ``score``, and optionally ``task``.
-    options : ScoreboardOptions
-        ``control``, ``resamples``, ``level``, ``seed``; each may be given as a keyword.
-
-    Returns
-    -------
-    Result
-        A row "normalised(METRIC)" for each layer, with the columns ``line``, ``group``, ``raw`` (the metric),
-        ``raw_low``, ``raw_high``, ``control``, ``ceiling``, ``against``, ``chosen`` (bool), ``chosen_by`` ("held-out",
-        "dev" or "only"), ``above`` (bool: whether it is shown to be above the control) and ``counted`` (bool: whether
-        it counts in what follows). For each model and group (all tasks: the group ""), "mean-normalised" over its
-        tasks, and "above-control", the number of tasks whose interval at the chosen layer lies above the control, both
-        with the column ``tasks``. For several models with the same examples, "rank" on each task and, without a line,
-        by mean score, and "mean-rank"; the column ``better_than`` names the models that one is shown to be better than.
-        With ``against``, "rank-correlation".
-
-    Raises
-    ------
-    UsageError
-        If no source holds layers that can be put on a scale, or a model of the leaderboard has several checkpoints.
-    DataError
-        If the leaderboard cannot be read.
-
-    Notes
-    -----
-    Intervals are about these fitted probes on new examples of these tasks. The numbers of tasks above their control are
-    not corrected for the number of tasks; where dev chose the layer, the interval is widened for the number of layers
-    (Bonferroni). A task with several lines (scores of minimal pairs, poolings, estimators) counts once, by the first
-    line that a model has (the column ``counted``). Tasks of the same sentences are resampled together:
-    see :func:`probekit.statistics.shared_units.shared_units`.
-    Ranks are of the models on each task that has them all, by the lines that count, from predictions that are exchanged
-    between models: see :func:`probekit.statistics.rankings.ranks`. Tasks whose layers dev chose among different numbers
-    are not ranked: the best of more layers looks better.
-
-    Examples
-    --------
-    >>> board = probekit.scoreboard("ud.parquet", "conll2000.parquet", groups=("ud:en_ewt=syntax",))  # doctest: +SKIP
-    """
+    """The rows of :func:`probekit.scoreboard`."""
     published = None if against is None else leaderboard(against)
     found = [one if isinstance(one, Result) else read(one) for one in sources]
     if published is not None:
@@ -127,7 +69,7 @@ def scoreboard(
 
 
 def board_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of :func:`scoreboard`, as the table takes them; UsageError for other rows."""
+    """Rows of a scoreboard, as the table takes them; UsageError for other rows."""
     found = rows[rows["analysis"] == "scoreboard"]
     if found.empty:
         raise UsageError("the table scoreboard shows rows of probekit scoreboard or probekit suite; give these.")

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from probekit.analyses.board_line import MODEL, Line, Table, choose, keys_of, named
-from probekit.analyses.options import ScoreboardOptions
+from probekit.analyses.scoreboard import ScoreboardOptions
+from probekit.analyses.scoreboard.line import MODEL, Line, Table, choose, keys_of, named
 from probekit.metrics import derive
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import estimates, intervals, paired_replicates

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.analyses.board_line import MODEL
+from probekit.analyses.scoreboard.line import MODEL
 from probekit.errors import DataError, UsageError
 from probekit.files import read_lines
 from probekit.statistics.correlation import relation

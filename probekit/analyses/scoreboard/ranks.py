@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from probekit.analyses.board_line import MODEL, Line, counted, keys_of, models_of
-from probekit.analyses.options import ScoreboardOptions
+from probekit.analyses.scoreboard import ScoreboardOptions
+from probekit.analyses.scoreboard.line import MODEL, Line, counted, keys_of, models_of
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.rows.schema import called

@@ -1,4 +1,4 @@
-"""``probekit ensemble``: the average of the predictions of several runs, and what it gains over a single run."""
+"""The average of the predictions of several runs, and what it gains over a single run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import numpy as np
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.runs.seeds import members
 from probekit.adaptation.training.multi_task import card_for, predictions_name
+from probekit.analyses.ensemble import EnsembleOptions
 from probekit.analyses.finished_runs import FinishedRun, common_split, predictions_on, read_run
-from probekit.analyses.options import EnsembleOptions
 from probekit.errors import UsageError
 from probekit.metrics import derive
-from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_fits, make_rows
 from probekit.statistics.bootstrap import bounds, intervals, replicates
@@ -24,43 +23,13 @@ from probekit.statistics.predictions import Predictions, join
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ensemble"]
+__all__ = ["averaged", "measure"]
 
 ENSEMBLE, MEMBER = "ensemble", "member"
 
 
-@public(options=EnsembleOptions)
-def ensemble(*runs: str | Path | Run, options: EnsembleOptions) -> Result:
-    """Average the predictions of several runs on the same examples: probabilities of classes, or predicted numbers.
-
-    It reads the predictions that the runs have stored, so no model is run.
-
-    Parameters
-    ----------
-    *runs : path or Run
-        Two or more runs on one task, of any models; a folder of ``train(…, seeds=5)`` counts as its runs.
-    options : EnsembleOptions
-        ``split``, ``resamples``, ``seed``; each may be given as a keyword.
-
-    Returns
-    -------
-    Result
-        For each metric of the task a row of the ensemble, one for each run, and ``difference(METRIC)``: the ensemble
-        minus the mean of the runs, with paired 95 % intervals over examples (not over runs). ``members`` is the number
-        of runs. The predictions are those of the ensemble. Runs of several tasks give these for each task that all have
-        learned.
-
-    Raises
-    ------
-    UsageError
-        For fewer than two runs, runs on different examples, and runs without probabilities (a CRF).
-    ModelError, DataError
-        If a run is not finished, or its predictions are missing.
-
-    Examples
-    --------
-    >>> probekit.ensemble("runs/rte").rows  # of probekit.train("rte", …, "runs/rte", seeds=5)  # doctest: +SKIP
-    """
+def measure(runs: Sequence[str | Path | Run], options: EnsembleOptions) -> Result:
+    """The rows and predictions of :func:`probekit.ensemble`."""
     found = [read_run(folder) for run in runs for folder in members(run)]
     if len(found) < 2:
         raise UsageError("an ensemble needs two or more runs, or a folder of several seeds.")
