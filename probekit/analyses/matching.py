@@ -15,7 +15,7 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.activations.writing.request import data_digest
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
+from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, open_caches, read_of
 from probekit.errors import DataError, NonFiniteError, ProbekitError, UsageError
 from probekit.probes.protocol.labels import Labels
 from probekit.probes.protocol.pieces import keys
@@ -115,7 +115,7 @@ class Matched:
         return len(self.labels.y)
 
 
-def opened(caches: Sequence[str | Path | ActivationCache], stack: ExitStack) -> list[ActivationCache]:
+def opened(caches: Sequence[str | Path | ActivationCache], stack: ExitStack) -> tuple[ActivationCache, ...]:
     """Open caches; ``stack`` closes those that were given by path.
 
     Raises
@@ -125,7 +125,7 @@ def opened(caches: Sequence[str | Path | ActivationCache], stack: ExitStack) -> 
     """
     if not caches:
         raise UsageError("no cache was given; give one or more, such as cola.dev.h5.")
-    found = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
+    found = open_caches(caches, stack)
     known: dict[str, ActivationCache] = {}
     for cache in found:
         if (other := known.setdefault(cache.spec_id, cache)) is not cache:

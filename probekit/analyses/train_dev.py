@@ -16,7 +16,7 @@ import pandas as pd
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.activations.targets import span_pieces
-from probekit.analyses.vectors import LayerVectors, read_of
+from probekit.analyses.vectors import LayerVectors, open_caches, read_of
 from probekit.errors import CacheMismatch, UsageError
 from probekit.metrics import metric, unfit
 from probekit.probes.protocol.labels import Labels
@@ -74,7 +74,7 @@ class Pairs(ExitStack):
         """Each pair; of caches of the sentences of several tasks, as caches of one of them."""
         of = load_task(task, data_dir) if isinstance(task, str) else task
         for pair in zip(self.caches[::2], self.caches[1::2], strict=True):
-            a, b = (c if isinstance(c, ActivationCache) else self.enter_context(ActivationCache(c)) for c in pair)
+            a, b = open_caches(pair, self)
             self.reads += [read_of(a), read_of(b)]
             yield (a, b) if of is None else (a.for_task(of, a.spec["split"]), b.for_task(of, b.spec["split"]))
 

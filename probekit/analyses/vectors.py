@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath
@@ -31,6 +32,7 @@ __all__ = [
     "layer_vectors",
     "model_columns",
     "numbered",
+    "open_caches",
     "pair_features",
     "precision_of",
     "read_of",
@@ -73,6 +75,11 @@ class LayerVectors:
     group_columns: dict[str, Any] = field(default_factory=dict)
     targets: Targets | None = None
     label_sets: np.ndarray | None = None
+
+
+def open_caches(caches: Iterable[str | Path | ActivationCache], stack: ExitStack) -> tuple[ActivationCache, ...]:
+    """Caches, those that were given by path opened; ``stack`` closes these."""
+    return tuple(c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches)
 
 
 def layer_vectors(

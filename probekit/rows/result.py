@@ -22,7 +22,7 @@ from probekit.analysis import analyses, load
 from probekit.calls import checked
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest_of_content, read_json
-from probekit.functions import rows_of
+from probekit.functions import find, rows_of
 from probekit.grid import Grid, to_html
 from probekit.recipe import Read, Recipe
 from probekit.rows.card import card_path, make_card, read_card
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Result", "joined", "read"]
 
 PREDICTIONS, BY_SPLIT = "probekit.statistics.predictions:Predictions", "probekit.statistics.predictions:by_split"
-COMPARE, SUMMARY = "probekit.analyses.compare:compare", "probekit.analyses.summary:summary"
 VERDICT, TABLES = "probekit.analyses.verdict:verdict", "probekit.view:tables"
 PLOTS = {
     "train": "probekit.plots:mix_weights",
@@ -165,7 +164,7 @@ class Result:
 
     def summary(self, **options: Any) -> Result:
         """Summarise layer curves in a few numbers with intervals; see :func:`probekit.summary`."""
-        return load(SUMMARY)(self, **options)
+        return find("summary")(self, **options)
 
     def compare(self, against: Any = None, **options: Any) -> Result:
         """Paired differences; see :func:`probekit.compare`.
@@ -177,7 +176,7 @@ class Result:
         **options
             Options of :func:`probekit.compare`.
         """
-        compare = load(COMPARE)
+        compare = find("compare")
         if against is None or isinstance(against, str):
             return compare(self, against=against, **options)
         return compare(self, against, **options)

@@ -85,7 +85,6 @@ TABLES = {
         "probekit.analyses.scoreboard.measure:board_rows",
         ("scoreboard",),
         "probekit.analyses.scoreboard.tables:board_table",
-
     ),
 }
 """The kinds of table, by name."""

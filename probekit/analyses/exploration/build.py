@@ -15,10 +15,10 @@ from probekit.activations.grouping import cached_groups
 from probekit.analyses.exploration.points import Points, find_points
 from probekit.analyses.exploration.predictions import rows_of_sides
 from probekit.analyses.exploration.scene import Scene, Side
-from probekit.analyses.exploration.sources import Sources, matched_layers, matched_train, opened
+from probekit.analyses.exploration.sources import Sources, matched_layers, matched_train
 from probekit.analyses.exploration.texts import Texts, find_texts, surfaces
 from probekit.analyses.matching import by_step
-from probekit.analyses.vectors import columns_of
+from probekit.analyses.vectors import columns_of, open_caches
 from probekit.display import shown_model
 from probekit.errors import UsageError
 from probekit.projection import clusters as clusters_of
@@ -99,12 +99,12 @@ def scene(
         If a training cache belongs to none of the models.
     """
     with ExitStack() as stack:
-        caches = opened([a, *([] if b is None else [b]), *more], stack)
+        caches = open_caches([a, *([] if b is None else [b]), *more], stack)
         caches = tuple(by_step(caches))
         points = find_points(caches, unit, max_points, seed)
         shown, notes = matched_layers(caches, layers)
         given = [train] if isinstance(train, Cache) else list(train or ())
-        fitted, seen = matched_train(caches, opened(given, stack))
+        fitted, seen = matched_train(caches, open_caches(given, stack))
         pooling = _pooling(caches, points.unit, pooling)
         sources = Sources(caches, fitted, points, shown, pooling, stack)
         found, missing = rows_of_sides(rows, sources)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from probekit.projection import Discriminant, fit_discriminant
 from probekit.runtime import blas_thread
 from probekit.statistics.folds import duplicates
 
-__all__ = ["Sources", "matched_layers", "matched_train", "opened"]
+__all__ = ["Sources", "matched_layers", "matched_train"]
 
 WEIGHTS = ("weights_digest", "random_weights")
 SAME = ("task", "kind", "label_names", "tokenizer_digest", "pairs")
@@ -117,11 +116,6 @@ class Sources:
     def close(self) -> None:
         """Close the caches that the scene opened."""
         self.stack.close()
-
-
-def opened(caches: Sequence[str | Path | ActivationCache], stack: ExitStack) -> tuple[ActivationCache, ...]:
-    """Open caches; ``stack`` closes those that were given by path."""
-    return tuple(c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches)
 
 
 def matched_layers(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.vectors import columns_of, layer_vectors, read_of
+from probekit.analyses.vectors import columns_of, layer_vectors, open_caches, read_of
 from probekit.errors import UsageError
 from probekit.probes.codes.mdl import mdl_rows
 from probekit.probes.codes.options import CodeOptions
@@ -24,7 +24,7 @@ def measure(
 ) -> Result:
     """The rows of :func:`probekit.mdl`."""
     with ExitStack() as stack:
-        cache = train if isinstance(train, ActivationCache) else stack.enter_context(ActivationCache(train))
+        (cache,) = open_caches([train], stack)
         chosen = layer_vectors(cache, vectors)
         if cache.spec["kind"] == "regression":
             raise UsageError(f"{cache.spec['task']} is a regression task; code lengths are defined only for classes.")

@@ -11,7 +11,7 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
+from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, open_caches, read_of
 from probekit.errors import UsageError
 from probekit.information.curves import check_estimators, layer_information
 from probekit.information.options import InformationOptions
@@ -34,7 +34,7 @@ def measure(
     if not caches:
         raise UsageError("no cache was given; give one or more, such as cola.train.h5.")
     with ExitStack() as stack:
-        opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
+        opened = open_caches(caches, stack)
         chosen = [_checked(cache, vectors, options) for cache in opened]
         columns = [columns_of(cache, layers.representation) for cache, layers in zip(opened, chosen, strict=True)]
         _check_distinct(opened, columns)

@@ -14,7 +14,7 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.activations.writing.request import origin_of
 from probekit.analyses.pairs import LEVELS, PairOptions
-from probekit.analyses.vectors import columns_of, model_columns, read_of, read_of_model
+from probekit.analyses.vectors import columns_of, model_columns, open_caches, read_of, read_of_model
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.models.options import ScorerOptions
 from probekit.models.scoring import Score, Scorer, load_scorer
@@ -58,7 +58,7 @@ def measure(
                 "(--model-name)."
             )
         with ExitStack() as stack:
-            cache = source if isinstance(source, ActivationCache) else stack.enter_context(ActivationCache(source))
+            (cache,) = open_caches([source], stack)
             fits, preferred, left, refitted = _by_probes(cache, found, *vectors, options, progress)
             reads: tuple[Read, ...] = (read_of(cache),)
     else:

@@ -16,7 +16,7 @@ from probekit.statistics.options import Resamples
 if TYPE_CHECKING:
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "Control", "ScoreboardOptions", "scoreboard"]
+__all__ = ["ANALYSIS", "Control", "ScoreboardOptions", "line_name", "scoreboard"]
 
 
 class Control(StrEnum):
@@ -39,6 +39,17 @@ class ScoreboardOptions(Checked):
     resamples: Resamples = option(1000, "Bootstrap resamples of the examples.")
     level: Share = option(0.95, "Coverage of the intervals.")
     seed: Seed = option(0, "Seed of the resamples.")
+
+
+def line_name(analysis: str, task: str) -> str:
+    """The name of a task's line in a scoreboard.
+
+    Examples
+    --------
+    >>> line_name("probe", "cola"), line_name("structural", "ud-relations:en_ewt")
+    ('cola', 'ud-relations:en_ewt, structural')
+    """
+    return task if analysis == "probe" else f"{task}, {analysis}"
 
 
 @public(options=ScoreboardOptions)

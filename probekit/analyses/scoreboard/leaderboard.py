@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.analyses.scoreboard import line_name
 from probekit.analyses.scoreboard.line import MODEL
 from probekit.errors import DataError, UsageError
 from probekit.files import read_lines
@@ -96,8 +97,7 @@ def agreement(
     trained = _trained(chosen)
     table = trained.pivot_table("value", "model", ["analysis", "task"], sort=False)
     names: dict[Any, set[Any]] = {
-        of: {of[1] if of[0] == "probe" else f"{of[1]}, {of[0]}", *part["line"]}
-        for of, part in trained.groupby(["analysis", "task"], sort=False)
+        of: {line_name(*map(str, of)), *part["line"]} for of, part in trained.groupby(["analysis", "task"], sort=False)
     }
     known = {model for scores in board.values() for model in scores}
     both = [model for model in table.index if model in known]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from probekit.analyses.scoreboard import line_name
 from probekit.errors import UsageError
 from probekit.rows import layer_labels, make_rows
 from probekit.rows.schema import called
@@ -103,7 +104,6 @@ def named(
     analysis: str, task: str, parts: Sequence[pd.DataFrame], kinds: Sequence[str] = ("estimator", "representation")
 ) -> Iterator[tuple[str, list[pd.DataFrame]]]:
     """The rows of each line, with its name: the task, the analysis, and what tells several lines of a task apart."""
-    name = task if analysis == "probe" else f"{task}, {analysis}"
     every = pd.concat([part[list(kinds)] for part in parts], ignore_index=True).drop_duplicates()
     differ = [kind for kind in kinds if every[kind].nunique(dropna=False) > 1]
     for values in every[differ].drop_duplicates().itertuples(index=False) if differ else [()]:
@@ -111,7 +111,7 @@ def named(
                 for part in parts]  # fmt: skip
         words = [f"{kind} {value:g}" if isinstance(value, float | int) else str(value)
                  for kind, value in zip(differ, values, strict=True)]  # fmt: skip
-        yield ", ".join([name, *words]), rows
+        yield ", ".join([line_name(analysis, task), *words]), rows
 
 
 def choose(rows: pd.DataFrame) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from probekit.analyses.scoreboard import line_name
 from probekit.analysis import analyses
 from probekit.errors import ProbekitError
 from probekit.files import slug
@@ -29,7 +30,7 @@ from probekit.studies.suites.schema import Suite, Tasks
 from probekit.tasks.task import TaskKind
 from probekit.tasks.union import JOIN
 
-__all__ = ["check_models", "line", "study_of", "suite_steps"]
+__all__ = ["check_models", "study_of", "suite_steps"]
 
 TEXTS, PAIRS, WORDS = "texts", "pairs", "words"
 """What a cache stores: vectors of texts, of pairs of texts, or of all pieces."""
@@ -94,17 +95,6 @@ class _Plan:
 def study_of(suite: Suite) -> Study:
     """The title and the models of a suite, as a study without sections."""
     return Study(name=suite.name, title=suite.title, about=suite.about, models=suite.models, data=suite.data)
-
-
-def line(analysis: str, task: str) -> str:
-    """The name of a task's line in the scoreboard.
-
-    Examples
-    --------
-    >>> line("probe", "cola"), line("structural", "ud-relations:en_ewt")
-    ('cola', 'ud-relations:en_ewt, structural')
-    """
-    return task if analysis == "probe" else f"{task}, {analysis}"
 
 
 def suite_steps(suite: Suite, data_dir: str | Path | None = None) -> list[Step]:
@@ -321,7 +311,7 @@ def _scoreboard(plan: _Plan, keys: dict[tuple[int, str], Key | str], measured: S
         if isinstance(key, Key) and section.analysis != "shift":
             of = plan.sources.pairs(name) if section.analysis == "pairs" else plan.sources.task(name)
             called = of.name
-            groups.append(f"{line(section.analysis, called)}={section.group}")
+            groups.append(f"{line_name(section.analysis, called)}={section.group}")
     read, needs = [Inside(step.leaves[0]) for step in measured], tuple(step.name for step in measured)
     leaf = "rows/scoreboard.parquet"
     arguments: dict[str, Any] = {"sources": read, "groups": groups, "out": Inside(leaf)}
