@@ -14,18 +14,6 @@ from typing import Any
 
 from probekit.errors import CacheError, DataError, ProbekitError, UsageError
 
-__all__ = [
-    "SCHEMES",
-    "address_of",
-    "addresses_in",
-    "check_data_card",
-    "filesystem",
-    "is_address",
-    "no_addresses",
-    "offline",
-    "refuse_addresses",
-]
-
 SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "https", "file", "memory")
 """The schemes that are opened. Not http: whoever is on the way could change what arrives, digests included."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")

@@ -14,8 +14,6 @@ from probekit.errors import UsageError, did_you_mean
 from probekit.functions import REPEATED, SILENT, types_of
 from probekit.recipe import as_json
 
-__all__ = ["bind", "checked", "documented", "fields_of", "fitting", "flattened", "keywords", "split", "spread"]
-
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 

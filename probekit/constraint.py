@@ -31,44 +31,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from probekit.errors import UsageError, close_names
 
-__all__ = [
-    "FILE",
-    "LARGEST",
-    "MOST_DRAWS",
-    "OR_VALUE",
-    "WRITTEN",
-    "Checked",
-    "Commas",
-    "Count",
-    "Draws",
-    "File",
-    "Ge",
-    "Gt",
-    "Into",
-    "Le",
-    "Lt",
-    "MadeOut",
-    "MinLen",
-    "Most",
-    "Natural",
-    "NotNegative",
-    "OrZero",
-    "Out",
-    "Part",
-    "Positive",
-    "RunOut",
-    "Said",
-    "Seed",
-    "Share",
-    "Size",
-    "Threads",
-    "Written",
-    "as_array",
-    "check",
-    "plain",
-    "spelled",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Bound:

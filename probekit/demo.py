@@ -15,8 +15,6 @@ from probekit.recipe import current
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["DEMO_TASKS", "demo"]
-
 DEMO_TASKS = ("acceptability", "sentiment", "paraphrase", "similarity")
 CONTROLS = 3  # shuffles; 10 take three times as long
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from html import escape
 
-__all__ = ["facts_html", "shown", "shown_label", "shown_model", "shown_score"]
-
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Escapes and other control characters except tab and newline, and those that change the direction of writing."""
 

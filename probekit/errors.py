@@ -23,26 +23,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = [
-    "CacheBusy",
-    "CacheCorrupt",
-    "CacheError",
-    "CacheIncomplete",
-    "CacheMismatch",
-    "DataError",
-    "Faults",
-    "ModelError",
-    "NonFiniteError",
-    "ProbekitError",
-    "TruncationError",
-    "UsageError",
-    "close_names",
-    "did_you_mean",
-    "first_line",
-    "naming",
-    "reading",
-]
-
 
 class ProbekitError(Exception):
     """Base class of all errors that probekit raises deliberately."""

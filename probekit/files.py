@@ -24,41 +24,6 @@ from typing import Any
 
 from probekit.errors import DataError, UsageError
 
-__all__ = [
-    "DATA_CACHE",
-    "FIGURES",
-    "MARK",
-    "FileKind",
-    "beside",
-    "cache_path",
-    "check_folder",
-    "digest",
-    "digest_of_content",
-    "held",
-    "in_words",
-    "is_path",
-    "is_running",
-    "is_sealed",
-    "is_sealed_data",
-    "lock",
-    "machine",
-    "new_folder",
-    "open_to_write",
-    "parse_json",
-    "read_json",
-    "read_lines",
-    "remove",
-    "remove_unfinished",
-    "seal",
-    "signal_when_closed",
-    "slug",
-    "stream_lines",
-    "whole",
-    "without_mark",
-    "write",
-    "writer_of",
-]
-
 DATA_CACHE = Path("data_cache")
 FIGURES = Path("figures")
 """Default folders for caches and figures, below the working directory."""

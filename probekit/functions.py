@@ -17,25 +17,6 @@ from probekit.constraint import Written, check, plain
 from probekit.errors import UsageError
 from probekit.heads import head, hint
 
-__all__ = [
-    "FUNCTIONS",
-    "MODULES",
-    "REPEATED",
-    "SILENT",
-    "callable_package",
-    "find",
-    "hints",
-    "is_numeric",
-    "outputs",
-    "parameters",
-    "place_of",
-    "rows_of",
-    "takes_commas",
-    "takes_many",
-    "typed",
-    "types_of",
-]
-
 
 def _listed() -> dict[str, str]:
     """The public names of ``__init__.pyi``, each with the module that defines it."""

@@ -11,20 +11,6 @@ from html import escape
 from io import StringIO
 from typing import Literal
 
-__all__ = [
-    "SUFFIXES",
-    "WRITERS",
-    "Column",
-    "Format",
-    "Grid",
-    "markdown",
-    "plain",
-    "to_csv",
-    "to_html",
-    "to_latex",
-    "to_markdown",
-]
-
 
 class Format(StrEnum):
     """How tables are printed: fitted to the terminal, or as source for a document or a spreadsheet."""

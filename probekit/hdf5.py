@@ -6,8 +6,6 @@ import h5py
 
 from probekit.errors import DataError
 
-__all__ = ["DAMAGE", "own_dataset"]
-
 DAMAGE = (KeyError, ValueError, TypeError, IndexError, AttributeError, OSError, RuntimeError, MemoryError)
 """Errors that h5py raises for a damaged file."""
 

@@ -18,8 +18,6 @@ from typing import Any, get_type_hints
 
 from probekit.analysis import load
 
-__all__ = ["head", "hint"]
-
 
 class Names(dict[str, Any]):
     """The names of a module by its source, each imported or computed when it is first asked for."""

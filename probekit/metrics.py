@@ -26,12 +26,6 @@ import numpy as np
 from probekit.errors import UsageError, did_you_mean
 from probekit.plugins import added, named
 
-__all__ = [
-    "DERIVED", "METRICS", "Metric", "answer_f1", "chrf", "derive", "distinct", "exact_match",
-    "metric", "normalised_answer", "task_metrics",
-    "unfit",
-]  # fmt: skip
-
 Better = Literal["higher", "lower", ""]
 
 

@@ -14,8 +14,6 @@ from probekit.files import MARK, is_sealed_data, parse_json, seal
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["about_in", "open_parquet", "with_digest"]
-
 FEW, DENSEST = 1 << 20, 100
 """Rows that any file may have, and maximum rows per byte: repeated numbers take almost no space."""
 

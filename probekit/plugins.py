@@ -21,8 +21,6 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-__all__ = ["added", "load", "named"]
-
 log = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from probekit.recipe import Recipe, making
 from probekit.rows.files import check_out
 from probekit.rows.result import Result
 
-__all__ = ["public"]
-
 
 def public(
     name: str | None = None, /, *, saves: bool = True, **options: type

@@ -24,8 +24,6 @@ from typing import Any
 from probekit.errors import UsageError, did_you_mean
 from probekit.functions import FUNCTIONS, REPEATED, SILENT, find, is_numeric, outputs, parameters, rows_of, typed
 
-__all__ = ["Read", "Recipe", "as_json", "check_arguments", "current", "making", "option"]
-
 Json = Any
 """None, a bool, a number, a string, or lists and string-keyed dicts of these."""
 

@@ -23,25 +23,6 @@ from probekit.display import shown
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import lock, signal_when_closed
 
-__all__ = [
-    "Dtype",
-    "Inherited",
-    "Progress",
-    "blas_thread",
-    "cores",
-    "dask_client",
-    "devices",
-    "dtype_name",
-    "end_with_parent",
-    "local_executor",
-    "no_progress",
-    "own_device",
-    "processes",
-    "progress_lines",
-    "resolve_device",
-    "torch_threads",
-]
-
 EVERY = 10.0  # seconds between lines of progress
 
 

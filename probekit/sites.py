@@ -16,23 +16,6 @@ from typing import Annotated
 from probekit.constraint import Into
 from probekit.errors import UsageError, did_you_mean
 
-__all__ = [
-    "CROSS",
-    "FINAL_NORM",
-    "NAMES",
-    "RESIDUAL",
-    "RESID_PRE",
-    "LayerNames",
-    "Layers",
-    "Site",
-    "choose",
-    "choose_all",
-    "in_order",
-    "layer_list",
-    "residual_stream",
-    "site_names",
-]
-
 RESIDUAL = "resid_post"
 RESID_PRE = "resid_pre"
 

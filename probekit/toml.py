@@ -14,8 +14,6 @@ from probekit.files import read_lines
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-__all__ = ["line_of", "parse_toml", "read_named", "read_toml", "what_is_wrong"]
-
 BACKSLASH = (
     "A backslash in double quotation marks begins an escape, such as \\t for a tab. Write a path in single quotation "
     "marks ('C:\\data\\train.csv'), or with forward slashes (\"C:/data/train.csv\")."

@@ -16,8 +16,6 @@ from probekit.rows.schema import called, layer_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EACH", "Cells", "Options", "View", "bracketed", "by_layer", "interval", "lines_of", "p_text", "tables"]
-
 Options = Mapping[str, Any]
 EACH = ("task", "split", "model", "checkpoint", "step")
 """The columns of rows that tell the tables of an analysis apart."""

@@ -23,8 +23,6 @@ from probekit.errors import CacheCorrupt, CacheError
 from probekit.hdf5 import DAMAGE
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["Verdict", "inspect", "verify"]
-
 
 def shard_problems(folder: Path, verify: Callable[[Path], Any], progress: Progress) -> tuple[tuple[str, ...], int, int]:
     """Problems in plain words, each with the shard's name; the number of digests compared, and of bytes read.

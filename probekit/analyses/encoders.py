@@ -20,8 +20,6 @@ from probekit.statistics.correlation import caution, relation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SINGLE_TASK", "diagnostic_scores", "encoder_scores", "mixture_scores", "task_correlations"]
-
 SINGLE_TASK = "Single-Task"
 """The encoder that is pretrained, for each task, on this task."""
 DIAGNOSTIC = ("glue-diagnostic", "ax-b")

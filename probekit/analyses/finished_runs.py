@@ -15,8 +15,6 @@ from probekit.adaptation.training.multi_task import predictions_name
 from probekit.errors import DataError, UsageError
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["REGIMES", "FinishedRun", "check_together", "check_weights", "common_split", "predictions_on", "read_run"]
-
 REGIMES = {Regime.FINE_TUNE: "fine-tuning", Regime.FEATURE_EXTRACTION: "feature extraction"}
 RUNS = ("teacher", "pseudo_labels", "signals")
 """What a card says of other runs that a run learns from, which may be others for each seed; signals: their digests."""

@@ -16,8 +16,6 @@ from probekit.rows import as_rows, make_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GLUE", "WNLI", "glue_score"]
-
 GLUE: dict[str, tuple[str, ...]] = {
     "cola": ("matthews",),
     "sst2": ("accuracy",),

@@ -23,22 +23,6 @@ from probekit.recipe import Read
 from probekit.tasks.context import in_context
 from probekit.tasks.load import load_task
 
-__all__ = [
-    "FEWEST",
-    "Matched",
-    "RowsOf",
-    "Side",
-    "by_step",
-    "check_finite",
-    "check_same_data",
-    "drawn",
-    "matched",
-    "names_of",
-    "opened",
-    "shared_examples",
-    "texts_of",
-]
-
 log = logging.getLogger(__name__)
 FEWEST = 4
 """Fewer examples show nothing about two layers."""

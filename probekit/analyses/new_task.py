@@ -18,8 +18,6 @@ from probekit.tasks.files.group_column import missing
 from probekit.tasks.files.guess import Guess, guess
 from probekit.tasks.task import TaskKind
 
-__all__ = ["new_task"]
-
 NEW = FileKind("a file that is not there yet", lambda path: False)
 """Task files are edited by hand, so an existing one is never replaced."""
 MAX_LISTED = 12

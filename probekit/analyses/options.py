@@ -12,12 +12,6 @@ from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.sites import Layers
 
-__all__ = [
-    "SpanVector",
-    "VectorOptions",
-    "in_order",
-]
-
 
 class SpanVector(StrEnum):
     """How the pieces of a span become a vector."""

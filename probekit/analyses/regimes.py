@@ -15,8 +15,6 @@ from probekit.rows import make_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["by_seeds", "differences", "expected_performance", "regime_study", "run_numbers"]
-
 SETTING = ("model", "task", "trained_on", "variant", "regime", "head", "metric")
 """Runs that agree in these columns differ only in their seed."""
 

@@ -19,8 +19,6 @@ from probekit.statistics.multiplicity import holm
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["score_correlations"]
-
 LEAST = 5
 """Encoders without which no correlation is computed."""
 OUTPUT = "output"

@@ -20,8 +20,6 @@ from probekit.tasks.files.group_column import missing
 from probekit.tasks.files.guess import Guess, Raw, by_split, read_any, split_files
 from probekit.tasks.task import Example, TaskKind
 
-__all__ = ["Part", "draw", "splits_of"]
-
 log = logging.getLogger(__name__)
 MIN_ROWS = 20
 """No split is drawn from fewer rows."""

@@ -30,14 +30,6 @@ from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
 
-__all__ = [
-    "Pair",
-    "Pairs",
-    "check_pair",
-    "labels_of_pair",
-    "numbered_alike",
-]
-
 log = logging.getLogger(__name__)
 
 SAME = (

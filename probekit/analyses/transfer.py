@@ -19,8 +19,6 @@ from probekit.statistics.correlation import Adjust, caution, matrix_relation, re
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["domain_study"]
-
 FIT = ("estimator", "regime", "head", "variant")
 """The columns that identify a series over domains."""
 

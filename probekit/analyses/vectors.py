@@ -25,20 +25,6 @@ from probekit.probes.spans import span_vectors
 from probekit.recipe import Read
 from probekit.rows.card import CACHE
 
-__all__ = [
-    "LayerVectors",
-    "PairFeatures",
-    "columns_of",
-    "layer_vectors",
-    "model_columns",
-    "numbered",
-    "open_caches",
-    "pair_features",
-    "precision_of",
-    "read_of",
-    "read_of_model",
-]
-
 log = logging.getLogger(__name__)
 
 OF_TRAINING = {"trained_on": "trained_on", "regime": "regime", "head": "head", "variant": "variant", "seed": "run_seed"}

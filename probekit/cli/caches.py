@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from probekit.activations.options import CacheOptions
     from probekit.runtime import Progress
 
-__all__ = ["cache_activations", "copy_cache", "export", "import_activations", "inspect", "verify"]
-
 
 @made(instead=True)
 def cache_activations(*more: str, model: str, task: str, out: str | None, options: CacheOptions, **others: Any) -> None:

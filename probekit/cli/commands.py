@@ -15,8 +15,6 @@ from probekit.cli.option_panels import TITLES, OptionPanels
 from probekit.functions import REPEATED
 from probekit.version import VERSION
 
-__all__ = ["COMMANDS", "Command", "make_app"]
-
 HELP = """Measure what each layer of a language model encodes and how fine-tuning changes it, with controls and
 intervals.
 

@@ -10,8 +10,6 @@ from cyclopts import App, Parameter
 from probekit.cli.show import say
 from probekit.models.options import ConvertOptions, SkipThoughtsOptions
 
-__all__ = ["app"]
-
 app = App("convert", help="Convert published ELMo and Skip-thoughts files to models.")
 
 

@@ -13,8 +13,6 @@ from probekit.grid import Column, Grid
 if TYPE_CHECKING:
     from probekit.rows import Result
 
-__all__ = ["demo"]
-
 
 @made()
 def demo(result: Result, *, caches: Path, figures: Path) -> None:

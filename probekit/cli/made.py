@@ -24,8 +24,6 @@ from probekit.heads import head, hint
 from probekit.recipe import Recipe
 from probekit.view import tables
 
-__all__ = ["Made", "help_of", "made", "show", "show_tables", "work"]
-
 P = inspect.Parameter
 OUT = (
     "Write the rows (.parquet or .csv), with an evidence card (.json), and the predictions on each example, if it has "

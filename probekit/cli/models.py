@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from probekit.activations.foreign.against import Comparison
     from probekit.models.sites.report import SiteLine, SiteReport
 
-__all__ = ["certify", "sites"]
-
 FEW = 6
 """How many arrays that were not compared are named."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from cyclopts.help import DefaultFormatter, HelpPanel
 
-__all__ = ["TITLES", "OptionPanels"]
-
 TITLES = {"Hyperparameters": "Training", "TrainOptions": "Data and run", "SignalOptions": "More signal"}
 """Titles of panels, by class; those of other classes are their names without "Options"."""
 

@@ -10,8 +10,6 @@ from probekit.cli.made import made
 from probekit.cli.show import say
 from probekit.errors import UsageError
 
-__all__ = ["explore", "report"]
-
 
 @made(instead=True)
 def report(*sources: str, **options: Any) -> None:

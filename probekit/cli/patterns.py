@@ -11,8 +11,6 @@ from typing import Any
 from probekit.errors import UsageError
 from probekit.rows.examples import EXAMPLES
 
-__all__ = ["expand", "expand_pairs", "natural"]
-
 
 def natural(path: str | Path) -> list[Any]:
     """A sorting key: numbers within a name count as numbers, so that step-20 comes before step-100."""

@@ -17,8 +17,6 @@ from probekit.files import FIGURES
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plugins import added
 
-__all__ = ["app"]
-
 app = App(name="plot", help="Draw results as figures (PDF, SVG, EPS, PNG).")
 OUT = (
     "The figure to write (.pdf, .svg, .eps or .png); may be repeated. By default a .pdf and a .png in figures/. A "

@@ -10,8 +10,6 @@ from time import monotonic
 from probekit.display import shown
 from probekit.runtime import Progress, progress_lines
 
-__all__ = ["bar"]
-
 
 @contextmanager
 def bar() -> Iterator[Progress]:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from probekit.provenance.comparison import Comparison
     from probekit.provenance.inventory import Item
 
-__all__ = ["clean", "reproduce", "results"]
-
 
 @made(instead=True)
 def results(folder: Path, *, model: tuple[str, ...], json: bool = False, **more: Any) -> None:

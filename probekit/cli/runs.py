@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from probekit.adaptation.search.search import Search
     from probekit.rows import Result
 
-__all__ = ["average", "evaluate", "pretrain", "pretrain_encoder", "search", "train"]
-
 CHANCE = {
     "most frequent class": "the most frequent class in train",
     "mean": "the mean of train",

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from probekit.rows import Result
 
-__all__ = ["console", "saved", "say", "warn"]
-
 
 def console(*, stderr: bool = False, highlight: bool = True, width: int | None = None) -> Console:
     """Standard output, or standard error, as it is now; ``width`` columns wide, or as wide as the terminal."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from probekit.studies.runner import Outcome
     from probekit.studies.steps import Step
 
-__all__ = ["StepPrinter", "run_planned", "show_end", "show_plan", "show_warnings"]
-
 
 def run_planned(planned: PlannedStudy, workers: WorkerOptions) -> StudyRun:
     """Run the steps, with a line for each; then say how they ended, and what warned."""

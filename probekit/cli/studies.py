@@ -13,8 +13,6 @@ from probekit.cli.show import say
 from probekit.errors import UsageError, did_you_mean
 from probekit.studies.options import RunOptions, StudyOptions, WorkerOptions
 
-__all__ = ["run", "study", "suite"]
-
 study = App("study", help="Produce all tables and figures of a paper from one file.")
 suite = App("suite", help="Run many probing tasks on one or several models.")
 

@@ -12,8 +12,6 @@ from probekit.cli.terminal import show_paragraph, show_table
 from probekit.grid import Format
 from probekit.tables.options import TableOptions
 
-__all__ = ["table"]
-
 
 def table(
     kind: str,

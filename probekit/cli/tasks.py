@@ -17,8 +17,6 @@ from probekit.grid import Column, Grid
 if TYPE_CHECKING:
     from probekit.tasks.check import SplitReport, TaskReport
 
-__all__ = ["app"]
-
 MOST = 30
 """Labels or domains shown, at most; the others are summed up."""
 

@@ -18,8 +18,6 @@ from probekit.grid import WRITERS, Column, Format, Grid, plain
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["show_facts", "show_paragraph", "show_table", "tables_as"]
-
 NARROWEST = 40
 """The width of a terminal that is narrower, or that reports none."""
 LINE = 16

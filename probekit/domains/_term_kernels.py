@@ -10,8 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["add", "cut", "number", "put", "refill", "rehash"]
-
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio (Knuth 1998, section 6.4)
 SEVEN = np.uint64(1 << 48)  # the least number that seven bytes make, none of which is 0
 

@@ -24,8 +24,6 @@ from probekit.addresses import check_data_card
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest, parse_json
 
-__all__ = ["Chunk", "Corpus", "HubName", "corpus_digest", "corpus_files", "read_files", "read_hub", "read_texts"]
-
 CHUNK = 1 << 18
 """Bytes that are read and counted at a time."""
 

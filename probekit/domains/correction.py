@@ -21,8 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse, stats
 
-__all__ = ["Estimate", "js_of_domains", "js_with_error"]
-
 SHARES = np.concatenate([[1e-9, 1e-3, 4e-3, 0.01, 0.02, 0.04], np.linspace(0.07, 0.5, 13)])
 SHARES = np.concatenate([SHARES, 1 - SHARES[-2::-1]])
 """Grid of values of r."""

@@ -28,8 +28,6 @@ from probekit.runtime import Progress, no_progress
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Counts", "block_of", "count"]
-
 DENSE = 1 << 25
 """Size of the dense table of counts, for the terms that occur first, which are most occurrences."""
 

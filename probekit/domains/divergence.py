@@ -23,8 +23,6 @@ from probekit.errors import UsageError
 from probekit.metrics import METRICS
 from probekit.runtime import blas_thread, cores
 
-__all__ = ["ALIKE", "DIRECTED", "contributions", "divergences", "js_divergence", "of_js"]
-
 TILE = 32  # domains on each side of a tile, which one thread computes at a time
 COLUMNS = 4096  # terms per block of a matrix product
 CLOSE = 1e-7  # bits; below this, the difference of sums is replaced by the sum of differences

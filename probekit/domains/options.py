@@ -19,8 +19,6 @@ from probekit.constraint import (
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["MEASURES", "PROXY", "CountOptions", "DivergenceOptions", "DocumentUnit", "Measure", "Tokenization"]
-
 PROXY = "proxy-a-distance"
 Pairs = Annotated[tuple[str, ...], Into(lambda names: tuple(",".join(names).split(",")) if names else ())]
 """Names of two domains, one after the other, of as many pairs as there are; commas may join them."""

@@ -11,8 +11,6 @@ from scipy import sparse
 from probekit.domains.resampling import matched
 from probekit.errors import UsageError
 
-__all__ = ["Proxy", "proxy_distance"]
-
 STRENGTH = 10.0  # C of the penalty, for features of length 1
 DRAWS = 10_000  # draws of the error for its interval
 

@@ -19,8 +19,6 @@ from probekit.domains.options import Measure
 from probekit.errors import UsageError
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["blocks_of", "halves", "has_like", "matched", "pair_null", "replicates", "stream"]
-
 DRAWS = 64  # most draws summed at a time
 HELD = 1 << 27  # bytes of distributions in memory at a time, unless one draw of each domain takes more
 

@@ -26,8 +26,6 @@ from probekit.statistics.duplicates import TextNumbers, find_groups
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["REST", "domain_rows", "explain", "size_rows"]
-
 log = logging.getLogger(__name__)
 
 LONGER = 2.0  # ratio of mean lengths above which a note says that documents differ in length

@@ -18,8 +18,6 @@ from probekit.domains.corpora import Chunk
 from probekit.domains.options import DocumentUnit, Tokenization
 from probekit.errors import UsageError
 
-__all__ = ["FORM", "Bytes", "Strings", "Tokenize", "hugging_face"]
-
 FORM: Final = "NFC"
 """The normal form of terms, so that an é is the same however it was typed; terms from a function stay unchanged."""
 

@@ -26,8 +26,6 @@ from probekit.parquet import about_in, open_parquet, with_digest
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Terms", "choose_terms", "count_domains", "load_counts", "merge", "save_counts"]
-
 FORMAT = "probekit-counts/1"
 
 

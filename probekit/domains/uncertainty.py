@@ -38,8 +38,6 @@ from probekit.errors import UsageError
 from probekit.metrics import METRICS
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["Uncertain", "by_size", "uncertainty"]
-
 
 @dataclass(frozen=True, slots=True)
 class Uncertain:

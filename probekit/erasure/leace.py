@@ -11,8 +11,6 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["TOLERANCE", "Eraser", "leace"]
-
 TOLERANCE = 0.01
 """Singular values of the whitened cross-covariance that count as 0, as in the authors' package."""
 

@@ -13,20 +13,6 @@ from probekit.plots.look import COLOURS, GREYS
 if TYPE_CHECKING:
     from probekit.analyses.exploration.scene import Scene
 
-__all__ = [
-    "BOTH_RIGHT",
-    "BOTH_WRONG",
-    "GAINED",
-    "LOST",
-    "UNKNOWN",
-    "Colour",
-    "colours",
-    "correct",
-    "label_title",
-    "outcomes",
-    "stacked",
-]
-
 CATEGORIES = COLOURS[:6]
 """Okabe & Ito's colours that are visible on light and on dark paper."""
 OTHER = GREYS[0]

@@ -10,8 +10,6 @@ import pandas as pd
 
 from probekit.explore.colours import Colour
 
-__all__ = ["appearance", "height", "new_map", "points"]
-
 HEIGHT = 380
 TRANSITION = 150
 """Milliseconds in which points move from layer to layer."""

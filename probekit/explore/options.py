@@ -12,8 +12,6 @@ from probekit.files import FileKind, is_sealed
 from probekit.recipe import option
 from probekit.sites import Layers
 
-__all__ = ["PAGE", "ExploreOptions", "check_page"]
-
 PAGE = FileKind("a page as probekit wrote it", is_sealed)
 
 

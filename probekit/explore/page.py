@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from probekit.analyses.exploration.scene import Scene
     from probekit.explore.view import View
 
-__all__ = ["MOST", "nearest", "save_page", "stored"]
-
 NUMBERS = 1_000_000
 """Numbers of tokens and layers that are kept, at most."""
 UNITS = 2

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from probekit.analyses.exploration.scene import Scene, Side
 
-__all__ = ["captions", "first_state", "panels", "values"]
-
 CONTROLS = {"permuted": "permuted labels", "shuffled": "shuffled labels", "control-task": "control task"}
 KIND = ("method", "representation", "seed")
 """Columns in which curves of one model differ."""

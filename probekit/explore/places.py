@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from probekit.analyses.exploration.scene import Map, Scene
 
-__all__ = ["METHODS", "Place", "caption", "methods", "place"]
-
 METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP", "lda": "LDA (linear discriminant)"}
 MARGIN = 0.95
 

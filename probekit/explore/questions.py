@@ -15,19 +15,6 @@ from probekit.explore.colours import correct, label_title, stacked
 if TYPE_CHECKING:
     from probekit.analyses.exploration.scene import Scene
 
-__all__ = [
-    "DEFINED",
-    "NEIGHBOURS",
-    "NO_CACHES",
-    "QUESTIONS",
-    "SAME",
-    "STRIPS",
-    "answer",
-    "facts",
-    "mcnemar",
-    "short_texts",
-]
-
 NO_CACHES = "The caches are not open, so there are no neighbours."
 DEFINED = "The selection was made by accuracy at this layer, so there is no difference of it to estimate."
 NEIGHBOURS = 5

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from probekit.analyses.exploration.scene import Scene
 
-__all__ = ["Selection", "View"]
-
 
 @dataclass(frozen=True, eq=False)
 class Selection:

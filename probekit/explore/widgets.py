@@ -9,8 +9,6 @@ from typing import Any
 import anywidget
 import traitlets as t
 
-__all__ = ["PANELS", "Caption", "Controls", "Curve", "Example", "SelectionPanel", "Units"]
-
 STATIC = Path(__file__).parent / "static"
 STYLE = (STATIC / "explore.css").read_text(encoding="utf-8")
 

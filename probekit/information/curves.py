@@ -27,8 +27,6 @@ from probekit.statistics.multiplicity import holm
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_estimators", "layer_information"]
-
 Vectors = Any | Callable[[], Any]
 FOR_CLASSES = (InformationEstimator.LOGISTIC, InformationEstimator.MLP)
 FOR_NUMBERS = (InformationEstimator.RIDGE,)

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["Information"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Information:

@@ -17,8 +17,6 @@ from probekit.information.hashing import _kernels as kernels
 from probekit.information.response import Response
 from probekit.statistics.equal_rows import copies, row_codes, with_copies
 
-__all__ = ["FEWEST", "Groups", "equal_keys", "grouped", "in_order", "row_keys"]
-
 FEWEST = 20
 """Groups, below which nothing is said."""
 STRATUM = 10  # groups of about one size, at least, that exchange labels

@@ -14,8 +14,6 @@ from probekit.constraint import (
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 
-__all__ = ["InformationEstimator", "InformationOptions"]
-
 
 class InformationEstimator(StrEnum):
     """Estimators of mutual information.

@@ -10,8 +10,6 @@ import numpy as np
 from probekit.constraint import as_array
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["SMALLEST", "Response", "of_size", "response", "symbols", "vectors"]
-
 EXTREME = 1e12
 GONE = -4000  # a power of two that leaves nothing
 SMALLEST = 20  # examples; with fewer no estimator here says anything

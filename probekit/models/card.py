@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["CARD", "RUN_FORMAT"]
-
 CARD, RUN_FORMAT = "probekit.json", "probekit-run/1"
 """The file that training writes to each model folder, and its format."""

@@ -16,8 +16,6 @@ import xxhash
 
 from probekit.errors import ModelError, UsageError, first_line
 
-__all__ = ["Chat", "ChatTemplate", "Part", "load_template"]
-
 MARK = "probekitmark"
 DAY = {"%Y-%m-%d": "2024-07-26", "%d": "26", "%b": "Jul", "%B": "July", "%m": "07", "%Y": "2024", "%y": "24"}
 DAY |= {"%A": "Friday", "%a": "Fri", "%H": "00", "%M": "00", "%S": "00"}

@@ -15,18 +15,6 @@ from probekit.models.kinds import kinds
 from probekit.models.options import ConvertOptions, SkipThoughtsOptions
 from probekit.public import public
 
-__all__ = [
-    "BILSTM",
-    "ELMO",
-    "SKIP_THOUGHTS",
-    "convert",
-    "converted_folder",
-    "default_pooling",
-    "names_published",
-    "published_name",
-    "reads_apart",
-]
-
 ELMO, SKIP_THOUGHTS = "elmo", "skip-thoughts"
 """The model types of the older encoders, in config.json and before the colon."""
 

@@ -15,20 +15,6 @@ from probekit.sites import Site
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Batch",
-    "Edit",
-    "Encoder",
-    "Rendered",
-    "Shown",
-    "Sink",
-    "Text",
-    "Tokens",
-    "begin_states",
-    "edited",
-    "padded",
-]
-
 Words = tuple[str, ...]
 Text = str | tuple[str, str] | tuple[Words] | tuple[Words, Words, Words]
 """Input for one sequence: a sentence, a pair read jointly, the words of a sentence (in a tuple of one), or

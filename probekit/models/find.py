@@ -10,8 +10,6 @@ from pathlib import Path
 from probekit.errors import ModelError, close_names, first_line
 from probekit.models.conversion import converted_folder
 
-__all__ = ["MINILM", "minilm_folder", "resolve_model"]
-
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """sha256 of the published model.safetensors of sentence-transformers/all-MiniLM-L6-v2."""
 MINILM = "minilm"

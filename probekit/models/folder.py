@@ -14,20 +14,6 @@ from probekit.errors import ModelError, first_line
 from probekit.files import digest, read_json
 from probekit.models.adapted.record import adapted
 
-__all__ = [
-    "check_config",
-    "check_text",
-    "config_digest",
-    "configuration",
-    "model_type",
-    "save_tensors",
-    "tokenizer_digest",
-    "tokenizer_files",
-    "weight_files",
-    "weights_digest",
-    "writing_tensors",
-]
-
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",

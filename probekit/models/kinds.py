@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from probekit.plugins import added
 
-__all__ = ["Kind", "kinds"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:

@@ -19,8 +19,6 @@ from probekit.models.transformers.encoder import load_transformer
 from probekit.models.transformers.encoder import text_reader as piece_reader
 from probekit.plugins import load
 
-__all__ = ["TextReader", "load_encoder", "parts_pairs", "text_reader"]
-
 
 class TextReader(Protocol):
     """Turns texts into a model's input: word pieces, or words.

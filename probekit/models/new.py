@@ -20,8 +20,6 @@ from probekit.models.untrained import UNTRAINED, write_untrained
 from probekit.models.words import Splitting
 from probekit.public import public
 
-__all__ = ["new_encoder"]
-
 _VALUES = {
     "tokenizer": "a model folder or hub id with its tokenizer, such as --tokenizer minilm",
     "elmo": "a folder with an ELMo or its published files, such as --elmo elmo:OPTIONS,WEIGHTS",

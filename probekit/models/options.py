@@ -17,8 +17,6 @@ from probekit.errors import UsageError
 from probekit.recipe import option
 from probekit.runtime import Dtype, DtypeName
 
-__all__ = ["ConvertOptions", "LoadOptions", "Packing", "ScorerOptions", "SiteOptions", "SkipThoughtsOptions"]
-
 
 class Packing(StrEnum):
     """How sequences share a forward pass; they are never padded."""

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from probekit.errors import UsageError
 
-__all__ = ["ScalarMix"]
-
 
 class ScalarMix(nn.Module):
     """gamma · Σ_l softmax(s)_l · h_l (Peters et al. 2018, equation 1); initially the mean of the layers.

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from probekit.files import read_json
 
-__all__ = ["UNTRAINED", "untrained_seed", "write_untrained"]
-
 UNTRAINED = "untrained.json"
 
 

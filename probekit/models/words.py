@@ -17,8 +17,6 @@ from probekit.errors import ModelError, UsageError
 from probekit.files import read_json
 from probekit.models.encoder import Text
 
-__all__ = ["NO_LIMIT", "Splitting", "Words", "read_splitting", "read_words", "versions"]
-
 NO_LIMIT = 1 << 30
 """Number of words or pieces in a sequence that has no limit."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["CONSTANT", "PANELS", "PRETRAINED", "adaptation_panels", "adaptation_rows"]
-
 PANELS = ("result", "probe", "similarity", "forgetting")
 """The panels of a task, from above."""
 PRETRAINED, CONSTANT = "pretrained", "constant prediction"

@@ -14,8 +14,6 @@ from probekit.plots.look import Look, first_line
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["by_task", "compared_with", "curve_names", "first_upper", "listed", "measured", "metrics_of", "sizes_of"]
-
 
 def measured(gold: pd.DataFrame, look: Look) -> Iterator[str]:
     """Metrics with their tasks, splits and n; models, estimators and representations."""

@@ -17,20 +17,6 @@ from probekit.rows import as_rows, layer_labels, make_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "CURVE",
-    "INFORMATION",
-    "RANDOM",
-    "CurveStyles",
-    "check_metric",
-    "curves",
-    "of_analyses",
-    "of_one",
-    "plot_rows",
-    "printable",
-    "with_names",
-]
-
 CURVE = ("model", "run", "step", "representation", "method", "target", "split", "seed")
 """The columns of :func:`plot_rows` that distinguish curves of one task."""
 REGIMES = {"fine-tune": "fine-tuned", "feature-extraction": "feature-extraction", "pretrain": "pretrained"}

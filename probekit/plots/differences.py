@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["difference_panels", "difference_rows", "layer_differences"]
-
 BY = (*CURVE, "against")
 HOLLOW = "not shown to differ (p > {:g})"
 

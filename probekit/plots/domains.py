@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["divergence_by_size", "domain_matrix", "domain_panels", "domain_terms", "domain_tree", "domain_values"]
-
 WRITTEN = 12  # domains, up to which the cells show numbers
 SIZES, TERMS = "js-divergence-by-size", "js-contribution"
 REST = "(all other terms)"

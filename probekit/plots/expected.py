@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["expected_panels", "expected_values"]
-
 SETTING = ("regime", "head", "variant", "drawn")
 
 

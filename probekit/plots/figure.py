@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["caption_path", "coverage", "details", "plot"]
-
 CAPTION_FILE = FileKind("a caption as probekit wrote it", is_sealed)
 
 

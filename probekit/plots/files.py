@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-__all__ = ["FORMATS", "as_bytes", "check_files", "hover", "in_words", "save"]
-
 VALUES: WeakKeyDictionary[Line2D, list[str]] = WeakKeyDictionary()
 """The tooltips of each drawn point, by line."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["gain_panels", "gain_rows"]
-
 LAYER = ("task", "split", "model", "checkpoint", "step", "representation", "site", "layer")
 PANEL = ("task", "model", "metric")
 HIGH = 2.9  # inches of a panel

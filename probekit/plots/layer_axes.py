@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["SMALL", "draw_layers", "draw_summary", "summary_rows"]
-
 STATISTICS = {
     "best-layer": "best layer",
     "first-good-layer": "first good layer",

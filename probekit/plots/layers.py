@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["LAYERED", "as_curves", "curve_rows", "in_metric", "kept", "layer_curve", "layer_panels", "of_metric"]
-
 LAYERED = tuple(one.name for one in analyses().values() if one.layered)
 """The analyses with curves by layer."""
 SETTINGS = ("n", "n_train", "groups", "n_groups")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MEAN", "learning_panels", "learning_rows", "over_seeds"]
-
 REGIMES = ("fine-tune", "feature-extraction")
 POINT = ["task", "label", "examples"]
 MEAN = "GLUE"

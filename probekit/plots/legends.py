@@ -15,8 +15,6 @@ from probekit.plots.look import INK, Look
 if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
-__all__ = ["BESIDE", "SMALL", "add_legend", "common", "inches", "mark_legend", "narrower", "plain_legend", "wrapped"]
-
 
 @lru_cache(maxsize=4096)
 def inches(words: str, size: float, weight: str = "normal") -> float:

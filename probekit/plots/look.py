@@ -14,22 +14,6 @@ from probekit.metrics import metric as metric_called
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "COLOURS",
-    "FAINT",
-    "GREYS",
-    "INK",
-    "MARKERS",
-    "Legend",
-    "Look",
-    "Over",
-    "band_title",
-    "control_title",
-    "first_line",
-    "metric_title",
-    "reference_title",
-]
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe & Ito's palette without its yellow."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")

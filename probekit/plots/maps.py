@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOUR_BY", "layer_map", "map_panels", "map_points"]
-
 COLOUR_BY = ("label", "prediction", "error", "confidence", "movement", "length", "domain", "cluster", "none")
 NUMBERS = ("confidence", "movement", "length")
 PANEL, HEIGHT = 2.9, 2.9

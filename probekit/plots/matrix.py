@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-__all__ = [
-    "axes_or_new",
-    "colour_bar",
-    "draw_cells",
-    "draw_tree",
-    "frame_cell",
-    "hatch_cells",
-    "name_cells",
-    "write_cells",
-]
-
 HATCHED: dict[str, Any] = {"edgecolor": ("white", 0.7), "hatch": "////", "linewidth": 0}
 
 

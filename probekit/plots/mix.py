@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MIX", "mix_panels", "mix_rows", "mix_weights"]
-
 MIX = "mix-weight"
 BY = ("model", "method", "representation", "run", "split")
 EVEN = "even mix"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from probekit.plots.options import PlotOptions
 
-__all__ = ["geometry_caption", "geometry_panels", "movement_caption", "movement_panels"]
-
 LESS = ("rank", "mean-cosine-without-top")
 """Measures of geometry that are drawn only if named."""
 

@@ -13,8 +13,6 @@ from probekit.rows.families import ALPHA
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HOLLOW", "NOT_ABOVE", "REACHES_CONTROL", "controls_by_layer", "not_above_noise", "one_sided"]
-
 HOLLOW, NOT_ABOVE = "not above noise (interval)", "not above noise (p > 0.05)"
 REACHES_CONTROL = "interval reaches control task"
 

@@ -13,8 +13,6 @@ from probekit.plugins import load, named
 from probekit.recipe import option
 from probekit.rows.selection import MODELS, VARIANTS
 
-__all__ = ["KINDS", "WIDTHS", "FigureKind", "Kind", "PlotOptions", "figure_of", "inches"]
-
 WIDTHS = {"column": 3.03, "text": 6.30}
 """Widths in inches of one column and of the text of a two-column paper (A4, as the ACL sets it)."""
 KINDS = tuple(sorted(named("probekit.figures")))

@@ -9,8 +9,6 @@ from probekit.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_pairs", "pairs_by"]
-
 CHANCE = 0.5
 GROUPS = ("field", "phenomenon", "paradigm")
 """Levels whose groups are named without their level."""

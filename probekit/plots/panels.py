@@ -19,21 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Scale",
-    "bare",
-    "dress",
-    "even",
-    "fitting",
-    "grid",
-    "legend",
-    "new_figure",
-    "one_axes",
-    "panels",
-    "same_labels",
-    "width_of",
-]
-
 PANEL = 2.35  # inches, if no width is given
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["arms", "is_derived", "name_apart", "of_study", "relation_panels", "relation_rows", "with_columns"]
-
 PANEL = ("task", "model", "corpus", "metric", "series")
 GAIN = "fine-tuning, gain"
 NAMES = {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}

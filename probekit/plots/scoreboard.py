@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-__all__ = ["board_panels", "board_values"]
-
 CELL, LINE = 0.36, 0.23
 """Width of a layer and height of a task, in inches."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["score_panels", "score_rows"]
-
 NAME = ["score", "score_task"]
 MEAN = "glue"
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-__all__ = ["shift_panels", "shift_values"]
-
 CELL, LINE, SIDE = 0.5, 0.36, 0.6
 """Width and height of a cell, and room for the colour bar, in inches."""
 CELLS = ("name", "estimator", "trained_on", "task")

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
 
     from probekit.plots.options import PlotOptions
 
-__all__ = [
-    "similarity_caption",
-    "similarity_matrix",
-    "similarity_panels",
-    "similarity_tree",
-    "similarity_trees",
-    "similarity_values",
-]
-
 WRITTEN = 13  # layers, up to which the cells show numbers
 HIGH = 2.5  # inches of a panel
 NOT_SHOWN = "not more alike than chance"

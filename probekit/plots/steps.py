@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Grid", "trajectory", "trajectory_grids", "trajectory_panels"]
-
 RUN = tuple(c for c in CURVE if c not in ("step", "target"))
 FINAL, MIX = "final_norm", "mix-weight"
 COLOURS = "viridis"  # perceptually uniform, ordered in grey, readable with every kind of colour vision

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["transfer_matrix", "transfer_panels", "transfer_rows", "transfer_values"]
-
 CELL = 0.55
 NAMED_SIDE, BAR = 1.2, 0.8
 """Natural size of a cell, width of the names at the side, and width of the colour bar, in inches."""

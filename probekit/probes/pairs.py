@@ -8,8 +8,6 @@ import numpy as np
 
 from probekit.errors import UsageError
 
-__all__ = ["held_out_scores"]
-
 INNER = 3
 """Groups of train on which the penalty is chosen."""
 

@@ -18,8 +18,6 @@ from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.selection import Problem, grid, refit, select
 
-__all__ = ["Trained", "blocks_of", "fit_blocks"]
-
 
 @dataclass(frozen=True, slots=True)
 class Trained:

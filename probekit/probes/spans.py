@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["IN_MEMORY", "SpanVectors", "span_vectors"]
-
 IN_MEMORY = 1 << 30
 """Vectors of spans of up to as many bytes are held in memory; more are made from the tokens whenever they are read."""
 

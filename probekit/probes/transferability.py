@@ -16,8 +16,6 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["Vectors", "h_score", "log_evidence", "logme", "transrate"]
-
 ROWS = 4096  # rows of vectors in a block
 BLOCK = 1 << 22  # numbers held at once
 EXACT = 1e-10  # the share of squared labels that is left by labels that are a linear function of the vectors

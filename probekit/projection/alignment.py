@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["rotation"]
-
 
 def rotation(xy: np.ndarray, reference: np.ndarray, *, keep_axes: bool = False) -> np.ndarray:
     """The orthogonal matrix R for which ``xy @ R`` is closest to ``reference`` (Schönemann 1966).

@@ -9,8 +9,6 @@ import numpy as np
 from probekit.errors import UsageError, did_you_mean
 from probekit.projection.plane import principal_plane
 
-__all__ = ["CLUSTERINGS", "clusters"]
-
 CLUSTERINGS = ("kmeans", "hdbscan")
 COMPONENTS = 50
 """Principal components that are clustered."""

@@ -11,8 +11,6 @@ from scipy import linalg
 from probekit.errors import UsageError
 from probekit.projection.plane import Plane, blocks, centre, upright
 
-__all__ = ["Discriminant", "fit_discriminant"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discriminant:

@@ -15,9 +15,6 @@ from probekit.projection.neighbourhoods import Faithfulness, faithfulness
 from probekit.projection.plane import Plane, principal_plane
 from probekit.runtime import Progress, blas_thread, no_progress
 
-__all__ = ["METHODS", "Map", "Train", "project"]
-
-
 COMPONENTS = 50
 """Principal components that t-SNE and UMAP read."""
 EXACT = 4000

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Faithfulness", "faithfulness"]
-
 BLOCK = 1 << 23
 """Distances held at once."""
 

@@ -11,8 +11,6 @@ from scipy import linalg
 
 from probekit.errors import NonFiniteError
 
-__all__ = ["Plane", "blocks", "centre", "principal_plane", "upright"]
-
 BLOCK = 1 << 22
 """Numbers that are converted to float64 at once."""
 

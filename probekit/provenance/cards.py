@@ -17,8 +17,6 @@ from probekit.recipe import Read, Recipe
 from probekit.rows import card_path
 from probekit.rows.card import old_card_path
 
-__all__ = ["Card", "elsewhere", "read_any_card", "unread", "writing"]
-
 LARGEST = 1 << 26
 """Bytes; a larger file is not a card."""
 

@@ -12,8 +12,6 @@ from probekit.errors import ProbekitError
 from probekit.recipe import Recipe
 from probekit.runtime import end_with_parent, torch_threads
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run a recipe; 2 where it fails, with a sentence on standard error."""

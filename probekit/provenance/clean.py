@@ -19,8 +19,6 @@ from probekit.provenance.disk import cache_of, pieces, size_of, state, written_b
 from probekit.provenance.inventory import Item, What, results
 from probekit.provenance.options import CleanOptions
 
-__all__ = ["Cleaned", "candidates", "clean", "delete", "delete_all"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:

@@ -11,8 +11,6 @@ from probekit.rows.schema import KEYS
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "compare_rows"]
-
 NUMBERS = ["value", "interval", "others"]
 BITS = ("digest",)
 """Columns that follow from the bits of numbers, and differ where these do."""

@@ -13,8 +13,6 @@ from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.rows import COLUMNS
 from probekit.rows.card import is_card
 
-__all__ = ["cache_of", "pieces", "size_of", "state", "trials_of", "written_by"]
-
 PIECES = (".partial.zstd", ".partial.new", ".partial", ".journal")
 """Suffixes of a cache that is being made."""
 

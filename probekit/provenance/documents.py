@@ -14,8 +14,6 @@ from probekit.tasks.files.description import read_task_file
 if TYPE_CHECKING:
     from probekit.provenance.inventory import Item
 
-__all__ = ["with_documents"]
-
 SEALED = {
     ".html": "report", ".md": "table", ".tex": "table", ".csv": "table", ".pdf": "figure", ".png": "figure",
     ".svg": "figure", ".eps": "figure", ".txt": "caption", ".toml": "search",

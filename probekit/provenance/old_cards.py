@@ -16,8 +16,6 @@ from probekit.errors import UsageError
 from probekit.functions import FUNCTIONS, hints, parameters, rows_of, takes_commas, takes_many, typed
 from probekit.recipe import Recipe
 
-__all__ = ["recipe_of_command", "recipe_of_words"]
-
 ASK = {"--help", "-h", "--version", "--install-completion", "--show-completion"}
 GLOBAL = {"--verbose", "-v", "--debug"}
 RENAMED: Mapping[str, Mapping[str, str]] = {

@@ -10,8 +10,6 @@ from probekit.constraint import Checked
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["CleanOptions", "What"]
-
 
 class What(StrEnum):
     """What may be deleted, by the names that ``probekit clean --what`` takes."""

@@ -20,8 +20,6 @@ from probekit.tasks import DATASETS, GRAMMARS, SENTENCES, Task, load_task, task_
 from probekit.tasks.context import in_context
 from probekit.tasks.files.stream import StreamedSplit, is_stream, stream_task
 
-__all__ = ["Found", "Place", "Sources", "how_made", "piped", "recipe_of_read", "recipe_of_spec", "wrong_cache"]
-
 RUN = "RUN-FOLDER"
 """A placeholder for the folder of a run, which cannot be derived from its name."""
 

@@ -29,8 +29,6 @@ from probekit.recipe import Read, Recipe
 from probekit.rows import read_card, read_rows
 from probekit.rows.card import environment
 
-__all__ = ["Plan", "Reproduction", "Verdict", "plan_reproduction", "reproduce", "run_reproduction"]
-
 ROUNDING = 1e-5
 """The tolerance where another processor or library computed a number; relative for numbers above 1."""
 OFFLINE = {"HF_HUB_OFFLINE": "1"}

@@ -12,8 +12,6 @@ from probekit.files import read_json, slug
 from probekit.provenance.old_cards import recipe_of_words
 from probekit.recipe import Recipe
 
-__all__ = ["StepRecord", "StudyFolder", "maker_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:

@@ -41,8 +41,6 @@ from probekit.tasks.load import shown_task
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["report"]
-
 REPORT_FILE = FileKind("a report as probekit wrote it", is_sealed)
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from probekit.report.studies import Source
 
-__all__ = ["Caveat", "of_rows", "of_sources"]
-
 FEW = 100
 """Number of examples below which the interval of an accuracy near 1/2 is wider than 10 points on either side."""
 DECIMAL = re.compile(r"(\d+\.\d+)")

@@ -20,8 +20,6 @@ from probekit.tasks.load import shown_task
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["JOINT", "MOST_CURVES", "best_layers", "by_layer", "main_rows", "model_once"]
-
 MOST_CURVES = 300
 """Curves included, at most; nobody reads a page with more."""
 SAME = tuple(c for c in CURVE if c != "target")

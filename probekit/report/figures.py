@@ -31,8 +31,6 @@ from probekit.report.tables import number
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Drawing", "given", "of_section"]
-
 MOST_PANELS, MOST_CURVES = 24, 24
 MOST_MAPS = 6
 NAMES = ("F1", "Matthews", "Pearson", "Spearman", "V-")

@@ -11,8 +11,6 @@ from markupsafe import Markup
 from probekit.errors import DataError
 from probekit.files import without_mark
 
-__all__ = ["markdown", "text"]
-
 LARGEST = 3
 """The largest heading level of a text, below that of a section."""
 

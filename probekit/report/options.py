@@ -6,8 +6,6 @@ from typing import Literal
 from probekit.constraint import Checked, Natural, Seed
 from probekit.recipe import option
 
-__all__ = ["ReportOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions(Checked):

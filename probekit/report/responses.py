@@ -17,8 +17,6 @@ from probekit.tasks.load import shown_task
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["responses"]
-
 LONGEST = 1000
 """Characters of a text that are shown."""
 

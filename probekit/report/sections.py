@@ -11,8 +11,6 @@ from probekit.rows import COLUMNS
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OTHER", "TITLES", "TRAINING", "by_section", "is_by_layer"]
-
 TRAINING, OTHER = "train", "other"
 TITLES = {
     TRAINING: "Training",

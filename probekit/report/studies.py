@@ -16,8 +16,6 @@ from probekit.rows import find_card, read_card, read_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Made", "Part", "Plot", "Source", "find", "read"]
-
 ROWS = ("rows/*.parquet", "rows/*.csv", "runs/*/rows.parquet")
 """The files of rows in the folder of a study."""
 FAILED = re.compile(r"probekit: |\w*(Error|Exception): ")

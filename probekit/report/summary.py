@@ -16,8 +16,6 @@ from probekit.tasks.load import shown_task
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["summaries", "trained_rows"]
-
 SHOWN = (
     *("task", "curve", "split", "metric", "layer", "value", "ci_low", "ci_high", "noise_low", "noise_high"),
     *("control_task", "share", "p_adjusted", "verdict", "n"),

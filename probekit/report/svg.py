@@ -16,8 +16,6 @@ from markupsafe import Markup
 
 from probekit.errors import DataError
 
-__all__ = ["embed"]
-
 ELEMENTS = frozenset(
     (
         *("svg", "g", "defs", "path", "use", "text", "tspan", "rect", "circle", "ellipse", "line", "polyline"),

@@ -15,8 +15,6 @@ from probekit.view import tables as made
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LARGEST", "Cell", "Column", "Table", "number", "table", "views"]
-
 LARGEST = 500
 """Rows of one table on a page, at most."""
 INTERVALS = {

@@ -19,8 +19,6 @@ from probekit.version import VERSION
 if TYPE_CHECKING:
     from probekit.recipe import Read, Recipe
 
-__all__ = ["CARD_FILE", "card_path", "describes", "environment", "find_card", "is_card", "make_card", "read_card"]
-
 FORMAT = "probekit-card/2"
 CACHE = (
     *("task", "split", "n", "data_digest", "model", "checkpoint", "step", "revision", "weights_digest"),

@@ -10,8 +10,6 @@ from typing import Any
 from probekit.errors import DataError
 from probekit.files import FileKind, digest_of_content, parse_json
 
-__all__ = ["EXAMPLES", "EXAMPLES_FILE", "EXAMPLES_FORMATS", "EXAMPLES_KEY", "examples_of", "examples_path", "told_by"]
-
 EXAMPLES = ".examples.parquet"
 EXAMPLES_KEY = b"probekit"
 EXAMPLES_FORMATS = ("probekit-examples/2", "probekit-examples/1")

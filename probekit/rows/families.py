@@ -15,8 +15,6 @@ from probekit.rows.selection import curve_keys, over_curves, together
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ALPHA", "OVER", "corrected_for", "families", "level", "over_families"]
-
 ALPHA = 0.05
 """Significance level for corrected p-values."""
 OVER: ContextVar[int] = ContextVar("families", default=1)

@@ -22,8 +22,6 @@ from probekit.rows.upgrade import is_old, upgrade
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_rows", "card_of", "check_out", "read_rows", "saved_examples", "write_rows"]
-
 log = logging.getLogger(__name__)
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Result", "joined", "read"]
-
 PREDICTIONS, BY_SPLIT = "probekit.statistics.predictions:Predictions", "probekit.statistics.predictions:by_split"
 VERDICT, TABLES = "probekit.analyses.verdict:verdict", "probekit.view:tables"
 PLOTS = {

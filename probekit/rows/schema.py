@@ -14,17 +14,6 @@ from probekit.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "COLUMNS",
-    "KEYS",
-    "called",
-    "fit_labels",
-    "layer_labels",
-    "layer_order",
-    "make_fits",
-    "make_rows",
-]
-
 COLUMNS = (
     *("analysis", "task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant"),
     *("site", "layer", "position", "representation", "estimator", "target", "draw"),

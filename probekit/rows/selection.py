@@ -15,8 +15,6 @@ from probekit.rows.schema import FINAL, RESIDUAL
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVE", "MODELS", "VARIANTS", "curve_keys", "layer_stream", "over_curves", "select", "together"]
-
 CURVE = (
     *("trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position", "representation"),
     *("estimator", "seed", "random_weights"),

@@ -17,8 +17,6 @@ from probekit.files import slug
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["is_old", "upgrade", "upgrade_fits"]
-
 ALONE = ", without effects of single domains"
 REGIMES = ("fine-tune", "feature-extraction")
 HOW = rf"^(?P<regime>{'|'.join(REGIMES)}) (?P<head>[^-\s,]\S*?)(?:, (?P<variant>.+))?$"

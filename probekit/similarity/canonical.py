@@ -12,8 +12,6 @@ from probekit.similarity.comparison import Comparison, Measured
 from probekit.similarity.features import DOUBLE, Layers
 from probekit.similarity.products import Map
 
-__all__ = ["CANONICAL", "Basis", "bases", "measure_canonical", "no_room", "procrustes_basis"]
-
 CANONICAL = ("cca", "svcca", "pwcca", "procrustes", "procrustes-angle")
 NOTHING = np.zeros((0, 0))
 DRAWS = 100  # permutations by default: each needs a decomposition for each pair

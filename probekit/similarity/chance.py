@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Chance", "judged"]
-
 TIES = 1e-9  # values this near, relative to the largest, are equal
 
 

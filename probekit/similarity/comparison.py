@@ -20,9 +20,6 @@ from probekit.similarity.orders import Cycles, choose_rows, exchange
 from probekit.similarity.products import Map
 from probekit.statistics.bootstrap import FEWEST, draws, freedom, intervals
 
-__all__ = ["Comparison", "Measured", "Null"]
-
-
 SAME = 1e-6  # values so near to 1 are those of equal layers
 PAIRS = 64  # pairs of layers whose replicates are held at once
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["DOUBLE", "Layers", "only_rounding", "read", "rounding", "without_mean"]
-
 DOUBLE = 2048
 """Up to this number of examples everything is computed in float64; above, matrices are float32 and sums float64."""
 BLOCK = 1 << 24  # numbers read at once

@@ -7,8 +7,6 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.similarity.kernel_measures import LINEAR, cosine
 
-__all__ = ["cka_from_sums"]
-
 
 def cka_from_sums(
     n: int, products: np.ndarray, lengths: np.ndarray, powers: np.ndarray, *, debiased: bool = True

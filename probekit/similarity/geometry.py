@@ -11,15 +11,6 @@ from probekit.similarity.features import only_rounding, rounding, without_mean
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.clusters import degrees, interval, reach, standard_error
 
-__all__ = [
-    "Estimate",
-    "all_but_the_top",
-    "intrinsic_dimension",
-    "mean_cosine",
-    "participation_ratio",
-    "rank",
-]
-
 BLOCK = 1 << 23  # numbers held at once
 NEAREST = 4
 """Candidates for the two nearest vectors, whose distances are computed again without cancellation."""

@@ -14,8 +14,6 @@ from probekit.similarity.matrices import Matrices, gaussian, linear, ranked, squ
 from probekit.similarity.orders import Cycles
 from probekit.similarity.products import by_features, correlated, permuted, products
 
-__all__ = ["measure_kernels", "measure_linear", "null_products"]
-
 DOMINATED = 0.2  # effective number of examples, as a share: below, intervals of RSA cover far less than they say
 FEW = "no interval where a few examples are so far from the others that they decide; it would be too narrow."
 LOST = "a layer has an example so far from the others that nothing but rounding is left of their differences."

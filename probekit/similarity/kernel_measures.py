@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["LINEAR", "Form", "Pair", "cosine", "influence"]
-
 
 @dataclass(frozen=True, slots=True)
 class Form:

@@ -22,9 +22,6 @@ from probekit.similarity.options import Similarity, SimilarityOptions
 from probekit.similarity.orders import choose_rows
 from probekit.similarity.products import Map, workers
 
-__all__ = ["PairValues", "layer_pairs"]
-
-
 ALONE = 0.99  # leverage of an example that decides a direction by itself, at half of the degrees of freedom
 OUTLYING = (
     "an example is so far from the others that it decides a direction by itself, and cannot be predicted without it: "

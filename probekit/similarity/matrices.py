@@ -20,8 +20,6 @@ BINS = 1 << 20
 SAMPLE = 256  # examples from which the median and the range of the distances of more examples are taken
 BLOCK = 1024
 
-__all__ = ["Matrices", "gaussian", "leave_one_out", "linear", "projections", "ranked", "squares"]
-
 Tile = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 
 

@@ -21,22 +21,6 @@ from probekit.similarity.matrices import squares
 from probekit.similarity.neighbours import mean_score, nearest
 from probekit.similarity.options import SimilarityOptions
 
-__all__ = [
-    "cca",
-    "cka",
-    "cka_rbf",
-    "eigenspace_overlap",
-    "knn_jaccard",
-    "knn_rank",
-    "linear_predictivity",
-    "minibatch_cka",
-    "mutual_knn",
-    "procrustes",
-    "pwcca",
-    "rsa",
-    "svcca",
-]
-
 
 def cka(x: np.ndarray, y: np.ndarray, *, debiased: bool = True) -> float:
     """Linear centred kernel alignment (Kornblith et al. 2019).

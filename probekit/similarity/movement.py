@@ -11,8 +11,6 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.statistics.folds import folds
 
-__all__ = ["FEWEST", "FOLDS", "Movement", "movement"]
-
 BLOCK = 1 << 22  # numbers held at once
 FOLDS = 5
 FEWEST = 20  # examples, from which on a rotation is fitted

@@ -16,19 +16,6 @@ from probekit.similarity.features import Layers
 from probekit.similarity.matrices import squares
 from probekit.similarity.products import Map
 
-__all__ = [
-    "LANES",
-    "NEIGHBOURS",
-    "RANKED",
-    "common_neighbours",
-    "largest",
-    "mean_score",
-    "measure_neighbours",
-    "nearest",
-    "neighbour_influence",
-]
-
-
 LANES = 64  # layers that are marked in one number
 
 

@@ -22,8 +22,6 @@ from probekit.constraint import (
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 
-__all__ = ["DISTANCES", "Similarity", "SimilarityOptions"]
-
 DISTANCES = ("relative-distance", "cosine-distance", "aligned-distance")
 """How far vectors move, in the order of :attr:`probekit.similarity.movement.Movement.distance`."""
 

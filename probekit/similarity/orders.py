@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Cycles", "Exchange", "choose_rows", "exchange"]
-
 MOVED = ((0.999, 1), (0.9, 2), (0.75, 10), (0.5, 20))
 """Shares of the rows that are in cycles, the most if it can be had, and the cosets that are needed then: the other rows
 move only from coset to coset, so p of what they alone share is at least 1 / cosets."""

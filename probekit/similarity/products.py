@@ -21,8 +21,6 @@ from probekit.runtime import Progress, blas_thread, cores, no_progress
 from probekit.similarity.matrices import Matrices
 from probekit.similarity.orders import Cycles
 
-__all__ = ["Products", "by_features", "correlated", "permuted", "products", "workers"]
-
 TILE = 1024  # rows of a tile where the cycles do not set them
 AT_ONCE = 20  # permutations between two reports of progress
 

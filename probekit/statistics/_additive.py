@@ -11,11 +11,6 @@ import numpy as np
 
 from probekit.metrics import OUTSIDE, chrf, metric, span_closes, span_opens, span_part
 
-__all__ = [
-    "ABOVE_CHANCE", "ADDITIVE", "BY_CLASS", "COUNTED", "Additive", "by_class_planes", "correlation", "span_finder",
-    "span_planes",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Additive:

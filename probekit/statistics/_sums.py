@@ -25,18 +25,6 @@ from probekit.statistics._additive import (
     span_planes,
 )
 
-__all__ = [
-    "Pseudo",
-    "Rows",
-    "Score",
-    "Side",
-    "Statistic",
-    "Sums",
-    "Units",
-    "scale",
-    "statistic",
-]
-
 Score = Callable[[np.ndarray, np.ndarray], float]
 Side = Literal["both", "low", "high", "none"]
 """The end of an interval for which pseudo-examples are added; "none" adds none."""

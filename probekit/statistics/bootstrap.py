@@ -33,21 +33,6 @@ from probekit.statistics._sums import Rows, Score, Side, Statistic, Sums, Units,
 from probekit.statistics.options import ResamplesOrNone
 from probekit.statistics.streams import uniform
 
-__all__ = [
-    "METRICS",
-    "Bounds",
-    "band",
-    "bounds",
-    "by_spread",
-    "estimates",
-    "intervals",
-    "paired_replicates",
-    "replicated",
-    "replicates",
-    "statistics",
-    "unbiased",
-]
-
 UNTESTED = ("r2", "mean-absolute-error")
 """Metrics with intervals, but without the tests of those of `METRICS`."""
 METRICS = (*(name for name in ADDITIVE if name not in UNTESTED), "spearman", "micro-f1", "uuas")

@@ -13,8 +13,6 @@ from scipy.special import logsumexp
 
 from probekit.errors import UsageError
 
-__all__ = ["BINS", "MEASURES", "brier_score", "calibration_error", "temperature", "tempered"]
-
 BINS = 15
 COLDEST, HOTTEST = 1e-2, 1e2
 

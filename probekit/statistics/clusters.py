@@ -9,8 +9,6 @@ from scipy import stats
 
 from probekit.statistics.bootstrap import FEWEST, freedom
 
-__all__ = ["FEWEST_PAIRED", "degrees", "interval", "mean_of_differences", "reach", "standard_error"]
-
 
 def standard_error(influence: np.ndarray, groups: np.ndarray | None = None) -> tuple[np.ndarray, int]:
     """The standard error of F estimates, and the number of groups (examples if there are none).

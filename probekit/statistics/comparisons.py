@@ -32,18 +32,6 @@ from probekit.statistics.relabelling import above_chance, relabelled
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Family",
-    "Noise",
-    "Null",
-    "above_noise",
-    "compare_predictions",
-    "compare_tables",
-    "difference_columns",
-    "in_deviations",
-    "paired",
-]
-
 FINE = 10_000
 """Exchanges, if memory allows: with many pairs the smallest p is in the far tail, which needs many draws."""
 NEXT_TO_0 = 1e-12

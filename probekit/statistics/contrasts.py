@@ -20,10 +20,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Contrast", "against_best", "beside", "contrasts", "curves", "family", "fitting_metric", "nothing_to_compare",
-]  # fmt: skip
-
 CURVE = (
     *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
     *("representation", "estimator", "seed", "source"),

@@ -15,8 +15,6 @@ import numpy as np
 
 from probekit.errors import UsageError
 
-__all__ = ["DERIVED", "control_task", "selectivity_interval", "shuffled", "shuffled_splits"]
-
 DERIVED = {"control-task": "selectivity", "shuffled": "above-shuffled"}
 """The name of gold minus the mean of a control."""
 Seed = int | Sequence[int]

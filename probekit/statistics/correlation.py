@@ -20,8 +20,6 @@ from scipy.optimize import brentq
 from probekit.errors import UsageError
 from probekit.statistics.options import LEAST
 
-__all__ = ["STATISTICS", "Adjust", "Correlation", "caution", "matrix_relation", "relation"]
-
 FEW = 5  # with fewer points or domains, coverage of intervals is far too low
 TIE = 1e-12  # tolerance for equal correlations: sums in another order differ by rounding
 ALL = 7  # up to this many points, all orders are enumerated by default

@@ -26,18 +26,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "best_layer",
-    "centre_of_gravity",
-    "centre_within",
-    "curve_summary",
-    "expected_layer",
-    "expected_within",
-    "first_good_layer",
-    "first_good_within",
-    "not_worse",
-]
-
 
 def curve_summary(evaluated: Predictions, options: SummaryOptions = SummaryOptions()) -> pd.DataFrame:
     """Summarise each curve for gold labels in four numbers with intervals.

@@ -14,9 +14,6 @@ from scipy import stats
 from probekit.statistics.bootstrap import BLOCK
 from probekit.statistics.clusters import degrees, standard_error
 
-__all__ = ["Difference", "area", "area_influence", "area_interval", "difference", "own_recall", "smallest_rate",
-           "threshold", "too_few_of_class"]  # fmt: skip
-
 
 def area(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """The area under the ROC curve: how often a positive has a higher score than a negative; ties count half.

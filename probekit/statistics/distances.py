@@ -8,8 +8,6 @@ import numpy as np
 
 from probekit.statistics.bootstrap import FEWEST, draws
 
-__all__ = ["EARTH", "centroid", "great_circle", "mean_interval", "median_interval", "on_sphere", "r2_interval"]
-
 EARTH = 6371.0088
 """Mean radius, km."""
 Interval = tuple[float, float, float]

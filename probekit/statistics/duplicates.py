@@ -19,8 +19,6 @@ import xxhash
 
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["Grouping", "Numbered", "TextNumbers", "find_groups", "merged", "near_copies", "related", "text_numbers"]
-
 NEAR = 0.5
 """Minimum Jaccard similarity of near copies: six words with one difference have 8 / 14; unrelated texts about .02."""
 ALIKE = 0.15

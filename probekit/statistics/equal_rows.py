@@ -14,8 +14,6 @@ import xxhash
 
 from probekit.statistics.duplicates import merged
 
-__all__ = ["FEWEST", "copies", "equal_everywhere", "row_codes", "with_copies"]
-
 FEWEST = 20
 """With fewer distinct rows, rows are symbols."""
 RARE = 8  # rows per distinct one, from which on rows may be symbols

@@ -9,8 +9,6 @@ import numpy as np
 
 from probekit.errors import UsageError
 
-__all__ = ["duplicates", "folds", "held_out"]
-
 MANY = 5000
 
 

@@ -13,8 +13,6 @@ from probekit.statistics.multiplicity import adjust, tails
 from probekit.statistics.permutation import BLOCK
 from probekit.statistics.relabelling import shuffles
 
-__all__ = ["LabelMeans", "differences_of_means"]
-
 STEPS = 40  # of the search for the end of an interval: a trillionth of its first width
 WIDEST = 1e3  # standard errors: an interval that is wider has no end
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import binom
 
-__all__ = ["mcnemar"]
-
 
 def mcnemar(right: np.ndarray, right_too: np.ndarray, groups: np.ndarray | None = None) -> float:
     """The two-sided p-value for two predictors that are right about the same examples equally often.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-__all__ = ["adjust", "critical", "holm", "joint_level", "tails", "widened"]
-
 
 def tails(observed: np.ndarray, null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Tail probabilities under the null: for the observed statistics, (K,), and for each draw, (K, R).

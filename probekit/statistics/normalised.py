@@ -28,8 +28,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Measured", "Normalised", "mean_score", "normalised", "normalised_layers", "normalised_rows"]
-
 CONTROL, MAJORITY = "control", "majority"
 SHARES = ("accuracy", "token-accuracy")
 """Metrics whose best constant prediction is the class most frequent among the evaluated examples."""

@@ -19,9 +19,6 @@ from probekit.constraint import (
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 
-__all__ = ["CompareOptions", "Correction", "Over", "Resamples", "ResamplesOrNone", "SummaryOptions", "Tails"]
-
-
 AGAINST = ("best", "permuted", "control-task", "random", "bag-of-pieces")
 """What layers are compared with, beside one of them (layer-NAME)."""
 FORMERLY = {"shuffled": "permuted"}

@@ -18,8 +18,6 @@ from probekit.statistics.bootstrap import COUNTED_AS
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.streams import uniform
 
-__all__ = ["Chance", "exchanged", "of_controls", "ranks"]
-
 BLOCK = 1 << 24  # numbers held at once
 Chance = tuple[np.ndarray, np.ndarray]
 """Observed statistics, (K,), and those of each draw under the null, (K, R); NaN if undefined."""

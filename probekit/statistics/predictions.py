@@ -20,8 +20,6 @@ from probekit.statistics.duplicates import merged
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Predictions", "by_split", "join"]
-
 FORMAT, BEFORE = EXAMPLES_FORMATS
 """Columns of older files are converted by :func:`probekit.rows.upgrade.upgrade_fits`."""
 VALUES = ("id", "group", "sentence", "prompt", "gold", "predicted", "log_loss", "prior_loss")

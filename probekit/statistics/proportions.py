@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-__all__ = ["mean_of_proportions", "wilson"]
-
 
 def wilson(right: np.ndarray, n: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's interval of proportions (Wilson 1927): its ends, float64 with the shape of ``right``.

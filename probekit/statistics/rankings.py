@@ -18,8 +18,6 @@ from probekit.errors import UsageError
 from probekit.statistics.comparisons import in_deviations
 from probekit.statistics.multiplicity import adjust, tails
 
-__all__ = ["Ranks", "ranks", "tied"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ranks:

@@ -19,8 +19,6 @@ from probekit.statistics.bootstrap import COUNTED_AS, bounds, replicates, unbias
 from probekit.statistics.permutation import BLOCK, Chance, ranks
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["above_chance", "relabelled", "shuffles"]
-
 FEWEST = 10
 """Minimum number of groups of similar size among which labels are permuted."""
 

@@ -19,8 +19,6 @@ from scipy.sparse.csgraph import connected_components
 from probekit.statistics._sums import Units
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["Source", "shared_units"]
-
 PART = re.compile(r":\d+(-\d+)?(/.*)?$")
 """In the id of a target: its number in the sentence (of an edge of a tree: two words), and its label."""
 NUMBER = r"(?:(?:{split}|train|dev|validation|test)(?:-\w+)*-)?\d+"

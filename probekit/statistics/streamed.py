@@ -15,8 +15,6 @@ from scipy import sparse
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["Layout", "Reservoir", "Sums"]
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["uniform"]
-
 STEP, MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 

@@ -12,8 +12,6 @@ from probekit.statistics._sums import Statistic, Sums, scale
 from probekit.statistics.bootstrap import BLOCK, FEWEST, draws, statistics
 from probekit.statistics.two_samples import Difference
 
-__all__ = ["against_rest"]
-
 CORRELATIONS = ("pearson", "spearman")
 
 

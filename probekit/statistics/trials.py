@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln
 
-__all__ = ["expected_best", "expected_best_unbiased"]
-
 
 def expected_best(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Expectation and standard deviation of the largest of 1 … N values drawn with replacement.

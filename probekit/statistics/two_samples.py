@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-__all__ = ["Difference", "mean_difference"]
-
 FEWEST = 5
 """With fewer units in one of the sets there is no interval."""
 

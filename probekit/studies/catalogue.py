@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-__all__ = ["shipped_studies", "shipped_suites"]
-
 
 def shipped_studies() -> dict[str, str]:
     """The TOML texts of the studies by name ("table6-small" …)."""

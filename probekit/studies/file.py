@@ -36,8 +36,6 @@ from probekit.studies.catalogue import shipped_studies
 from probekit.studies.schema import LAYERED, OF_MODELS, Section, Study
 from probekit.toml import read_named, what_is_wrong
 
-__all__ = ["PROSE", "arguments_of", "changed", "read_study"]
-
 log = logging.getLogger(__name__)
 PROSE = ("title", "about")
 """The keys of a study or a suite that readers see, and nothing opens."""

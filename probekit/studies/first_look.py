@@ -26,8 +26,6 @@ from probekit.studies.sections.outputs import report_step
 from probekit.studies.steps import Inside, Step
 from probekit.tasks.load import is_task
 
-__all__ = ["page_of", "plan_run", "result_of", "run"]
-
 FOLDER = "probekit-run"
 QUICK = {"controls": 0, "held-out": 0.2}
 ABOUT = "Diagnostic classifiers and mutual information of each layer, also of the same model with random weights."

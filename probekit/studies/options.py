@@ -16,8 +16,6 @@ from probekit.recipe import option
 from probekit.runtime import DtypeName
 from probekit.sites import LayerNames
 
-__all__ = ["RunOptions", "StudyOptions", "WorkerOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class StudyOptions(Checked):

@@ -17,8 +17,6 @@ from probekit.studies.sections.training import evaluation_steps, guidelines_step
 from probekit.studies.sources import Sources
 from probekit.studies.steps import Inside, Step
 
-__all__ = ["check_steps", "study_steps", "unique"]
-
 
 def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
     """The steps of a study, each after the steps it needs.

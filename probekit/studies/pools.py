@@ -11,8 +11,6 @@ from typing import Any
 
 from probekit.runtime import dask_client, local_executor
 
-__all__ = ["Pool", "dask_pool", "here_pool", "local_pool"]
-
 
 @dataclass(frozen=True, slots=True)
 class Pool:

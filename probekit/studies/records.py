@@ -14,19 +14,6 @@ from probekit.files import FileKind, digest_of_content, read_json, slug, write
 from probekit.recipe import Recipe
 from probekit.studies.steps import Step
 
-__all__ = [
-    "Record",
-    "State",
-    "check_logs",
-    "log_path",
-    "make_room",
-    "read_record",
-    "remove_record",
-    "state_of",
-    "tidy",
-    "write_record",
-]
-
 FORMAT = "probekit-step/2"
 
 

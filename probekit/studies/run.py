@@ -23,8 +23,6 @@ from probekit.studies.runner import Outcome, run_steps
 from probekit.studies.schema import Study
 from probekit.studies.steps import Step
 
-__all__ = ["Forecast", "PlannedStudy", "StudyRun", "plan_study", "pool_of", "run_study", "split_model", "study"]
-
 
 def _is_study(path: Path) -> bool:
     found = json.loads(path.read_text(encoding="utf-8"))

@@ -37,9 +37,6 @@ from probekit.studies.records import (
 from probekit.studies.steps import Step
 from probekit.tasks.kept import keeping_tasks
 
-__all__ = ["Ended", "Outcome", "perform", "run_steps"]
-
-
 LOGGERS = ("", "transformers", "datasets", "huggingface_hub")
 """The root logger, and library loggers that do not propagate to it."""
 

@@ -13,27 +13,6 @@ from probekit.adaptation.options import Regime
 from probekit.analysis import Reads, analyses
 from probekit.tables.options import Kind
 
-__all__ = [
-    "LAYERED",
-    "OF_CACHES",
-    "OF_MODELS",
-    "AcrossModels",
-    "Compare",
-    "Domains",
-    "Evaluate",
-    "Figure",
-    "OfCaches",
-    "OfModels",
-    "Pretrain",
-    "Probe",
-    "Runs",
-    "Section",
-    "Study",
-    "Table",
-    "Train",
-    "not_set",
-]
-
 Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
 if TYPE_CHECKING:

@@ -23,9 +23,6 @@ from probekit.tasks.pairs import Pairs, load_pairs
 from probekit.tasks.task import Task, TaskKind
 from probekit.toml import read_toml
 
-__all__ = ["ModelSize", "Sources", "configured_size"]
-
-
 log = logging.getLogger(__name__)
 SEQUENTIAL = 2.0
 """A weight of an LSTM, which reads one word after another, takes as long as this many of a transformer."""

@@ -14,9 +14,6 @@ from probekit.files import is_path
 from probekit.recipe import Recipe
 from probekit.tasks.union import JOIN
 
-__all__ = ["Inside", "Outside", "Step"]
-
-
 NAMES = ("model_name",)
 """Arguments that affect only the names in rows, not the numbers."""
 

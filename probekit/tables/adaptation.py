@@ -14,8 +14,6 @@ from probekit.metrics import metric
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["adaptation_table", "expected_table"]
-
 SETTINGS, LEGEND = "probekit.analyses.guidelines.tables:SETTINGS", "probekit.analyses.guidelines.tables:LEGEND"
 
 

@@ -14,19 +14,6 @@ from probekit.metrics import metric as metric_called
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "LINES",
-    "REGIMES",
-    "by_label",
-    "cell",
-    "citation",
-    "correlation",
-    "interval",
-    "is_difference",
-    "legend",
-    "published",
-]
-
 PAPERS = {"peters-2019": "Peters, Ruder & Smith (2019)", "bowman-2018": "Bowman et al. (2018)"}
 
 

@@ -12,8 +12,6 @@ from probekit.tables.cells import REGIMES, cell, citation, interval, legend, pub
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["correlation_table", "diagnostic_table", "glue_table", "mixture_table", "score_table"]
-
 LEVEL = 0.05
 
 NAMES = {

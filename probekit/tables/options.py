@@ -7,8 +7,6 @@ from probekit.constraint import Checked
 from probekit.recipe import option
 from probekit.rows.selection import MODELS, VARIANTS
 
-__all__ = ["TABLES", "Kind", "TableKind", "TableOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableKind:

@@ -14,8 +14,6 @@ from probekit.tables.cells import LINES, by_label, cell, correlation, interval, 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["domain_table", "regime_table"]
-
 
 def regime_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | str]:
     """Feature extraction, fine-tuning and their difference by task, a line for each variant of the runs.

@@ -24,8 +24,6 @@ from probekit.tables.options import TABLES, Kind, TableKind, TableOptions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Table", "table"]
-
 TABLE_FILE = FileKind("a table as probekit wrote it", is_sealed)
 REMARKS = {Format.MARKDOWN: f"<!-- {MARK} -->", Format.LATEX: f"% {MARK}", Format.CSV: f"# {MARK}"}
 """The last line of a file, which says that probekit wrote it."""

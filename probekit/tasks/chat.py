@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-__all__ = ["ROLES", "as_chat", "contents", "conversation", "problem", "role_counts", "transcript"]
-
 ROLES = {
     "system": "system",
     "developer": "system",

@@ -13,8 +13,6 @@ from probekit.tasks.chat import role_counts
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
-__all__ = ["FEW_GROUPS", "UNBALANCED", "SplitReport", "TaskReport", "check_task", "metrics_of_unbalanced"]
-
 LONG = 350
 """About as many words as fit into 512 word pieces."""
 FEW_GROUPS = 12

@@ -10,8 +10,6 @@ from itertools import groupby
 from probekit.errors import UsageError
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
-__all__ = ["MOST", "Context", "in_context"]
-
 MOST = 512
 """Words on either side of a sentence, of which an encoder reads as many as it has room for."""
 

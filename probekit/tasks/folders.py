@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["plain", "task_folders"]
-
 
 def plain(name: str) -> str:
     """A name in lower case, letters and digits only: SST-2 becomes sst2."""

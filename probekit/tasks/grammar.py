@@ -33,8 +33,6 @@ from probekit.errors import UsageError
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 from probekit.toml import read_toml
 
-__all__ = ["COST", "GRAMMARS", "grammar_task", "lexicon"]
-
 COST = {"subject": 1.0, "verb": 1.25, "object": 1.0, "place": 0.5, "polarity": 1.25, "voice": 0.0}
 """The similarity lost for each changed part; the full similarity is their sum, 5."""
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from probekit.tasks.task import Task
 
-__all__ = ["keeping_tasks", "kept"]
-
 MOST = 200_000
 """Examples that a process keeps, at most."""
 

@@ -17,8 +17,6 @@ from probekit.tasks.files.readers import read_csv, read_json_lines, read_tsv
 from probekit.tasks.task import SEVERAL, Example, Task
 from probekit.tasks.treebank import Tree, read_trees
 
-__all__ = ["Pair", "Pairs", "load_pairs", "pairs"]
-
 log = logging.getLogger(__name__)
 
 GOOD, BAD = ("good", "sentence_good"), ("bad", "sentence_bad")

@@ -10,8 +10,6 @@ from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.tasks.datasets.statements import persona_files
 from probekit.tasks.files.readers import read_json_lines
 
-__all__ = ["FOLDERS", "Question", "load_questions"]
-
 FOLDERS = {"persona": "persona", "human-generated": "human_generated", "lm-generated": "lm_generated"}
 """The names of sets of questions, and their folders."""
 LETTER = re.compile(r"^ ?\(([A-Z])\)", re.MULTILINE)

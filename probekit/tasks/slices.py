@@ -36,8 +36,6 @@ from probekit.files import digest_of_content, read_lines
 from probekit.tasks.task import Example, Split, Task, TaskKind, domains_of
 from probekit.toml import line_of, read_toml
 
-__all__ = ["Conditions", "Slices", "read_slices"]
-
 
 class Conditions(BaseModel):
     """The conditions of a slice, as in the module's table."""

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from probekit.tasks.task import Example, Span, Target, TaskKind
 
-__all__ = ["bio_targets", "problem", "reads_words", "targets_of"]
-
 
 def reads_words(e: Example, kind: TaskKind) -> bool:
     """Whether an encoder reads the words of an example, not its text."""

@@ -15,11 +15,6 @@ import xxhash
 from probekit.display import facts_html
 from probekit.errors import UsageError, did_you_mean
 
-__all__ = [
-    "RESPONSES", "RESPONSE_METRICS", "SEVERAL", "Example", "Examples", "Label", "Span", "Split", "Target", "Task",
-    "TaskKind", "domains_of",
-]  # fmt: skip
-
 Label = int | float | tuple[int, ...] | None
 
 RESPONSES = ("response",)

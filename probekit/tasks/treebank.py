@@ -10,8 +10,6 @@ from types import MappingProxyType
 from probekit.errors import DataError, Faults
 from probekit.tasks.files.readers import Sentence, in_documents, read_conllu
 
-__all__ = ["Tree", "not_a_tree", "read_trees"]
-
 ABSENT = "_"
 """An empty cell of a CoNLL-U file."""
 

@@ -11,8 +11,6 @@ from probekit.errors import UsageError
 from probekit.tasks.targets import reads_words
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
-__all__ = ["JOIN", "Union", "input_key", "union"]
-
 JOIN = "+"
 """Separates the names of tasks whose sentences are read together."""
 

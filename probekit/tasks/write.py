@@ -12,8 +12,6 @@ from probekit.files import FileKind, check_folder, slug, whole
 from probekit.tasks.load import load_task, treebank_task
 from probekit.tasks.task import Task, TaskKind
 
-__all__ = ["write_tasks"]
-
 PARTS = {"train": "tr", "dev": "va", "test": "te"}
 NEW = FileKind("a file that is not there yet", lambda path: False)
 

@@ -26,9 +26,6 @@ from probekit.sites import Site
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["open_source"]
-
-
 IDS = "token_ids"
 
 

@@ -42,8 +42,6 @@ from probekit.public import public
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.task import Task
 
-__all__ = ["cache_activations", "task_of"]
-
 log = logging.getLogger(__name__)
 RANDOM = "random:"
 """Prefix of a model's name: the same architecture with random weights."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "ChoiceOptions", "choices"]
-
 
 @dataclass(frozen=True, slots=True)
 class ChoiceOptions(Checked):

@@ -25,8 +25,6 @@ from probekit.statistics.proportions import wilson
 from probekit.statistics.relabelling import shuffles
 from probekit.tasks.questions import Question, load_questions
 
-__all__ = ["copies", "measure", "question_rows"]
-
 log = logging.getLogger(__name__)
 
 

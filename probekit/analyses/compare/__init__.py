@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "compare", "curve_table", "named_checkpoints"]
-
 
 @public(options=CompareOptions)
 def compare(

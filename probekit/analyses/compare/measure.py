@@ -17,8 +17,6 @@ from probekit.statistics.comparisons import compare_tables
 from probekit.statistics.options import CompareOptions
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["measure", "predictions_of"]
-
 log = logging.getLogger(__name__)
 
 Evaluated = str | Path | Result | Predictions

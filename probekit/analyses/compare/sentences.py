@@ -16,8 +16,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 REFERENCES = {
     "permuted": "permuted labels", "shuffled": "permuted labels", "control-task": "the control task",
     "bag-of-pieces": "a bag of word pieces",

@@ -14,8 +14,6 @@ from probekit.runtime import Progress, no_progress
 if TYPE_CHECKING:
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "domains"]
-
 
 @public(texts=CountOptions, options=DivergenceOptions)
 def domains(

@@ -23,8 +23,6 @@ from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
 from probekit.tasks import load_task
 
-__all__ = ["measure"]
-
 
 def measure(
     sources: Sequence[str],

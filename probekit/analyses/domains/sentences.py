@@ -16,8 +16,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 
 def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     gold = rows[(rows["target"] == "gold") & rows["domain_a"].notna() & rows["domain_b"].notna()]

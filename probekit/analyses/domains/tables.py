@@ -13,8 +13,6 @@ from probekit.view import Options
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SIZES", "TERMS", "tables"]
-
 SIZES, TERMS = "js-divergence-by-size", "js-contribution"
 PAIRS = 45
 """Rows shown in a table of pairs, the nearest first; all of them are written."""

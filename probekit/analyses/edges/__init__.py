@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from probekit.rows import Result
     from probekit.tasks import Task
 
-__all__ = ["ANALYSIS", "edges"]
-
 
 @public(vectors=VectorOptions, options=EdgeOptions)
 def edges(

@@ -28,8 +28,6 @@ from probekit.runtime import Progress
 from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Task
 
-__all__ = ["measure"]
-
 OF_TRAINING = ["held_out", "training_steps", "converged"]
 
 

@@ -11,8 +11,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 
 def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """The best layer of each model beside its controls, and where in the model its mixes find the labels."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from probekit.adaptation.runs.run import Run
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "EnsembleOptions", "ensemble"]
-
 
 @dataclass(frozen=True, slots=True)
 class EnsembleOptions(Checked):

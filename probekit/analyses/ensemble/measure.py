@@ -23,8 +23,6 @@ from probekit.statistics.predictions import Predictions, join
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["averaged", "measure"]
-
 ENSEMBLE, MEMBER = "ensemble", "member"
 
 

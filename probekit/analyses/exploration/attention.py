@@ -17,8 +17,6 @@ from probekit.errors import ModelError, UsageError, first_line
 if TYPE_CHECKING:
     from probekit.analyses.exploration.data import SceneData
 
-__all__ = ["LONGEST", "Attention", "attention"]
-
 LONGEST = 128
 """Longer texts are refused: all heads of all layers are held, and the picture would show nothing."""
 

@@ -28,8 +28,6 @@ from probekit.runtime import Progress, blas_thread, no_progress
 from probekit.tasks.load import load_task, shown_task
 from probekit.tasks.task import Task
 
-__all__ = ["scene"]
-
 Cache = str | Path | ActivationCache
 
 

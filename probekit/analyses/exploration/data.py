@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from probekit.analyses.exploration.sources import Sources
 
-__all__ = ["SceneData", "Side"]
-
 
 @dataclass(frozen=True, eq=False)
 class Side:

@@ -17,8 +17,6 @@ from probekit.runtime import blas_thread
 if TYPE_CHECKING:
     from probekit.analyses.exploration.data import SceneData
 
-__all__ = ["to_parquet", "to_projector"]
-
 FORMAT = b"probekit-scene/1"
 
 

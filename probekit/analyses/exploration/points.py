@@ -12,8 +12,6 @@ from probekit.activations.tokens import TokenReader
 from probekit.analyses.matching import FEWEST, check_same_data, names_of, shared_examples
 from probekit.errors import UsageError
 
-__all__ = ["UNITS", "Points", "find_points", "token_rows", "token_vectors"]
-
 UNITS = ("examples", "words", "tokens")
 
 

@@ -20,8 +20,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SideRows", "rows_of_sides"]
-
 log = logging.getLogger(__name__)
 
 MODEL = ("model", "checkpoint", "step", "random_weights", "run_seed")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from probekit.analyses.exploration.data import SceneData
 
-__all__ = ["compare_selection", "examples", "label_texts", "write_task"]
-
 CHOSEN_BY_EYE = (
     "The intervals are those of a selection made without looking. Points that were selected because of what the table "
     "compares (an area of errors, a label) differ by construction: confirm on other data. The rows "

@@ -20,8 +20,6 @@ from probekit.projection import Discriminant, fit_discriminant
 from probekit.runtime import blas_thread
 from probekit.statistics.folds import duplicates
 
-__all__ = ["Sources", "matched_layers", "matched_train"]
-
 WEIGHTS = ("weights_digest", "random_weights")
 SAME = ("task", "kind", "label_names", "tokenizer_digest", "pairs")
 """Keys of the spec in which a cache and its training cache agree."""

@@ -14,8 +14,6 @@ from probekit.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from probekit.analyses.exploration.data import SceneData
 
-__all__ = ["KINDS", "TokenStrip", "token_strip"]
-
 KINDS = ("norm", "distance", "unit", "logit")
 
 

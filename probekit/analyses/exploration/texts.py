@@ -21,8 +21,6 @@ from probekit.tasks.task import Example, Task
 if TYPE_CHECKING:
     from probekit.analyses.exploration.data import SceneData
 
-__all__ = ["Texts", "find_texts", "marks", "model_of", "surfaces"]
-
 Texts = Mapping[str, tuple[str, ...]]
 """The text of each example by id; for pairs both."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from probekit.analyses.exploration.data import SceneData
 
-__all__ = ["UnitView", "rank_units", "unit_view"]
-
 BINS = 30
 
 

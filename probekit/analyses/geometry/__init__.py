@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "GeometryOptions", "geometry"]
-
 
 @dataclass(frozen=True, slots=True)
 class GeometryOptions(Checked):

@@ -29,8 +29,6 @@ from probekit.similarity.geometry import (
 if TYPE_CHECKING:
     from probekit.analyses.geometry import GeometryOptions
 
-__all__ = ["measure"]
-
 log = logging.getLogger(__name__)
 
 

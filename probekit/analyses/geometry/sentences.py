@@ -14,8 +14,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 
 def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     """For each model the lowest and the highest layer of the dimensions and of the mean cosine."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from probekit.adaptation.runs.run import Run
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "CANNOT_TELL", "EITHER", "CostKind", "GuidelinesOptions", "guidelines"]
-
 CANNOT_TELL, EITHER = "cannot tell", "either"
 
 

@@ -15,8 +15,6 @@ from probekit.statistics.bootstrap import estimates, intervals, replicates
 from probekit.statistics.predictions import Predictions, join
 from probekit.tasks.task import TaskKind
 
-__all__ = ["ALPHA", "Difference", "Mean", "compared", "difference", "joined", "mean_over_seeds"]
-
 ALPHA = 0.05
 
 

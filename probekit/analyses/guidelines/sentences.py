@@ -14,8 +14,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["overview", "sentences"]
-
 
 def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     rows = rows[rows["prefer"].notna()]  # of several settings, the row of the reference

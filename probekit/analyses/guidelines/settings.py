@@ -15,8 +15,6 @@ from probekit.adaptation.runs.seeds import members
 from probekit.analyses.finished_runs import REGIMES, RUNS, FinishedRun, read_run
 from probekit.errors import UsageError
 
-__all__ = ["Setting", "read_runs", "settings"]
-
 METHODS = (
     "method", "keep_layers", "reinit_top", "attention", "order", "unfreezing", "layer_factor", "mixout", "penalty",
     "teacher", "lm_loss", "consistency", "pseudo_labels", "mix", "also", "slice_heads",

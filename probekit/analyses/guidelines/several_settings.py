@@ -30,17 +30,6 @@ from probekit.statistics.multiplicity import holm
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "CONFIDENCE",
-    "Finding",
-    "compare_settings",
-    "compared_settings",
-    "findings",
-    "is_plain",
-    "recommend",
-    "sentences",
-]
-
 BETTER, NOT_WORSE, WORSE = "better", "not worse", "worse"
 CONFIDENCE = ((0.01, "high"), (ALPHA, "moderate"))
 

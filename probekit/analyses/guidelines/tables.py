@@ -14,8 +14,6 @@ from probekit.view import Cells, Options, View, bracketed, lines_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LEGEND", "SETTINGS", "tables"]
-
 COSTS = {
     "trained-parameters": ("trained weights", 1.0, ",.0f"), "cpu-seconds": ("CPU time (s)", 1.0, ",.1f"),
     "peak-memory": ("peak memory (MiB)", 2.0**20, ",.0f"),

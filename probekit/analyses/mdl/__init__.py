@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "mdl"]
-
 
 @public(vectors=VectorOptions, options=CodeOptions)
 def mdl(

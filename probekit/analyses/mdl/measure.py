@@ -16,8 +16,6 @@ from probekit.probes.protocol.pieces import word_types
 from probekit.rows import Result
 from probekit.runtime import Progress
 
-__all__ = ["measure"]
-
 
 def measure(
     train: str | Path | ActivationCache, vectors: VectorOptions, options: CodeOptions, progress: Progress

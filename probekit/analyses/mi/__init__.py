@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "mi"]
-
 BITS = "mutual-information"
 MARKS = {"undetermined": "?", "warning": "†"}  # no asterisks: beside a number they read as significance
 

@@ -18,8 +18,6 @@ from probekit.information.options import InformationOptions
 from probekit.rows import Result, called
 from probekit.runtime import Progress
 
-__all__ = ["measure"]
-
 CURVE = ("task", "split", "model", "checkpoint", "step", "representation")
 """The columns that identify a curve."""
 

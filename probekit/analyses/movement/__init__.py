@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "MovementOptions", "movement"]
-
 
 @dataclass(frozen=True, slots=True)
 class MovementOptions(Checked):

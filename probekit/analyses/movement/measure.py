@@ -30,8 +30,6 @@ from probekit.statistics.label_means import differences_of_means
 if TYPE_CHECKING:
     from probekit.analyses.movement import MovementOptions
 
-__all__ = ["measure"]
-
 log = logging.getLogger(__name__)
 
 FORMAT = "probekit-movement/1"

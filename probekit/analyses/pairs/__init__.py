@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "LEVELS", "PairOptions", "pairs"]
-
 LEVELS = ("field", "phenomenon", "paradigm")
 """Groups of pairs, the largest first."""
 MOST = 20

@@ -28,8 +28,6 @@ from probekit.statistics.predictions import Predictions
 from probekit.statistics.proportions import mean_of_proportions, wilson
 from probekit.tasks.pairs import Pair, Pairs, load_pairs
 
-__all__ = ["measure", "pair_rows", "probed"]
-
 log = logging.getLogger(__name__)
 
 PREFERS = ("bad", "good")

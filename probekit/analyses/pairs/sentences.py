@@ -17,8 +17,6 @@ from probekit.statistics.proportions import mean_of_proportions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 CHANCE = 0.5
 FEWEST = 6
 """With fewer groups that are exchanged, p is above 0.05 however good the probe is."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "PlaceOptions", "places"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlaceOptions(Checked):

@@ -29,8 +29,6 @@ from probekit.tasks.load import load_task
 if TYPE_CHECKING:
     from probekit.analyses.places import PlaceOptions
 
-__all__ = ["Errors", "difference_rows", "distance", "measure", "regressed"]
-
 SAME = ("task", "random_weights", "weights_digest", "tokenizer_digest", "cut_at", "dtype", "store")
 PARTS = ("latitude", "longitude")
 NULL = "the two are equally far from the truth on average, for these regressions"

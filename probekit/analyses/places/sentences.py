@@ -12,8 +12,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 
 def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """The best layer of each model beside the middle of train and exchanged places."""

@@ -26,8 +26,6 @@ from probekit.runtime import Progress, no_progress
 from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Task
 
-__all__ = ["measure", "probe_pair"]
-
 log = logging.getLogger(__name__)
 
 

@@ -22,8 +22,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 NOISE = "permuted labels"
 """What a layer is tested against: the labels of the evaluated examples in another order, with the same predictions."""
 LEAK = 0.1

@@ -16,8 +16,6 @@ from probekit.statistics.options import Resamples
 if TYPE_CHECKING:
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "Control", "ScoreboardOptions", "line_name", "scoreboard"]
-
 
 class Control(StrEnum):
     """What counts as 0 on a scoreboard."""

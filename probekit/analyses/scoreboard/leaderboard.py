@@ -21,8 +21,6 @@ from probekit.statistics.correlation import relation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["agreement", "check_models", "leaderboard"]
-
 log = logging.getLogger(__name__)
 FEWEST = 3
 

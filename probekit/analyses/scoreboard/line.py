@@ -15,8 +15,6 @@ from probekit.rows import layer_labels, make_rows
 from probekit.rows.schema import called
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["MODEL", "Line", "Model", "Table", "choose", "counted", "keys_of", "models_of", "named"]
-
 MODEL = ["model", "checkpoint", "step", "trained_on", "regime", "head", "variant"]
 """The columns that say which model a row is about."""
 Model = tuple[Any, ...]

@@ -25,8 +25,6 @@ from probekit.statistics.predictions import Predictions, join
 from probekit.statistics.shared_units import Source, shared_units
 from probekit.tasks.union import JOIN
 
-__all__ = ["board_lines"]
-
 log = logging.getLogger(__name__)
 
 LITTLE = 0.1

@@ -23,8 +23,6 @@ from probekit.rows import Result, make_rows, read
 from probekit.statistics.multiplicity import widened
 from probekit.statistics.normalised import mean_score
 
-__all__ = ["board_rows", "measure"]
-
 log = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from probekit.metrics import derive
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import estimates, intervals, paired_replicates
 
-__all__ = ["lines_of_pairs", "lines_of_trees"]
-
 GUESS = 0.5
 """The accuracy of a guess between two sentences."""
 NEAR = 1e-3

@@ -21,8 +21,6 @@ from probekit.statistics.permutation import BLOCK, exchanged
 from probekit.statistics.predictions import Predictions, join
 from probekit.statistics.rankings import Ranks, ranks
 
-__all__ = ["ranked"]
-
 log = logging.getLogger(__name__)
 
 

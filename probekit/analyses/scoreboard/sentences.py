@@ -12,8 +12,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 
 def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """For each model: on how many tasks it is above the control, its best and worst groups, and its rank."""

@@ -14,8 +14,6 @@ from probekit.view import Options, bracketed
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["board_table", "tables"]
-
 
 def tables(rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]]]:
     """A line for each task and a column for each model; then means of groups and ranks, and what they are worth."""

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "ShiftOptions", "shift"]
-
-
 ShiftEstimator = Literal["logistic", "mass-mean", "mlp", "k-sparse"]
 """The probes that give the probability of a class for one vector of an example."""
 

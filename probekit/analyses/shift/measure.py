@@ -32,8 +32,6 @@ from probekit.tasks.union import JOIN
 if TYPE_CHECKING:
     from probekit.analyses.shift import ShiftOptions
 
-__all__ = ["measure"]
-
 log = logging.getLogger(__name__)
 
 MODEL = ("random_weights", "weights_digest", "tokenizer_digest", "cut_at", "stateful", "dtype", "store")

@@ -26,8 +26,6 @@ from probekit.statistics.multiplicity import holm
 if TYPE_CHECKING:
     from probekit.analyses.shift import ShiftOptions
 
-__all__ = ["DIFFERENCES", "Cell", "cell_rows", "difference_rows"]
-
 DIFFERENCES = ("auroc", "accuracy", "recall-at-rate")
 """The metrics whose differences to the diagonal are measured, the main one first."""
 

@@ -14,8 +14,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 CHANCE = 0.5
 
 

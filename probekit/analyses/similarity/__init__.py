@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "similarity"]
-
 
 @public(vectors=VectorOptions, options=SimilarityOptions)
 def similarity(

@@ -23,8 +23,6 @@ from probekit.similarity.layer_pairs import PairValues, layer_pairs
 from probekit.similarity.options import SimilarityOptions
 from probekit.sites import Site
 
-__all__ = ["OTHER", "measure"]
-
 log = logging.getLogger(__name__)
 OTHER = (
     *("model", "checkpoint", "step", "representation", "trained_on", "regime", "head", "variant"),

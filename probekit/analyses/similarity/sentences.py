@@ -20,8 +20,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 Key = tuple[str, ...]
 TITLES = {"cka": "CKA", "svcca": "SVCCA", "pwcca": "PWCCA"}
 

@@ -16,8 +16,6 @@ from probekit.view import interval
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["tables"]
-
 MODELS = ["model", "checkpoint", "step", "model_b", "checkpoint_b", "step_b"]
 SIDE = ("ci_low", "null_mean", "calibrated", "p_adjusted")
 """The columns of rows for the columns of a table after the value."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from probekit.rows import Result
     from probekit.tasks import Task
 
-__all__ = ["ANALYSIS", "stream"]
-
 
 @public(options=StreamOptions)
 def stream(

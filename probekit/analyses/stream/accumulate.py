@@ -29,8 +29,6 @@ from probekit.statistics.streams import uniform
 from probekit.tasks.targets import targets_of
 from probekit.tasks.task import Example, TaskKind
 
-__all__ = ["CENTRED", "Marks", "Source", "begun", "labels_of", "marks_of", "read", "run", "text_keys", "units_of"]
-
 CENTRED = 256  # examples at the start of the data whose means are the centres of the sums of every part
 
 

@@ -31,8 +31,6 @@ from probekit.recipe import Read
 from probekit.tasks.targets import targets_of
 from probekit.tasks.task import Example, Task, TaskKind
 
-__all__ = ["Job", "analyses_of", "make_job", "metrics_of"]
-
 KINDS = (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING, TaskKind.SPAN_LABELLING)
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 MEASURES = ("cka", "cka-biased")
 ENOUGH = 20  # rows of a sample for intervals
 
-__all__ = ["ERASERS_FILE", "cka_rows", "eraser_rows", "erasers_of", "mi_rows", "write_erasers"]
-
 
 def cka_rows(
     state: State, about: Mapping[str, Any], options: StreamOptions, progress: Progress = no_progress

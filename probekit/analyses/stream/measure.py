@@ -30,8 +30,6 @@ from probekit.statistics.controls import shuffled
 from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Example, Task, TaskKind
 
-__all__ = ["measure"]
-
 log = logging.getLogger(__name__)
 RANDOM = "random:"
 

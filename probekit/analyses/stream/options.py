@@ -28,8 +28,6 @@ from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.statistics.options import ResamplesOrNone
 
-__all__ = ["Analysis", "StreamOptions", "part_of"]
-
 
 class Analysis(StrEnum):
     """What is measured of sums over all rows; LOGISTIC and MI of a random sample of the rows."""

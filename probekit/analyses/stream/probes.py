@@ -24,8 +24,6 @@ from probekit.statistics.controls import shuffled
 if TYPE_CHECKING:
     from probekit.statistics.predictions import Predictions
 
-__all__ = ["Dev", "Fit", "Table", "bin_labels", "fit_layers", "folds_of"]
-
 log = logging.getLogger(__name__)
 PROBES = (Analysis.RIDGE, Analysis.MASS_MEAN, Analysis.LOGISTIC)
 

@@ -10,8 +10,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 
 def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     """How much has to be taken from the layers so that no linear classifier tells the labels."""

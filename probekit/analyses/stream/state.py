@@ -17,8 +17,6 @@ from probekit.errors import DataError, UsageError
 from probekit.files import FileKind, whole
 from probekit.statistics.streamed import Layout, Reservoir, Sums
 
-__all__ = ["STATE_FILE", "State", "check_ids", "check_same", "layout_of", "merge_streams", "merged", "read_state"]
-
 FORMAT = "probekit-stream/1"
 COUNTED = ("examples", "rows", "unlabelled", "left_out", "truncated", "pieces")
 

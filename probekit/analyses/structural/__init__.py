@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from probekit.rows import Result
     from probekit.tasks import Task
 
-__all__ = ["ANALYSIS", "structural"]
-
-
 STRUCTURAL = ("uuas", "distance-spearman", "root-accuracy", "depth-spearman")
 ARCS = ("uas", "las", "relation-accuracy", "uuas")
 

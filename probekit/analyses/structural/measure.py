@@ -30,8 +30,6 @@ from probekit.statistics.options import CompareOptions, Over
 from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.task import Task
 
-__all__ = ["measure"]
-
 log = logging.getLogger(__name__)
 
 CHAIN = "linear-chain"

@@ -15,8 +15,6 @@ from probekit.probes.trees.options import StructuralOptions
 from probekit.probes.trees.scores import LENGTHS, mean_over_lengths, root_hits, spearman, tree_edges
 from probekit.statistics.bootstrap import FEWEST, bounds, by_spread
 
-__all__ = ["Gold", "Intervals", "Scores", "Sums"]
-
 Sums = Mapping[str, np.ndarray]
 """By metric: float64 (s, 2), of each sentence what is right, and of how many."""
 BY_LENGTH = ("distance-spearman", "depth-spearman")

@@ -13,8 +13,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 
 def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     """The best layer of each model beside the linear chain, shuffled trees, and a parser of the same vectors.

@@ -17,8 +17,6 @@ from probekit.probes.spans import span_vectors
 from probekit.probes.trees.gold import sentences
 from probekit.tasks.treebank import not_a_tree
 
-__all__ = ["Treebank", "treebank"]
-
 log = logging.getLogger(__name__)
 
 

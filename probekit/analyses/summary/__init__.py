@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "summary"]
-
 
 @public(options=SummaryOptions)
 def summary(

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache
     from probekit.rows import Result
 
-__all__ = ["ANALYSIS", "TransferabilityOptions", "transferability"]
-
 MEASURES = ("logme", "h-score", "transrate")
 
 

@@ -24,8 +24,6 @@ from probekit.statistics.relabelling import shuffles
 if TYPE_CHECKING:
     from probekit.analyses.transferability import TransferabilityOptions
 
-__all__ = ["measure"]
-
 FOR_CLASSES = "needs classes, but the labels are numbers"
 TWO_CLASSES = "the distance between the means of two equally large classes does not count"
 EXACT = "labels are a linear function of the vectors: the evidence has no maximum"

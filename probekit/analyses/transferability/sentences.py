@@ -16,8 +16,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentences"]
-
 
 def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     """The first score: which layers exceed permuted labels (corrected over all caches), and where it is highest."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from probekit.recipe import Recipe
     from probekit.rows import Result
 
-__all__ = ["sentences", "verdict"]
-
 
 def verdict(result: Result) -> tuple[str, ...]:
     """The sentences of a result; () for an analysis without any.

@@ -17,8 +17,6 @@ from probekit.statistics.contrasts import BAG, Contrast, contrasts
 from probekit.statistics.options import CompareOptions, Tails
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["beyond", "groups_of", "predictions_of"]
-
 REFERENCES = {
     "random": ("beats the same layer with random weights", "beat the same layers with random weights"),
     BAG: ("beats a bag of word pieces", "beat a bag of word pieces"),

@@ -14,8 +14,6 @@ from probekit.rows import layer_labels, layer_order
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SIDE", "ends", "prefixed", "spoken", "value"]
-
 SIDE = ("model", "checkpoint", "step", "representation", "regime", "head", "variant", "seed")
 
 

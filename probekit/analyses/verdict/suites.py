@@ -9,8 +9,6 @@ from probekit.statistics.multiplicity import widened
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["best_of", "like", "percent"]
-
 
 def percent(row: pd.Series) -> str:
     """A share with its interval."""

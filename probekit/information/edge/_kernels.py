@@ -11,8 +11,6 @@ import math
 import numpy as np
 from numba import njit
 
-__all__ = ["add_moments", "distinct", "members", "neighbour_distance", "project"]
-
 BLOCK = 1024  # rows whose keys stay in the nearest cache
 CHUNK = 128 * BLOCK  # rows counted for one member before the next, so that its table is near
 EXACT = 2.0**52  # whole numbers below are exact in float64

@@ -25,8 +25,6 @@ from probekit.information.edge.sides import Run, alone, as_they_are, projected, 
 from probekit.information.response import SMALLEST, vectors
 from probekit.runtime import cores
 
-__all__ = ["EdgeDetails", "EdgePass", "EdgeSettings", "edge", "edge_details"]
-
 SMALL = 1 << 21  # with fewer hashed numbers, a second thread costs more than it saves
 TOGETHER = 10  # most members that share one pass over the points
 SHRINK = {"4.2.0": 1.0, "4.3.1": 0.9, "4.4.1": 0.4}

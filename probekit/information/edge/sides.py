@@ -14,8 +14,6 @@ import numpy as np
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information.edge import _kernels as kernels
 
-__all__ = ["Run", "Side", "alone", "as_they_are", "projected", "shared"]
-
 SEED = 3334  # of the scripts' legacy generator
 QUERIES = 500  # rows whose neighbours set the widths
 PIECE = 1 << 20  # numbers read by one piece of work; fixed, so that no sum depends on the threads

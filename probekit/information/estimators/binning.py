@@ -13,8 +13,6 @@ from probekit.information.estimate import Information, p_value
 from probekit.information.grouping import FEWEST, grouped
 from probekit.information.response import Response, entropy
 
-__all__ = ["binning", "classes_of", "patterns", "verdict"]
-
 ROWS = 4096  # rows that are binned at a time
 HIDDEN = 0.5  # largest share of the maximum that shuffled labels may reach before the value is undetermined
 

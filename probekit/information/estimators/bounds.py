@@ -23,8 +23,6 @@ from probekit.information.estimate import Information, p_value
 from probekit.information.grouping import Groups, grouped, in_order, row_keys
 from probekit.information.response import Response
 
-__all__ = ["ALPHAS", "CS", "WEIGHT_DECAYS", "logistic_bound", "mlp_bound", "ridge_bound"]
-
 CS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """C of logistic regression, inverse strength on standardised columns, from which one is chosen."""
 ALPHAS = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)

@@ -17,8 +17,6 @@ from probekit.information.estimators.binning import classes_of, verdict
 from probekit.information.grouping import grouped
 from probekit.information.response import Response, entropy
 
-__all__ = ["Bound", "kernel_density"]
-
 ROWS = 1024  # whose distances to as many others are held at a time
 
 

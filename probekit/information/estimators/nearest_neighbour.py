@@ -21,8 +21,6 @@ from probekit.information.estimate import Information, p_value
 from probekit.information.grouping import grouped
 from probekit.information.response import Response
 
-__all__ = ["nearest_neighbour", "principal_components"]
-
 JITTER = 1e-10  # of a standard deviation, added to break ties (Kraskov et al. 2004, section II)
 TREE = 16  # dimensions up to which a tree of points is faster than all distances
 BYTES = 1 << 26  # of neighbour lists that are held at a time

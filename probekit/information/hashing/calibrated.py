@@ -36,8 +36,6 @@ from probekit.information.hashing.projections import (
 )
 from probekit.information.response import Response
 
-__all__ = ["calibrated", "plug_in"]
-
 GRIDS = 20
 GRIDS_TO_CHOOSE = 3
 FINENESS = (2, 4)  # of one coordinate, that classes may take turns along

@@ -17,8 +17,6 @@ from scipy.special import gammaln
 from probekit.information.grouping import Groups
 from probekit.information.hashing import _kernels as kernels
 
-__all__ = ["Measured", "expected_information", "measure"]
-
 DRAWS = 50
 """Shuffles of whole groups that tell what noise gives, where none are asked for."""
 

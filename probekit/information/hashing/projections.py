@@ -24,19 +24,6 @@ from scipy.linalg import cho_factor, cholesky, solve_triangular
 from scipy.sparse.linalg import eigsh
 from scipy.stats import rankdata
 
-__all__ = [
-    "RAW",
-    "Points",
-    "Projections",
-    "Scaled",
-    "covariance",
-    "cut",
-    "linear_axes",
-    "pooled",
-    "principal_axes",
-    "project",
-]
-
 SHRINKAGES = (0.03, 0.2, 0.6, 0.9, 0.99)
 RAW = (0.1, 0.9)
 """Shrinkages of the covariance of columns as they are, not rescaled."""

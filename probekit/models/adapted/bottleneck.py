@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from probekit.models.adapted.structure import block_linears
 
-__all__ = ["AdaptedLinear", "Bottleneck", "add_adapters"]
-
 
 class Bottleneck(nn.Module):
     """x + up(gelu(down(x))), initially x (Houlsby et al. 2019, figure 2).

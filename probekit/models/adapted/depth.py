@@ -9,8 +9,6 @@ from torch import nn
 from probekit.errors import UsageError
 from probekit.models.transformers.blocks import find_blocks
 
-__all__ = ["drop_blocks"]
-
 
 def drop_blocks(model: Any, keep: int) -> dict[str, Any]:
     """Drop the blocks above the first ``keep`` ones, in place; a final norm and the pooler stay.

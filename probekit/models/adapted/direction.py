@@ -8,8 +8,6 @@ import torch
 
 from probekit.errors import UsageError
 
-__all__ = ["attend", "reads_ahead"]
-
 
 def attend(model: Any, *, causal: bool) -> dict[str, Any]:
     """Change, in place, which pieces the vectors of a model depend on; its weights stay.

@@ -12,8 +12,6 @@ import torch
 from probekit.errors import UsageError, first_line
 from probekit.models.adapted.virtual import PROMPT, add_virtual_tokens
 
-__all__ = ["add_tuner", "name_in_file", "name_in_model"]
-
 _PREFIX, _PROMPT = "base_model.model.", "prompt_embeddings"
 _INNER = re.compile(r"\.(lora_[AB]|ia3_l|lora_magnitude_vector)\b")
 

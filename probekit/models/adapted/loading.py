@@ -19,8 +19,6 @@ from probekit.models.card import CARD
 from probekit.models.find import resolve_model
 from probekit.models.folder import config_digest, configuration, weights_digest
 
-__all__ = ["base_folder", "load_adapted"]
-
 
 def base_folder(run: Adapted, base: str | Path | None = None) -> Path:
     """The folder of a run's base, checked to be the model that was adapted.

@@ -11,8 +11,6 @@ from probekit.errors import ModelError
 from probekit.files import digest, read_json
 from probekit.models.card import CARD
 
-__all__ = ["ADAPTER_CONFIG", "ADAPTER_WEIGHTS", "CHANGED_WEIGHTS", "LIBRARY", "MERGEABLE", "Adapted", "adapted"]
-
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """The files of peft."""
 CHANGED_WEIGHTS = "changed.safetensors"

@@ -12,8 +12,6 @@ from transformers.pytorch_utils import Conv1D
 from probekit.errors import ModelError
 from probekit.models.transformers.blocks import find_blocks
 
-__all__ = ["BlockLinears", "block_linears", "linear_names"]
-
 
 @dataclass(frozen=True, slots=True)
 class BlockLinears:

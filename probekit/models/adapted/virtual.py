@@ -9,8 +9,6 @@ import torch
 
 from probekit.errors import ModelError
 
-__all__ = ["add_virtual_tokens", "prompt_tokens", "virtual_tokens"]
-
 PROMPT = "prompt"
 """The module of the trained vectors in the model."""
 

@@ -13,8 +13,6 @@ from transformers import AutoConfig, PretrainedConfig
 from probekit.errors import UsageError
 from probekit.models.elmo.model import ElmoConfig
 
-__all__ = ["BiLSTMConfig", "Directions", "Input"]
-
 
 class Input(StrEnum):
     """What the first LSTM reads."""

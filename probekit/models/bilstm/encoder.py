@@ -24,8 +24,6 @@ from probekit.models.words import versions
 from probekit.runtime import torch_threads
 from probekit.sites import Site
 
-__all__ = ["BiLSTMEncoder", "load_bilstm"]
-
 
 class BiLSTMEncoder(Shown):
     """An Encoder (see :mod:`probekit.models.encoder`) around a :class:`BiLSTMModel`.

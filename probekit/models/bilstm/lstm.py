@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from probekit.models.transformers.onednn import PrepackedLinear, TrainedLinear, onednn_linear
 
-__all__ = ["LSTM", "Turned", "both_ways"]
-
 SMALL = 128
 """Cells up to which oneDNN's preparation of a step's product costs more than it saves; both directions then run
 together. Measured on an AMD Zen 5 core: 128 cells and 32 rows take 107 µs with torch and 113 with oneDNN, 256 cells 484

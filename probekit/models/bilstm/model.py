@@ -28,8 +28,6 @@ from probekit.models.folder import weight_files
 from probekit.models.scalar_mix import ScalarMix
 from probekit.sites import Site, residual_stream
 
-__all__ = ["OUTPUT", "BiLSTMModel", "frozen_digest", "sites_of", "widths_of"]
-
 OUTPUT = Site("output")
 """The output with the skip connection: [states of the top layer; input]."""
 

@@ -16,8 +16,6 @@ from probekit.models.elmo.characters import BEGIN, END, CharacterReader
 from probekit.models.encoder import Text, Tokens
 from probekit.models.words import NO_LIMIT, Splitting, read_splitting, read_words
 
-__all__ = ["MARKERS", "CharactersWithEnds", "VocabularyReader", "bilstm_reader", "check_vocabulary"]
-
 MARKERS = ("<unk>", "<s>", "</s>")
 """The first words of vocab.txt: any word that the vocabulary lacks, the beginning and the end of a sequence."""
 

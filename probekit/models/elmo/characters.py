@@ -12,8 +12,6 @@ from probekit.errors import UsageError
 from probekit.models.encoder import Text, Tokens
 from probekit.models.words import NO_LIMIT, Splitting, read_splitting, read_words
 
-__all__ = ["BEGIN", "END", "MAX_CHARACTERS", "PADDING", "CharacterReader", "character_ids", "character_reader"]
-
 MAX_CHARACTERS = 50
 """Characters per word, including two markers; words of more than 48 bytes are truncated."""
 

@@ -23,8 +23,6 @@ from probekit.models.words import versions
 from probekit.runtime import torch_threads
 from probekit.sites import residual_stream
 
-__all__ = ["ElmoEncoder", "WordTable", "load_elmo"]
-
 
 class WordTable:
     """A thread-safe cache of word vectors, indexed by the word's characters.

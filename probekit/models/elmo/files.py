@@ -15,8 +15,6 @@ from probekit.files import new_folder, read_json
 from probekit.models.folder import save_tensors
 from probekit.models.words import Splitting
 
-__all__ = ["convert_elmo", "read_options", "read_weights"]
-
 N_CHARACTERS, MAX_CHARACTERS = 262, 50
 _THEIRS = {"char_dim": "the embedding's dim", "cells": "dim", "num_hidden_layers": "n_layers"}
 

@@ -12,8 +12,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from probekit.models.transformers.onednn import Repeated
 
-__all__ = ["ProjectedLSTM", "Steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class Steps:

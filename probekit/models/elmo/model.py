@@ -18,8 +18,6 @@ from transformers.modeling_outputs import BaseModelOutput
 from probekit.models.elmo.characters import BEGIN, END, PADDING
 from probekit.models.elmo.lstm import ProjectedLSTM, Steps
 
-__all__ = ["CharacterEncoder", "ElmoConfig", "ElmoModel", "ElmoState"]
-
 ElmoState = tuple[Tensor, Tensor]
 """State of the LSTMs: h (layers, sequences, 2 · projection), c (layers, sequences, 2 · cells); forward first."""
 

@@ -12,8 +12,6 @@ from probekit.errors import ModelError
 from probekit.models.transformers.blocks import body, find_final_norm
 from probekit.models.transformers.packed import switches
 
-__all__ = ["Head"]
-
 
 class Head:
     """A language model in two parts: its layers, and the head that turns a state into predictions.

@@ -24,8 +24,6 @@ from probekit.runtime import Dtype, resolve_device
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["is_causal", "load_language_model", "load_scorer"]
-
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 MASKED = ("ForMaskedLM", "ForPreTraining")
 """Ends of the names of classes with a head that predicts the next piece, or masked pieces."""

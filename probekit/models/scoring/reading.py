@@ -10,8 +10,6 @@ import numpy as np
 
 from probekit.models.transformers.tokens import between_blanks, finds_words
 
-__all__ = ["Reading", "read"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:

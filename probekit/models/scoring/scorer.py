@@ -16,8 +16,6 @@ from probekit.models.scoring.head import Head
 from probekit.models.scoring.reading import Reading, read
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["Score", "Scorer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Query:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["TOLERANCE", "exact", "sum_error", "vector_error"]
-
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """The largest error of an identity that rounding explains. These precisions round by 1.1e-16, 6e-8, 4.9e-4 and 3.9e-3;
 a sum of a block rounds two or three times, so that its error is a few times that. A product of a thousand terms rounds

@@ -20,8 +20,6 @@ from probekit.models.sites.recording import Call, Recording
 from probekit.models.sites.taps import Tap
 from probekit.sites import FINAL_NORM, Site
 
-__all__ = ["EMBEDDINGS", "Found", "Layout", "find_sites"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sums:

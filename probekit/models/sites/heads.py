@@ -11,8 +11,6 @@ from probekit.models.sites.errors import exact, vector_error
 from probekit.models.sites.projections import inputs, outputs
 from probekit.models.sites.recording import Call
 
-__all__ = ["Heads", "attended", "find_heads"]
-
 
 @dataclass(frozen=True, slots=True)
 class Heads:

@@ -20,8 +20,6 @@ from probekit.models.sites.heads import attended
 from probekit.models.sites.projections import product, whole
 from probekit.sites import FINAL_NORM, RESID_PRE, RESIDUAL, Site
 
-__all__ = ["Identity", "block_identities", "model_identities"]
-
 Values = Mapping[Site, torch.Tensor]
 
 

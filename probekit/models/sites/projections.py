@@ -10,8 +10,6 @@ from transformers.pytorch_utils import Conv1D
 
 from probekit.models.transformers.onednn import PrepackedLinear
 
-__all__ = ["inputs", "is_norm", "outputs", "product", "whole"]
-
 
 def inputs(module: Any) -> int:
     """The number of inputs of a linear layer; 0 for other modules."""

@@ -21,9 +21,6 @@ from probekit.models.sites.taps import Tap
 from probekit.models.transformers.ranks import SAME
 from probekit.sites import NAMES, RESID_PRE, RESIDUAL, Site, residual_stream
 
-__all__ = ["Proof", "Proofs", "prove"]
-
-
 PATH_TOLERANCE = {torch.float16: 5e-2, torch.bfloat16: 2e-1}
 """Relative error of a vector between the model's own attention and the encoder's, 1e-4 in other precisions; as in the
 self-check of the encoder."""

@@ -16,8 +16,6 @@ from torch import nn
 from probekit.models.encoder import Batch
 from probekit.models.transformers.blocks import find_blocks
 
-__all__ = ["Call", "Recording", "eager", "first_tensor", "probabilities_of", "record"]
-
 
 @dataclass(slots=True)
 class Call:

@@ -16,8 +16,6 @@ from probekit.models.sites.proof import Proof
 from probekit.public import public
 from probekit.sites import NAMES, RESIDUAL
 
-__all__ = ["SiteLine", "SiteReport", "prove_sites"]
-
 
 @dataclass(frozen=True, slots=True)
 class SiteLine:

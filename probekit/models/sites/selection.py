@@ -14,8 +14,6 @@ from probekit.models.sites.recording import eager
 from probekit.runtime import torch_threads
 from probekit.sites import CROSS, RESIDUAL, Site, layer_list, site_names
 
-__all__ = ["choose_sites", "read_alone"]
-
 
 @torch_threads(1)
 def choose_sites(encoder: Any, sites: Sequence[str] | str, blocks: Iterable[int | str] | str | None = None) -> Proofs:

@@ -13,8 +13,6 @@ from torch import nn
 from probekit.models.sites.recording import first_tensor
 from probekit.sites import Site
 
-__all__ = ["Tap", "install"]
-
 Emit = Callable[[Site, torch.Tensor], None]
 
 

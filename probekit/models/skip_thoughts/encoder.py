@@ -21,8 +21,6 @@ from probekit.models.words import NO_LIMIT, Splitting, read_splitting, read_word
 from probekit.runtime import torch_threads
 from probekit.sites import Site
 
-__all__ = ["SkipThoughtsEncoder", "WordReader", "load_skip_thoughts", "word_reader"]
-
 
 class WordReader:
     """Sentences to rows of the tables; the counterpart of :class:`probekit.models.transformers.tokens.Tokenizer`.

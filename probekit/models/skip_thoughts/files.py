@@ -20,8 +20,6 @@ from probekit.files import new_folder
 from probekit.models.folder import save_tensors
 from probekit.models.words import Splitting
 
-__all__ = ["END", "UNKNOWN", "convert_skip_thoughts", "read_dictionary", "read_vectors", "regress"]
-
 UNKNOWN, END = "UNK", "<eos>"
 """The lines of the dictionary for a word that is not in it, and for the end of a sentence."""
 

@@ -18,8 +18,6 @@ from transformers.modeling_outputs import BaseModelOutput
 from probekit.models.elmo.lstm import Steps
 from probekit.models.transformers.onednn import Repeated
 
-__all__ = ["GRU", "SkipThoughtsConfig", "SkipThoughtsModel"]
-
 
 class SkipThoughtsConfig(PretrainedConfig):
     """Sizes and switches; the defaults are the published model's.

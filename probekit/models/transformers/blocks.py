@@ -10,8 +10,6 @@ from torch import nn
 
 from probekit.errors import ModelError
 
-__all__ = ["body", "find_blocks", "find_final_norm", "same"]
-
 
 def find_blocks(model: Any) -> list[nn.Module]:
     """The transformer blocks of a model, in order (for ALBERT the groups, which run repeatedly).

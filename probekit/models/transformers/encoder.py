@@ -40,15 +40,6 @@ from probekit.models.words import NO_LIMIT
 from probekit.runtime import Dtype, torch_threads
 from probekit.sites import RESID_PRE, RESIDUAL, Site, residual_stream
 
-__all__ = [
-    "HuggingFaceEncoder",
-    "all_layers",
-    "load_transformer",
-    "prepare_packed",
-    "relative_error",
-    "text_reader",
-]
-
 log = logging.getLogger(__name__)
 
 TOLERANCE = {Dtype.FLOAT32: 1e-4, Dtype.FLOAT16: 5e-2, Dtype.BFLOAT16: 2e-1}

@@ -18,8 +18,6 @@ from transformers.activations import GELUActivation, GELUTanh, NewGELUActivation
 
 from probekit.models.transformers.onednn import PrepackedLinear
 
-__all__ = ["AddedNorm", "GatedMLP", "RMSNorm", "fuse"]
-
 IN_ONEDNN: dict[type[nn.Module], tuple[str, str]] = {
     GELUActivation: ("gelu", "none"),
     GELUTanh: ("gelu", "tanh"),

@@ -19,18 +19,6 @@ from torch import nn
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
-__all__ = [
-    "PrepackedLinear",
-    "Repeated",
-    "TrainedConv1D",
-    "TrainedLinear",
-    "onednn_available",
-    "onednn_linear",
-    "prepack",
-    "train_with_onednn",
-]
-
-
 EQUAL_ROWS = 256
 """Rows per product if their number affects the bits. A core with AMX reaches 0.95 TFLOP/s with 256 rows, 1.2 with
 1,000, 0.7 with 64; float32 reaches 0.17 there. More rows would cost more on short batches."""

@@ -21,8 +21,6 @@ from transformers import AttentionInterface
 
 from probekit.errors import ModelError
 
-__all__ = ["PACKED", "PACKED_TYPES", "Groups", "groups_of", "positions_of", "switches", "uncompiled"]
-
 PACKED = "probekit_packed"
 """Name of the attention function in transformers' attention interface."""
 

@@ -21,8 +21,6 @@ from probekit.errors import ModelError
 from probekit.models.transformers.blocks import find_blocks
 from probekit.models.transformers.onednn import PrepackedLinear
 
-__all__ = ["check_available", "number_of_weights", "quantised", "reading_options"]
-
 SETTINGS: dict[str, dict[str, Any]] = {
     "8bit": {"load_in_8bit": True, "llm_int8_threshold": 0.0},
     "4bit": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},

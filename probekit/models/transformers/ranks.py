@@ -26,8 +26,6 @@ from probekit.models.sites.errors import vector_error
 from probekit.models.transformers.packed import Groups
 from probekit.runtime import processes, resolve_device
 
-__all__ = ["LOST", "SAME", "Ranks", "in_words", "join_ranks"]
-
 STEP = timedelta(minutes=30)
 """How long a process waits for the others within a pass; they may still be reading their weights."""
 WAIT = timedelta(days=3650)

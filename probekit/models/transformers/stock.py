@@ -30,8 +30,6 @@ from probekit.plugins import load
 from probekit.recipe import option
 from probekit.runtime import Dtype, resolve_device
 
-__all__ = ["StockOptions", "load_described", "load_model", "placed", "quiet_transformers"]
-
 
 class TextDecoder(nn.Module):
     """T5's or BART's decoder, given the text that it is to write.

@@ -16,8 +16,6 @@ from probekit.models.encoder import Rendered, Text, Tokens, Words
 from probekit.models.folder import tokenizer_digest
 from probekit.models.words import NO_LIMIT
 
-__all__ = ["Tokenizer", "between_blanks", "finds_words", "load_tokenizer", "truncation"]
-
 _CHUNK = 2048
 
 

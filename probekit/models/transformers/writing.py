@@ -25,8 +25,6 @@ from probekit.models.transformers.packed import switches
 from probekit.models.transformers.stock import placed
 from probekit.runtime import Dtype, torch_threads
 
-__all__ = ["Draw", "Writer", "load_writer"]
-
 log = logging.getLogger(__name__)
 
 Draw = Callable[[np.ndarray, torch.Tensor], np.ndarray]

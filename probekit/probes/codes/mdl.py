@@ -30,8 +30,6 @@ from probekit.statistics.controls import control_task, shuffled
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["mdl_rows"]
-
 Target = dict[str, Any]
 """The columns target and draw."""
 WHOLE = ("codelength-bits", "bits-per-example", "compression", "compression-over-prior", "saved-bits")

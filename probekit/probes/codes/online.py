@@ -19,8 +19,6 @@ from probekit.errors import UsageError
 from probekit.probes.solvers.design import Design, Moments, moments, precision, product
 from probekit.probes.solvers.logistic import CS, fit_logistic
 
-__all__ = ["FRACTIONS", "OnlineCode", "checked_codes", "online_code"]
-
 FRACTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 """Ends of the portions, as shares of the examples (Voita & Titov 2020)."""
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}

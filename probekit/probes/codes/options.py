@@ -16,8 +16,6 @@ from probekit.constraint import (
 )
 from probekit.recipe import option
 
-__all__ = ["Code", "CodeOptions"]
-
 
 class Code(StrEnum):
     """The code that transmits the labels (Voita & Titov 2020, sections 2.2.1 and 2.2.2)."""

@@ -20,8 +20,6 @@ from probekit.probes.codes.online import checked_codes
 from probekit.probes.solvers.design import moments
 from probekit.runtime import resolve_device, torch_threads
 
-__all__ = ["VariationalCode", "variational_code"]
-
 DRAWS = 16  # from the posterior, for the reported expectation
 ROWS = 8192
 

@@ -12,8 +12,6 @@ from probekit.statistics.bootstrap import COUNTED_AS, estimates, replicates
 from probekit.statistics.detection import FEWEST_OF_CLASS
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["centre_of_gravity", "expected_layer", "expected_layer_of", "over_seeds", "rare_class"]
-
 OF_CLASSES = ("f1", "macro-f1")
 """Scores that a class of few examples makes uncertain."""
 

@@ -20,8 +20,6 @@ from probekit.runtime import Progress, no_progress
 from probekit.statistics.folds import held_out
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["ATTENTION", "MIX", "Mixes", "evaluate_edges"]
-
 ATTENTION, MIX = "attention", "mix"
 """The representation of rows: the pooled span in one layer, and in the mix of the first layer up to this one."""
 NUMBERS = 1 << 27  # weights trained at once

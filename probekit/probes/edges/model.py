@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Weights = dict[str, torch.Tensor]
 
-__all__ = ["Probes", "first_weights", "gates", "logits", "mix_weights"]
-
 EPS = 1e-5  # of the layer norm, as in torch.nn.LayerNorm
 
 

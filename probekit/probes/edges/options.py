@@ -21,8 +21,6 @@ from probekit.constraint import (
 from probekit.recipe import option
 from probekit.statistics.options import ResamplesOrNone
 
-__all__ = ["EdgeOptions", "EdgeProbe"]
-
 
 class EdgeProbe(StrEnum):
     """What reads the pooled spans."""

@@ -13,8 +13,6 @@ from probekit.errors import NonFiniteError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Pieces", "SpanLayers"]
-
 BLOCK = 4096
 
 

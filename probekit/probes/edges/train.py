@@ -20,8 +20,6 @@ from probekit.runtime import Progress, no_progress, torch_threads
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Fitted", "fit", "predict"]
-
 CLIP = 5.0
 BLOCK = 512
 

@@ -18,8 +18,6 @@ from probekit.probes.protocol.options import LOG_LOSS
 from probekit.probes.solvers.ridge import ALPHAS
 from probekit.probes.solvers.sparse import SPARSE_CS, sparse_path, sparse_ridge
 
-__all__ = ["Baselines", "TypeMajority", "baseline_fits", "constant_fit", "type_majority"]
-
 GOLD = {"layer": None, "target": "gold", "draw": None}
 
 

@@ -31,8 +31,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["evaluate_layers", "layer_rows"]
-
 log = logging.getLogger(__name__)
 
 

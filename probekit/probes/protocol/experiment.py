@@ -18,8 +18,6 @@ from probekit.probes.protocol.selection import Chosen, Estimator, Problem, grid,
 from probekit.statistics.bootstrap import estimates
 from probekit.statistics.calibration import MEASURES, tempered
 
-__all__ = ["Experiment", "Fits", "Vectors"]
-
 log = logging.getLogger(__name__)
 
 Vectors = Any | Callable[[], Any]

@@ -15,8 +15,6 @@ from probekit.probes.protocol.options import ProbeOptions
 from probekit.statistics.controls import control_task, shuffled_splits
 from probekit.statistics.folds import folds, held_out
 
-__all__ = ["LabelSets", "folded", "label_sets", "with_controls"]
-
 log = logging.getLogger(__name__)
 
 CONTROLS = {"words": 3, "texts": 10}

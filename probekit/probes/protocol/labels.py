@@ -11,8 +11,6 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import metric
 
-__all__ = ["Labels", "Question"]
-
 
 @dataclass(frozen=True, slots=True)
 class Labels:

@@ -21,8 +21,6 @@ from probekit.probes.protocol.selection import Estimator, Problem, grid, select
 from probekit.runtime import Progress, no_progress, torch_threads
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["evaluate_label_sets"]
-
 
 def evaluate_label_sets(
     train_layers: Mapping[str, Vectors],

@@ -22,8 +22,6 @@ from probekit.probes.solvers.scores import Score
 from probekit.recipe import option
 from probekit.statistics.options import ResamplesOrNone
 
-__all__ = ["LOG_LOSS", "Estimator", "ProbeOptions"]
-
 LOG_LOSS = "log-loss"
 
 

@@ -10,8 +10,6 @@ from scipy import sparse
 
 from probekit.errors import UsageError
 
-__all__ = ["Pieces", "bag_of_pieces", "keys", "length", "word_types"]
-
 
 class Pieces(Protocol):
     """Pieces of n texts or words: item i is ``values[start[i] : start[i] + length[i]]``.

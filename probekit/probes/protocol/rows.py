@@ -19,8 +19,6 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["probe_rows"]
-
 TESTED = ("p", "p_adjusted", "null_mean", "null_edge")
 KEYS = ["site", "layer", "representation", "estimator"]
 

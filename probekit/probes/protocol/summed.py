@@ -20,8 +20,6 @@ from probekit.probes.solvers.mass_mean import MassMeanPath, calibrated, discrimi
 from probekit.probes.solvers.ridge import RidgeFit
 from probekit.statistics.calibration import temperature
 
-__all__ = ["Classifier", "Crossed", "Sample", "select_mass_mean", "select_ridge"]
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Crossed:

@@ -9,8 +9,6 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["Path", "Probe", "alike", "blocks", "checked", "finite", "moments", "normalised", "weighted"]
-
 ROWS = 4096  # rows of x per block
 
 

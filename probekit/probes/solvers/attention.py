@@ -23,8 +23,6 @@ from probekit.runtime import Progress, no_progress, torch_threads
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TRAINING", "WEIGHT_DECAYS", "AttentionPath", "Sequences", "path"]
-
 WEIGHT_DECAYS = (0.3, 3.0, 10.0, 30.0)
 TRAINING = MLPOptions(learning_rate=0.003)  # of .001, .003 and .01 the lowest loss on SST-2 and CoLA, 2,000 texts
 PIECES = 16_384  # read at a time

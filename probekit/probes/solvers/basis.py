@@ -9,8 +9,6 @@ import torch
 
 from probekit.probes.solvers.design import Design, Moments, product
 
-__all__ = ["Basis", "lost"]
-
 FEW = 8  # strongest directions that are checked for a row with half of their power
 
 

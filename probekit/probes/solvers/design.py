@@ -22,20 +22,6 @@ from probekit.constraint import check
 from probekit.errors import NonFiniteError, UsageError
 from probekit.runtime import resolve_device
 
-__all__ = [
-    "Design",
-    "Moments",
-    "accelerator",
-    "check_matrix",
-    "middle",
-    "moments",
-    "narrowed",
-    "precision",
-    "product",
-    "resident",
-    "unsolved",
-]
-
 BLOCK = 1024  # rows that stay in the processor's cache between the two products of a gradient
 NARROW = 512  # up to this many features, twice as many rows do
 GRAM_BLOCK = 4096

@@ -21,8 +21,6 @@ import torch
 from probekit.probes.solvers.design import Design
 from probekit.probes.solvers.newton import RARE, Problems, Solution
 
-__all__ = ["factored", "polished", "sizes_of", "solve_exactly"]
-
 STEPS = 200  # most Newton steps; from 0 to a logit of 30 it takes about as many
 INNER = 200  # most Hessian products per step
 FORCING = 1e-4  # relative residual of the gradient that a step may leave

@@ -15,8 +15,6 @@ import torch
 from probekit.probes.solvers.design import Design
 from probekit.probes.solvers.exact import factored, sizes_of
 
-__all__ = ["ridge_exactly"]
-
 TURNS = 20  # most corrections
 NOTHING = 1e-22  # of a target's sum of squares: a smaller decrement needs no correction
 HELD = 1e-3  # below this 1 - leverage, the model is fitted again without the row

@@ -28,8 +28,6 @@ from probekit.errors import UsageError
 from probekit.probes.solvers._path import Path, Probe, alike, blocks, checked, finite, moments, normalised
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["KS", "KSparse", "KSparsePath", "path", "rank"]
-
 KS = (1, 2, 4, 8, 16, 32, 64)
 STRUCK = 0.25  # share of the remaining dimensions that a stage removes
 ONE_BY_ONE = 64

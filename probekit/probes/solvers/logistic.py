@@ -27,8 +27,6 @@ from probekit.probes.solvers.exact import polished, solve_exactly
 from probekit.probes.solvers.newton import Problems, Solution, solve
 from probekit.runtime import torch_threads
 
-__all__ = ["CS", "LogisticFit", "Turned", "balanced", "fit_logistic"]
-
 CS = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1, 1.0)
 """Default penalties C (inverse strength) to try, for standardised features.
 

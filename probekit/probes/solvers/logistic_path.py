@@ -18,8 +18,6 @@ from probekit.errors import UsageError
 from probekit.probes.solvers.design import accelerator, check_matrix, unsolved
 from probekit.probes.solvers.logistic import CS, balanced, fit_logistic
 
-__all__ = ["LogisticPath"]
-
 
 class LogisticPath(ClassifierMixin, BaseEstimator):
     """L2-penalised logistic regression for many penalties and many label sets on the same features.

@@ -17,8 +17,6 @@ from probekit.errors import UsageError
 from probekit.probes.solvers._path import Path, Probe, alike, blocks, checked, finite, moments, normalised
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["SHRINKAGES", "MassMean", "MassMeanPath", "calibrated", "discriminant", "path"]
-
 SHRINKAGES = (1.0, 0.9, 0.5, 0.1, 0.01, 0.001)
 FLOOR = 1e-6  # smallest variance: along a direction, of the largest; within classes, of the total
 

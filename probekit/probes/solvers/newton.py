@@ -22,8 +22,6 @@ import torch
 from probekit.probes.solvers.basis import Basis
 from probekit.probes.solvers.design import Design, product
 
-__all__ = ["RARE", "Problems", "Solution", "Watch", "solve"]
-
 MEMORY = {"binary": 12, "multinomial": 30}  # pairs that L-BFGS remembers
 WIDE = 32  # weight vectors that fill a matrix product
 BUDGET = 1 << 28  # bytes for them, which bounds how many weight vectors are iterated together

@@ -30,8 +30,6 @@ from probekit.probes.solvers.design import (
 from probekit.probes.solvers.exact_ridge import ridge_exactly
 from probekit.runtime import torch_threads
 
-__all__ = ["ALPHAS", "RidgeFit", "RidgePath", "fit_ridge"]
-
 ALPHAS = tuple(float(a) for a in np.logspace(-2, 6, 17))
 """Default penalties alpha (strength) to try, for standardised features."""
 REFINED = 3  # most corrections of the errors of float32 sums

@@ -8,8 +8,6 @@ import numpy as np
 
 from probekit.errors import UsageError
 
-__all__ = ["Score"]
-
 NAMES = ("mean", "last", "max", "ema", "rolling")
 EXPECTED = "expected mean, last, max, ema:DECAY (such as ema:0.5) or rolling:PIECES (such as rolling:10)"
 

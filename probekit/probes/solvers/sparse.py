@@ -13,8 +13,6 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from probekit.errors import UsageError
 
-__all__ = ["SPARSE_CS", "SparsePath", "SparseRidge", "sparse_path", "sparse_ridge"]
-
 SPARSE_CS = (1e-4, 1e-3, 1e-2, 1e-1, 0.3, 1.0, 10.0, 100.0)
 
 

@@ -13,8 +13,6 @@ from probekit.runtime import Progress
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Trained", "train_together"]
-
 
 @dataclass(frozen=True, slots=True)
 class Trained:

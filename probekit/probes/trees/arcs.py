@@ -29,8 +29,6 @@ from probekit.probes.trees.decoding import best_tree
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ArcOptions", "ArcProbe", "Parse", "fit_arcs", "parse"]
-
 
 @dataclass(frozen=True, slots=True)
 class ArcOptions(Checked):

@@ -7,8 +7,6 @@ import numpy as np
 
 from probekit.errors import UsageError
 
-__all__ = ["best_tree"]
-
 
 def best_tree(scores: np.ndarray) -> np.ndarray:
     """The heads of the tree with the largest sum of scores, int64 (n,), from 1; 0 for the one root.

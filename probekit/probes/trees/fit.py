@@ -27,8 +27,6 @@ from probekit.runtime import Progress, no_progress
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FitOptions", "StructuralProbe", "Trees", "fit", "loss_and_gradient", "predict"]
-
 Kind = Literal["distance", "depth"]
 
 

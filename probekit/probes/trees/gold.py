@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import numba
 import numpy as np
 
-__all__ = ["chain", "depths", "distances", "sentences"]
-
 
 def sentences(length: np.ndarray) -> Iterator[slice]:
     """The rows of each sentence; ``length`` int64 (s,)."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from probekit.probes.trees.arcs import ArcOptions
     from probekit.probes.trees.fit import FitOptions
 
-__all__ = ["StructuralOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class StructuralOptions(Checked):

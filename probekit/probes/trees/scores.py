@@ -11,9 +11,6 @@ import numba
 import numpy as np
 from scipy.stats import rankdata
 
-__all__ = ["PUNCTUATION", "edges", "mean_over_lengths", "root_hits", "row_spearman", "spearman", "tree_edges",
-           "uuas_counts"]  # fmt: skip
-
 PUNCTUATION = ("''", ",", ".", ":", "``", "-LRB-", "-RRB-")
 """The tags of the Penn Treebank whose words no score of edges and roots counts."""
 LENGTHS = (5, 50)

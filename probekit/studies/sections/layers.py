@@ -16,8 +16,6 @@ from probekit.studies.schema import OfCaches, Probe, Runs, Train
 from probekit.studies.sections.names import Plan, guarded, run_name, task_name
 from probekit.studies.steps import Inside, Step
 
-__all__ = ["analysis_name", "cache_steps", "layer_steps", "poolings_of"]
-
 Block = Probe | OfCaches
 
 

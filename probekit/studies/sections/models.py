@@ -16,8 +16,6 @@ from probekit.studies.sections.layers import analysis_name, cache_steps, pooling
 from probekit.studies.sections.names import Plan, task_name
 from probekit.studies.steps import Inside, Step
 
-__all__ = ["compare_steps", "model_steps"]
-
 
 def compare_steps(plan: Plan, block: Compare) -> Iterator[Step]:
     """A comparison for each task, model and pooling that a section probes with both kinds of weights."""

@@ -14,8 +14,6 @@ from probekit.studies.schema import OfCaches, Pretrain, Probe, Study, Train
 from probekit.studies.sources import ModelSize, Sources, configured_size
 from probekit.studies.steps import Inside, Step
 
-__all__ = ["Plan", "encoder_name", "guarded", "pretraining_name", "rows_of", "run_name", "task_name"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

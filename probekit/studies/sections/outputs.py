@@ -14,8 +14,6 @@ from probekit.studies.sections.names import Plan, guarded, rows_of, task_name
 from probekit.studies.steps import Inside, Step
 from probekit.tables.cells import published
 
-__all__ = ["domain_steps", "figure_step", "report_step", "table_step"]
-
 
 def domain_steps(plan: Plan, block: Domains) -> Iterator[Step]:
     """The divergences of a section."""

@@ -21,9 +21,6 @@ from probekit.studies.sections.names import Plan, encoder_name, guarded, pretrai
 from probekit.studies.steps import Inside, Outside, Step
 from probekit.tasks.context import Context, in_context
 
-__all__ = ["evaluation_steps", "guidelines_steps", "pretraining_steps", "training_steps"]
-
-
 PIECES = 25.0
 """Approximate number of pieces of a text."""
 

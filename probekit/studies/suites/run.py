@@ -19,8 +19,6 @@ from probekit.studies.suites.schema import read_suite
 from probekit.studies.suites.steps import check_models, study_of, suite_steps
 from probekit.tasks.kept import keeping_tasks
 
-__all__ = ["board_of", "plan_suite", "suite"]
-
 BOARD = "rows/scoreboard.parquet"
 
 

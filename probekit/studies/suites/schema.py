@@ -31,8 +31,6 @@ from probekit.studies.file import PROSE, arguments_of, changed
 from probekit.studies.schema import Count, Options, Section, Seed, not_set
 from probekit.toml import parse_toml, read_named, what_is_wrong
 
-__all__ = ["Analysis", "Suite", "Tasks", "read_suite"]
-
 if TYPE_CHECKING:
     Analysis = str
 else:

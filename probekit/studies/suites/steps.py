@@ -30,8 +30,6 @@ from probekit.studies.suites.schema import Suite, Tasks
 from probekit.tasks.task import TaskKind
 from probekit.tasks.union import JOIN
 
-__all__ = ["check_models", "study_of", "suite_steps"]
-
 TEXTS, PAIRS, WORDS = "texts", "pairs", "words"
 """What a cache stores: vectors of texts, of pairs of texts, or of all pieces."""
 

@@ -11,8 +11,6 @@ from probekit.tasks.datasets.published import files_of, read
 from probekit.tasks.files.description import Dataset
 from probekit.tasks.task import Example, Task
 
-__all__ = ["cola", "mnli", "mrpc", "sst2", "stsb"]
-
 BLANK = "The space after each text of the train and dev files is dropped."
 
 

@@ -22,8 +22,6 @@ from probekit.tasks.sentences.brackets import TRACE, Node, read_brackets
 from probekit.tasks.targets import problem
 from probekit.tasks.task import Example, Span, Target, Task
 
-__all__ = ["spr1", "spr2"]
-
 LEAST = 4.0
 """The lowest mean response with which a property holds."""
 RESPONSES = tuple("12345")

@@ -22,19 +22,6 @@ from probekit.tasks.files.description import Dataset, Format, read_keys
 from probekit.tasks.files.examples import splits_of
 from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, SEVERAL, Example, Target, Task, TaskKind
 
-__all__ = [
-    "Datasets",
-    "dataset",
-    "divided",
-    "examples_in",
-    "files_of",
-    "published",
-    "read",
-    "rows_in",
-    "rows_of_hub",
-    "with_targets",
-]
-
 log = logging.getLogger(__name__)
 GROUP = "probekit.tasks"
 HERE = Path(__file__).parent

@@ -14,18 +14,6 @@ from probekit.errors import DataError, UsageError
 from probekit.tasks.folders import task_folders
 from probekit.tasks.task import Example, Label
 
-__all__ = [
-    "HUB_SPLITS",
-    "PARQUET",
-    "examples",
-    "from_hub",
-    "hub_columns",
-    "locate",
-    "number",
-    "one_treebank",
-    "treebank_files",
-]
-
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 PARQUET = "refs/convert/parquet"
 """The hub's Parquet copy of a repository that otherwise needs a loading script; probekit never runs such scripts."""

@@ -20,8 +20,6 @@ from probekit.tasks.files.readers import read_json_lines
 from probekit.tasks.targets import bio_targets
 from probekit.tasks.task import Example, Label, Span, Target, Task
 
-__all__ = ["chunks", "copa", "marked", "pronouns", "wic"]
-
 Root = str | Path | None
 
 

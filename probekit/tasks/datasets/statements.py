@@ -17,8 +17,6 @@ from probekit.tasks.files.description import Dataset
 from probekit.tasks.folders import task_folders
 from probekit.tasks.task import Example, Task
 
-__all__ = ["art_dates", "persona", "persona_files", "places", "truth"]
-
 Root = str | Path | None
 TRAIN_SHARE, SEED = 0.7, 0
 QUOTED = re.compile(r"'([^']+)'")

@@ -15,8 +15,6 @@ from probekit.tasks.files.squad import question, read_squad
 from probekit.tasks.folders import task_folders
 from probekit.tasks.task import Example, Task
 
-__all__ = ["dailydialog", "imdb", "senteval", "sick", "squad", "trec", "tweets"]
-
 Root = str | Path | None
 
 

@@ -14,8 +14,6 @@ from probekit.tasks.files.readers import Sentence, domain_of
 from probekit.tasks.task import Span, Target, Task
 from probekit.tasks.treebank import not_a_tree
 
-__all__ = ["bio", "conll2003", "features", "relations", "ud", "universal_ner"]
-
 Root = str | Path | None
 
 

@@ -27,9 +27,6 @@ from probekit.tasks.files.readers import (
     read_tsv,
 )
 
-__all__ = ["Rows", "hub_rows", "read_rows", "record_columns", "roles_of"]
-
-
 CHAT_COLUMNS = ("tools", "chat_template_kwargs")
 """Fields of a JSON line with a conversation: descriptions of tools, and further variables of its chat template."""
 

@@ -81,8 +81,6 @@ from probekit.tasks.files.no_label import class_name, missing, without_label
 from probekit.tasks.files.squad import ANSWERS, read_squad
 from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, Split, Task, TaskKind
 
-__all__ = ["custom_task", "default_metrics"]
-
 
 def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups: str | None = None) -> Task:
     """The task that a TOML file describes.

@@ -16,8 +16,6 @@ from probekit.tasks.datasets.sources import HUB_SPLITS
 from probekit.tasks.task import Example, Split, Task, TaskKind
 from probekit.toml import line_of, read_toml, what_is_wrong
 
-__all__ = ["SUFFIXES", "Column", "Dataset", "Format", "TaskFile", "read_keys", "read_task_file"]
-
 
 class Format(StrEnum):
     """Format of a data file."""

@@ -16,8 +16,6 @@ from probekit.tasks.files.no_label import class_name, missing, without_label
 from probekit.tasks.targets import problem
 from probekit.tasks.task import Example, Label, Span, Split, Target, TaskKind
 
-__all__ = ["lists", "one_split", "span_labels", "splits_of"]
-
 OTHERS = (TaskKind.RESPONSE_GENERATION, TaskKind.SPAN_LABELLING)
 """The tasks whose examples have no label that a column holds."""
 EXPECTED = 'expected a list such as [{"span1": [0, 2], "label": "…"}]'

@@ -13,8 +13,6 @@ from typing import Any
 from probekit.tasks.datasets.sources import number
 from probekit.toml import read_toml
 
-__all__ = ["GROUP_NAMES", "NAMES", "GroupGuess", "group_column", "missing"]
-
 NAMES = read_toml(Path(__file__).with_name("names.toml"))[0]
 """Names of columns by which their roles are guessed."""
 UNITS = tuple(NAMES["units"])

@@ -25,8 +25,6 @@ from probekit.tasks.files.group_column import GROUP_NAMES, NAMES, GroupGuess, gr
 from probekit.tasks.files.readers import in_documents, is_quoted, parse_quoted, read_conll, read_conllu, read_json_lines
 from probekit.tasks.task import TaskKind
 
-__all__ = ["SAMPLE", "Guess", "Raw", "by_split", "guess", "has_header", "read_any", "split_files"]
-
 DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 CLASSES = 20
 """With more distinct numbers than this, labels are scores."""

@@ -11,8 +11,6 @@ from typing import Any
 from probekit.tasks.datasets.sources import number
 from probekit.tasks.files.columns import Rows
 
-__all__ = ["class_name", "missing", "names_of_none", "without_label"]
-
 WORDS = ("nan", "null", "none", "na", "n/a", "<na>", "#n/a")
 """What tables write for a missing number, in upper or lower case."""
 NUMBERS = ("-1", "-100")

@@ -21,21 +21,6 @@ from typing import Any
 from probekit.errors import DataError, Faults
 from probekit.files import parse_json, read_lines, stream_lines
 
-__all__ = [
-    "Sentence",
-    "Table",
-    "domain_of",
-    "in_documents",
-    "is_quoted",
-    "json_record",
-    "parse_quoted",
-    "read_conll",
-    "read_conllu",
-    "read_csv",
-    "read_json_lines",
-    "read_tsv",
-]
-
 DOCSTART = "-DOCSTART-"
 _RETURN = re.compile(r"\r(?!\n|\Z)")
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}

@@ -18,8 +18,6 @@ from probekit.files import check_text
 from probekit.tasks.datasets.sources import from_hub
 from probekit.tasks.files.readers import json_record
 
-__all__ = ["FileRecords", "HubRecords", "Records", "scan"]
-
 STEP = 1000
 """Records from one remembered place in a file to the next."""
 Record = tuple[int, dict[str, Any]]

@@ -10,8 +10,6 @@ from probekit.errors import DataError, Faults
 from probekit.files import check_text, parse_json
 from probekit.tasks.task import Example, Span
 
-__all__ = ["ANSWERS", "question", "read_squad"]
-
 ANSWERS = ("answer", "no answer")
 """The label names of questions; a task in which every question has an answer has only the first."""
 

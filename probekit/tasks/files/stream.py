@@ -33,8 +33,6 @@ from probekit.tasks.files.examples import one_split
 from probekit.tasks.files.records import HubRecords, Records, scan
 from probekit.tasks.task import Example, Examples, Split, Task, TaskKind
 
-__all__ = ["StreamedSplit", "is_stream", "stdin_task", "stream_task"]
-
 log = logging.getLogger(__name__)
 PLAIN = (".txt", ".text")
 NEXT = 10_000

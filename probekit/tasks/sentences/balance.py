@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from probekit.errors import DataError
 from probekit.tasks.sentences.parse import Parse
 
-__all__ = ["LEAST", "LEAST_IN_TRAIN", "Balanced", "Draft", "Drafts", "balanced", "tally", "worth"]
-
 LEAST_IN_TRAIN = 20
 """Examples that a label needs in train."""
 LEAST = 5

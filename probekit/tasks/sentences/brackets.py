@@ -11,8 +11,6 @@ from pathlib import Path
 from probekit.errors import DataError
 from probekit.files import stream_lines
 
-__all__ = ["TRACE", "Node", "read_brackets"]
-
 log = logging.getLogger(__name__)
 TRACE = "-NONE-"
 """The tag of an empty element."""

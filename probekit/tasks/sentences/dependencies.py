@@ -6,8 +6,6 @@ from probekit.tasks.files.readers import domain_of
 from probekit.tasks.sentences.parse import Clauses, Parse, is_word, keeps_capital
 from probekit.tasks.treebank import Tree
 
-__all__ = ["of_dependencies"]
-
 TENSES = {"VBD": "PAST", "VBP": "PRES", "VBZ": "PRES", "Past": "PAST", "Pres": "PRES"}
 """Penn tags of finite verbs, and values of the feature Tense."""
 NUMBERS = {"NN": "NN", "NNS": "NNS", "Sing": "NN", "Plur": "NNS"}

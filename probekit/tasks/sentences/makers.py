@@ -12,19 +12,6 @@ from probekit.errors import DataError
 from probekit.tasks.sentences.balance import LEAST, LEAST_IN_TRAIN, Draft, Drafts, tally, worth
 from probekit.tasks.sentences.parse import Parse, is_word
 
-__all__ = [
-    "Made",
-    "Sentences",
-    "bigram_shift",
-    "coordination_inversion",
-    "odd_man_out",
-    "of_label",
-    "sentence_length",
-    "top_constituents",
-    "tree_depth",
-    "word_content",
-]
-
 Sentences = Mapping[str, Sequence[Parse]]
 Made = tuple[Drafts, Sequence[str]]
 """Drafts, and the labels in order."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import xxhash
 
-__all__ = ["Clauses", "Parse", "is_word", "keeps_capital"]
-
 
 @dataclass(frozen=True, slots=True)
 class Clauses:

@@ -17,9 +17,6 @@ from probekit.tasks.sentences.dependencies import NUMBERS, TENSES, of_dependenci
 from probekit.tasks.sentences.parse import Clauses, Parse, is_word, keeps_capital
 from probekit.tasks.treebank import read_trees
 
-__all__ = ["BRACKETS", "Found", "find_treebank", "of_constituents", "parses"]
-
-
 CLAUSES = ("S", "SINV", "SQ", "SBARQ")
 LEXICAL = ("NN", "NNS", "VB", "VBD", "VBG", "VBN", "VBP", "VBZ")
 BE = frozenset(["be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m"])

@@ -23,8 +23,6 @@ from probekit.tasks.sentences.parse import Parse
 from probekit.tasks.sentences.source import find_treebank, parses
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
-__all__ = ["SENTENCE_TASKS", "sentence_task"]
-
 SHORTEST, LONGEST = 5, 28
 """Words of a sentence, with punctuation."""
 
