@@ -164,9 +164,7 @@ def our_ridge(job: Job) -> Found:
     loaded = start_memory()
     x, device = features(job), job.more.get("device", "cpu")
     fit, found = repeated(
-        job,
-        lambda _: fit_ridge(x, y, job.more["alphas"], standardise=False, leave_one_out=True, device=device),
-        loaded,
+        job, lambda _: fit_ridge(x, y, job.more["alphas"], standardise=False, leave_one_out=True, device=device), loaded
     )
     return {**found, "leave_one_out": float(fit.leave_one_out[0].min())}
 

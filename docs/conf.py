@@ -10,14 +10,7 @@ import probekit
 project = "probekit"
 copyright = "the probekit authors; Apache-2.0"
 release = probekit.__version__
-extensions = [
-    "myst_nb",
-    "numpydoc",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
-    "generated",
-    "mathml",
-]
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "generated", "mathml"]
 exclude_patterns = ["_build", "_ext", "jupyter_execute"]
 suppress_warnings = ["mystnb.unknown_mime_type"]
 

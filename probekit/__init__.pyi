@@ -3,9 +3,7 @@ from . import explore as explore
 from . import plots as plots
 from . import report as report
 from . import similarity as similarity
-from .activations import (
-    ActivationCache as ActivationCache,
-)
+from .activations import ActivationCache as ActivationCache
 from .activations.certify import certify as certify
 from .activations.copying import copy_cache as copy_cache
 from .activations.foreign.export import export as export

@@ -475,16 +475,7 @@ METRICS = _Metrics(
         for name, title, one in (("answer-f1", "Answer F1", answer_f1), ("exact-match", "Exact match", exact_match))
     ),
     Metric("chrf", "chrF3", SHARE, needs="responses", function=_mean_chrf),
-    *(
-        Metric(
-            f"distinct-{n}",
-            f"Distinct {n}-grams",
-            SHARE,
-            needs="responses",
-            function=_distinct(n),
-        )
-        for n in (1, 2)
-    ),
+    *(Metric(f"distinct-{n}", f"Distinct {n}-grams", SHARE, needs="responses", function=_distinct(n)) for n in (1, 2)),
     Metric("r2", "R²", (-inf, 1.0), needs="numbers", function=_r2),
     Metric("mean-absolute-error", "Mean absolute error", ABOVE_0, "lower", needs="numbers", function=_absolute_error),
     Metric("great-circle-error", "Distance to the true place", ABOVE_0, "lower", "km"),

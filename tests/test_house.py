@@ -142,9 +142,7 @@ def before(path: Path) -> set[str]:
 
 
 MODULES = {".".join(("probekit", *p.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__") for p in FILES}
-CIRCLES = {
-    "probekit.activations.view": "a cache is seen as the cache of a task by a class of its own kind",
-}
+CIRCLES = {"probekit.activations.view": "a cache is seen as the cache of a task by a class of its own kind"}
 """The modules that stand in a circle, and why."""
 
 

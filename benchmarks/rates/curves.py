@@ -18,13 +18,7 @@ from scipy import stats
 
 from probekit.probes.edges.depth import expected_layer_of
 from probekit.statistics.bootstrap import band, bounds
-from probekit.statistics.curves import (
-    centre_of_gravity,
-    curve_summary,
-    expected_layer,
-    first_good_layer,
-    not_worse,
-)
+from probekit.statistics.curves import centre_of_gravity, curve_summary, expected_layer, first_good_layer, not_worse
 from probekit.statistics.options import SummaryOptions
 from probekit.statistics.predictions import Predictions
 

@@ -79,11 +79,7 @@ def named(rng: np.random.Generator, *, count: int, rate: float) -> bool:
     return "no layer beats" not in sentences(rows_of(e, int(rng.integers(1 << 30))), [e])[0]
 
 
-SETTINGS = {
-    "finds hardly any": (2.0, 100, 0.03),
-    "finds some": (4.0, 100, 0.03),
-    "finds nearly all": (5.0, 10, 0.03),
-}
+SETTINGS = {"finds hardly any": (2.0, 100, 0.03), "finds some": (4.0, 100, 0.03), "finds nearly all": (5.0, 10, 0.03)}
 for probe, (strength, d, rate) in SETTINGS.items():
     for units in (20, 50, 200):
         run = partial(covered, strength=strength, d=d, rate=rate, units=units)

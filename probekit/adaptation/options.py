@@ -359,8 +359,7 @@ class EvaluateOptions(Checked):
         metavar="FILES",
     )
     calibrate: bool = option(
-        False,
-        "Also measure calibration, before and after scaling by a temperature fitted on the run's dev split.",
+        False, "Also measure calibration, before and after scaling by a temperature fitted on the run's dev split."
     )
     data_dir: Path | None = option(None, "Folder with the task's files (default: the hub).")
     cache: Path | None = option(
@@ -389,8 +388,7 @@ class AverageOptions(Checked):
     """Which of the runs are averaged, and where the average is evaluated."""
 
     greedy: bool = option(
-        False,
-        "Greedy soup: begin with the best run on dev, and add each other if the mean is not worse on dev.",
+        False, "Greedy soup: begin with the best run on dev, and add each other if the mean is not worse on dev."
     )
     batch_size: Size = option(32, "Examples in a batch.")
     device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.")

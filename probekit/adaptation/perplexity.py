@@ -143,9 +143,7 @@ def _records(
     if BEFORE in found:
         before, after = found[BEFORE], found[""]
         more = [mine - theirs for (mine, _), (theirs, _) in zip(after, before, strict=True)]
-        records.append(
-            about | {"metric": "difference(log-loss)", "against": BEFORE, "n": n, **_ratio(more, after)}
-        )  # fmt: skip
+        records.append(about | {"metric": "difference(log-loss)", "against": BEFORE, "n": n, **_ratio(more, after)})
     return records
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from probekit.constraint import (
-    Checked,
-)
+from probekit.constraint import Checked
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.sites import Layers

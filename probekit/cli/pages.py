@@ -23,11 +23,7 @@ def report(*sources: str, **options: Any) -> None:
 
 @made(instead=True)
 def explore(
-    *more: str | None,
-    task: str | None,
-    data_dir: Path | None = None,
-    out: Path = Path("explore.html"),
-    **options: Any,
+    *more: str | None, task: str | None, data_dir: Path | None = None, out: Path = Path("explore.html"), **options: Any
 ) -> None:
     """The view as a page, what it leaves out, and how long it took.
 

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, NoReturn
 
-from probekit.constraint import (
-    MOST_DRAWS,
-    Checked,
-    Count,
-    Ge,
-    Into,
-    Most,
-    OrZero,
-    Seed,
-)
+from probekit.constraint import MOST_DRAWS, Checked, Count, Ge, Into, Most, OrZero, Seed
 from probekit.errors import UsageError
 from probekit.recipe import option
 
@@ -91,13 +82,11 @@ class CountOptions(Checked):
     )
     cased: bool | None = option(None, "Do not lower-case the terms.")
     document: DocumentUnit | None = option(
-        None,
-        "Unit of text files that is resampled for the intervals: paragraph, line or file (default: paragraph).",
+        None, "Unit of text files that is resampled for the intervals: paragraph, line or file (default: paragraph)."
     )
     field: str = option("text", "Field with the text, in JSON lines and hub data sets.")
     blocks: Annotated[int, Ge(2)] | None = option(
-        None,
-        "Largest number of blocks into which the documents of a domain are divided, 2 or more (default: 1000).",
+        None, "Largest number of blocks into which the documents of a domain are divided, 2 or more (default: 1000)."
     )
 
 

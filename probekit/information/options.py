@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from probekit.constraint import (
-    Checked,
-    Draws,
-    Seed,
-    Threads,
-)
+from probekit.constraint import Checked, Draws, Seed, Threads
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from probekit.constraint import (
-    Checked,
-    Count,
-    Natural,
-    Seed,
-)
+from probekit.constraint import Checked, Count, Natural, Seed
 from probekit.errors import UsageError
 from probekit.recipe import option
 from probekit.runtime import Dtype, DtypeName
@@ -44,8 +39,7 @@ class LoadOptions(Checked):
     )
     onednn: bool = option(True, "On a CPU, prepack the weights of linear layers for oneDNN if it is available.")
     compile: bool = option(
-        False,
-        "Run each block through ``torch.compile`` (and not oneDNN); the last bits then depend on the batch.",
+        False, "Run each block through ``torch.compile`` (and not oneDNN); the last bits then depend on the batch."
     )
     batch_tokens: Count | None = option(None, "Number of pieces in a batch; None takes a fast default.")
     stateful: Natural = option(

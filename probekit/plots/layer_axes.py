@@ -94,7 +94,7 @@ EDGE: dict[str, Any] = {"color": "0.62", "linewidth": 0.7, "zorder": 2.9}
 TINT = 0.2
 """Opacity of a band of intervals."""
 BANDS: dict[str, dict[str, Any]] = {
-    "control-task": {"facecolor": "none", "edgecolor": "#8C8C8C", "hatch": "/////", "linewidth": 0},
+    "control-task": {"facecolor": "none", "edgecolor": "#8C8C8C", "hatch": "/////", "linewidth": 0}
 }
 BESIDE: dict[str, Any] = {"facecolor": "none", "edgecolor": "#B0B0B0", "hatch": "....", "linewidth": 0}
 """Probes of shuffled labels beside permuted labels."""

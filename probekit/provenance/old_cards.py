@@ -18,11 +18,7 @@ from probekit.recipe import Recipe
 
 ASK = {"--help", "-h", "--version", "--install-completion", "--show-completion"}
 GLOBAL = {"--verbose", "-v", "--debug"}
-RENAMED: Mapping[str, Mapping[str, str]] = {
-    "table": {"rows": "rows_out"},
-    "plot": {"o": "out"},
-    "report": {"o": "out"},
-}
+RENAMED: Mapping[str, Mapping[str, str]] = {"table": {"rows": "rows_out"}, "plot": {"o": "out"}, "report": {"o": "out"}}
 """Options that have another name now."""
 
 

@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 
 PREDICTIONS, BY_SPLIT = "probekit.statistics.predictions:Predictions", "probekit.statistics.predictions:by_split"
 VERDICT, TABLES = "probekit.analyses.verdict:verdict", "probekit.view:tables"
-PLOTS = {
-    "train": "probekit.plots:mix_weights",
-    "transfer": "probekit.plots:transfer_matrix",
-}
+PLOTS = {"train": "probekit.plots:mix_weights", "transfer": "probekit.plots:transfer_matrix"}
 """The plot of each analysis on one Axes. This module does not import plots or statistics; names are looked up late."""
 SHOWN = ("task", "split", "model", "checkpoint", "step", "regime", "head", "variant", "representation", "estimator")
 COMPARED = ("domain_a", "domain_b", "against", "prefer")

@@ -6,19 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from probekit.constraint import (
-    MOST_DRAWS,
-    Checked,
-    Count,
-    Ge,
-    Gt,
-    Le,
-    Most,
-    OrZero,
-    Seed,
-    Share,
-    Threads,
-)
+from probekit.constraint import MOST_DRAWS, Checked, Count, Ge, Gt, Le, Most, OrZero, Seed, Share, Threads
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 

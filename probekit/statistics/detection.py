@@ -244,11 +244,7 @@ class Difference:
 
 
 def difference(
-    value: float,
-    influence: np.ndarray,
-    without: np.ndarray,
-    groups: np.ndarray | None = None,
-    level: float = 0.95,
+    value: float, influence: np.ndarray, without: np.ndarray, groups: np.ndarray | None = None, level: float = 0.95
 ) -> Difference:
     """The difference of two fits that were trained on different data and evaluated on the same examples.
 

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from probekit.constraint import (
-    MOST_DRAWS,
-    Checked,
-    Ge,
-    Most,
-    OrZero,
-    Part,
-    Seed,
-    Share,
-)
+from probekit.constraint import MOST_DRAWS, Checked, Ge, Most, OrZero, Part, Seed, Share
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from probekit.activations.pooling import poolings
-from probekit.constraint import (
-    Checked,
-    Count,
-    Threads,
-)
+from probekit.constraint import Checked, Count, Threads
 from probekit.errors import UsageError
 from probekit.recipe import option
 from probekit.runtime import DtypeName

@@ -25,15 +25,7 @@ from probekit.functions import parameters
 from probekit.recipe import Recipe
 from probekit.runtime import progress_lines
 from probekit.studies.pools import Pool
-from probekit.studies.records import (
-    State,
-    log_path,
-    make_room,
-    remove_record,
-    state_of,
-    tidy,
-    write_record,
-)
+from probekit.studies.records import State, log_path, make_room, remove_record, state_of, tidy, write_record
 from probekit.studies.steps import Step
 from probekit.tasks.kept import keeping_tasks
 

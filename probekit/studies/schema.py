@@ -18,10 +18,7 @@ Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
 if TYPE_CHECKING:
     RowsOf = str
 else:
-    RowsOf = Literal[
-        *analyses(),
-        *("train", "table"),
-    ]
+    RowsOf = Literal[*analyses(), *("train", "table")]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]

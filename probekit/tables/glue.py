@@ -148,10 +148,7 @@ def correlation_table(found: pd.DataFrame, beside: str | None = None) -> list[Gr
         f"from resampled encoders; †: permutation p of at most {LEVEL:g}. {few if tested else ''}The mean contains "
         f"each task, so it has no p-values. {found['caution'].iloc[0]}{citation(beside, set(tasks))}\n"
     )
-    return [
-        Grid([Column("r", align="left", key=True), *(Column(_task(t)) for t in tasks[:-1])], lines),
-        text,
-    ]
+    return [Grid([Column("r", align="left", key=True), *(Column(_task(t)) for t in tasks[:-1])], lines), text]
 
 
 def _task(name: str) -> str:

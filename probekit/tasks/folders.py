@@ -37,8 +37,4 @@ def task_folders(task: str, data_dir: Path) -> list[Path]:
     names = {p: plain(p.name) for p in sorted(data_dir.iterdir()) if p.is_dir()} if data_dir.is_dir() else {}
     shorter = [p for p, name in names.items() if name and task_name.startswith(name)]
     longer = [p for p, name in names.items() if task_name and name.startswith(task_name) and name != task_name]
-    return [
-        *sorted(shorter, key=lambda p: -len(names[p])),
-        data_dir,
-        *sorted(longer, key=lambda p: len(names[p])),
-    ]
+    return [*sorted(shorter, key=lambda p: -len(names[p])), data_dir, *sorted(longer, key=lambda p: len(names[p]))]

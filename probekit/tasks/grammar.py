@@ -198,11 +198,9 @@ def _paraphrase(given: Mapping[str, Any], split: str, rng: np.random.Generator) 
     def draw(domain: str, templates: tuple[str, str], contrast: str) -> list[Draft]:
         agent, patient, third = _shuffled(words["person"], rng)[:3]
         verb, another = _shuffled(words["verb"], rng)[:2]
-        other = {
-            "roles": (patient, agent, verb),
-            "verb": (agent, patient, another),
-            "patient": (agent, third, verb),
-        }[contrast]
+        other = {"roles": (patient, agent, verb), "verb": (agent, patient, another), "patient": (agent, third, verb)}[
+            contrast
+        ]
         time = _pick(words["time"], rng)
         form = {w: _below(2, rng) for w in (agent, patient, third, verb, another)}
         change = {w: int(_below(4, rng) == 0) for w in form}

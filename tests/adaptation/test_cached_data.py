@@ -133,8 +133,5 @@ def test_a_text_of_which_nothing_is_left(tiny_gpt2, tmp_path):
     examples = (*t.split("train").examples[:3], replace(t.split("train")[3], id="no. 4", text=""))
     task = Task("t", t.kind, {"train": Split("train", examples)}, t.label_names)
     cache_activations(tiny_gpt2, task, tokens=True, out=tmp_path / "a.h5").close()
-    with (
-        ActivationCache(tmp_path / "a.h5") as cache,
-        pytest.raises(ValueError, match=r"example 'no. 4' has no pieces"),
-    ):
+    with ActivationCache(tmp_path / "a.h5") as cache, pytest.raises(ValueError, match=r"example 'no. 4' has no pieces"):
         TokenData(cache)

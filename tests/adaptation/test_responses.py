@@ -130,10 +130,7 @@ def test_chrf_and_distinct_by_hand():
     assert chrf("a bc", "ab") == pytest.approx(10 * p * r / (9 * p + r), abs=1e-15)
     assert chrf("abcdef", "abcdef") == 1 == sentence_chrf("abcdef", "abcdef")
     assert chrf("abc", "ab") != pytest.approx(sentence_chrf("abc", "ab", max_len=3), abs=1e-4)
-    assert chrf(
-        "abcdefg",
-        "abcdxfg",
-    ) == pytest.approx((6 / 7 + 4 / 6 + 2 / 5 + 1 / 4) / 6, abs=1e-15)  # P = R
+    assert chrf("abcdefg", "abcdxfg") == pytest.approx((6 / 7 + 4 / 6 + 2 / 5 + 1 / 4) / 6, abs=1e-15)  # P = R
     assert (chrf("no", ""), chrf("ab", "cd")) == (0, 0)
     assert distinct(["a b a", "b a"], 1) == 2 / 5
     assert distinct(["a b a", "b a"], 2) == 2 / 5  # "a b" and "b a"

@@ -149,10 +149,7 @@ train(task, {model!r}, {out!r}, test="test", progress=progress, **options)
 
 def in_another_process(code):
     return subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], env=os.environ | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True
     )
 
 

@@ -141,12 +141,7 @@ def test_too_few_epochs_are_told(caplog):
     for epochs in (4, 3):
         assert not caplog.records
         with caplog.at_level(logging.WARNING):
-            build(
-                optimizer,
-                layers,
-                Hyperparameters(unfreezing=Unfreezing.GRADUAL, epochs=epochs),
-                1,
-            )
+            build(optimizer, layers, Hyperparameters(unfreezing=Unfreezing.GRADUAL, epochs=epochs), 1)
     assert "only in epoch 4; there are 3 epochs" in caplog.text
 
 

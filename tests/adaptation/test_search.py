@@ -451,10 +451,7 @@ def test_a_loss_that_is_no_number_ends_a_trial_not_the_search(write, tmp_path, m
     keys = 'trials = 2\nseeds = 1\ntest = ""'
     found = search(read_space(write("learning_rate = [0.01, 0.02]\nepochs = 1", keys)), out=tmp_path / "out")
     assert found.options["learning_rate"] == 0.01
-    assert found.trials.set_index("learning_rate")["error"].to_dict() == {
-        0.01: "",
-        0.02: "the loss is nan at step 3",
-    }
+    assert found.trials.set_index("learning_rate")["error"].to_dict() == {0.01: "", 0.02: "the loss is nan at step 3"}
     with pytest.raises(UsageError, match="none of 1 trials has a finite metric: the loss is nan at step 3"):
         search(read_space(write("learning_rate = 0.02\nepochs = 1", keys.replace("2", "1"))), out=tmp_path / "none")
 

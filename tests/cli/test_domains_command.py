@@ -124,8 +124,7 @@ def test_the_domains_of_a_task(tmp_path, capsys):
     lines = [f"{text}\t{text}s\t{int(name == 'sea')}\t{name}" for name in OWN for text in sentences(name, 30)]
     (tmp_path / "train.tsv").write_text("\n".join(["a\tb\tlabel\twhere", *lines]), encoding="utf-8")
     (tmp_path / "t.toml").write_text(
-        'name = "t"\ntext = "a"\npair = "b"\ndomain = "where"\n[splits]\ntrain = "train.tsv"\n',
-        encoding="utf-8",
+        'name = "t"\ntext = "a"\npair = "b"\ndomain = "where"\n[splits]\ntrain = "train.tsv"\n', encoding="utf-8"
     )
     out = tmp_path / "rows.parquet"
     assert main(["domains", "--task", str(tmp_path / "t.toml"), *QUICK, "--out", str(out)]) == 0

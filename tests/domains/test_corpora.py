@@ -83,11 +83,7 @@ BAD = {
     "after a mark": ("a.txt", b"\xef\xbb\xbfab \xff", "a.txt: byte 0xff at offset 6 is not UTF-8"),
     "cut short": ("a.txt", b"caf\xc3", "a.txt: byte 0xc3 at offset 3"),
     "UTF-16": ("a.txt", "good".encode("utf-16-le"), "a.txt: contains a NUL at offset 1. Is the file UTF-16"),
-    "gzip by another name": (
-        "a.txt",
-        gzip.compress(b"x"),
-        "byte 0x8b at offset 1 is.*rename it to end in .gz",
-    ),
+    "gzip by another name": ("a.txt", gzip.compress(b"x"), "byte 0x8b at offset 1 is.*rename it to end in .gz"),
     "undecodable, packed": ("a.gz", gzip.compress(b"good words, " * 9 + b"\xff"), "a.gz: byte 0xff at offset 108"),
     "not gzip": ("a.txt.gz", b"plain text", "a.txt.gz: is not gzip, though its name ends in .gz"),
     "half a gzip": ("a.gz", gzip.compress(bytes(range(32, 127)) * 9)[:-20], "a.gz: the gzip data are cut short"),

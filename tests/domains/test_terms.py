@@ -110,11 +110,7 @@ def test_files_are_counted_as_by_the_twin_whatever_the_chunks(tmp_path, monkeypa
     same_way = count("x", read_files(tmp_path), unit=unit, tokenizer=lambda texts: [words(t.lower()) for t in texts])
     assert (found.terms, found.documents) == (same_way.terms, same_way.documents)
     assert (found.matrix != same_way.matrix).nnz == 0
-    pieces = {
-        "line": text.split("\n"),
-        "paragraph": re.split(r"\n[ \t\r]*(?=\n)", text),
-        "file": [text],
-    }[unit]
+    pieces = {"line": text.split("\n"), "paragraph": re.split(r"\n[ \t\r]*(?=\n)", text), "file": [text]}[unit]
     documents = [Counter(words(piece.lower())) for piece in [*pieces, "last of all"] if words(piece)]
     assert found.documents == len(documents)
     rows = [dict(zip(found.terms, row, strict=True)) for row in found.matrix.toarray()]

@@ -105,13 +105,7 @@ def test_layers_without_numbers_stand_side_by_side(ax):
 
 
 def test_a_curve_is_named_by_what_tells_it_apart(ax):
-    rows = make_rows(
-        [
-            *records(model="org/a"),
-            *records(model="org/a", random_weights=1),
-            *records(model="b"),
-        ]
-    )
+    rows = make_rows([*records(model="org/a"), *records(model="org/a", random_weights=1), *records(model="b")])
     layer_curve(rows, ax=ax)
     assert labels(ax) == ["a", "b", "a, random weights 1", "majority class", "95 % interval"]
     random = line(ax, "a, random weights 1")

@@ -592,8 +592,7 @@ def test_bad_input():
         ProbeOptions(estimator="svm")
     for wrong in ({"level": 95}, {"resamples": -1}, {"threads": 0}):
         with pytest.raises(
-            UsageError,
-            match=r"level is .* between 0 and 1|resamples is -1; .* or 0 for no intervals|threads is 0",
+            UsageError, match=r"level is .* between 0 and 1|resamples is -1; .* or 0 for no intervals|threads is 0"
         ):
             ProbeOptions(**wrong)
     for kind in (float, str, bool):

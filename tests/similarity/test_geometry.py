@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from probekit.errors import UsageError
-from probekit.similarity.geometry import (
-    all_but_the_top,
-    intrinsic_dimension,
-    mean_cosine,
-    participation_ratio,
-    rank,
-)
+from probekit.similarity.geometry import all_but_the_top, intrinsic_dimension, mean_cosine, participation_ratio, rank
 
 
 def spectrum(rng, n, eigenvalues, shift=0.0):

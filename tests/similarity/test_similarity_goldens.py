@@ -13,10 +13,7 @@ from probekit import similarity
 SHARED = Path(__file__).parents[2] / "../shared/goldens/similarity"
 VALUES = json.loads((SHARED / "similarity_values.json").read_text()) if SHARED.is_dir() else {}
 
-pytestmark = [
-    pytest.mark.shared,
-    pytest.mark.skipif(not VALUES, reason=f"the recorded outputs are not at {SHARED}"),
-]
+pytestmark = [pytest.mark.shared, pytest.mark.skipif(not VALUES, reason=f"the recorded outputs are not at {SHARED}")]
 
 TOLERANCE = {  # as measured between the originals, see the README beside them
     "cka_biased": (lambda x, y: similarity.cka(x, y, debiased=False), 1e-12, ("resi", "anatome", "netrep")),

@@ -243,11 +243,7 @@ def test_span_f1_of_words_is_that_of_sentences():
         replicates(words[0], np.stack(words[1:]), "span-f1", label_names=names)
 
 
-SCHEMES = (
-    ["O", "B-X", "I-X", "B-Y", "I-Y"],
-    ["O", "I-X", "I-Y"],
-    ["O", "B-X", "I-X", "E-X", "S-X", "I-Y", "E-Y"],
-)
+SCHEMES = (["O", "B-X", "I-X", "B-Y", "I-Y"], ["O", "I-X", "I-Y"], ["O", "B-X", "I-X", "E-X", "S-X", "I-Y", "E-Y"])
 
 
 @pytest.mark.parametrize("names", SCHEMES, ids=["bio", "io", "bioes"])

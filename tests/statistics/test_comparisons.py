@@ -368,10 +368,7 @@ def test_command_line(tmp_path, call):
     assert "best-layer" in shown.out
     for run in ("m", "m, other"):  # which curve each line below the table is of
         assert re.search(rf"^toy, {run}, mean: best accuracy 0\.\d+ at layer \d, between ", shown.out, re.MULTILINE)
-    for words, why in (
-        (("--correction", "bonferroni"), "holm"),
-        (("--resamples", 10), "--resamples is 10"),
-    ):
+    for words, why in ((("--correction", "bonferroni"), "holm"), (("--resamples", 10), "--resamples is 10")):
         refused = call("compare", a, *words)
         assert refused.status == 2
         assert why in refused.err

@@ -47,7 +47,7 @@ def test_the_commands_that_are_printed_run(here, tiny_bert, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert not (here / "look").exists()
     assert [shlex.split(line)[1] for line in lines] == [
-        *("cache-activations", "cache-activations", "probe", "plot", "summary", "report"),
+        *("cache-activations", "cache-activations", "probe", "plot", "summary", "report")
     ]
     for line in lines:
         assert main(shlex.split(line)[1:]) == 0, line

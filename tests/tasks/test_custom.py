@@ -182,10 +182,7 @@ GOOD = {"train.tsv": "text\tlabel\na\tyes\nb\tno\n"}
         ('\nlable = "label"\n' + SPLITS, r"mine.toml, line 2: unknown key 'lable'; did you mean 'label'\?"),
         ("header = 1\n" + SPLITS, r"mine.toml, line 1: header is 1; it must be true or false"),
         ("text = 1.5\n" + SPLITS, r"line 1: text is 1.5; it must be the column's name"),
-        (
-            "labels = 'yes'\n" + SPLITS,
-            r"""line 1: labels is 'yes'; it must be a list such as \["no", """,
-        ),
+        ("labels = 'yes'\n" + SPLITS, r"""line 1: labels is 'yes'; it must be a list such as \["no", """),
         ('splits = "train.tsv"\n', r"line 1: splits is 'train.tsv'; it must be file names by split"),
         (
             SPLITS + 'label = "gold"\n',
@@ -384,10 +381,7 @@ def test_labels_that_differ_by_case_or_blanks_are_a_question(own: Callable, othe
 
 @pytest.mark.parametrize(
     ("one", "other", "told"),
-    [
-        ("caf\xe9", "cafe\u0301", r"'cafe\\u0301', but 'caf\\xe9'"),
-        ("yes", "\uff39es", "'\uff39es', but 'yes'"),
-    ],
+    [("caf\xe9", "cafe\u0301", r"'cafe\\u0301', but 'caf\\xe9'"), ("yes", "\uff39es", "'\uff39es', but 'yes'")],
     ids=["composed", "full-width"],
 )
 def test_labels_that_differ_in_their_unicode_form_are_a_question(

@@ -151,8 +151,7 @@ def test_a_quoted_tsv_is_read_as_it_was_written(tmp_path: Path, texts: list[str]
 
 
 @pytest.mark.parametrize(
-    "body",
-    ['"open\t1\n', 'never" closed\t1\n', '"both"\t1\nplain\t0\n', 'a "word" here\t1\n', '""twice""\t1\n'],
+    "body", ['"open\t1\n', 'never" closed\t1\n', '"both"\t1\nplain\t0\n', 'a "word" here\t1\n', '""twice""\t1\n']
 )
 def test_marks_that_no_program_writes_so_are_ordinary(tmp_path: Path, body: str) -> None:
     write(tmp_path / "a.tsv", "text\tlabel\n" + body)

@@ -54,10 +54,7 @@ def test_words_of_labelled_words(tmp_path):
         ("", "slices.toml: describes no slices; add a table"),
         ("words_at_least = 3", "line 1: slice 'words_at_least' is not a table; write .* one of text, pair"),
         ("[a]\n", "line 1: slice 'a' has no conditions; write .a. and below it one of text, pair"),
-        (
-            "[a]\ntxt = 'x'",
-            "line 1: slice 'a' has no key 'txt'; the keys are text, pair, words_at_least, words",
-        ),
+        ("[a]\ntxt = 'x'", "line 1: slice 'a' has no key 'txt'; the keys are text, pair, words_at_least, words"),
         ("\n[a]\ntext = '('", r"line 2: slice 'a', key 'text': '\(' is not a regular expression of Python: missing \)"),
         ("[a]\nwords_at_least = 'x'", "slice 'a', key 'words_at_least': 'x' must be a whole number of 0 or more"),
         ("[a]\nwords_at_most = -1", "slice 'a', key 'words_at_most': -1 must be a whole number of 0 or more"),

@@ -93,10 +93,7 @@ def test_statements_of_personas(tmp_path: Path) -> None:
     task = load_task("persona:openness", write(tmp_path, {"persona/openness.jsonl": text}))
     assert {e.text: e.label for e in everyone(task)} == {f"I like {i}": int(i % 2 == 0) for i in range(10)}
     bad = text.replace('" Yes"', '" Maybe"', 1)
-    with pytest.raises(
-        DataError,
-        match=r"openness.jsonl, line 1, .*: label 'Maybe', expected one of 'No', 'Yes'",
-    ):
+    with pytest.raises(DataError, match=r"openness.jsonl, line 1, .*: label 'Maybe', expected one of 'No', 'Yes'"):
         load_task("persona", write(tmp_path, {"persona/openness.jsonl": bad}))
 
 

@@ -329,12 +329,7 @@ class _Output:
         partial, of = self.partial, block.sequences
         a, b = int(of.piece[part.start]), int(of.piece[part.stop])
         flags = np.array(partial.array("/pieces/flags", a, b))
-        batch = Batch(
-            partial.array("/pieces/token_ids", a, b),
-            flags >> 1,
-            of.length[part],
-            self.characters,
-        )
+        batch = Batch(partial.array("/pieces/token_ids", a, b), flags >> 1, of.length[part], self.characters)
         special = (flags & 1).astype(bool)
         words = partial.array("/pieces/word_index", a, b) if self.level else special
         chosen = np.array(partial.array("/pieces/chosen", a, b), dtype=bool) if self.chooses else None

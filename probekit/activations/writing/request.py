@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
 """Keys of ``Encoder.spec`` that, with its name, determine an encoder's numbers."""
 
-NEEDS_TOKENS = {
-    TaskKind.SEQUENCE_LABELLING: TokenLevel.WORD_FIRST,
-    TaskKind.SPAN_LABELLING: TokenLevel.PIECE,
-}
+NEEDS_TOKENS = {TaskKind.SEQUENCE_LABELLING: TokenLevel.WORD_FIRST, TaskKind.SPAN_LABELLING: TokenLevel.PIECE}
 """The kinds of tasks that need vectors of tokens, and the unit by default."""
 
 NOT_ALWAYS = (

@@ -180,13 +180,7 @@ class HeadSpec:
 
 
 def head_spec(
-    options: Hyperparameters,
-    name: str,
-    *,
-    width: int,
-    apart: bool,
-    pooling: str,
-    scale: tuple[int, int] | None = None,
+    options: Hyperparameters, name: str, *, width: int, apart: bool, pooling: str, scale: tuple[int, int] | None = None
 ) -> HeadSpec:
     """The head of this name with the options that apply to it.
 

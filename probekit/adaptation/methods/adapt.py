@@ -119,9 +119,7 @@ def adapt(encoder: Any, options: MethodOptions, base: str | Path) -> Adaptation 
 
 def changed_layout(adaptation: Adaptation, config: Mapping[str, Any]) -> ChangedLayout:
     """The layout of a run of the method; ``config`` holds the changes to config.json."""
-    return ChangedLayout(
-        names=adaptation.names_in_file(), config=config, configuration=adaptation.configuration
-    )  # fmt: skip
+    return ChangedLayout(names=adaptation.names_in_file(), config=config, configuration=adaptation.configuration)
 
 
 def _configuration(encoder: Any, options: MethodOptions) -> dict[str, Any]:

@@ -87,8 +87,7 @@ class OptimisationOptions(Checked):
     )
 
     shard: bool = option(
-        False,
-        "Fine-tuning in several processes: spread weights, gradients and moments of the optimiser (FSDP2).",
+        False, "Fine-tuning in several processes: spread weights, gradients and moments of the optimiser (FSDP2)."
     )
 
     def together(self) -> None:

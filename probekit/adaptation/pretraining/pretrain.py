@@ -49,11 +49,7 @@ METRICS = ("perplexity", "bits-per-byte", "log-loss")
 
 @public(options=PretrainOptions)
 def pretrain(
-    text: File | Sequence[File],
-    out: RunOut,
-    *,
-    options: PretrainOptions,
-    progress: Progress = no_progress,
+    text: File | Sequence[File], out: RunOut, *, options: PretrainOptions, progress: Progress = no_progress
 ) -> Run:
     """Train a language model on plain text: a new one and its tokenizer, or ``model`` further.
 
@@ -107,12 +103,8 @@ def pretrain(
     train, dev = _texts([Path(file) for file in given], options)
     digests = [[part.digest for part in parts] for parts in (train, dev)]
     identity = json.loads(
-        json.dumps(
-            {
-                "task": _name(train), "data": digests, **_beginning(options), **options.numbers(),
-            }
-        )
-    )  # fmt: skip
+        json.dumps({"task": _name(train), "data": digests, **_beginning(options), **options.numbers()})
+    )
     reads = [Read(str(part.file), "data", part.digest) for part in (*train, *dev)]
     with locked_run(folder), torch.random.fork_rng(), quiet_transformers():
         done = begin(folder, identity, overwrite=options.overwrite)

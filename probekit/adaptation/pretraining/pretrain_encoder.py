@@ -109,9 +109,9 @@ def pretrain_encoder(
     if not names or len(set(names)) < len(names):
         raise UsageError(f"on is {','.join(names)!r}; expected one or more objectives, each once.")
     recipe = Recipe.of(
-        "pretrain_encoder", {"model": model, "on": names, "out": out}
-        | {name: getattr(options, name) for name in EncoderOptions.__slots__},
-    )  # fmt: skip
+        "pretrain_encoder",
+        {"model": model, "on": names, "out": out} | {name: getattr(options, name) for name in EncoderOptions.__slots__},
+    )
     folder, source = Path(out), resolve_model(model)
     attention = attentive(names, options)
     digests = [source_digests(name, options) for name in names]
@@ -136,7 +136,7 @@ def pretrain_encoder(
                     name, encoded, options, place / str(i), module=f"head{i}" if i else "head", progress=progress
                 )
                 for i, name in enumerate(names)
-            ]  # fmt: skip
+            ]
             mixture = Mixture(tuple(len(one.train) for one in objectives), options.sampling, options.scaling)
             _warn(objectives, options.batch_size)
             card |= _of_mixture(objectives, mixture, options)

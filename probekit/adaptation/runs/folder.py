@@ -91,9 +91,8 @@ def write_card(folder: Path, card: Mapping[str, Any]) -> None:
 
 
 def save_folder(
-    folder: Path, state: Mapping[str, torch.Tensor], card: Mapping[str, Any], source: Path | None,
-    layout: Layout = BARE,
-) -> None:  # fmt: skip
+    folder: Path, state: Mapping[str, torch.Tensor], card: Mapping[str, Any], source: Path | None, layout: Layout = BARE
+) -> None:
     """Write trained weights to ``folder``, atomically if it does not exist yet.
 
     Parameters

@@ -83,12 +83,7 @@ class Search(Result):
 
 @public(options=SearchOptions)
 def search(
-    space: str | Path | Space,
-    /,
-    *,
-    out: RunOut | None = None,
-    options: SearchOptions,
-    progress: Progress = no_progress,
+    space: str | Path | Space, /, *, out: RunOut | None = None, options: SearchOptions, progress: Progress = no_progress
 ) -> Search:
     """Search hyperparameters on dev, then train the best with several seeds and evaluate it on test.
 

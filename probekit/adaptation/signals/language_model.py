@@ -169,9 +169,7 @@ def language_model_loss(
         raise UsageError(f"{folder} has no piece for masks, which an encoder needs for --lm-loss; leave it out.")
     head = own_head(folder, encoder, kind)
     learner.auxiliary[HEAD] = head or TiedHead(int(encoder.config.hidden_size), encoder.get_input_embeddings())
-    return LanguageModelLoss(
-        learner, kind, weight=weight, anneal=anneal, mask=int(mask or 0), seed=seed, texts=texts
-    )  # fmt: skip
+    return LanguageModelLoss(learner, kind, weight=weight, anneal=anneal, mask=int(mask or 0), seed=seed, texts=texts)
 
 
 def own_head(folder: Path, encoder: Any, kind: LanguageModelling) -> nn.Module | None:

@@ -21,9 +21,7 @@ class SignalOptions(Checked):
     """What a training learns from beside the labels of its task."""
 
     teacher: str | None = option(
-        None,
-        "Distillation: a run of probekit train on the same labels, whose outputs are learned too.",
-        metavar="RUN",
+        None, "Distillation: a run of probekit train on the same labels, whose outputs are learned too.", metavar="RUN"
     )
     temperature: Positive = option(2.0, "Distillation: temperature of both softmaxes.", needs="teacher")
     distillation: Annotated[float, Ge(0), Le(1)] = option(

@@ -143,9 +143,8 @@ def ask(
     task = replace(task, splits={train.name: train})
     with ExitStack() as stack:
         data = readable(
-            stack, folder, learner, card, task, train.name, caches=options.caches, device=device,
-            progress=progress,
-        )  # fmt: skip
+            stack, folder, learner, card, task, train.name, caches=options.caches, device=device, progress=progress
+        )
         states = BlockStates(learner.encoder) if hidden else None
         logits: list[Tensor] = [torch.empty(0)] * len(data)
         vectors: list[Tensor] = [torch.empty(0)] * len(data)

@@ -221,9 +221,7 @@ class SliceHeads:
 
     name = "slice-heads"
 
-    def __init__(
-        self, learner: Learner, objective: Objective, slices: Mapping[str, Set[str]], weight: float
-    ) -> None:  # fmt: skip
+    def __init__(self, learner: Learner, objective: Objective, slices: Mapping[str, Set[str]], weight: float) -> None:
         task, head = objective.task, objective.head
         ids = objective.train.ids.tolist()
         self.inside = torch.tensor([[float(i in members) for members in slices.values()] for i in ids])

@@ -140,10 +140,7 @@ def prepare_feature_extraction(
 
 
 def data_of(
-    cache: ActivationCache,
-    head: HeadSpec,
-    layers: Sequence[int | str] | None = None,
-    rows: np.ndarray | None = None,
+    cache: ActivationCache, head: HeadSpec, layers: Sequence[int | str] | None = None, rows: np.ndarray | None = None
 ) -> TokenData | PooledData:
     """The data that the head reads from a cache, or from some of its ``rows``: pooled vectors if these suffice and
     exist, otherwise tokens."""

@@ -127,12 +127,7 @@ class FineTuning(Learner):
     """
 
     def __init__(
-        self,
-        encoder: nn.Module,
-        head: Head,
-        mix: ScalarMix | None = None,
-        layers: tuple[str, ...] = (),
-        **others: Head,
+        self, encoder: nn.Module, head: Head, mix: ScalarMix | None = None, layers: tuple[str, ...] = (), **others: Head
     ) -> None:
         super().__init__(head, mix, layers, **others)
         self.encoder = encoder

@@ -80,10 +80,7 @@ def attention(
     if model is None:
         raise UsageError("name the model whose attention is to be computed.")
     tokens, weights = _weights(
-        str(model),
-        spec.get("revision") if own else None,
-        spec.get("random_weights") if own else None,
-        text,
+        str(model), spec.get("revision") if own else None, spec.get("random_weights") if own else None, text
     )
     every = [(block, head) for block, layer in enumerate(weights) for head in range(len(layer))]
     chosen = every if heads is None else [(int(b), int(h)) for b, h in heads]

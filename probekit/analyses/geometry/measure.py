@@ -33,10 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def measure(
-    caches: Sequence[str | Path | ActivationCache],
-    vectors: VectorOptions,
-    options: GeometryOptions,
-    progress: Progress,
+    caches: Sequence[str | Path | ActivationCache], vectors: VectorOptions, options: GeometryOptions, progress: Progress
 ) -> Result:
     """The rows of :func:`probekit.geometry`."""
     with ExitStack() as stack:

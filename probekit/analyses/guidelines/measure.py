@@ -16,13 +16,7 @@ import numpy as np
 
 from probekit.adaptation.options import Regime
 from probekit.adaptation.runs.run import Run
-from probekit.analyses.finished_runs import (
-    REGIMES,
-    FinishedRun,
-    check_together,
-    check_weights,
-    read_run,
-)
+from probekit.analyses.finished_runs import REGIMES, FinishedRun, check_together, check_weights, read_run
 from probekit.analyses.guidelines import CANNOT_TELL, EITHER, GuidelinesOptions
 from probekit.analyses.guidelines.paired_runs import ALPHA, Difference, compared, difference
 from probekit.analyses.guidelines.settings import read_runs

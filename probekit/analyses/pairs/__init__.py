@@ -181,15 +181,10 @@ def _of_layer(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
 
 
 BY_GROUP = View(
-    _scores,
-    title=lambda rows, options: "",
-    keys=(Column("pairs", key=True), Column("of", key=True)),
-    lined=_groups,
+    _scores, title=lambda rows, options: "", keys=(Column("pairs", key=True), Column("of", key=True)), lined=_groups
 )
 BY_LAYER = View(
-    _of_layer,
-    title=lambda rows, options: f", {rows['estimator'].iloc[0]}",
-    each=(*EACH, "estimator", "representation"),
+    _of_layer, title=lambda rows, options: f", {rows['estimator'].iloc[0]}", each=(*EACH, "estimator", "representation")
 )
 
 

@@ -150,9 +150,7 @@ def _rows(
         "level": options.level,
         "seed": options.seed,
     }
-    for name, measure in (
-        ("great-circle-error", mean_interval), ("great-circle-error-median", median_interval)
-    ):  # fmt: skip
+    for name, measure in (("great-circle-error", mean_interval), ("great-circle-error-median", median_interval)):
         value, low, high = measure(error, groups, **how)
         yield {"metric": name, "value": value, "ci_low": low, "ci_high": high}
     for name, true, guess in zip(PARTS, gold, said, strict=True):

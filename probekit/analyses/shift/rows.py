@@ -206,9 +206,9 @@ def _difference(name: str, cell: Cell, home: Cell, options: ShiftOptions) -> dic
         return row | {"value": np.nan, "p": np.nan, "why": why, "rate": options.rate}
     if name != "accuracy" and (why := too_few_of_class(cell.y, cell.groups)):
         return row | {"value": parts[0][0] - parts[1][0], "p": np.nan, "why": why}
-    without = np.array([
-        _measure(name, cell, options.rate, b)[0] - _measure(name, home, options.rate, b)[0] for b in range(blocks)
-    ])  # fmt: skip
+    without = np.array(
+        [_measure(name, cell, options.rate, b)[0] - _measure(name, home, options.rate, b)[0] for b in range(blocks)]
+    )
     (value, influence), (base, other) = parts
     found = difference(value - base, influence - other, without, cell.groups, options.level)
     return row | {

@@ -129,7 +129,7 @@ def _measured(job: Job, state: State, metrics: tuple[str, ...], options: StreamO
 
 def _evaluated(
     job: Job, state: State, probes: Sequence[str], metrics: tuple[str, ...], options: StreamOptions, progress: Progress
-) -> tuple[Predictions, np.ndarray]:  # fmt: skip
+) -> tuple[Predictions, np.ndarray]:
     """Fit the probes and read dev: the predictions, and which rows the data contain."""
     fits, examples = fit_layers(state, probes, options), [*job.dev]
     dev, known = _dev(job, examples, state, options)

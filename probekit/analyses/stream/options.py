@@ -11,19 +11,7 @@ from typing import Annotated
 from probekit.activations.options import ReadOptions
 from probekit.activations.pooling import poolings
 from probekit.analyses.options import SpanVector
-from probekit.constraint import (
-    WRITTEN,
-    Count,
-    Draws,
-    Ge,
-    Le,
-    Most,
-    Natural,
-    Positive,
-    Seed,
-    Share,
-    Threads,
-)
+from probekit.constraint import WRITTEN, Count, Draws, Ge, Le, Most, Natural, Positive, Seed, Share, Threads
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.statistics.options import ResamplesOrNone

@@ -27,9 +27,8 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         by_layer, parser = part[part["site"] != ""], part["estimator"] == "biaffine"
         gold, shuffled = (by_layer[by_layer["target"] == name] for name in ("gold", "shuffled"))
         best, *arcs = (
-            best_of(some, tests) for some in (gold[~parser[gold.index]], gold[parser[gold.index]])
-            if len(some)
-        )  # fmt: skip
+            best_of(some, tests) for some in (gold[~parser[gold.index]], gold[parser[gold.index]]) if len(some)
+        )
         noise = shuffled.loc[~parser[shuffled.index], "value"].max()
         more = f"; probes of shuffled trees at most {100 * noise:.1f} %" if len(shuffled) else ""
         more += "".join(f"; a parser finds {percent(one)} at layer {layer_of(one)}" for one in arcs)

@@ -86,16 +86,7 @@ def curves_of(rows: pd.DataFrame, *, corrected: bool = False) -> list[Curve]:
         curve = part.assign(_order=layer_order(part)).sort_values("_order", kind="stable")
         value, p = (curve[c].to_numpy(dtype=float) for c in ("value", "_p"))
         head = curve.iloc[0].to_dict()
-        found.append(
-            Curve(
-                head,
-                curve,
-                layer_labels(curve).tolist(),
-                value,
-                p,
-                len(gold),
-            )
-        )
+        found.append(Curve(head, curve, layer_labels(curve).tolist(), value, p, len(gold)))
     return found
 
 

@@ -16,18 +16,7 @@ from probekit.rows.schema import layer_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "ALPHA",
-    "adjusted",
-    "at_least",
-    "at_most",
-    "layer_of",
-    "layers",
-    "listed",
-    "number",
-    "p_value",
-    "short",
-]
+__all__ = ["ALPHA", "adjusted", "at_least", "at_most", "layer_of", "layers", "listed", "number", "p_value", "short"]
 
 
 def short(task: Any) -> str:

@@ -260,13 +260,7 @@ def _check(x: np.ndarray) -> None:
 
 
 def _of_losses(
-    name: str,
-    y: Response,
-    labels: np.ndarray,
-    losses: np.ndarray,
-    fold: np.ndarray,
-    whole: Groups | None,
-    view: str,
+    name: str, y: Response, labels: np.ndarray, losses: np.ndarray, fold: np.ndarray, whole: Groups | None, view: str
 ) -> Information:
     """losses : nats (targets, n) of the labels; those of examples that were never held out do not count."""
     with np.errstate(divide="ignore"):

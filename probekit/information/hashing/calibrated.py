@@ -329,12 +329,7 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _seen(
-    x: np.ndarray,
-    y: Response,
-    centre: np.ndarray,
-    scale: np.ndarray,
-    parts: list[np.ndarray],
-    whole: Groups | None,
+    x: np.ndarray, y: Response, centre: np.ndarray, scale: np.ndarray, parts: list[np.ndarray], whole: Groups | None
 ) -> Projections:
     n, narrow = len(x), 0
     if n < x.shape[1]:

@@ -144,8 +144,7 @@ class BiLSTMModel(PreTrainedModel):
         *below, last = kept.values()
         last = padded(last)
         return BaseModelOutput(
-            last_hidden_state=last,
-            hidden_states=(*map(padded, below), last) if output_hidden_states else None,
+            last_hidden_state=last, hidden_states=(*map(padded, below), last) if output_hidden_states else None
         )
 
     def run(

@@ -53,10 +53,7 @@ class Tap:
 
 
 def install(
-    model: nn.Module,
-    blocks: Sequence[nn.Module],
-    taps: Mapping[Site, Tap],
-    now: Callable[[], tuple[Emit, int] | None],
+    model: nn.Module, blocks: Sequence[nn.Module], taps: Mapping[Site, Tap], now: Callable[[], tuple[Emit, int] | None]
 ) -> list[Any]:
     """Hook the modules of ``taps``; returns the handles that remove the hooks.
 

@@ -265,9 +265,7 @@ class HuggingFaceEncoder(Shown):
 
     @contextmanager
     def _tapped(
-        self,
-        pass_on: Callable[[torch.Tensor], torch.Tensor],
-        emit: Callable[[Site, torch.Tensor], None] | None = None,
+        self, pass_on: Callable[[torch.Tensor], torch.Tensor], emit: Callable[[Site, torch.Tensor], None] | None = None
     ) -> Iterator[None]:
         """Pass the blocks' inputs in this thread through ``pass_on``; other threads may run the model meanwhile."""
         self._tap.pass_on, self._tap.emit, self._tap.calls = pass_on, emit, 0

@@ -144,8 +144,7 @@ class StockOptions:
     )
     quantise: str | None = option(None, 'Bits of the weights of the blocks\' linear layers: "8bit" or "4bit".')
     device_map: str | Mapping[str, Any] | None = option(
-        None,
-        'How transformers spreads the modules over devices, instead of ``device``: "auto", or devices by module.',
+        None, 'How transformers spreads the modules over devices, instead of ``device``: "auto", or devices by module.'
     )
     processes: int = option(1, "Processes that share the model, each of which reads its slices (tensor parallelism).")
     decoder: bool = option(False, "Of an encoder-decoder, the decoder.")

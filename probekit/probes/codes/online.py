@@ -196,13 +196,7 @@ def _portions(
 
 
 def _fit(
-    x: np.ndarray,
-    rows: np.ndarray,
-    sums: Moments,
-    codes: np.ndarray,
-    classes: int,
-    Cs: Sequence[float],
-    slack: float,
+    x: np.ndarray, rows: np.ndarray, sums: Moments, codes: np.ndarray, classes: int, Cs: Sequence[float], slack: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Fit the regressions of each target on the classes seen so far.
 

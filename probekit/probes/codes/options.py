@@ -6,14 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from probekit.constraint import (
-    Checked,
-    Draws,
-    MinLen,
-    Positive,
-    Seed,
-    Size,
-)
+from probekit.constraint import Checked, Draws, MinLen, Positive, Seed, Size
 from probekit.recipe import option
 
 

@@ -6,18 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from probekit.constraint import (
-    Checked,
-    Count,
-    Draws,
-    Ge,
-    Most,
-    Part,
-    Positive,
-    Seed,
-    Share,
-    Size,
-)
+from probekit.constraint import Checked, Count, Draws, Ge, Most, Part, Positive, Seed, Share, Size
 from probekit.recipe import option
 from probekit.statistics.options import ResamplesOrNone
 

@@ -6,17 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from probekit.constraint import (
-    Checked,
-    Count,
-    Draws,
-    Ge,
-    MinLen,
-    Positive,
-    Seed,
-    Share,
-    Threads,
-)
+from probekit.constraint import Checked, Count, Draws, Ge, MinLen, Positive, Seed, Share, Threads
 from probekit.errors import UsageError
 from probekit.probes.solvers.scores import Score
 from probekit.recipe import option
@@ -77,10 +67,7 @@ class ProbeOptions(Checked):
     )
     hold_out_domains: bool = option(False, "Hold out whole domains of train: templates, genres, documents.")
     hold_out_types: bool = option(False, "Hold out whole word types of train, and whole sentences.")
-    balanced: bool = option(
-        default=False,
-        help="Give all classes the same weight in the fit and in the log loss.",
-    )
+    balanced: bool = option(default=False, help="Give all classes the same weight in the fit and in the log loss.")
     controls: Draws | None = option(
         None,
         "Number of probes on shuffled labels, and of control tasks for words (default: 10, for words 3). 0 also leaves "

@@ -24,12 +24,7 @@ KEYS = ["site", "layer", "representation", "estimator"]
 
 
 def probe_rows(
-    found: Predictions,
-    *,
-    seen: np.ndarray | None = None,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
+    found: Predictions, *, seen: np.ndarray | None = None, resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> pd.DataFrame:
     """A row for each fit and metric; for each kind of control a summary row, and the difference from it.
 

@@ -13,16 +13,7 @@ from scipy.special import log_softmax
 
 from probekit.errors import NonFiniteError
 from probekit.probes.solvers.basis import Basis
-from probekit.probes.solvers.design import (
-    Design,
-    Moments,
-    middle,
-    moments,
-    narrowed,
-    precision,
-    product,
-    resident,
-)
+from probekit.probes.solvers.design import Design, Moments, middle, moments, narrowed, precision, product, resident
 from probekit.probes.solvers.exact import polished, solve_exactly
 from probekit.probes.solvers.newton import Problems, Solution, solve
 from probekit.runtime import torch_threads

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.constraint import (
-    Checked,
-    Count,
-    Part,
-    Positive,
-    Share,
-    Size,
-)
+from probekit.constraint import Checked, Count, Part, Positive, Share, Size
 from probekit.errors import UsageError
 from probekit.probes.solvers._path import Path, Probe, blocks, checked, finite, weighted
 from probekit.probes.solvers.together import train_together

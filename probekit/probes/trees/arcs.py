@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probekit.constraint import (
-    Checked,
-    Count,
-    Part,
-    Positive,
-    Seed,
-    Share,
-    Size,
-)
+from probekit.constraint import Checked, Count, Part, Positive, Seed, Share, Size
 from probekit.errors import UsageError
 from probekit.probes.trees.decoding import best_tree
 
@@ -297,11 +289,7 @@ def _relation_scores(
 
 
 def _loss(
-    x: torch.Tensor,
-    gold: torch.Tensor,
-    batch: _Batch,
-    weights: Sequence[torch.Tensor],
-    dropout: _Dropout | None = None,
+    x: torch.Tensor, gold: torch.Tensor, batch: _Batch, weights: Sequence[torch.Tensor], dropout: _Dropout | None = None
 ) -> torch.Tensor:
     """The summed cross-entropies of heads and relations of the words of a batch, nats."""
     from torch.nn.functional import cross_entropy

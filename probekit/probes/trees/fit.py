@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from probekit.constraint import (
-    Checked,
-    Count,
-    Positive,
-    Seed,
-    Share,
-)
+from probekit.constraint import Checked, Count, Positive, Seed, Share
 from probekit.errors import UsageError
 from probekit.runtime import Progress, no_progress
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from probekit.constraint import (
-    Checked,
-    Count,
-    Draws,
-    MinLen,
-    Positive,
-    Seed,
-    Share,
-    Size,
-)
+from probekit.constraint import Checked, Count, Draws, MinLen, Positive, Seed, Share, Size
 from probekit.recipe import option
 from probekit.statistics.options import ResamplesOrNone
 

@@ -14,9 +14,7 @@ from probekit.files import stream_lines
 log = logging.getLogger(__name__)
 TRACE = "-NONE-"
 """The tag of an empty element."""
-ESCAPED = {
-    "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "\\/": "/", "\\*": "*",
-}  # fmt: skip
+ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "\\/": "/", "\\*": "*"}
 """What stands for brackets, slashes and asterisks, also inside words: 1\\/2."""
 _ESCAPED = re.compile("|".join(map(re.escape, ESCAPED)))
 _TOKEN = re.compile(r"[()]|[^\s()]+")

@@ -172,10 +172,7 @@ def test_clauses_in_the_layout_of_jiant(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "sentence1\tmarker\na\tso\n",
-            r"line 1: there is no column 'sentence2'; expected sentence1, ",
-        ),
+        ("sentence1\tmarker\na\tso\n", r"line 1: there is no column 'sentence2'; expected sentence1, "),
         (f"{HEADER}a\tb\tso\tx\na\tb\n", "line 3: found 2 columns, expected at least 3 between tabs"),
     ],
 )

@@ -55,10 +55,7 @@ def test_billion_word_holds_out_training_sentences(hub):
 
 @pytest.mark.parametrize(
     ("name", "repository", "config", "target"),
-    [
-        ("wmt14-en-de", "wmt/wmt14", "de-en", "de"),
-        ("wmt17-en-ru", "wmt/wmt17", "ru-en", "ru"),
-    ],
+    [("wmt14-en-de", "wmt/wmt14", "de-en", "de"), ("wmt17-en-ru", "wmt/wmt17", "ru-en", "ru")],
 )
 def test_wmt(hub, name, repository, config, target):
     hub["data"] = same({"translation": [{target: "x", "en": " a "}, {target: "", "en": "b"}, {target: "z", "en": "c"}]})

@@ -141,10 +141,8 @@ def split_sentences(paragraph: str) -> list[str]:
         if words[at - 1] not in END:
             continue
         while at < len(words) and (
-            words[at] in END
-            or words[at] in CLOSING
-            or (words[at] == '"' and words[begin:at].count('"') % 2 == 1)
-        ):  # fmt: skip
+            words[at] in END or words[at] in CLOSING or (words[at] == '"' and words[begin:at].count('"') % 2 == 1)
+        ):
             at += 1
         if at == len(words) or not words[at][0].islower():
             sentences.append(" ".join(words[begin:at]))

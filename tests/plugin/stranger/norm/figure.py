@@ -12,8 +12,5 @@ def caption(rows: Any, options: Any, look: Any) -> Iterator[str]:
 
 
 FIGURE = FigureKind(
-    head="Length of the vectors of each layer.",
-    draw=layer_panels,
-    caption=caption,
-    metric="Measure to plot.",
+    head="Length of the vectors of each layer.", draw=layer_panels, caption=caption, metric="Measure to plot."
 )
