@@ -32,7 +32,7 @@ def is_vllm(path: Path) -> bool:
 
 
 def open_vllm(path: Path, files: Sequence[Path], layers: Sequence[Site] | None) -> Source:
-    """Requests in the order of their names; see :func:`~probekit.activations.foreign.source.open_source`."""
+    """Requests in the order of their names; see :func:`~probekit.activations.foreign.opening.open_source`."""
     _check_whole(path, files)
     shapes, dtypes = [], set()
     for file in files:
