@@ -108,4 +108,4 @@ def modules() -> Mapping[str, str]:
 @cache
 def analyses() -> Mapping[str, Analysis]:
     """All analyses, by name. One of another package that cannot be imported is left out with a warning."""
-    return dict(sorted(added(GROUP, "ANALYSIS").items(), key=lambda item: (item[1].place, item[0])))
+    return dict(sorted(added(GROUP, Analysis, "ANALYSIS").items(), key=lambda item: (item[1].place, item[0])))

@@ -194,7 +194,8 @@ def _check_needed(options: Any, name: str, value: Any, needed: Sequence[str]) ->
     pairs = [(key, values.split("|") if values else []) for key, _, values in (one.partition("=") for one in needed)]
     if not any(str(getattr(options, key)) in values if values else getattr(options, key) for key, values in pairs):
         what = " or ".join(f"{key} {' or '.join(values)}".strip() for key, values in pairs)
-        raise UsageError(f"{name} is {_shown(value)}, which has an effect only with {what}; give both or neither.")
+        shown = os.fspath(value) if isinstance(value, os.PathLike) else _shown(value)
+        raise UsageError(f"{name} is {shown}, which has an effect only with {what}; give that, too, or leave it out.")
 
 
 @lru_cache(maxsize=256)

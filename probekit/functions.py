@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import sys
 import typing
@@ -16,16 +15,9 @@ from probekit.analysis import load, modules
 from probekit.constraint import Written, check, plain
 from probekit.errors import UsageError
 from probekit.heads import head, hint
+from probekit.plugins import public
 
-
-def _listed() -> dict[str, str]:
-    """The public names of ``__init__.pyi``, each with the module that defines it."""
-    tree = ast.parse(Path(__file__).with_name("__init__.pyi").read_text(encoding="utf-8"))
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
-    return {alias.name: f"probekit.{node.module}" for node in imports for alias in node.names}
-
-
-MODULES = _listed() | {"explore": "probekit.explore.build", "report": "probekit.report.build", **modules()}
+MODULES = {**public(), "explore": "probekit.explore.build", "report": "probekit.report.build", **modules()}
 """The module of each public function, by name."""
 FUNCTIONS: dict[str, str] = {
     name: MODULES[name]

@@ -68,7 +68,7 @@ def head(place: str) -> Callable[..., Any]:
     assert spec is not None
     try:
         tree = ast.parse(Path(spec.origin or "").read_text(encoding="utf-8"))
-    except OSError:  # packed, or compiled only
+    except (OSError, ValueError):  # packed, or compiled only
         return load(place)
     defined = next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
     if defined is None:
@@ -76,7 +76,10 @@ def head(place: str) -> Callable[..., Any]:
     defined.body = defined.body[:1]  # the docstring
     names = Names(module, module if spec.submodule_search_locations else spec.parent or "", tree)
     code = compile(ast.Module([defined], []), module, "exec", annotations.compiler_flag, dont_inherit=True)
-    exec(code, {"__name__": module, "__names__": names}, names)
+    try:
+        exec(code, {"__name__": module, "__names__": names}, names)
+    except Exception:  # a default that is more than names and values
+        return load(place)
     return names[name]
 
 
@@ -86,4 +89,8 @@ def hint(function: Callable[..., Any], name: str) -> Any:
     if "__names__" not in bare.__globals__:
         return get_type_hints(bare, include_extras=True)[name]
     names: Names = bare.__globals__["__names__"]
-    return names.typed(bare.__annotations__[name])
+    try:
+        return names.typed(bare.__annotations__[name])
+    except Exception:  # an annotation that is more than imported names
+        real = load(f"{bare.__globals__['__name__']}:{bare.__name__}")
+        return get_type_hints(inspect.unwrap(real), include_extras=True)[name]

@@ -442,7 +442,7 @@ class _Metrics(Mapping[str, Metric]):
         self.ours = {one.name: one for one in ours}
 
     def __getitem__(self, name: str) -> Metric:
-        return self.ours[name] if name in self.ours else added("probekit.metrics")[name]
+        return self.ours[name] if name in self.ours else added("probekit.metrics", Metric)[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self.ours, **dict.fromkeys(named("probekit.metrics"))})

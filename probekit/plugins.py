@@ -14,11 +14,13 @@ group                   what an entry names
 
 from __future__ import annotations
 
+import ast
 import logging
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -36,21 +38,37 @@ def named(group: str) -> Mapping[str, str]:
     found = sorted(entry_points(group=group), key=lambda entry: (_ours(entry.value), entry.name))
     names = {entry.name: entry.value for entry in found}
     for entry in found:
-        if _ours(names[entry.name]) and not _ours(entry.value):
+        taken = _ours(names.get(entry.name, "")) or (group == "probekit.analyses" and entry.name in public())
+        if taken and not _ours(entry.value):
             log.warning("%s: %s of %s is left out: probekit has this name.", group, entry.name, entry.value)
+            if names[entry.name] == entry.value:
+                del names[entry.name]
     return names
 
 
 @cache
-def added(group: str, value: str = "") -> Mapping[str, Any]:
+def public() -> Mapping[str, str]:
+    """The public names of ``__init__.pyi``, each with the module that defines it."""
+    tree = ast.parse(Path(__file__).with_name("__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    return {alias.name: f"probekit.{node.module}" for node in imports for alias in node.names}
+
+
+@cache
+def added(group: str, kind: type = object, value: str = "") -> Mapping[str, Any]:
     """What a group's entries name, or the ``value`` of each module.
 
-    One of another package that cannot be imported is left out with a warning.
+    One of another package that cannot be imported, or that is not of the kind, is left out with a warning.
     """
     values = {}
     for name, place in named(group).items():
         try:
-            values[name] = load(f"{place}:{value}" if value else place)
+            found = load(f"{place}:{value}" if value else place)
+            if not isinstance(found, kind):
+                raise TypeError(f"it is {type(found).__name__}, expected {kind.__name__}")
+            if (own := getattr(found, "name", name)) != name:
+                raise TypeError(f"it calls itself {own}")
+            values[name] = found
         except Exception as error:
             if _ours(place):
                 raise

@@ -7,6 +7,7 @@ import pytest
 from probekit import analysis, plugins
 from probekit.analyses.shift import VIEW as SHIFT
 from probekit.rows import make_rows
+from probekit.tasks.datasets import published
 from probekit.view import Cells, View
 
 
@@ -81,8 +82,37 @@ def entries(monkeypatch):
 
 def test_strangers_take_no_name_of_ours_and_break_nothing(entries, caplog):
     ours = [*analysis.analyses()]
-    entries(mdl="elsewhere.mdl", broken="no_such_package.broken")
+    entries(mdl="elsewhere.mdl", broken="no_such_package.broken", train="elsewhere.train", odd="json")
+    assert "train" not in analysis.modules()
     assert analysis.modules()["mdl"] == "probekit.analyses.mdl"
     assert [*analysis.analyses()] == ours
     assert "mdl of elsewhere.mdl is left out: probekit has this name" in caplog.text
+    assert "train of elsewhere.train is left out: probekit has this name" in caplog.text
+    assert "probekit.analyses: odd of json is left out" in caplog.text
     assert "probekit.analyses: broken of no_such_package.broken is left out" in caplog.text
+
+
+def test_an_analysis_is_an_analysis_with_the_name_of_its_entry(entries, caplog, tmp_path, monkeypatch):
+    (tmp_path / "strange_values.py").write_text("class ANALYSIS: name = 'other'")
+    monkeypatch.syspath_prepend(tmp_path)
+    entries(mine="strange_values")
+    assert "mine" not in analysis.analyses()
+    assert "mine of strange_values is left out: it is type, expected Analysis" in caplog.text
+
+
+def test_data_sets_of_strangers_take_no_name_of_ours(tmp_path, monkeypatch, caplog):
+    (tmp_path / "strange_data").mkdir()
+    (tmp_path / "strange_data/listed.txt").write_text("Co-LA\nmine\n")
+    (tmp_path / "strange_failing.py").write_text("raise RuntimeError('boom')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(published, "named", lambda group: {"a": "strange_data", "b": "strange_failing.tasks"})
+    published._folders.cache_clear()
+    try:
+        folders = dict(published._folders())
+    finally:
+        published._folders.cache_clear()
+    assert folders["cola"] == published.HERE
+    assert "Co-LA" not in folders
+    assert folders["mine"] == tmp_path / "strange_data"
+    assert "Co-LA of strange_data is left out: there is cola" in caplog.text
+    assert "strange_failing.tasks is left out" in caplog.text

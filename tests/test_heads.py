@@ -1,6 +1,7 @@
 """The heads of public functions, as their source gives them, are those of the functions."""
 
 import inspect
+import math
 import sys
 
 import pytest
@@ -34,3 +35,17 @@ def test_objects_beside_texts_are_not_imported(tmp_path, monkeypatch):
     assert "stranger" not in sys.modules
     with pytest.raises(ModuleNotFoundError):
         head("stranger:late")
+
+
+def test_a_head_that_its_source_does_not_tell_is_that_of_the_function(tmp_path, monkeypatch):
+    (tmp_path / "computing.py").write_text(
+        "from __future__ import annotations\n"
+        "import math\n"
+        "LEVEL: float = 0.9\n"
+        "LOW, HIGH = 0.1, 0.9\n"
+        "def measure(*, level: float = LEVEL, turn: float = math.pi, low: math.inf.__class__ = LOW): pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    read = head("computing:measure")
+    assert [p.default for p in inspect.signature(read).parameters.values()] == [0.9, math.pi, 0.1]
+    assert hint(read, "low") is float

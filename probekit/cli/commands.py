@@ -92,10 +92,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "results": Command("probekit.cli.results:results", "List results and the files that can be deleted.", KEEP),
     "clean": Command("probekit.cli.results:clean", "Delete files that can be recomputed, after asking.", KEEP),
-    **{
-        one.name: Command(f"probekit.cli.made:{one.name}", one.help, ADAPT if one.reads is Reads.RUNS else ANALYSE)
-        for one in analyses().values()
-    },
+}
+COMMANDS |= {
+    one.name: Command(f"probekit.cli.made:{one.name}", one.help, ADAPT if one.reads is Reads.RUNS else ANALYSE)
+    for one in analyses().values()
+    if one.name not in COMMANDS
 }
 
 

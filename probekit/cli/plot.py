@@ -54,5 +54,5 @@ def _option(name: str, kind: Any, default: Any, described: str) -> P:
     return P(name, P.KEYWORD_ONLY, default=default, annotation=Annotated[kind, Parameter(help=described)])
 
 
-for _kind, _figure in added("probekit.figures").items():
+for _kind, _figure in added("probekit.figures", FigureKind).items():
     app.command(command(_kind, _figure), name=_kind)

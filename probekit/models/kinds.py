@@ -39,4 +39,4 @@ class Kind:
 
 def kinds() -> Mapping[str, Kind]:
     """All of them, by model type."""
-    return added("probekit.encoders")
+    return added("probekit.encoders", Kind)

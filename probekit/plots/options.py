@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from probekit.constraint import Checked, Count, Ge, Le, Most
 from probekit.errors import UsageError
@@ -15,7 +15,7 @@ from probekit.rows.selection import MODELS, VARIANTS
 
 WIDTHS = {"column": 3.03, "text": 6.30}
 """Widths in inches of one column and of the text of a two-column paper (A4, as the ACL sets it)."""
-KINDS = tuple(sorted(named("probekit.figures")))
+KINDS = tuple(sorted(named("probekit.figures"), key=lambda kind: (kind != "layers", kind)))
 """The kinds of figure, ours and those of installed packages."""
 if TYPE_CHECKING:
     Kind = str
@@ -131,4 +131,7 @@ class FigureKind:
 
 def figure_of(kind: str) -> FigureKind:
     """The kind of figure with this name."""
-    return cast("FigureKind", load(named("probekit.figures")[kind]))
+    found = load(place := named("probekit.figures")[kind])
+    if not isinstance(found, FigureKind):
+        raise UsageError(f"the figure {kind} of {place} is {type(found).__name__}, expected FigureKind.")
+    return found

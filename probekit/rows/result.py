@@ -240,7 +240,7 @@ class Result:
         """The tables of its analysis, as the command prints them; none if it is not known how its rows were made."""
         if self.recipe is None or self.rows["analysis"].nunique() != 1:
             return []
-        with suppress(KeyError):  # rows of an earlier version may lack a column
+        with suppress(Exception):  # rows of an earlier version, or a part of the rows, may lack what a table needs
             options = {**self.recipe.defaults, **self.recipe.arguments}
             return list(load(TABLES)(self.rows["analysis"].iloc[0], self.rows, options))
         return []

@@ -20,6 +20,7 @@ from probekit.tasks.datasets.sources import locate, number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import Dataset, Format, read_keys
 from probekit.tasks.files.examples import splits_of
+from probekit.tasks.folders import plain
 from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, SEVERAL, Example, Target, Task, TaskKind
 
 log = logging.getLogger(__name__)
@@ -48,14 +49,19 @@ class Datasets(Mapping[str, Dataset]):
 def _folders() -> Mapping[str, Path]:
     """The folder of each data set's file. Nobody takes a name of ours; a package without a list is left out."""
     folders = dict.fromkeys((HERE / "listed.txt").read_text(encoding="utf-8").split(), HERE)
+    taken = {plain(name): name for name in folders}
     for package in named(GROUP).values():
         try:
             spec = find_spec(package)
             [place] = (spec and spec.submodule_search_locations) or [""]
-            for name in (Path(place) / "listed.txt").read_text(encoding="utf-8").split():
-                folders.setdefault(name, Path(place))
-        except (ImportError, OSError, ValueError) as error:
+            names = (Path(place) / "listed.txt").read_text(encoding="utf-8").split()
+        except Exception as error:  # of the package's own modules
             log.warning("%s: %s is left out: %s", GROUP, package, error)
+            continue
+        for name in names if Path(place) != HERE else ():
+            if plain(name) in taken:
+                log.warning("%s: %s of %s is left out: there is %s.", GROUP, name, package, taken[plain(name)])
+            folders.setdefault(taken.setdefault(plain(name), name), Path(place))
     return folders
 
 

@@ -93,7 +93,7 @@ class Dataset(TaskFile):
         What else its folder must have, as the end of a message.
     reader : str, default ''
         The function that reads files which the other keys do not describe: a name in :mod:`probekit.tasks.load`, or
-        "module:function" of the package that brings the data set.
+        "module:function" of an installed package; users' task files have no such key.
     part : bool, default False
         Whether a name after a colon (``ud:en_ewt``) is for the reader; otherwise it is a domain.
     columns : list[str]
