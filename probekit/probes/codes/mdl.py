@@ -40,7 +40,7 @@ FITS = 2.0
 """This factor times the variance between orders of one sample approximates the variance due to fits on other samples.
 
 Half of the labels are sent with probes learned from the other half, and two orders share half of that data. The factor
-is 2 rather than 1 because samples from which probes learn little also take more bits (benchmarks/rates/mdl.py).
+is 2 rather than 1 because samples from which probes learn little also take more bits (`benchmarks/rates`).
 """
 
 
