@@ -70,7 +70,7 @@ def lead_to_generated(_: Sphinx, page: str, source: list[str]) -> None:
 def commands_list() -> Iterator[str]:
     """The commands by group, for readers without the site: it is in git, and written anew at each build."""
     yield "# Commands\n\n`probekit COMMAND --help` prints the options of a command; on the site each has a page.\n"
-    for group in dict.fromkeys(command.group for command in COMMANDS.values()):
+    for group in sorted({command.group for command in COMMANDS.values()}, key=lambda group: group.sort_key):
         yield f"## {group.name}\n"
         own = ((name, command.help) for name, command in COMMANDS.items() if command.group is group)
         yield from (f"### {name}\n\n{line}\n" for name, line in own)
@@ -79,7 +79,7 @@ def commands_list() -> Iterator[str]:
 def commands_page() -> Iterator[str]:
     """The commands by group, as ``probekit --help`` lists them."""
     yield "# Commands\n\nEach command has a page here; `probekit COMMAND --help` prints the same text."
-    for group in dict.fromkeys(command.group for command in COMMANDS.values()):
+    for group in sorted({command.group for command in COMMANDS.values()}, key=lambda group: group.sort_key):
         yield f"\n## {group.name}\n\n| Command | What it does |\n|---|---|"
         own = ((name, command.help) for name, command in COMMANDS.items() if command.group is group)
         yield from (f"| [`probekit {name}`](commands/{name}.md) | {line} |" for name, line in own)

@@ -110,7 +110,7 @@ def results(
     folder : path
         Listed with all folders below it; data_cache/ by default.
     model : iterable of path
-        Folder of a model from which caches were made; on the command line also a pattern such as 'RUN/step-*'. May be
+        Folder of a model from which caches were made; on the command line also a pattern ``'RUN/step-*'``. May be
         repeated.
     data_dir : path, optional
         Folder of the data from which caches were made, or with a folder for each task. The hub's local cache is

@@ -31,7 +31,7 @@ class CleanOptions(Checked):
     )
     older_than: str | None = option(None, "Not changed since: 12h, 30d, 8w.", metavar="AGE")
     model: tuple[str, ...] = option(
-        (), "Folder of a model that caches are of, or a pattern such as 'RUN/step-*'. May be repeated."
+        (), "Folder of a model that caches are of, or a pattern such as ``'RUN/step-*'``. May be repeated."
     )
     data_dir: str | None = option(None, "Folder of the data that caches are of, or with a folder for each task.")
 

@@ -74,7 +74,7 @@ def scoreboard(
     ----------
     *sources : str, path or Result
         Rows that probekit probe, edges, structural or pairs wrote (.parquet), of several tasks or models; on the
-        command line also patterns such as 'rows/*.parquet'.
+        command line also patterns such as ``'rows/*.parquet'``.
     groups : tuple of str, default ()
         The group of a task, TASK=GROUP, which gets a mean of its own; may be repeated. "TASK, ANALYSIS" stands for the
         lines of another analysis than probe.
