@@ -54,7 +54,9 @@ def write(path: Path, content: str | bytes) -> Path:
 @contextmanager
 def child(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """A process that runs ``code`` and has said "ready"; killed at the end, if not before."""
-    begin = "import os, subprocess, sys, time\nfrom pathlib import Path\nfrom probekit.files import FileKind, held, lock, whole\n"
+    begin = (
+        "import os, subprocess, sys, time\nfrom pathlib import Path\nfrom probekit.files import FileKind, lock, whole\n"
+    )
     words = [sys.executable, "-c", begin + code, *map(str, arguments)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

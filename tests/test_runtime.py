@@ -143,8 +143,8 @@ elif sys.argv[2] == "starting":
         time.sleep(60)
 else:
     import subprocess
-    code = "import os, re, sys; from pathlib import Path; from probekit.runtime import end_with_parent; end_with_parent(); "
-    code += "Path(sys.argv[1], str(os.getpid())).touch(); re.fullmatch('(a|a)*b', 'a' * 60)"
+    code = "import os, re, sys; from pathlib import Path; from probekit.runtime import end_with_parent\\n"
+    code += "end_with_parent(); Path(sys.argv[1], str(os.getpid())).touch(); re.fullmatch('(a|a)*b', 'a' * 60)"
     subprocess.run([sys.executable, "-c", code, sys.argv[1]])
 """
 
