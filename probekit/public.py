@@ -13,7 +13,6 @@ from typing import Any
 from probekit.calls import bind, documented, fields_of, fitting, flattened, split, spread
 from probekit.errors import UsageError
 from probekit.functions import REPEATED, rows_of
-from probekit.metrics import metric
 from probekit.recipe import Recipe, making
 from probekit.rows.files import check_out
 from probekit.rows.result import Result
@@ -86,6 +85,8 @@ def public(
 def _finish(result: Any, recipe: Recipe, out: Any, seconds: float) -> Any:
     if not isinstance(result, Result):
         return result
+    from probekit.metrics import metric
+
     for known in result.rows["metric"].unique():
         try:
             metric(known)

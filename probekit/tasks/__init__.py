@@ -7,19 +7,6 @@ task = load_task("mine.toml")                   # your own data: see probekit.ta
 task.split("dev")[0].text, task.labels("dev")
 """
 
-from probekit.tasks.folders import task_folders
-from probekit.tasks.load import DATASETS, GRAMMARS, SENTENCES, load_task
-from probekit.tasks.task import Example, Label, Split, Task, TaskKind
+import lazy_loader
 
-__all__ = [
-    "DATASETS",
-    "GRAMMARS",
-    "SENTENCES",
-    "Example",
-    "Label",
-    "Split",
-    "Task",
-    "TaskKind",
-    "load_task",
-    "task_folders",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,10 @@
+from .folders import task_folders as task_folders
+from .load import DATASETS as DATASETS
+from .load import GRAMMARS as GRAMMARS
+from .load import SENTENCES as SENTENCES
+from .load import load_task as load_task
+from .task import Example as Example
+from .task import Label as Label
+from .task import Split as Split
+from .task import Task as Task
+from .task import TaskKind as TaskKind
