@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from probekit.analysis import load, modules
 from probekit.constraint import Written, check, plain
 from probekit.errors import UsageError
-from probekit.heads import head, hint
+from probekit.heads import Names, head, hint
 from probekit.plugins import public
 
 MODULES = {**public(), "explore": "probekit.explore.build", "report": "probekit.report.build", **modules()}
@@ -122,15 +123,6 @@ def hints(name: str) -> dict[str, Any]:
     return types_of(find(name))
 
 
-class _Public(dict[str, Any]):
-    """The public names, for annotations of modules that import the heavy ones only for the type checker."""
-
-    def __missing__(self, name: str) -> Any:
-        if name not in sys.modules["probekit"].__all__:
-            raise KeyError(name)
-        return getattr(sys.modules["probekit"], name)
-
-
 @lru_cache(maxsize=128)
 def types_of(function: Callable[..., Any]) -> dict[str, Any]:
     """The declared types of a function's arguments with their bounds, including options."""
@@ -139,7 +131,8 @@ def types_of(function: Callable[..., Any]) -> dict[str, Any]:
         key: hint for key, hint in bare.__annotations__.items() if key != "return"
     }  # a late import may define it
     where = vars(sys.modules[bare.__module__])
-    found = typing.get_type_hints(SimpleNamespace(__annotations__=annotations), where, _Public(), include_extras=True)
+    names = ChainMap(where, Names(bare.__module__))
+    found = typing.get_type_hints(SimpleNamespace(__annotations__=annotations), where, names, include_extras=True)
     for kind in getattr(function, "options", {}).values():
         found |= typing.get_type_hints(kind, include_extras=True)
     known = inspect.signature(function).parameters

@@ -22,11 +22,18 @@ from probekit.analysis import load
 class Names(dict[str, Any]):
     """The names of a module by its source, each imported or computed when it is first asked for."""
 
-    def __init__(self, module: str, package: str, tree: ast.Module) -> None:
+    def __init__(self, module: str) -> None:
         super().__init__()
+        spec = find_spec(module)
+        assert spec is not None
+        package = module if spec.submodule_search_locations else spec.parent or ""
+        try:
+            self.tree = ast.parse(Path(spec.origin or "").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # packed, or compiled only
+            self.tree = ast.Module([], [])
         self.imported: dict[str, tuple[str, str]] = {}
         self.assigned: dict[str, ast.expr] = {}
-        for node in _statements(tree):
+        for node in _statements(self.tree):
             if isinstance(node, ast.ImportFrom):
                 source = resolve_name("." * node.level + (node.module or ""), package)
                 self.imported |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
@@ -64,17 +71,11 @@ def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
 def head(place: str) -> Callable[..., Any]:
     """The function "module:name" with an empty body; the function itself if no source has it."""
     module, _, name = place.partition(":")
-    spec = find_spec(module)
-    assert spec is not None
-    try:
-        tree = ast.parse(Path(spec.origin or "").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # packed, or compiled only
-        return load(place)
-    defined = next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+    names = Names(module)
+    defined = next((node for node in names.tree.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
     if defined is None:
         return load(place)
     defined.body = defined.body[:1]  # the docstring
-    names = Names(module, module if spec.submodule_search_locations else spec.parent or "", tree)
     code = compile(ast.Module([defined], []), module, "exec", annotations.compiler_flag, dont_inherit=True)
     try:
         exec(code, {"__name__": module, "__names__": names}, names)

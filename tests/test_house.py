@@ -244,8 +244,9 @@ HEAVY = "torch transformers datasets pandas sklearn scipy matplotlib h5py numba"
 CHEAP = f"""
 import sys
 import probekit
-found = {{"import probekit": [name for name in {HEAVY} if name in sys.modules]}}
 from probekit.cli import main
+main(["--help"])
+found = {{"numpy": [name for name in ("numpy", "markdown_it") if name in sys.modules]}}
 for words in {LIGHT}:
     main(words.split())
     found[words] = [name for name in {HEAVY} if name in sys.modules]
@@ -257,7 +258,7 @@ def test_what_is_cheap_stays_cheap():
     """One after the other in one process: what the first of them loads, all after it have, too."""
     done = subprocess.run([sys.executable, "-c", CHEAP], capture_output=True, text=True, check=True)
     _, _, told = done.stdout.rpartition("LOADED ")
-    assert ast.literal_eval(told.strip()) == {name: [] for name in ("import probekit", *LIGHT)}
+    assert ast.literal_eval(told.strip()) == {name: [] for name in ("numpy", *LIGHT)}
 
 
 def test_a_caches_recipe_is_read_without_the_model():

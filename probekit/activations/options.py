@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated
 
 from probekit.activations.generation import Generation
-from probekit.activations.positions import Positions
 from probekit.constraint import Checked, Count, Ge, Into, Natural, Seed, Threads
 from probekit.errors import UsageError
 from probekit.recipe import option
@@ -129,6 +128,8 @@ class CacheOptions(ReadOptions):
     onednn: bool = option(True, "On a CPU, prepack the weights of linear layers for oneDNN if it is available.")
 
     def together(self) -> None:
+        from probekit.activations.positions import Positions
+
         if self.pooling is not None:
             object.__setattr__(self, "pooling", self.pooling or NO_POOLING)
         if self.layers == ():

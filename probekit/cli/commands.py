@@ -15,11 +15,11 @@ from probekit.cli.option_panels import TITLES, OptionPanels
 from probekit.functions import REPEATED
 from probekit.version import VERSION
 
-HELP = """Measure what each layer of a language model encodes and how fine-tuning changes it, with controls and
-intervals.
-
-Start with `probekit demo`, or with `probekit run MODEL TASK`, which runs `probekit cache-activations`,
-`probekit probe`, `probekit mi`, `probekit plot layers` and `probekit report` for you."""
+HELP = (
+    "Measure what each layer of a language model encodes and how fine-tuning changes it, with controls and intervals."
+    "\n\nStart with [bold]probekit demo[/], or with [bold]probekit run MODEL TASK[/], which runs cache-activations, "
+    "probe, mi, plot layers and report for you."
+)
 
 BEGIN = Group.create_ordered("Getting started")
 READ = Group.create_ordered("Tasks and activations")
@@ -114,7 +114,7 @@ def make_app(words: Sequence[str] = ()) -> App:
     app = App(
         "probekit",
         help=HELP,
-        help_format="markdown",
+        help_format="markdown" if words[:1] and words[0] in COMMANDS else "rich",  # markdown takes .1 s to load
         version=_version,
         default_parameter=Parameter(negative=(), show_default=_shown),
         config=_commas,

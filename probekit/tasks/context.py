@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from probekit.errors import UsageError
-from probekit.tasks.task import Example, Split, Task, TaskKind
+
+if TYPE_CHECKING:
+    from probekit.tasks.task import Example, Split, Task
 
 MOST = 512
 """Words on either side of a sentence, of which an encoder reads as many as it has room for."""
@@ -29,6 +32,8 @@ def in_context(task: Task, context: Context | str) -> Task:
     UsageError
         If the words of the task are not labelled, or its data do not name documents.
     """
+    from probekit.tasks.task import TaskKind
+
     if context == Context.NONE:
         return task
     if task.kind is not TaskKind.SEQUENCE_LABELLING:
@@ -43,6 +48,8 @@ def in_context(task: Task, context: Context | str) -> Task:
 
 def _around(split: Split) -> Split:
     """Each example with at most ``MOST`` words of its document on either side."""
+    from probekit.tasks.task import Split
+
     contextual: list[Example] = []
     for group, run in groupby(split, key=lambda e: e.group):
         examples = list(run)

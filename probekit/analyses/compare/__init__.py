@@ -12,13 +12,13 @@ from probekit.grid import Column, Grid
 from probekit.public import public
 from probekit.rows.schema import layer_labels
 from probekit.statistics.options import CompareOptions
-from probekit.statistics.predictions import Predictions
 from probekit.view import Options, interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from probekit.rows import Result
+    from probekit.statistics.predictions import Predictions
 
 
 @public(options=CompareOptions)

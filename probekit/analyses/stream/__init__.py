@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from probekit.analyses.stream.options import StreamOptions
 from probekit.analysis import Analysis
 from probekit.grid import Grid
-from probekit.models.encoder import Encoder
 from probekit.public import public
 from probekit.rows.schema import layer_labels
 from probekit.runtime import Progress, no_progress
@@ -18,6 +17,7 @@ from probekit.view import EACH, Cells, Options, View, by_layer, interval
 if TYPE_CHECKING:
     import pandas as pd
 
+    from probekit.models.encoder import Encoder
     from probekit.rows import Result
     from probekit.tasks import Task
 

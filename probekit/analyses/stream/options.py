@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 from probekit.activations.options import ReadOptions
-from probekit.activations.pooling import poolings
 from probekit.analyses.options import SpanVector
 from probekit.constraint import WRITTEN, Count, Draws, Ge, Le, Most, Natural, Positive, Seed, Share, Threads
 from probekit.errors import UsageError, did_you_mean
@@ -98,6 +97,8 @@ class StreamOptions(ReadOptions):
     )
 
     def together(self) -> None:
+        from probekit.activations.pooling import poolings
+
         for name in self.analysis or ():
             if name not in list(Analysis):
                 raise UsageError(f"unknown analysis {name!r}; {did_you_mean(str(name), list(Analysis))}")

@@ -12,13 +12,13 @@ from probekit.grid import Grid
 from probekit.public import public
 from probekit.rows.schema import called
 from probekit.statistics.options import SummaryOptions
-from probekit.statistics.predictions import Predictions
 from probekit.view import Options
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from probekit.rows import Result
+    from probekit.statistics.predictions import Predictions
 
 
 @public(options=SummaryOptions)

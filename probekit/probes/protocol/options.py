@@ -8,7 +8,6 @@ from typing import Annotated
 
 from probekit.constraint import Checked, Count, Draws, Ge, MinLen, Positive, Seed, Share, Threads
 from probekit.errors import UsageError
-from probekit.probes.solvers.scores import Score
 from probekit.recipe import option
 from probekit.statistics.options import ResamplesOrNone
 
@@ -89,6 +88,8 @@ class ProbeOptions(Checked):
 
     def together(self) -> None:
         if self.scores is not None:
+            from probekit.probes.solvers.scores import Score
+
             Score.parse(self.scores)
             if self.estimator is not Estimator.MONITOR:
                 raise UsageError("scores are those of a monitor; add --estimator monitor, or leave them out.")
