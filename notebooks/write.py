@@ -9,16 +9,16 @@ import io
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import nbformat
-from nbclient import NotebookClient
 from PIL import Image
 
 
-def code_digest(notebook: nbformat.NotebookNode) -> str:
-    """SHA-256 of the code cells."""
-    code = "\0".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+def code_digest(notebook: Mapping[str, Any]) -> str:
+    """SHA-256 of the code cells, whose lines may be a list, as in the file."""
+    code = "\0".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
     return hashlib.sha256(code.encode()).hexdigest()
 
 
@@ -32,6 +32,9 @@ def small_png(png: str) -> str:
 
 def execute(path: Path) -> None:
     """Execute a notebook in its folder and write it with its outputs."""
+    import nbformat  # builds a parser of addresses, for five seconds: not where only the digest is wanted
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,

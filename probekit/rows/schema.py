@@ -66,6 +66,7 @@ OWN_NUMBERS = (
 """Columns of single analyses that hold numbers; if another program has made text of them, they are read as numbers."""
 OWN_FLAGS = ("converged", "penalty_at_edge", "headline", "kept")
 """Columns of single analyses that are true or false."""
+OWN = (*OWN_NUMBERS, *OWN_FLAGS)
 NEEDED = ("task", "split", "model", "representation", "estimator", "target", "metric", "value", "n")
 RESIDUAL, FINAL = "resid_post", "final_norm"
 
@@ -88,12 +89,17 @@ def make_rows(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFra
     import pandas as pd
 
     rows = pd.DataFrame(records if isinstance(records, pd.DataFrame) else list(records))
+    if _is_typed(rows, COLUMNS, pd.StringDtype()):
+        return _upright(rows)
     if rows.empty:
         rows = pd.DataFrame(columns=list(COLUMNS))
     missing = [c for c in NEEDED if c not in rows]
     if missing:
         raise DataError(f"rows lack the columns {', '.join(missing)}; they have {', '.join(map(str, rows.columns))}.")
-    rows = _typed(rows, COLUMNS)
+    return _upright(_typed(rows, COLUMNS))
+
+
+def _upright(rows: pd.DataFrame) -> pd.DataFrame:
     if (upside_down := rows["ci_low"] > rows["ci_high"]).any():
         raise DataError(f"row {_first(upside_down)}: the interval is upside down (ci_low > ci_high).")
     return rows
@@ -109,20 +115,25 @@ def make_fits(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFra
     """
     import pandas as pd
 
-    if isinstance(records, pd.DataFrame) and _is_typed(records, FIT):
+    if isinstance(records, pd.DataFrame) and _is_typed(records, FIT, "string"):  # text of either missing value
         return records
     return _typed(pd.DataFrame(records if isinstance(records, pd.DataFrame) else list(records)), FIT)
 
 
-def _is_typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> bool:
-    """Whether :func:`_typed` would change nothing."""
+def _is_typed(rows: pd.DataFrame, columns: tuple[str, ...], text: Any) -> bool:
+    """Whether :func:`_typed` would change nothing; text : the dtype of text"""
     import pandas as pd
 
-    kinds = _kinds(TEXT) | dict.fromkeys(TEXT, "string")  # text of either missing value
+    kinds = _kinds(()) | dict.fromkeys(TEXT, text)
     in_order = tuple(rows.columns[: len(columns)]) == columns and "layer_name" not in rows
-    in_kind = all(dtype == kinds[name] for name, dtype in rows.dtypes.items() if name in kinds)
-    whole = in_order and in_kind and not any(rows[name].hasnans for name in TEXT if name in columns)
-    return whole and rows.index.equals(pd.RangeIndex(len(rows)))
+    in_kind = all(
+        dtype == kinds[name] if name in kinds else name not in OWN or dtype.kind != "O"
+        for name, dtype in rows.dtypes.items()
+    )
+    if not in_order or not in_kind or any(rows[name].hasnans for name in TEXT if name in columns):
+        return False
+    placed = not ((rows["site"] == "") & rows["layer"].notna()).any()
+    return placed and rows.index.equals(pd.RangeIndex(len(rows)))
 
 
 def _typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -167,7 +178,7 @@ def _own(column: pd.Series) -> pd.Series:
     """A column of a single analysis, with numbers and truth where another program has made text of them."""
     import pandas as pd
 
-    if column.name not in (*OWN_NUMBERS, *OWN_FLAGS):
+    if column.name not in OWN:
         return column
     if not pd.api.types.is_string_dtype(column.dropna()) or column.isna().all():
         return column

@@ -344,24 +344,23 @@ def members(
     """
     points_x, low_x, high_x, rows_x, width_x, share_x = x
     points_y, low_y, high_y, rows_y, width_y, share_y = y
-    (r, m), count = points_x.shape, len(stretch)
+    m, count = points_x.shape[1], len(stretch)
     n = max(m, len(rows_x))
     keys_y, seen = np.empty(points_y.shape[1]), np.empty(max(n, points_y.shape[1]), np.int64)
     numbers, found_y = np.empty((count, points_y.shape[1]), np.int32), np.ones(count, np.int64)
-    width, shift, first, digits = np.empty((4, count, r))
+    width, wide_y = width_x * stretch.reshape(-1, 1), width_y * stretch.reshape(-1, 1)
+    shift, shift_y = share_x * width, share_y * wide_y
+    first, digits = _digits(low_x, high_x, width, shift)
+    first_y, digits_y = _digits(low_y, high_y, wide_y, shift_y)
     together = np.zeros(count, np.bool_)
     buckets[:] = -1
     for j in range(count):
-        wide_y = width_y * stretch[j]
-        shift_y = share_y[j] * wide_y
-        span = _packed(points_y, wide_y, shift_y, *_digits(low_y, high_y, wide_y, shift_y), keys_y, seen)
+        span = _packed(points_y, wide_y[j], shift_y[j], first_y[j], digits_y[j], keys_y, seen)
         if span < 0:
             continue
         found_y[j] = distinct(keys_y, span, seen)
-        numbers[j] = keys_y
-        width[j] = width_x * stretch[j]
-        shift[j] = share_x[j] * width[j]
-        first[j], digits[j] = _digits(low_x, high_x, width[j], shift[j])
+        for i in range(len(keys_y)):  # numba takes seconds to compile that an array becomes part of another
+            numbers[j, i] = keys_y[i]
         fits = digits[j].max() * n < EXACT and digits[j].prod() * found_y[j] < EXACT
         together[j] = fits and len(rows_x) == 0
         if together[j]:
@@ -372,8 +371,7 @@ def members(
             continue
         if not span * found_y[j] < EXACT:
             span = float(distinct(keys, span, seen))
-        points, one, of = np.empty((1, n)), np.ones((1, 1)), slice(j, j + 1)
-        points[0] = keys[rows_x] if len(rows_x) else keys
+        points, one, of = (keys[rows_x] if len(rows_x) else keys).reshape(1, -1), np.ones((1, 1)), slice(j, j + 1)
         _cells(
             points, one, 0 * one, 0 * one, span * one, numbers[of], rows_y, found_y[of], bound, values[of], buckets[of]
         )
@@ -393,4 +391,6 @@ def members(
         cells,
     )
     for k in range(len(fast)):
-        values[fast[k]], buckets[fast[k]] = found[k], cells[k]
+        values[fast[k]] = found[k]
+        for c in range(3):
+            buckets[fast[k], c] = cells[k, c]
