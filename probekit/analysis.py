@@ -78,6 +78,8 @@ class Analysis:
         Whether its numbers are of vectors alone, so that a curve is named by the run, without regime and head.
     in_suites : float
         Roughly the seconds that it takes on a task of a suite; 0 if it cannot stand in one.
+    board : str
+        "module:function", its rows and predictions of a task to lines of a scoreboard; "" for none.
     of_one_label : tuple of str
         If its predictions say whether it was right (1) or wrong (0): of what, and where its control is.
     """
@@ -97,6 +99,7 @@ class Analysis:
     place: int = 1000
     of_vectors: bool = False
     in_suites: float = 0.0
+    board: str = ""
     of_one_label: tuple[str, str] | None = None
 
 

@@ -143,4 +143,5 @@ ANALYSIS = Analysis(
     layered=True,
     place=50,
     in_suites=120.0,
+    board="probekit.analyses.scoreboard.lines:lines_of_predictions",
 )

@@ -207,6 +207,7 @@ ANALYSIS = Analysis(
     controls={"shuffled": "exchanged pairs"},
     place=14,
     in_suites=60.0,
+    board="probekit.analyses.scoreboard.lines:lines_of_pairs",
     of_one_label=(
         "pair whether the good sentence is preferred",
         "A guess is right on half of the pairs: the intervals of the rows say whether a layer is above it.",

@@ -171,4 +171,5 @@ ANALYSIS = Analysis(
     "for all layers at once, if the rows have such intervals.",
     place=10,
     in_suites=10.0,
+    board="probekit.analyses.scoreboard.lines:lines_of_predictions",
 )

@@ -44,8 +44,8 @@ def line_name(analysis: str, task: str) -> str:
 
     Examples
     --------
-    >>> line_name("probe", "cola"), line_name("structural", "ud-relations:en_ewt")
-    ('cola', 'ud-relations:en_ewt, structural')
+    >>> line_name("probe", "cola"), line_name("edges", "ontonotes")
+    ('cola', 'ontonotes, edges')
     """
     return task if analysis == "probe" else f"{task}, {analysis}"
 

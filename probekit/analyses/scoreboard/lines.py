@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from scipy import stats
 
 from probekit.analyses.scoreboard import Control, ScoreboardOptions
 from probekit.analyses.scoreboard.line import MODEL, Line, Table, choose, keys_of, named
+from probekit.analysis import analyses, load
 from probekit.errors import UsageError
 from probekit.metrics import derive
 from probekit.rows import Result
@@ -36,6 +37,7 @@ NEAR = 1e-3
 spread; equal scores count half in the latter."""
 CHAIN = "linear-chain"
 """The estimator of the tree in which each word hangs on the one before."""
+OF_PREDICTIONS = "probekit.analyses.scoreboard.lines:lines_of_predictions"
 
 
 def lines_of_trees(
@@ -136,17 +138,19 @@ def board_lines(results: Sequence[Result], options: ScoreboardOptions) -> Iterat
     layer of its first line with this model.
     """
     found: dict[Task, list[Result]] = {}
+    known = analyses()
     for one in results:
         for analysis, task, split in one.rows[["analysis", "task", "split"]].drop_duplicates().itertuples(index=False):
-            if OF.get(analysis) is _of_predictions:
+            board = known[analysis].board if analysis in known else ""
+            if board == OF_PREDICTIONS:
                 _check_predictions(one, analysis, task, split)
-            if analysis in OF:
+            if board:
                 found.setdefault((str(analysis), str(task), str(split)), []).append(one)
     tables, seen = _tables(found), set[tuple[str, ...]]()
     for (analysis, task, split), some in found.items():
         several = sum(other[:2] == (analysis, task) for other in found) > 1
         rows = _rows_of(analysis, task, split, some)
-        for line in OF[analysis](analysis, task, rows, tables[analysis, task, split], options):
+        for line in load(known[analysis].board)(analysis, task, rows, tables[analysis, task, split], options):
             models = keys_of(line.rows, MODEL)
             new = [chosen and (*line.of, *model) not in seen
                    for model, chosen in zip(models, line.rows["chosen"], strict=True)]  # fmt: skip
@@ -216,7 +220,7 @@ def _source(result: Result, task: str, split: str) -> Source:
     return Source(folder, own[0].digest)
 
 
-def _of_predictions(
+def lines_of_predictions(
     analysis: str, task: str, _: pd.DataFrame, tables: Sequence[Table], options: ScoreboardOptions
 ) -> Iterator[Line]:
     """The lines of a task from the predictions of probes; models with other examples have lines without pairs."""
@@ -273,15 +277,6 @@ def _normalised(
         if not quiet:
             log.warning("%s has no %s; its control is shuffled labels.", table.task, against)
         return normalised_layers(table, against=str(Control.SHUFFLED), **how)
-
-
-OF: dict[str, Callable[..., Iterator[Line]]] = {
-    "probe": _of_predictions,
-    "edges": _of_predictions,
-    "structural": lines_of_trees,
-    "pairs": lines_of_pairs,
-}
-"""By analysis, the function that makes lines of its results."""
 
 
 def _rows_of(analysis: str, task: str, split: str, results: Sequence[Result]) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from probekit.analyses.scoreboard.leaderboard import agreement, check_models, le
 from probekit.analyses.scoreboard.line import MODEL, Line, counted, models_of
 from probekit.analyses.scoreboard.lines import board_lines
 from probekit.analyses.scoreboard.ranks import ranked
+from probekit.analysis import analyses
 from probekit.errors import UsageError
 from probekit.files import digest_of_content
 from probekit.recipe import Read
@@ -39,9 +40,9 @@ def measure(
         check_models(pd.concat([one.rows for one in found], ignore_index=True), published)
     lines = list(board_lines(found, options))
     if not lines:
-        raise UsageError(
-            "the sources have no layers to put on a scale; give rows of probekit probe, edges, structural or pairs."
-        )
+        *most, last = [name for name, one in analyses().items() if one.board]
+        which = f"{', '.join(most)} or {last}"
+        raise UsageError(f"the sources have no layers to put on a scale; give rows of probekit {which}.")
     names, of = [line.name for line in lines], _groups(groups)
     if unknown := [name for name in of if not any(_is_of(name, line) for line in names)]:
         log.warning("groups: there is no line %s; the lines are %s.", ", ".join(unknown), ", ".join(names))

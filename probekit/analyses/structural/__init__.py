@@ -154,6 +154,7 @@ ANALYSIS = Analysis(
     controls={"shuffled": "shuffled trees"},
     place=55,
     in_suites=60.0,
+    board="probekit.analyses.scoreboard.lines:lines_of_trees",
     of_one_label=(
         "edge of a gold tree whether it was found",
         'Probes of shuffled trees are the rows of the target "shuffled" (probekit plot layers draws them).',
