@@ -45,7 +45,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sums:
+class _Counts:
     """For blocks with counts c_k and n_k tokens: Σ c_k, Σ c_k², Σ c_k n_k, each (v,), Σ n_k², and their number."""
 
     count: np.ndarray
@@ -65,8 +65,8 @@ class _Sums:
         residual = self.square - 2 * p * self.cross + p**2 * self.tokens2
         return np.maximum(residual, 0) * self.blocks / max(self.blocks - 1, 1)
 
-    def __sub__(self, other: _Sums) -> _Sums:
-        return _Sums(
+    def __sub__(self, other: _Counts) -> _Counts:
+        return _Counts(
             self.count - other.count,
             self.square - other.square,
             self.cross - other.cross,
@@ -77,17 +77,17 @@ class _Sums:
 
 def js_of_domains(a: sparse.csr_array, b: sparse.csr_array) -> float:
     """The divergence of two domains in bits, from their blocks (blocks, v)."""
-    return _estimate(_sums(a), _sums(b))
+    return _estimate(_counts(a), _counts(b))
 
 
 def js_with_error(a: sparse.csr_array, b: sparse.csr_array, level: float = 0.95) -> Estimate:
     """The same with its standard error; the factor is Student's, with Satterthwaite's degrees of freedom."""
-    whole = _sums(a), _sums(b)
+    whole = _counts(a), _counts(b)
     variance = []
     for side, blocks in enumerate((a, b)):
         parts = min(PARTS, blocks.shape[0])
         of = np.arange(blocks.shape[0]) % parts
-        without = [whole[side] - _sums(blocks[np.flatnonzero(of == k)]) for k in range(parts)]
+        without = [whole[side] - _counts(blocks[np.flatnonzero(of == k)]) for k in range(parts)]
         again = np.array([_estimate(*((w, whole[1]) if side == 0 else (whole[0], w))) for w in without if w.total > 0])
         variance.append(((len(again) - 1) / max(len(again), 1) * ((again - again.mean()) ** 2).sum(), len(again) - 1))
     total = sum(v for v, _ in variance)
@@ -96,15 +96,15 @@ def js_with_error(a: sparse.csr_array, b: sparse.csr_array, level: float = 0.95)
     return Estimate(_estimate(*whole), float(np.sqrt(total)), float(stats.t.ppf((1 + level) / 2, df)))
 
 
-def _sums(blocks: sparse.csr_array) -> _Sums:
+def _counts(blocks: sparse.csr_array) -> _Counts:
     tokens = np.asarray(blocks.sum(1)).ravel()
     square = np.asarray(blocks.multiply(blocks).sum(0)).ravel()
-    return _Sums(
+    return _Counts(
         np.asarray(blocks.sum(0)).ravel(), square, blocks.T @ tokens, float(tokens @ tokens), int((tokens > 0).sum())
     )
 
 
-def _estimate(a: _Sums, b: _Sums) -> float:
+def _estimate(a: _Counts, b: _Counts) -> float:
     count = a.count + b.count
     order = np.argsort(-count, kind="stable")
     order = order[count[order] > 0]
@@ -132,7 +132,7 @@ def _cuts(count: np.ndarray) -> list[int]:
     return [cut for cut in cuts[1:] if cut != len(count)]
 
 
-def _known(a: _Sums, b: _Sums, at: np.ndarray) -> float:
+def _known(a: _Counts, b: _Counts, at: np.ndarray) -> float:
     """Information of terms minus half of Σ ∂²J/∂p² Var p + ∂²J/∂q² Var q, where ∂²J/∂p² is q / 2p(p + q) nats."""
     (p, var_p), (q, var_q) = ((s.count[at] / s.total, s.variance[at] / s.total**2) for s in (a, b))
     share = p / (p + q)
@@ -142,7 +142,9 @@ def _known(a: _Sums, b: _Sums, at: np.ndarray) -> float:
     return float((p + q) @ (1 - entropy) / 2 - bias.sum() / (4 * np.log(2)))
 
 
-def _estimated(a: _Sums, b: _Sums, at: np.ndarray, effect: float, prior: np.ndarray | None) -> tuple[float, np.ndarray]:
+def _estimated(
+    a: _Counts, b: _Counts, at: np.ndarray, effect: float, prior: np.ndarray | None
+) -> tuple[float, np.ndarray]:
     """Information of terms from the posterior of their shares, and the distribution of the shares."""
     one, two = SHARES * a.total, (1 - SHARES) * b.total
     base = b.count[at].max() + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,42 +11,36 @@ from probekit.similarity.features import Layers, without_mean
 from probekit.similarity.kernel_measures import LINEAR, Pair, cosine, influence
 from probekit.similarity.matrices import Matrices, gaussian, linear, ranked, squares
 from probekit.similarity.orders import Cycles
-from probekit.similarity.products import by_features, correlated, permuted, products
+from probekit.similarity.products import Products, by_features, correlated, permuted, products
 
 DOMINATED = 0.2  # effective number of examples, as a share: below, intervals of RSA cover far less than they say
 FEW = "no interval where a few examples are so far from the others that they decide; it would be too narrow."
 LOST = "a layer has an example so far from the others that nothing but rounding is left of their differences."
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Sums:
-    """Inner products of all pairs: without the diagonal ``h`` and of the diagonals ``v``, of pairs and of each side.
-
-    The first axis of ``ab`` is examples or permutations; ``aa`` and ``bb`` are (examples or 1, layers).
-    """
-
-    ab: np.ndarray
-    aa: np.ndarray
-    bb: np.ndarray
+Null = tuple[np.ndarray, np.ndarray, Products, Matrices, Matrices]
 
 
 def null_products(
     c: Comparison, make_a: Callable[[Layers], Matrices], make_b: Callable[[Layers], Matrices]
-) -> tuple[Sums, np.ndarray, Matrices, Matrices] | None:
-    """Permuted products h, those of the diagonals v, and the matrices they are of; None without permutations."""
+) -> Null | None:
+    """Permuted products, those of the diagonals, the observed ones and their matrices; None without permutations."""
     null = c.null
     if null is None:
         return None
     a = make_a(null.a)
     b = a if c.same and make_a is make_b else make_b(null.b)
     if isinstance(null.orders, Cycles):
-        found = products(a, b, null.orders, c.run, progress=c.progress, stage="permutations")
-        h, v = found.null, correlated(a.vector, b.vector, null.orders)
-        assert h is not None
-    else:
-        found = products(a, b, None, c.run)
-        h, v = permuted(a, b, null.orders, c.run, progress=c.progress)
-    return Sums(h, found.aa, found.bb), v, a, b
+        return _in_cycles(
+            products(a, b, null.orders, c.run, progress=c.progress, stage="permutations"), a, b, null.orders
+        )
+    observed = products(a, b, None, c.run)
+    return *permuted(a, b, null.orders, c.run, progress=c.progress), observed, a, b
+
+
+def _in_cycles(found: Products, a: Matrices, b: Matrices, cycles: Cycles) -> Null:
+    assert found.null is not None
+    return found.null, correlated(a.vector, b.vector, cycles), found, a, b
 
 
 def measure_linear(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
@@ -55,16 +48,11 @@ def measure_linear(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
     a = linear(c.a)
     b = a if c.same else linear(c.b)
     wanted = c.options.resamples > 0
-    nulls: tuple[np.ndarray, np.ndarray, Sums, Matrices, Matrices] | None = None
     if (cycles := c.cycles) is not None:
-        found = products(a, b, cycles, c.run, progress=c.progress, stage="cka")
-        observed = Sums(found.ab, found.aa, found.bb)
-        assert found.null is not None
-        nulls = found.null, correlated(a.vector, b.vector, cycles), observed, a, b
+        observed = products(a, b, cycles, c.run, progress=c.progress, stage="cka")
+        nulls: Null | None = _in_cycles(observed, a, b, cycles)
     else:
-        observed = _observed(c, a, b, rows=wanted)
-        if (apart := null_products(c, linear, linear)) is not None:
-            nulls = apart[0].ab, apart[1], apart[0], apart[2], apart[3]
+        observed, nulls = _observed(c, a, b, rows=wanted), null_products(c, linear, linear)
     out = {}
     for name in names:
         own = [_own(name, m, sums) for m, sums in ((a, observed.aa), (b, observed.bb))]
@@ -75,8 +63,8 @@ def measure_linear(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
         notes = (LOST, *notes) if lost else notes
         drawn = None
         if nulls is not None:
-            h, v, sums, na, nb = nulls
-            null_own = [_own(name, m, s) for m, s in ((na, sums.aa), (nb, sums.bb))]
+            h, v, one, na, nb = nulls
+            null_own = [_own(name, m, s) for m, s in ((na, one.aa), (nb, one.bb))]
             drawn = cosine(LINEAR[name].total(na.n, h, v, _sums(na, nb)), *null_own)
         out[name] = Measured(value, ends, drawn, notes)
     return out
@@ -93,13 +81,12 @@ def _own(name: str, m: Matrices, h: np.ndarray) -> np.ndarray:
     return np.where(total > 100 * np.finfo(m.dtype).eps * (h + v), total, np.nan)
 
 
-def _observed(c: Comparison, a: Matrices, b: Matrices, *, rows: bool) -> Sums:
+def _observed(c: Comparison, a: Matrices, b: Matrices, *, rows: bool) -> Products:
     """Products without permutations: from features or in tiles, whichever is less work."""
     widths = [np.array([x.shape[1] for x in side.x], float) for side in (c.a, c.b)]
     features = (2 + 2 * rows) * np.multiply.outer(*widths).sum()
     if c.n <= 10_000 and features > c.n * sum(w.sum() for w in widths):
-        found = products(a, b, None, c.run, progress=c.progress, stage="cka")
-        return Sums(found.ab, found.aa, found.bb)
+        return products(a, b, None, c.run, progress=c.progress, stage="cka")
 
     def diagonal(p: np.ndarray, q: np.ndarray) -> np.ndarray:
         both = p.T[:, :, None] * q.T[:, None, :]
@@ -114,7 +101,7 @@ def _observed(c: Comparison, a: Matrices, b: Matrices, *, rows: bool) -> Sums:
         if c.same:
             own *= 2
             break
-    return Sums(ab, *own)
+    return Products(ab, *own)
 
 
 def _times(x: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -139,7 +126,7 @@ def _effective(own: np.ndarray, units: np.ndarray | None) -> np.ndarray:
 
 
 def _interval(
-    name: str, c: Comparison, a: Matrices, b: Matrices, h: Sums, value: np.ndarray, own: list[np.ndarray]
+    name: str, c: Comparison, a: Matrices, b: Matrices, h: Products, value: np.ndarray, own: list[np.ndarray]
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[str, ...]]:
     """Intervals from the influences of each example on each pair, and what to say of them."""
     ours = _own_influences(name, c.a, a, h.aa, own[0])
@@ -176,7 +163,8 @@ def measure_kernels(c: Comparison, name: str) -> Measured:
     if found.null is not None:
         drawn = cosine(found.null, *own)
     elif (apart := null_products(c, matrices, matrices)) is not None:
-        drawn = cosine(apart[0].ab, apart[0].aa.sum(0), apart[0].bb.sum(0))
+        h, _, one, *_ = apart
+        drawn = cosine(h, one.aa.sum(0), one.bb.sum(0))
     if name == "rsa-spearman" or not c.options.resamples:
         return Measured(value, None, drawn)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -57,9 +57,9 @@ def measure_overlap(c: Comparison, name: str) -> Measured:
     found = null_products(c, lambda layers: _projections(layers, c.run), lambda layers: _projections(layers, c.run))
     null = None
     if found is not None:
-        sums, v, p, q = found
+        h, v, _, p, q = found
         ranks = size.outer(*(np.rint(m.vector.sum(1)) for m in (p, q)))
-        null = (sums.ab + v) / np.maximum(ranks, 1)
+        null = (h + v) / np.maximum(ranks, 1)
     ends = None if change is None else c.interval(values, change, fisher=False)
     return no_room(c, a, b, Measured(values, ends, null))
 
@@ -140,8 +140,8 @@ def _predicted_by_chance(c: Comparison) -> np.ndarray | None:
 
         if (found := null_products(c, forms, linear)) is None:
             return None
-        sums, v, _, k = found
-        errors = (sums.ab + v).reshape(len(v), -1, len(FREEDOM), len(c.b)).min(2)
+        h, v, _, _, k = found
+        errors = (h + v).reshape(len(v), -1, len(FREEDOM), len(c.b)).min(2)
         total = (k.n / (k.n - 1)) ** 2 * np.maximum(k.vector.sum(1), 1e-300)
         parts.append(1 - errors / total)
     return np.concatenate(parts, axis=1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,15 +48,15 @@ class Products:
     ab : ndarray
         float64 (n, layers a, layers b): Σⱼ Aᵢⱼ Bᵢⱼ of each row i.
     aa, bb : ndarray
-        float64 (n, layers): the same of each matrix with itself.
-    null : ndarray or None
+        float64 (n, layers): the same of each matrix with itself. Where only sums over the rows are wanted, n is 1.
+    null : ndarray, optional
         float64 (1 + draws, layers a, layers b): Σᵢⱼ Aᵢⱼ Bᵢⱼ of each permutation, the observed order first.
     """
 
     ab: np.ndarray
     aa: np.ndarray
     bb: np.ndarray
-    null: np.ndarray | None
+    null: np.ndarray | None = None
 
 
 def products(
@@ -80,7 +80,7 @@ def products(
         size = cycles.classes.shape[1]
         cosets = [[*k, *_blocks(rest, size)] for k, rest in zip(cycles.cosets, cycles.rests, strict=True)]
     blocks, moving = cosets[0], 0 if cycles is None else len(cycles.classes)
-    out = Products(np.zeros((n, a.count, b.count)), np.zeros((n, a.count)), np.zeros((n, b.count)), None)
+    out = Products(np.zeros((n, a.count, b.count)), np.zeros((n, a.count)), np.zeros((n, b.count)))
     spectrum = np.zeros((len(cosets), size // 2 + 1, a.count, b.count), np.complex128)
     tiles = [(r, q) for r in range(len(blocks)) for q in range(r, len(blocks))]
     for done, (r, q) in enumerate(tiles):
@@ -100,7 +100,7 @@ def products(
     if cycles is None:
         return out
     null = fft.irfft(spectrum, n=size, axis=1).reshape(-1, a.count, b.count)
-    return Products(out.ab, out.aa, out.bb, null)
+    return replace(out, null=null)
 
 
 def _blocks(rows: np.ndarray, size: int) -> list[np.ndarray]:

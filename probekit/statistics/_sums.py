@@ -153,7 +153,7 @@ class Pseudo:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class UnitSums:
     """The sums of an additive metric by unit: ``matrix`` (planes × their rows, units); the last row counts rows."""
 
     matrix: np.ndarray
@@ -240,7 +240,7 @@ def statistic(
     exact = all(b.dtype == np.float32 for b in blocks) and max(b.max() for b in blocks) * most < EXACT
     matrix = np.concatenate(blocks, dtype=np.float32 if exact else np.float64)
     cuts = (0, *np.cumsum([len(b) for b in blocks]).tolist())
-    sums = Sums(matrix, cuts, len(predicted), metric.value)
+    sums = UnitSums(matrix, cuts, len(predicted), metric.value)
     counted = name in COUNTED or (name in ABOVE_CHANCE and metric.coded)
     return replace(sums, pseudo=_pseudo(name, metric, gold, predicted, classes, sums)) if counted else sums
 
@@ -251,7 +251,9 @@ def scale(units: int) -> int:
     return 1 << max(3, int(np.log2(WEIGHT / (units + 6 * np.sqrt(units)))))
 
 
-def _pseudo(name: str, metric: Additive, gold: np.ndarray, predicted: np.ndarray, classes: int, sums: Sums) -> Pseudo:
+def _pseudo(
+    name: str, metric: Additive, gold: np.ndarray, predicted: np.ndarray, classes: int, sums: UnitSums
+) -> Pseudo:
     """One additional right and one wrong answer; for two classes, half of one in each cell of the table.
 
     Accuracy has two cells; F1 has cells for true positives, false negatives and false positives; many classes have a

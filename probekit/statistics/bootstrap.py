@@ -29,7 +29,7 @@ from scipy import stats
 from probekit.constraint import Natural, Share, check
 from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE
-from probekit.statistics._sums import Rows, Score, Side, Statistic, Sums, Units, scale, statistic
+from probekit.statistics._sums import Rows, Score, Side, Statistic, Units, UnitSums, scale, statistic
 from probekit.statistics.options import ResamplesOrNone
 from probekit.statistics.streams import uniform
 
@@ -109,7 +109,7 @@ def paired_replicates(
     found, metric = [], COUNTED_AS.get(metric, metric)
     for units, one in statistics(gold, predicted, metric, **more):
         pair = replicated(one, units, resamples, seed, pairs=True, by_name=by_name)
-        if isinstance(one, Sums) and one.pseudo is not None:
+        if isinstance(one, UnitSums) and one.pseudo is not None:
             pair[0][one.pseudo.silent(metric) != ""] = np.nan
             pair[1][one.pseudo.silent(metric) != ""] = np.nan
         found.append(pair)
@@ -241,7 +241,7 @@ def replicated(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The replicates of a metric of several fits, float64 (F, resamples), as first and as second of ``pairs``."""
     names = units.names if by_name else None
-    if isinstance(one, Sums) and one.pseudo is not None:
+    if isinstance(one, UnitSums) and one.pseudo is not None:
         found = _posterior(one, units.count, resamples, seed, "pairs" if pairs else ("both",), names)
         return found[0], found[-1]
     drawn = draws(units.count, resamples, seed) if names is None else _draws_of(names, resamples, seed)
@@ -265,7 +265,7 @@ def unbiased(one: Statistic, value: np.ndarray, units: Units, resamples: int, se
 
     On average the replicates of the examples add the same bias again, so twice their distance is subtracted.
     """
-    if isinstance(one, Sums) and one.pseudo is not None:
+    if isinstance(one, UnitSums) and one.pseudo is not None:
         again, alone = _posterior(one, units.count, resamples, seed, ("both", "none"))
     else:
         again, alone = replicated(one, units, resamples, seed)
@@ -273,7 +273,7 @@ def unbiased(one: Statistic, value: np.ndarray, units: Units, resamples: int, se
 
 
 def _posterior(
-    one: Sums,
+    one: UnitSums,
     units: int,
     resamples: int,
     seed: int,
@@ -394,7 +394,7 @@ def _ends(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Replicates, ends of the intervals, and reasons for missing ones."""
     why = np.full(len(value), "", dtype=object)
-    if isinstance(one, Sums) and one.pseudo is not None:
+    if isinstance(one, UnitSums) and one.pseudo is not None:
         sides: list[Side] = ["both", "low", "high", "none"]
         again, low, high, alone = _posterior(one, units.count, resamples, seed, sides)
         how: dict[str, Any] = {"level": level, "units": units.count, "degrees": one.pseudo.degrees}
@@ -412,14 +412,14 @@ def _ends(
         why[flat] = "the predictions are all the same"
         why[np.abs(value) > 1 - 1e-9] = "the correlation is exact"
         return again, by_spread(metric, value, again, level, _influence(one)), why
-    if isinstance(one, Sums) and metric in UNTESTED:
+    if isinstance(one, UnitSums) and metric in UNTESTED:
         why[~(value < 1) if metric == "r2" else value == 0] = "all errors are 0"
         return again, by_spread(metric, value, again, level, one.influence()), why
-    if isinstance(one, Sums) and metric in ("rmse", "log-loss"):
+    if isinstance(one, UnitSums) and metric in ("rmse", "log-loss"):
         ci, enough = _studentised(one, units, resamples, level, seed, squared=metric == "rmse")
         why[~enough] = "all examples have the same error"
         return again, ci, why
-    if isinstance(one, Sums) and metric.startswith(("answer-f1", "chrf")):
+    if isinstance(one, UnitSums) and metric.startswith(("answer-f1", "chrf")):
         ci, enough = _studentised(one, units, resamples, level, seed, squared=False)
         why[~enough] = "all examples have the same value"
         return again, np.minimum(ci, 1), why
@@ -454,12 +454,12 @@ def by_spread(metric: str, value: np.ndarray, again: np.ndarray, level: float, i
 
 def _influence(one: Statistic) -> np.ndarray:
     """That of each unit on a correlation, (F, units); for Spearman's, on Pearson's of the ranks."""
-    if isinstance(one, Sums):
+    if isinstance(one, UnitSums):
         return one.influence()
     assert isinstance(one, Rows)
     gold, predicted = (np.asarray(stats.rankdata(x, axis=1)) for x in (one.gold, one.predicted))
     of_ranks = statistic("pearson", gold, predicted, one.units)
-    assert isinstance(of_ranks, Sums)
+    assert isinstance(of_ranks, UnitSums)
     return of_ranks.influence()
 
 
@@ -477,7 +477,7 @@ def freedom(away: np.ndarray) -> np.ndarray:
 
 def _heavy(one: Statistic, metric: str, fits: int) -> np.ndarray:
     """The warning of root mean squared errors, (F,); "" of others, and where many examples (groups) carry them."""
-    if metric != "rmse" or not isinstance(one, Sums):
+    if metric != "rmse" or not isinstance(one, UnitSums):
         return np.full(fits, "", dtype=object)
     total, rows = one.by_unit()
     away = total - total.sum(1, keepdims=True) / rows.sum(1, keepdims=True) * rows
@@ -485,7 +485,7 @@ def _heavy(one: Statistic, metric: str, fits: int) -> np.ndarray:
 
 
 def _studentised(
-    one: Sums, units: Units, resamples: int, level: float, seed: int, *, squared: bool
+    one: UnitSums, units: Units, resamples: int, level: float, seed: int, *, squared: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bootstrap-t intervals of a mean (Efron & Tibshirani 1993, section 12.5), and whether examples differ at all.
 

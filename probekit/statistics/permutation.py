@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from probekit.errors import UsageError
-from probekit.statistics._sums import Sums, Units, statistic
+from probekit.statistics._sums import Units, UnitSums, statistic
 from probekit.statistics.bootstrap import COUNTED_AS
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.streams import uniform
@@ -82,12 +82,12 @@ def exchanged(
     return observed, null
 
 
-def _planes(sums: Sums) -> list[tuple[int, bool]]:
+def _planes(sums: UnitSums) -> list[tuple[int, bool]]:
     """The start of each block of sums, and whether it has a row for each fit; without the count of rows."""
     return [(a, b - a > 1) for a, b in pairwise(sums.cuts)][:-1]
 
 
-def _moved(sums: Sums, rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
+def _moved(sums: UnitSums, rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """First minus the mean of the others, (pairs, R), after unit u is rotated by slots (R, u) fits.
 
     rows (pairs, 1 + k, planes): the rows of a fit's sums in the matrix.
@@ -103,7 +103,7 @@ def _moved(sums: Sums, rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
     return values[0] - np.mean(values[1:], axis=0)
 
 
-def _sums(e: Predictions, metric: str) -> Sums:
+def _sums(e: Predictions, metric: str) -> UnitSums:
     """The sums by unit of all fits."""
     gold, predicted, metric = e.gold, _predictions_or_losses(e, metric), COUNTED_AS.get(metric, metric)
     if gold.ndim == 2 and (gold == gold[:1]).all():
@@ -113,7 +113,7 @@ def _sums(e: Predictions, metric: str) -> Sums:
         gold, predicted, metric = ranks(gold), ranks(predicted), "pearson"
     units = Units.of_groups(e.groups, len(e.ids))
     found = statistic(metric, gold, predicted, units, label_names=e.label_names, sentences=e.sentences)
-    if not isinstance(found, Sums):
+    if not isinstance(found, UnitSums):
         raise UsageError(
             f"{metric} is not a function of sums over examples, so fits cannot be exchanged; choose another metric."
         )

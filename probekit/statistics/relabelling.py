@@ -14,7 +14,7 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE, BY_CLASS, span_finder
-from probekit.statistics._sums import EXACT, Statistic, Sums, Units, statistic
+from probekit.statistics._sums import EXACT, Statistic, Units, UnitSums, statistic
 from probekit.statistics.bootstrap import COUNTED_AS, bounds, replicates, unbiased
 from probekit.statistics.permutation import BLOCK, Chance, ranks
 from probekit.statistics.predictions import Predictions
@@ -92,7 +92,7 @@ def above_chance(
     return value, unbiased(one, value, units, resamples, seed)
 
 
-def _losses(e: Predictions, gold: np.ndarray, units: Units) -> Sums:
+def _losses(e: Predictions, gold: np.ndarray, units: Units) -> UnitSums:
     """Log loss minus that of independent labels with the same frequencies, from class frequencies and mean losses."""
     losses = _losses_by_class(e)
     share = gold == np.arange(len(losses))[:, None]
@@ -103,7 +103,7 @@ def _losses(e: Predictions, gold: np.ndarray, units: Units) -> Sums:
         own, mean, true = parts[0], parts[1 : 1 + len(losses)], parts[1 + len(losses) :]
         return own / n - sum(a * b for a, b in zip(mean, true, strict=True)) / n**2
 
-    return Sums(np.concatenate(blocks), (0, *np.cumsum([len(b) for b in blocks]).tolist()), len(e), value)
+    return UnitSums(np.concatenate(blocks), (0, *np.cumsum([len(b) for b in blocks]).tolist()), len(e), value)
 
 
 def _losses_by_class(e: Predictions) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from probekit.statistics._sums import Statistic, Sums, scale
+from probekit.statistics._sums import Statistic, UnitSums, scale
 from probekit.statistics.bootstrap import BLOCK, FEWEST, draws, statistics
 from probekit.statistics.two_samples import Difference
 
@@ -85,7 +85,7 @@ def _side(rows: np.ndarray, metric: str, unit: np.ndarray, sample: dict[str, Any
 
 
 def _counted(sides: list[tuple[Statistic, np.ndarray]]) -> bool:
-    return all(isinstance(one, Sums) and one.pseudo is not None for one, _ in sides)
+    return all(isinstance(one, UnitSums) and one.pseudo is not None for one, _ in sides)
 
 
 def _replicates(
@@ -102,7 +102,7 @@ def _replicates(
         weights = np.rint(rng.standard_exponential((size, units), dtype=np.float32) * np.float32(whole))
         found = []
         for one, own in sides:
-            assert isinstance(one, Sums)
+            assert isinstance(one, UnitSums)
             assert one.pseudo is not None
             mass = np.rint(rng.standard_gamma(one.pseudo.mass, (size, len(one.pseudo.mass))) * whole)
             found += one.posterior(weights[:, own], [(mass, "both")])

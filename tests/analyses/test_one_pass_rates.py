@@ -8,11 +8,12 @@ from probekit.analyses.stream.layers import cka_rows
 from probekit.analyses.stream.options import StreamOptions
 from probekit.analyses.stream.probes import PROBES, Dev, Table, bin_labels, fit_layers
 from probekit.analyses.stream.state import State, layout_of
+from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.rows import probe_rows
 from probekit.similarity import cka
 from probekit.statistics.controls import shuffled
-from probekit.statistics.streamed import Reservoir, Sums
-from probekit.statistics.streams import uniform
+from probekit.statistics.moments import LayerMoments
+from probekit.statistics.streams import Reservoir, uniform
 
 
 def state_of(layers, codes, seed, *, classes=2, bins=512, sample=200, across=False, unit=None):
@@ -24,7 +25,7 @@ def state_of(layers, codes, seed, *, classes=2, bins=512, sample=200, across=Fal
     }  # fmt: skip
     unit = np.random.default_rng([seed, 9]).integers(1 << 63, size=n, dtype=np.uint64) if unit is None else unit
     fold, bin_ = ((uniform(unit, 0, 1, [seed, i])[0] * k).astype(int) for i, k in ((1, 5), (2, bins)))
-    sums = Sums.empty(layout_of(spec), [x[:50].mean(0) for x in layers])
+    sums = LayerMoments.empty(layout_of(spec), [x[:50].mean(0) for x in layers])
     sums.add(layers, np.eye(classes)[codes], fold, bin_)
     kept = Reservoir(sample)
     priority = uniform(unit, 0, 1, [seed, 3])[0]
@@ -44,12 +45,12 @@ def judged(seed, *, bins, controls=19, n=400, d=20, of_dev=150):
         shrinkages=(1.0, 0.1), alphas=(1.0, 100.0, 10000.0), controls=controls, threads=1, resamples=100, seed=seed
     )
     sets = np.concatenate([y_dev[None], shuffled(y_dev, controls, (seed, 1))])
-    dev = Dev(sets, np.arange(of_dev).astype(str), None, None, np.zeros(of_dev, bool), 0)
+    dev = Dev(Labels(y_dev), sets, np.zeros(of_dev, bool), 0)
     found = {}
     for name in PROBES:
-        table = Table(state, fit_layers(state, (name,), options), dev, controls)
+        table = Table(state, fit_layers(state, (name,), options), dev)
         table.add({"0": x_dev}, slice(0, of_dev))
-        rows = probe_rows(table.predictions(ABOUT, ("matthews",), ("no", "yes")), resamples=100, seed=seed)
+        rows = probe_rows(table.predictions(question("matthews")), resamples=100, seed=seed)
         rows = rows[(rows["metric"] == "matthews") & (rows["estimator"] == name)]
         gold = rows[rows["target"] == "gold"].iloc[0]
         drawn = rows.loc[rows["draw"].notna(), "value"].to_numpy()
@@ -59,6 +60,10 @@ def judged(seed, *, bins, controls=19, n=400, d=20, of_dev=150):
 
 
 ABOUT = {"task": "noise", "split": "dev", "model": "none", "representation": "mean"}
+
+
+def question(metric):
+    return Question("classification", (metric,), ("no", "yes"), ABOUT | {"analysis": "probe"})
 
 
 def test_controls_have_the_class_frequencies_of_the_rows():
@@ -102,10 +107,10 @@ def judged_in_clusters(seed, *, n=600, of_dev=150, controls=10):
     sets = np.concatenate([y_dev[None], shuffled(y_dev, controls, (seed, 1), groups=groups, ordered=False)])
     found = []
     for name in ("ridge", "mass-mean"):
-        dev = Dev(sets, np.arange(of_dev).astype(str), groups, None, np.zeros(of_dev, bool), 0)
-        table = Table(state, fit_layers(state, (name,), options), dev, controls)
+        dev = Dev(Labels(y_dev, groups), sets, np.zeros(of_dev, bool), 0)
+        table = Table(state, fit_layers(state, (name,), options), dev)
         table.add({"0": x_dev}, slice(0, of_dev))
-        rows = probe_rows(table.predictions(ABOUT, ("macro-f1",), ("no", "yes")), resamples=200, seed=seed)
+        rows = probe_rows(table.predictions(question("macro-f1")), resamples=200, seed=seed)
         gold = rows[(rows["metric"] == "macro-f1") & (rows["estimator"] == name) & (rows["target"] == "gold")]
         found.append(gold.iloc[0]["p"])
     return found

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from probekit.domains.corpora import read_texts
-from probekit.domains.correction import _sums, js_of_domains, js_with_error
+from probekit.domains.correction import _counts, js_of_domains, js_with_error
 from probekit.domains.counting import count
 from probekit.domains.divergence import js_divergence
 
@@ -89,4 +89,4 @@ def test_the_variance_of_a_count_is_that_of_a_ratio_between_blocks():
     blocks = rng.poisson(3, (6, 4)).astype(float)
     tokens, p = blocks.sum(1), blocks.sum(0) / blocks.sum()
     wanted = ((blocks - np.outer(tokens, p)) ** 2).sum(0) * 6 / 5
-    np.testing.assert_allclose(_sums(sparse.csr_array(blocks)).variance, wanted)
+    np.testing.assert_allclose(_counts(sparse.csr_array(blocks)).variance, wanted)

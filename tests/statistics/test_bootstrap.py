@@ -373,14 +373,14 @@ def test_intervals_of_numbers_know_how_few_groups_carry_the_spread(name: str) ->
 
 
 def test_the_influence_of_a_unit_is_what_its_weight_changes() -> None:
-    from probekit.statistics._sums import Sums, Units, statistic
+    from probekit.statistics._sums import Units, UnitSums, statistic
 
     rng = np.random.default_rng(1)
     y, p = rng.normal(size=(2, 1, 30))
     units = Units.of_groups(np.repeat(np.arange(10), 3), 30)
     for name in ("pearson", "r2", "mean-absolute-error", "rmse"):
         one = statistic(name, y, p, units)
-        assert isinstance(one, Sums)
+        assert isinstance(one, UnitSums)
         more = np.ones((10, 10)) + 1e-4 * np.eye(10)
         slope = (one.at(more) - one.at(np.ones((1, 10)))) / 1e-4
         np.testing.assert_allclose(one.influence(), slope, atol=1e-4)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,8 +50,6 @@ def measure(
         tables = [_rows(a, b, found, options, progress) for a, b in pairs]
         reads = tuple(side.read for side in found.sides)
     rows = pd.concat(tables, ignore_index=True)
-    for column in ("step_b", "layer_b", "random_weights_b", "run_seed_b", "draws"):
-        rows[column] = pd.array(rows[column].tolist() if column in rows else [None] * len(rows), dtype="Int64")
     rows["p_adjusted"] = np.minimum(1, rows["p_adjusted"] * len(pairs))  # layers: largest value; caches: Bonferroni
     _check_draws(rows, len(pairs))
     return Result(make_rows(rows), reads=reads)
@@ -94,12 +93,21 @@ def _rows(a: Side, b: Side, found: Matched, options: SimilarityOptions, progress
     for note in dict.fromkeys(note for values in by_measure.values() for note in values.notes):
         measures = ", ".join(name for name, values in by_measure.items() if note in values.notes)
         log.warning("%s and %s, %s: %s", *(shown_label(called(side.columns)) for side in (a, b)), measures, note)
-    tables = [_of_measure(name, values, list(a.layers), list(b.layers)) for name, values in by_measure.items()]
-    return pd.concat(tables, ignore_index=True).assign(**head, seed=options.seed)
+    return pair_rows(by_measure, list(a.layers), list(b.layers), {**head, "seed": options.seed})
 
 
-def _of_measure(name: str, values: PairValues, a: list[str], b: list[str]) -> pd.DataFrame:
-    """A row for each pair of layers, those of the first model in the outer order."""
+def pair_rows(
+    by_measure: Mapping[str, PairValues], a: Sequence[str], b: Sequence[str], about: Mapping[str, Any]
+) -> pd.DataFrame:
+    """A row for each measure and pair of layers, those of the first model in the outer order."""
+    tables = [_of_measure(name, values, a, b) for name, values in by_measure.items()]
+    rows = pd.concat(tables, ignore_index=True).assign(**about)
+    for column in ("step_b", "layer_b", "random_weights_b", "run_seed_b", "draws"):
+        rows[column] = pd.array(rows[column].tolist() if column in rows else [None] * len(rows), dtype="Int64")
+    return rows
+
+
+def _of_measure(name: str, values: PairValues, a: Sequence[str], b: Sequence[str]) -> pd.DataFrame:
     sites = [Site.parse(layer) for layer in b]
     return pd.DataFrame(
         {

@@ -24,8 +24,8 @@ from probekit.errors import UsageError
 from probekit.models.encoder import Encoder
 from probekit.probes.spans import span_vectors
 from probekit.runtime import Progress, blas_thread
-from probekit.statistics.streamed import Reservoir, Sums
-from probekit.statistics.streams import uniform
+from probekit.statistics.moments import LayerMoments
+from probekit.statistics.streams import Reservoir, uniform
 from probekit.tasks.targets import targets_of
 from probekit.tasks.task import Example, TaskKind
 
@@ -142,7 +142,7 @@ def begun(source: Source, part: tuple[int, int]) -> State:
         what = "spans that the model reads" if source.span else f"a piece at --positions {source.reading.positions}"
         raise UsageError(f"none of the first {len(head):,} texts of {spec['task']} {spec['split']} has {what}.")
     centres = [x.mean(0, dtype=np.float64) for x in vectors]
-    sums = Sums.empty(layout_of(spec), centres)
+    sums = LayerMoments.empty(layout_of(spec), centres)
     return State(spec, (part,), sums, Reservoir(spec["sample"]), np.zeros(len(source.dev_keys), dtype=bool))
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.analyses.similarity.measure import OTHER
+from probekit.analyses.similarity.measure import OTHER, pair_rows
 from probekit.analyses.stream.options import StreamOptions
-from probekit.analyses.stream.probes import folds_of
 from probekit.analyses.stream.state import State
 from probekit.erasure import Eraser, leace
 from probekit.errors import UsageError
@@ -22,15 +22,16 @@ from probekit.information.options import InformationOptions
 from probekit.probes.protocol.summed import rest
 from probekit.rows import make_rows
 from probekit.runtime import Progress, no_progress
-from probekit.similarity.from_sums import cka_from_sums
+from probekit.similarity.chance import Chance
+from probekit.similarity.kernel_measures import cka_from_sums
 from probekit.similarity.layer_pairs import PairValues, layer_pairs
 from probekit.similarity.options import SimilarityOptions
-from probekit.sites import Site
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MEASURES = ("cka", "cka-biased")
+CHANCE = tuple(part.name for part in fields(Chance))
 ENOUGH = 20  # rows of a sample for intervals
 
 
@@ -42,8 +43,6 @@ def cka_rows(
     Intervals and p come from the sample. An interval is as wide as that of the sample, times the root of its share of
     the rows: the bootstrap's width follows from the influence of single examples. p is of the sample's permutations.
     """
-    import pandas as pd
-
     names, a = state.sums.layout.names, state.sums.arrays
     n = int(a["weight"].sum())
     means = {name: a[f"centre/{name}"] + a[f"total/{name}"].sum(0) / n for name in names}
@@ -51,29 +50,13 @@ def cka_rows(
     products = np.array([[float((sums.product(x, y) ** 2).sum()) for y in names] for x in names])
     powers = np.array([float(np.trace(sums.product(x, x))) for x in names])
     powers[powers <= 1e-12 * n * np.array([float(m @ m) for m in means.values()])] = 0
-    sites, tables, sampled = [Site.parse(name) for name in names], [], _of_sample(state, options, progress)
+    sampled, values = _of_sample(state, options, progress), dict[str, PairValues]()
     for metric in MEASURES:
         value = cka_from_sums(n, products, sums.arrays["long"], powers, debiased=metric == "cka")
-        columns = {"value": value} | _judged(value, n, sampled.get(metric))
-        tables.append(
-            pd.DataFrame(
-                {
-                    "metric": metric,
-                    "layer_name": np.repeat(names, len(names)),
-                    "n": n,
-                    "layer_b": pd.array([site.layer for site in sites] * len(names), dtype="Int64"),
-                    "site_b": [site.name for site in sites] * len(names),
-                    **{name: column.ravel() for name, column in columns.items()},
-                    "draws": sampled[metric].draws if metric in sampled else 0,
-                }
-            )
-        )
-    other = {f"{key}_b": about.get(key) for key in OTHER}
+        values[metric] = _with_sample(value, n, sampled.get(metric))
     head = {**about, "analysis": "similarity", "estimator": "", "target": "gold", "seed": state.spec["seed"]}
-    rows = pd.concat(tables, ignore_index=True).assign(**head | other, note="")
-    for column in ("step_b", "random_weights_b", "run_seed_b", "draws"):
-        rows[column] = pd.array(rows[column].tolist(), dtype="Int64")
-    return make_rows(rows)
+    rows = pair_rows(values, names, names, head | {f"{key}_b": about.get(key) for key in OTHER})
+    return make_rows(rows.drop(columns=[name for name in CHANCE if not name.startswith("p")]))
 
 
 def _of_sample(state: State, options: StreamOptions, progress: Progress) -> dict[str, PairValues]:
@@ -90,14 +73,17 @@ def _of_sample(state: State, options: StreamOptions, progress: Progress) -> dict
     return layer_pairs(layers, options=how, groups=groups, progress=progress)
 
 
-def _judged(value: np.ndarray, n: int, of: PairValues | None) -> dict[str, np.ndarray]:
-    """The ends of the intervals of all rows, and p, by column."""
+def _with_sample(value: np.ndarray, n: int, of: PairValues | None) -> PairValues:
+    """The values of all n rows, with the intervals and p that the sample gives."""
+    nothing = np.full(value.shape, np.nan)
+    chance: dict[str, Any] = dict.fromkeys(CHANCE, nothing)
     if of is None:
-        return {name: np.full(value.shape, np.nan) for name in ("ci_low", "ci_high", "p", "p_adjusted")}
+        return PairValues(**chance, value=value, ci_low=nothing, ci_high=nothing, draws=0, n=n)
     narrower = np.sqrt(min(1, of.n / n))
-    low, high = ((end - of.value) * narrower for end in (of.ci_low, of.ci_high))
-    ends = {"ci_low": np.minimum(value, value + low), "ci_high": np.clip(value + high, value, 1)}
-    return ends | {"p": of.p, "p_adjusted": of.p_adjusted}
+    low, high = (value + (end - of.value) * narrower for end in (of.ci_low, of.ci_high))
+    chance |= {"p": of.p, "p_adjusted": of.p_adjusted}
+    ends = {"ci_low": np.minimum(value, low), "ci_high": np.clip(high, value, 1)}
+    return PairValues(**chance, value=value, **ends, draws=of.draws, n=n)
 
 
 def erasers_of(state: State) -> dict[str, Eraser]:
@@ -107,7 +93,7 @@ def erasers_of(state: State) -> dict[str, Eraser]:
         raise UsageError(f"{state.counts['rows']} rows of the data are labelled; leace needs labels.")
     y = a["y"].sum(0)
     for name in state.sums.layout.names:
-        total = rest(folds_of(state, name), None)
+        total = rest(state.sums.folds(name), None)
         cross = a[f"cross/{name}"].sum(0) - np.outer(y, total.total) / total.weight
         free = total.weight - 1
         out[name] = leace(total.mean, total.scatter / free, cross.T / free)

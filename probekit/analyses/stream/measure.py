@@ -23,6 +23,7 @@ from probekit.analyses.vectors import numbered
 from probekit.errors import UsageError
 from probekit.files import check_folder
 from probekit.models.encoder import Encoder
+from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.rows import probe_rows
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
@@ -133,7 +134,7 @@ def _evaluated(
     """Fit the probes and read dev: the predictions, and which rows the data contain."""
     fits, examples = fit_layers(state, probes, options), [*job.dev]
     dev, known = _dev(job, examples, state, options)
-    table = Table(state, fits, dev, options.controls)
+    table = Table(state, fits, dev)
     layers, at, row, left_out = state.sums.layout.names, 0, 0, Counter[str]()
     for first in range(0, len(examples), state.spec["chunk"]):
         chunk = read(job.source, examples[first : first + state.spec["chunk"]])
@@ -146,7 +147,9 @@ def _evaluated(
         at = to
         progress("dev", min(first + state.spec["chunk"], len(examples)), len(examples))
     tell_left_out(left_out, len(examples))
-    return table.predictions({**job.about, "split": job.dev.name}, metrics, job.task.label_names), dev.seen
+    about = {**job.about, "split": job.dev.name, "analysis": "probe"}
+    question = Question(str(job.task.kind), metrics, job.task.label_names, about)
+    return table.predictions(question), dev.seen
 
 
 def _dev(job: Job, examples: list[Example], state: State, options: StreamOptions) -> tuple[Dev, np.ndarray]:
@@ -173,6 +176,5 @@ def _dev(job: Job, examples: list[Example], state: State, options: StreamOptions
     sets = [gold[None]]
     if options.controls:
         sets.append(shuffled(gold, options.controls, (options.seed, 1), groups=groups, ordered=several))
-    left_out = int((~known).sum() + (~read).sum())
-    sentences = of if several else None
-    return Dev(np.concatenate(sets), ids, groups, sentences, state.seen[of], left_out), known
+    labels = Labels(gold, groups, ids=ids, sentences=of if several else None)
+    return Dev(labels, np.concatenate(sets), state.seen[of], int((~known).sum() + (~read).sum())), known

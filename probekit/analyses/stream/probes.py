@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -14,10 +14,13 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from probekit.analyses.stream.options import Analysis, StreamOptions
 from probekit.analyses.stream.state import State
 from probekit.errors import UsageError
+from probekit.probes.protocol.baselines import constant_fit
+from probekit.probes.protocol.diagnostic import gathered
+from probekit.probes.protocol.experiment import Fits, columns_of
+from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.selection import Chosen, Problem, grid, probabilities, select
 from probekit.probes.protocol.summed import Crossed, Sample, select_mass_mean, select_ridge
-from probekit.probes.solvers.design import Moments
 from probekit.runtime import cores, torch_threads
 from probekit.statistics.controls import shuffled
 
@@ -35,15 +38,6 @@ class Fit:
     layer: str
     estimator: str
     chosen: Chosen
-
-
-def folds_of(state: State, layer: str) -> list[Moments]:
-    """The moments of each fold of the labelled rows."""
-    a = state.sums.arrays
-    return [
-        Moments(a[f"centre/{layer}"], float(a["weight"][f]), a[f"total/{layer}"][f], a[f"gram/{layer}"][f])
-        for f in range(state.sums.layout.folds)
-    ]
 
 
 def bin_labels(state: State, draws: int) -> np.ndarray:
@@ -129,11 +123,11 @@ def _fit(state: State, name: str, layer: str, of_bins: np.ndarray, options: Stre
         sample = Sample(x, np.concatenate([gold[None], of_bins[:, kept["bin"]].astype(np.int64)]), kept["fold"])
     if name == Analysis.RIDGE:
         alphas = grid(Estimator.RIDGE, options.alphas, 0)
-        return select_ridge(folds_of(state, layer), crossed(state, layer, of_bins), alphas, sample)
+        return select_ridge(state.sums.folds(layer), crossed(state, layer, of_bins), alphas, sample)
     assert sample is not None
     if name == Analysis.MASS_MEAN:
         shrinkages = grid(Estimator.MASS_MEAN, options.shrinkages, 0)
-        return select_mass_mean(folds_of(state, layer), crossed(state, layer, of_bins), sample, shrinkages)
+        return select_mass_mean(state.sums.folds(layer), crossed(state, layer, of_bins), sample, shrinkages)
     y = np.concatenate([gold[None], shuffled(gold, options.controls, (seed, 0), groups=kept["unit"])])
     fold = np.unique(kept["fold"], return_inverse=True)[1]
     is_random = np.arange(len(y)) > 0
@@ -150,95 +144,62 @@ class Dev:
 
     Attributes
     ----------
+    labels : Labels
+        With ids, groups and sentences.
     y : np.ndarray
         (T, n), codes or numbers: gold, and shuffled as often as there are controls.
-    ids : np.ndarray
-        Str (n,).
-    groups : np.ndarray, optional
-        Int (n,).
     seen : np.ndarray
         Bool (n,), whether the data contain the text.
     left_out : int
         Unlabelled rows.
     """
 
+    labels: Labels
     y: np.ndarray
-    ids: np.ndarray
-    groups: np.ndarray | None
-    sentences: np.ndarray | None
     seen: np.ndarray
     left_out: int
 
 
 class Table:
-    """The predictions of some fits, filled chunk by chunk; the first fit is the majority class, or the mean."""
+    """The predictions of some fits, chunk by chunk."""
 
-    def __init__(self, state: State, fits: Sequence[Fit], dev: Dev, draws: int) -> None:
-        columns, n = state.sums.layout.columns, dev.y.shape[1]
-        self.state, self.fits, self.dev, self.classes = state, list(fits), dev, columns if columns > 1 else 0
-        self.sets = 1 + draws
-        rows = 1 + self.sets * len(self.fits)
-        self.lossy = bool(self.classes) and len(state.sample) > 0
-        self.predicted = np.zeros((rows, n), dtype=np.int64 if self.classes else np.float64)
-        self.loss = np.zeros((rows, n), dtype=np.float32) if self.lossy else None
-        self.shares = np.zeros((1 + len(self.fits), n, columns), dtype=np.float32) if self.lossy else None
-        a = state.sums.arrays
-        if not self.classes:
-            self.predicted[0] = a["y"].sum() / a["weight"][: state.sums.layout.folds].sum()
-            return
-        count = a["y"].sum(0)
-        self.predicted[0] = count.argmax()
-        if self.loss is not None and self.shares is not None:
-            self.loss[0] = -np.log(np.maximum(count, 0.5) / count.sum())[dev.y[0]]
-            self.shares[0] = count / count.sum()
+    def __init__(self, state: State, fits: Sequence[Fit], dev: Dev) -> None:
+        self.state, self.fits, self.dev = state, list(fits), dev
+        self.parts: list[list[tuple[np.ndarray, np.ndarray | None, np.ndarray | None]]] = [[] for _ in fits]
 
     def add(self, vectors: Mapping[str, np.ndarray], at: slice) -> None:
-        """The predictions for rows ``at`` of dev, with these vectors by layer."""
+        """The predictions for rows ``at`` of dev, the next ones, with these vectors by layer."""
         rows = np.arange(at.stop - at.start)
-        for i, fit in enumerate(self.fits):
+        for fit, parts in zip(self.fits, self.parts, strict=True):
             x, fitted = vectors[fit.layer], fit.chosen.fitted
             loss, predicted = fitted.outcome(x, rows, self.dev.y[:, at])
-            into = slice(1 + i * self.sets, 1 + (i + 1) * self.sets)
-            self.predicted[into, at] = predicted[:, 0]
-            if self.loss is not None and self.shares is not None and loss is not None:
-                self.loss[into, at] = loss[:, 0]
-                self.shares[1 + i, at] = probabilities(fitted, x, rows)
+            shares = None if loss is None else probabilities(fitted, x, rows)
+            parts.append((predicted[:, 0], None if loss is None else loss[:, 0], shares))
 
-    def predictions(self, about: Mapping[str, Any], metrics: tuple[str, ...], names: tuple[str, ...]) -> Predictions:
-        """The table."""
-        import pandas as pd
-
-        from probekit.statistics.predictions import Predictions
-
-        state, dev = self.state, self.dev
-        common = {
-            **about, "analysis": "probe", "seed": state.spec["seed"], "n": dev.y.shape[1],
-            "n_train": state.counts["rows"],
-            "left_out_train": state.counts["unlabelled"] + state.counts["left_out"],
-            "left_out_dev": dev.left_out, "seen_in_train": int(dev.seen.sum()), "penalty": np.nan, "held_out": np.nan,
-            "decrement": np.nan, "digest": "", "penalty_at_edge": False, "converged": True, "draw": None,
-            "target": "gold",
+    def predictions(self, question: Question) -> Predictions:
+        """The table; the first fit is the majority class, or the mean."""
+        state, dev, gold = self.state, self.dev, self.dev.labels
+        layout, labels = state.sums.layout, state.sums.arrays["y"].sum(0)
+        known = layout.columns > 1 and len(state.sample) > 0  # the probabilities of classes
+        mean = float(labels.sum() / state.sums.arrays["weight"][: layout.folds].sum())
+        constant = constant_fit(labels if layout.columns > 1 else mean, gold.y)
+        found = [constant if known else replace(constant, loss=None, probabilities=None)]
+        targets = [{"target": "shuffled" if t else "gold", "draw": t - 1 if t else None} for t in range(len(dev.y))]
+        for fit, parts in zip(self.fits, self.parts, strict=True):
+            about, (predicted, loss, shares) = (
+                {"layer": fit.layer, "estimator": fit.estimator},
+                zip(*parts, strict=True),
+            )
+            found.append(Fits(
+                [about | target | columns_of(fit.chosen, t) for t, target in enumerate(targets)],
+                np.concatenate(predicted, 1), np.concatenate(loss, 1) if known else None,
+                np.concatenate(shares) if known else None,
+            ))  # fmt: skip
+        sizes = {
+            "seed": state.spec["seed"], "n": len(gold.y), "n_train": state.counts["rows"],
+            "left_out_train": state.counts["unlabelled"] + state.counts["left_out"], "left_out_dev": dev.left_out,
+            "seen_in_train": int(dev.seen.sum()),
         }  # fmt: skip
-        baseline = {"layer": None, "representation": "none", "estimator": "majority" if self.classes else "mean"}
-        records = [common | baseline]
-        for fit in self.fits:
-            for t in range(self.sets):
-                chosen = fit.chosen
-                records.append({
-                    **common, "layer": fit.layer, "estimator": fit.estimator,
-                    "target": "shuffled" if t else "gold", "draw": t - 1 if t else None,
-                    "penalty": chosen.setting[t], "held_out": chosen.held_out[t],
-                    "penalty_at_edge": bool(chosen.edge[t]), "converged": bool(chosen.converged[t]),
-                    "decrement": chosen.decrement[t], "digest": chosen.digest[t],
-                })  # fmt: skip
-        which = [0, *list(range(self.sets)) * len(self.fits)]
-        measured = ("log-loss",) if self.lossy and "log-loss" not in metrics else ()
-        return Predictions(
-            pd.DataFrame(records), dev.ids, dev.y[which], self.predicted, (*metrics, *measured), dev.groups, self.loss,
-            names, self._prior()[which] if self.lossy else None, dev.sentences, self.shares,
-        )  # fmt: skip
-
-    def _prior(self) -> np.ndarray:
-        """The log loss of the class frequencies, (T, n); those of the controls are gold's."""
-        count = self.state.sums.arrays["y"].sum(0)
-        return -np.log(np.maximum(count, 0.5) / count.sum()).astype(np.float32)[self.dev.y]
+        # the class frequencies of the controls are gold's
+        prior = -np.log(np.maximum(labels, 0.5) / labels.sum()).astype(np.float32)[dev.y] if known else None
+        return gathered(found, question, sizes, gold, dev.y, prior)

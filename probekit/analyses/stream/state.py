@@ -15,7 +15,8 @@ from probekit.activations.writing.prepare import difference
 from probekit.calls import checked
 from probekit.errors import DataError, UsageError
 from probekit.files import FileKind, whole
-from probekit.statistics.streamed import Layout, Reservoir, Sums
+from probekit.statistics.moments import LayerMoments, Layout
+from probekit.statistics.streams import Reservoir
 
 FORMAT = "probekit-stream/1"
 COUNTED = ("examples", "rows", "unlabelled", "left_out", "truncated", "pieces")
@@ -35,7 +36,7 @@ class State:
         Chunks of the data up to which this part's are in the sums.
     complete : bool
         Whether all of the parts' chunks are.
-    sums, sample : Sums, Reservoir
+    sums, sample : LayerMoments, Reservoir
         Of the rows.
     seen : np.ndarray
         Bool (dev examples,): which texts of dev the data contain.
@@ -46,7 +47,7 @@ class State:
 
     spec: Mapping[str, Any]
     parts: tuple[tuple[int, int], ...]
-    sums: Sums
+    sums: LayerMoments
     sample: Reservoir
     seen: np.ndarray
     chunks: int = 0
@@ -109,7 +110,7 @@ def read_state(path: str | Path) -> State:
             raise ValueError("its arrays do not fit")
         sample = {name.removeprefix("sample/"): value for name, value in arrays.items() if name.startswith("sample/")}
         return State(
-            header["spec"], tuple((i, n) for i, n in header["parts"]), Sums(layout, sums),
+            header["spec"], tuple((i, n) for i, n in header["parts"]), LayerMoments(layout, sums),
             Reservoir(header["spec"]["sample"], sample), arrays["seen"], header["chunks"], header["complete"],
             dict.fromkeys(COUNTED, 0) | header["counts"],
         )  # fmt: skip

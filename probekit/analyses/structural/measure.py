@@ -14,7 +14,7 @@ from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
 from probekit.activations.grouping import groups_of
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.structural.scores import Gold, Intervals, Scores, Sums
+from probekit.analyses.structural.scores import BySentence, Gold, Intervals, Scores
 from probekit.analyses.structural.trees import Treebank, treebank
 from probekit.analyses.train_dev import Pairs
 from probekit.analyses.vectors import columns_of
@@ -177,7 +177,7 @@ def _orders(length: np.ndarray, options: StructuralOptions) -> Iterator[np.ndarr
         yield order
 
 
-def _chain(whole: _Set, options: StructuralOptions) -> tuple[Sums, list[np.ndarray]]:
+def _chain(whole: _Set, options: StructuralOptions) -> tuple[BySentence, list[np.ndarray]]:
     """Scores of the trees in which each word hangs on the one before; as heads on the one after, if train says so."""
     banks, score = whole.banks, whole.score
     lines = [chain(int(n)) for n in banks[1].length]
@@ -198,7 +198,7 @@ def _heads_in_line(length: np.ndarray, *, after: bool) -> np.ndarray:
 
 def _fits(
     x: Sequence[np.ndarray], of: _Set, options: StructuralOptions
-) -> Iterator[tuple[dict[str, Any], Sums, list[np.ndarray]]]:
+) -> Iterator[tuple[dict[str, Any], BySentence, list[np.ndarray]]]:
     """For each probe of a layer: what it is, its scores by sentence, and the gold edges of each sentence it finds."""
     banks, gold, score = of.banks, of.gold, of.score
     length, length_dev = (bank.length for bank in banks)
@@ -231,7 +231,7 @@ class _Table:
     fits: list[dict[str, Any]] = field(default_factory=list)
     found: list[np.ndarray] = field(default_factory=list)
 
-    def add(self, kind: dict[str, Any], sums: Sums, found: Sequence[np.ndarray], of: _Set) -> None:
+    def add(self, kind: dict[str, Any], sums: BySentence, found: Sequence[np.ndarray], of: _Set) -> None:
         n_train, n = (len(bank.length) for bank in of.banks)
         fitted = {**self.about, "n": n, "n_train": n_train, **kind}
         self.rows += [fitted | row for row in of.intervals.rows(sums)]

@@ -15,7 +15,7 @@ from probekit.probes.trees.options import StructuralOptions
 from probekit.probes.trees.scores import LENGTHS, mean_over_lengths, root_hits, spearman, tree_edges
 from probekit.statistics.bootstrap import FEWEST, bounds, by_spread
 
-Sums = Mapping[str, np.ndarray]
+BySentence = Mapping[str, np.ndarray]
 """By metric: float64 (s, 2), of each sentence what is right, and of how many."""
 BY_LENGTH = ("distance-spearman", "depth-spearman")
 """Metrics that are averaged by the length of sentences."""
@@ -79,22 +79,22 @@ class Scores:
         said = map(tree_edges, distance, self._counted(self.bank))
         return [np.isin(true, its) for true, its in zip(self.edges, said, strict=True)]
 
-    def of_distances(self, found: Sequence[np.ndarray], distance: Sequence[np.ndarray]) -> Sums:
+    def of_distances(self, found: Sequence[np.ndarray], distance: Sequence[np.ndarray]) -> BySentence:
         """UUAS and Spearman's coefficient; ``found`` as returned by :meth:`found`."""
         return {"uuas": _counts(found), "distance-spearman": spearman(distance, self.gold.distance)}
 
-    def of_depths(self, depth: Sequence[np.ndarray]) -> Sums:
+    def of_depths(self, depth: Sequence[np.ndarray]) -> BySentence:
         """Root accuracy, where the root is no punctuation, and Spearman's coefficient."""
         roots = [int(np.argmin(one)) for one in self.gold.depth]
         every = zip(depth, roots, self._counted(self.bank), strict=True)
         hits = [(root_hits(d, root, some), some[root]) for d, root, some in every]
         return {"root-accuracy": np.array(hits, dtype=float), "depth-spearman": spearman(depth, self.gold.depth)}
 
-    def of_heads(self, heads: np.ndarray) -> Sums:
+    def of_heads(self, heads: np.ndarray) -> BySentence:
         """UAS: the share of words that are no punctuation whose head is right; heads int64 (t,)."""
         return {"uas": self._share(heads == self.gold.heads, self.bank.counted)}
 
-    def of_parse(self, parse: Parse, found: Sequence[np.ndarray]) -> Sums:
+    def of_parse(self, parse: Parse, found: Sequence[np.ndarray]) -> BySentence:
         """UUAS, UAS, LAS, and the share of right relations of gold arcs."""
         assert parse.given is not None  # gold heads were given
         known = self.bank.counted & (self.gold.relations >= 0)
@@ -131,7 +131,7 @@ class Intervals:
         drawn = rng.multinomial(self.units, np.full(self.units, 1 / self.units), size=some)
         self.weights = drawn.astype(float)[:, self.group]
 
-    def rows(self, scores: Sums) -> Iterator[dict[str, Any]]:
+    def rows(self, scores: BySentence) -> Iterator[dict[str, Any]]:
         """A row for each metric: its value and interval, and ``why`` if there is none.
 
         Shares (of edges, roots, heads) have the interval of accuracy, of hits in groups

@@ -22,7 +22,7 @@ from probekit.sites import FINAL_NORM, Site
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class Additions:
     """The two additions of a block.
 
     Attributes
@@ -57,7 +57,7 @@ def first_equal(calls: Sequence[Call], value: torch.Tensor | None) -> Call | Non
     return next((call for call in calls if same(call.returned, value)), None)
 
 
-def find_sums(calls: Sequence[Call], attention: Sequence[Call], tolerance: float) -> Sums | None:
+def find_additions(calls: Sequence[Call], attention: Sequence[Call], tolerance: float) -> Additions | None:
     """The additions of a block; None if no two outputs add up to its output.
 
     Parameters
@@ -91,15 +91,15 @@ class _Laid:
                 seen.append(call.returned)
                 yield call
 
-    def added(self) -> Sums | None:
+    def added(self) -> Additions | None:
         """Both are added to a stream that is not normed: GPT-2, Llama, Gemma, OLMo-2, T5; parallel: GPT-NeoX."""
         for one in self.attention:
             for other in self.branches:
                 if other is not one and self._is_sum(self.block.returned, self.stream, one.returned, other.returned):
-                    return Sums(one, other, self._middle(self.stream, one.returned))
+                    return Additions(one, other, self._middle(self.stream, one.returned))
         return None
 
-    def crossed(self) -> Sums | None:
+    def crossed(self) -> Additions | None:
         """Self-attention, cross-attention and MLP are added in turn, each stream in between is read: T5's decoder."""
         for one in self.attention:
             if (between := self._middle(self.stream, one.returned)) is None:
@@ -110,10 +110,10 @@ class _Laid:
                 for other in self.branches if middle is not None else ():
                     new = other is not one and other is not cross
                     if new and self._is_sum(self.block.returned, *terms, other.returned):
-                        return Sums(one, other, middle, cross=cross, between=between)
+                        return Additions(one, other, middle, cross=cross, between=between)
         return None
 
-    def normed(self) -> Sums | None:
+    def normed(self) -> Additions | None:
         """A norm follows each addition: BERT and its kin."""
         norms = [call for call in (*self.calls, self.block) if is_norm(call.module)]
         last = next((call for call in norms if same(call.returned, self.block.returned)), None)
@@ -123,7 +123,7 @@ class _Laid:
             one = next((x for x in self.attention if self._is_sum(middle.given, self.stream, x.returned)), None)
             for other in self.branches if one is not None else ():
                 if one is not None and other is not one and self._is_sum(last.given, middle.returned, other.returned):
-                    return Sums(one, other, (middle, True), (middle, last))
+                    return Additions(one, other, (middle, True), (middle, last))
         return None
 
     def _middle(self, *terms: torch.Tensor | None) -> tuple[Call, bool] | None:
@@ -261,7 +261,7 @@ class _Block:
             heads = find_heads(inside, probabilities, self.tolerance)
             heads = heads or find_heads(self.calls, probabilities, self.tolerance)
         candidates = inside if heads is None else self.attention_outputs(heads)
-        sums = find_sums(self.calls, candidates, self.tolerance)
+        sums = find_additions(self.calls, candidates, self.tolerance)
         self.heads(heads, probabilities is not None)
         if sums is None:
             for name in ("attn_out", "attn_out_post", "resid_mid", "mlp_act", "mlp_out", "mlp_out_post"):
@@ -304,7 +304,7 @@ class _Block:
         for name in ("z", "value", "attn_probs"):
             self.lacks(name, why)
 
-    def attention(self, sums: Sums, heads: Heads | None) -> None:
+    def attention(self, sums: Additions, heads: Heads | None) -> None:
         self.tap("attn_out_post", sums.attention)
         raw, self.layout.attn_norm = self.raw("attn", sums.attention)
         self.tap("attn_out", raw)
@@ -323,7 +323,7 @@ class _Block:
         else:
             self.tap("resid_mid", sums.middle[0], output=sums.middle[1])
 
-    def mlp(self, sums: Sums) -> None:
+    def mlp(self, sums: Additions) -> None:
         self.tap("mlp_out_post", sums.mlp)
         raw, self.layout.mlp_norm = self.raw("mlp", sums.mlp)
         self.tap("mlp_out", raw)

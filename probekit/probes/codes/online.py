@@ -16,8 +16,9 @@ import torch
 from scipy.special import logsumexp, softmax
 
 from probekit.errors import UsageError
-from probekit.probes.solvers.design import Design, Moments, moments, precision, product
+from probekit.probes.solvers.design import Design, moments, precision, product
 from probekit.probes.solvers.logistic import CS, fit_logistic
+from probekit.statistics.moments import Moments
 
 FRACTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 """Ends of the portions, as shares of the examples (Voita & Titov 2020)."""

@@ -48,16 +48,18 @@ def baseline_fits(experiment: Experiment, given: Baselines) -> Iterator[Callable
         yield partial(_type_fit, experiment)
 
 
-def constant_fit(experiment: Experiment) -> Fits:
-    """The most frequent class in train, with the class frequencies as probabilities; for numbers, the mean."""
-    sets = experiment.sets
-    y, gold = sets.train.y, sets.dev.y
+def constant_fit(train: np.ndarray | float, gold: np.ndarray) -> Fits:
+    """The most frequent class in train, with the class frequencies as probabilities; for numbers, the mean.
+
+    train : the number of examples of each class, (K,), or the mean of numbers
+    gold : of dev, (n,)
+    """
     about = {**GOLD, "representation": "none"}
-    if not sets.classes:
-        return Fits([{**about, "estimator": "mean"}], np.full((1, len(gold)), y.mean()), None)
-    count = np.bincount(y, minlength=sets.classes)
-    loss, shares = -np.log(np.maximum(count, 0.5) / len(y))[gold], np.tile(count / len(y), (len(gold), 1))
-    return Fits([{**about, "estimator": "majority"}], np.full((1, len(gold)), count.argmax()), loss[None], shares)
+    if not isinstance(train, np.ndarray):
+        return Fits([{**about, "estimator": "mean"}], np.full((1, len(gold)), train), None)
+    n, guess = train.sum(), np.full((1, len(gold)), train.argmax())
+    loss, shares = -np.log(np.maximum(train, 0.5) / n)[gold], np.tile(train / n, (len(gold), 1))
+    return Fits([{**about, "estimator": "majority"}], guess, loss[None], shares)
 
 
 def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_matrix) -> Fits:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -110,42 +110,59 @@ def evaluate_layers(
     experiment = Experiment(question, label_sets(train_labels, dev_labels, question, options), options)
     work: list[Callable[[], Fits]] = list(baseline_fits(experiment, baselines))  # the longest first
     work += [partial(experiment.layer, name, train_layers[name], dev_layers[name]) for name in train_layers]
-    found = [constant_fit(experiment)]
+    sets = experiment.sets
+    y = sets.train.y
+    found = [constant_fit(np.bincount(y, minlength=sets.classes) if sets.classes else float(y.mean()), sets.dev.y)]
     progress("probe", 0, len(work))
     with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(options.threads or cores()) as pool:
         for done, one in enumerate(pool.map(lambda piece: piece(), work), 1):
             found.append(one)
             progress("probe", done, len(work))
-    evaluated = _gathered(experiment, found)
-    sets = experiment.sets
+    prior = sets.prior_loss if sets.classes and not options.balanced else None
+    evaluated = gathered(found, question, {"seed": options.seed, **sets.sizes}, sets.dev, sets.y_dev, prior)
     _complain(evaluated, options, leaking=not question.classify or bool(np.isin(sets.dev.y, sets.train.y).all()))
     return evaluated
 
 
-def _gathered(experiment: Experiment, found: Sequence[Fits]) -> Predictions:
-    """One table of all fits, in their order."""
+def gathered(
+    found: Sequence[Fits],
+    question: Question,
+    sizes: Mapping[str, Any],
+    dev: Labels,
+    y_dev: np.ndarray,
+    prior_loss: np.ndarray | None,
+) -> Predictions:
+    """One table of all fits, in their order.
+
+    Parameters
+    ----------
+    sizes : mapping
+        Columns of all rows: seed, n, n_train …
+    dev : Labels
+        The labelled rows of dev, n of them.
+    y_dev, prior_loss : np.ndarray
+        (T, n), their labels in each label set, gold first, and the log losses of the class frequencies in train.
+    """
     import pandas as pd
 
-    sets, question = experiment.sets, experiment.question
-    common = {**question.about, "seed": experiment.options.seed, **sets.sizes}
-    common |= {"penalty": np.nan, "held_out": np.nan, "decrement": np.nan, "digest": ""}
+    common = {**question.about, **sizes, "penalty": np.nan, "held_out": np.nan, "decrement": np.nan, "digest": ""}
     common |= {"penalty_at_edge": False, "converged": True}
     fits = pd.DataFrame([{**common, **fit} for one in found for fit in one.columns])
     which = np.concatenate([np.arange(len(one.columns)) for one in found])
     losses = [one.loss for one in found if one.loss is not None]
     shares = [one.probabilities.astype(np.float32) for one in found if one.probabilities is not None]
-    measured = () if LOG_LOSS in question.metrics or not sets.classes else (LOG_LOSS,)
+    measured = (LOG_LOSS,) if losses and LOG_LOSS not in question.metrics else ()
     return Predictions(
         fits,
-        np.arange(len(sets.rows_dev)).astype(str) if sets.dev.ids is None else sets.dev.ids,
-        sets.y_dev[which],
+        np.arange(len(dev.y)).astype(str) if dev.ids is None else dev.ids,
+        y_dev[which],
         np.concatenate([one.predicted for one in found]),
         (*question.metrics, *measured),
-        sets.dev.groups,
+        dev.groups,
         np.concatenate(losses).astype(np.float32) if losses else None,
         question.label_names,
-        sets.prior_loss[which] if sets.classes and not experiment.options.balanced else None,
-        sets.dev.sentences,
+        None if prior_loss is None else prior_loss[which],
+        dev.sentences,
         np.stack(shares) if shares else None,
     )
 

@@ -110,7 +110,7 @@ class Experiment:
             raise NonFiniteError(f"{_called(about)} of dev contains NaN or infinity. {where}") from None
         name = f"monitor {options.scores or 'rolling:10'}" if estimator is Estimator.MONITOR else str(estimator)
         columns = [
-            {**about, "estimator": name, **target, **_columns(chosen, i)}
+            {**about, "estimator": name, **target, **columns_of(chosen, i)}
             for i, target in enumerate(sets.targets[:count])
         ]
         if options.calibrate and sets.classes:
@@ -161,7 +161,8 @@ def constant_features(x: Any, rows: np.ndarray) -> int:
     return int(same.sum())
 
 
-def _columns(chosen: Chosen, i: int) -> dict[str, Any]:
+def columns_of(chosen: Chosen, i: int) -> dict[str, Any]:
+    """What the rows say of the fit of label set ``i``."""
     return {
         "penalty": chosen.setting[i],
         "held_out": chosen.held_out[i],

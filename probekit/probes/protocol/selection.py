@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,11 +19,12 @@ from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.solvers import attention, ksparse, mass_mean, mlp, monitor
 from probekit.probes.solvers._path import Path
-from probekit.probes.solvers.design import Moments, moments, precision
+from probekit.probes.solvers.design import moments, precision
 from probekit.probes.solvers.logistic import CS, LogisticFit, Turned, balanced, fit_logistic
 from probekit.probes.solvers.ridge import ALPHAS, RidgeFit, fit_ridge
 from probekit.probes.solvers.scores import Score
 from probekit.statistics.calibration import temperature
+from probekit.statistics.moments import Moments
 
 __all__ = [
     "Board", "Chosen", "Estimator", "Fitted", "Outcome", "Paths", "Problem", "Ridge", "digest_of", "edge_of", "grid",
@@ -141,7 +144,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     dtype = precision(len(p.rows), p.x.shape[1])
     linear = p.estimator in (Estimator.LOGISTIC, Estimator.RIDGE)
     settings = np.asarray(p.settings, dtype=float)
-    sums, total = _sums(p, folds, dtype) if linear and len(p.rows) >= p.x.shape[1] else ([], None)
+    sums, total = _moments(p, folds, dtype) if linear and len(p.rows) >= p.x.shape[1] else ([], None)
     shape = (len(p.y), len(settings))
     board, converged, fitted = Board(shape), np.ones(shape, dtype=bool), None
     outcomes: list[tuple[np.ndarray, Outcome]] = []
@@ -198,16 +201,13 @@ def refit(problem: Problem, use: np.ndarray, settings: np.ndarray) -> Fitted:
     return _fit(problem, use, settings, None, None, precision(len(problem.rows), problem.x.shape[1]))
 
 
-def _sums(p: Problem, folds: Sequence[int], dtype: torch.dtype) -> tuple[list[Moments], Moments]:
-    """Sums over the rows not fitted on for each fold, and over all rows."""
+def _moments(p: Problem, folds: Sequence[int], dtype: torch.dtype) -> tuple[list[Moments], Moments]:
+    """Moments of the rows not fitted on for each fold, and of all rows."""
     if p.apart is not None:  # some rows belong to two of these sets
-        *sums, total = moments(p.x, [*(p.rows[p.without(f)] for f in folds), p.rows], dtype=dtype)
-        return sums, total
-    sums = moments(p.x, [p.rows[p.fold == f] for f in (*folds, -1) if f >= 0 or (p.fold < 0).any()], dtype=dtype)
-    total = sums[0]
-    for other in sums[1:]:
-        total = total + other
-    return sums, total
+        *parts, total = moments(p.x, [*(p.rows[p.without(f)] for f in folds), p.rows], dtype=dtype)
+        return parts, total
+    parts = moments(p.x, [p.rows[p.fold == f] for f in (*folds, -1) if f >= 0 or (p.fold < 0).any()], dtype=dtype)
+    return parts, reduce(add, parts)
 
 
 class Board:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,10 @@ from scipy.special import log_softmax
 
 from probekit.errors import UsageError
 from probekit.probes.protocol.selection import Board, Chosen, Outcome, Paths, Ridge, digest_of, edge_of
-from probekit.probes.solvers.design import Moments
 from probekit.probes.solvers.mass_mean import MassMeanPath, calibrated, discriminant
 from probekit.probes.solvers.ridge import RidgeFit
 from probekit.statistics.calibration import temperature
+from probekit.statistics.moments import Moments
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -101,11 +103,7 @@ class Classifier:
 
 def rest(folds: Sequence[Moments], f: int | None) -> Moments:
     """The moments of all folds but ``f``."""
-    kept = [m for i, m in enumerate(folds) if i != f]
-    total = kept[0]
-    for other in kept[1:]:
-        total = total + other
-    return total
+    return reduce(add, (m for i, m in enumerate(folds) if i != f))
 
 
 def select_ridge(folds: Sequence[Moments], y: Crossed, alphas: Sequence[float], sample: Sample | None = None) -> Chosen:
@@ -237,8 +235,6 @@ def _means(m: Moments, cross: np.ndarray, count: np.ndarray, sample: Sample, set
             coef[t, i], intercept[t, i], converged[t, i] = discriminant(
                 power, basis, centred, count[t] / m.weight, float(s)
             )
-        slope, shift = calibrated(x, sample.y[t], ones, coef[t], intercept[t], absent[t])
-        coef[t] *= slope[:, None, None]
-        intercept[t] = intercept[t] * slope[:, None] + shift
+        coef[t], intercept[t] = calibrated(x, sample.y[t], ones, coef[t], intercept[t], absent[t])
     path = MassMeanPath(coef, intercept, absent, np.full(targets, m.weight), converged)
     return Paths(((np.arange(targets), path),), mean, factor)

@@ -122,7 +122,7 @@ def alike(w: np.ndarray) -> list[tuple[list[int], np.ndarray]]:
     return [(members, w[members[0]]) for members in found.values()]
 
 
-def moments(
+def class_moments(
     x: np.ndarray, codes: np.ndarray, classes: int, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Mean (d,), covariance (d, d), class means minus the mean (T, K, d), and shares of the classes (T, K); float64."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from probekit.probes.solvers.design import Design, Moments, product
+from probekit.probes.solvers.design import Design, product
+from probekit.statistics.moments import Moments
 
 FEW = 8  # strongest directions that are checked for a row with half of their power
 

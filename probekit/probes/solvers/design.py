@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from probekit.constraint import check
 from probekit.errors import NonFiniteError, UsageError
 from probekit.runtime import resolve_device
+from probekit.statistics.moments import CONSTANT, Moments
 
 BLOCK = 1024  # rows that stay in the processor's cache between the two products of a gradient
 NARROW = 512  # up to this many features, twice as many rows do
@@ -28,8 +29,6 @@ GRAM_BLOCK = 4096
 HELD = 1 << 25  # largest size in bytes of centred rows to hold in memory
 DEVICE_BLOCK = 1 << 16  # rows per block on an accelerator, which needs large blocks
 NOT_FINITE = "the features contain NaN or infinity; no probe can be fitted on them."
-CANCELLED = 1e-4  # of a feature's power: a smaller remainder of a subtraction has lost too many digits
-CONSTANT = 1e-5  # of the mean: a smaller deviation is rounding noise
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -70,54 +69,6 @@ def resident(x: Any, device: str) -> Any:
 def precision(rows: int, width: int) -> torch.dtype:
     """The dtype of computations: float64 for fewer than 4 rows per feature, because minima are then flat."""
     return torch.float64 if rows < 4 * width else torch.float32
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Sums over some rows, about ``centre`` (d,): their ``weight``, ``total`` (d,) and ``gram`` (d, d), float64.
-
-    Moments of two sets of rows can be added, and those of a part subtracted, so folds and prefixes share them. Both
-    must come from one call of :func:`moments`, so that they have the same centre.
-    """
-
-    centre: np.ndarray
-    weight: float
-    total: np.ndarray
-    gram: np.ndarray
-
-    def __add__(self, other: Moments) -> Moments:
-        return replace(
-            self, weight=self.weight + other.weight, total=self.total + other.total, gram=self.gram + other.gram
-        )
-
-    def __sub__(self, other: Moments) -> Moments:
-        return replace(
-            self, weight=self.weight - other.weight, total=self.total - other.total, gram=self.gram - other.gram
-        )
-
-    def without(self, part: Moments) -> Moments | None:
-        """The moments without a part; None if the part has nearly all power of a feature, so that digits are lost."""
-        remaining = self - part
-        power = np.diagonal(remaining.gram) - remaining.total**2 / max(remaining.weight, 1)
-        whole = np.diagonal(self.gram) - self.total**2 / self.weight
-        return None if (power < CANCELLED * whole).any() else remaining
-
-    @property
-    def mean(self) -> np.ndarray:
-        """The mean of the rows, (d,)."""
-        return self.centre + self.total / self.weight
-
-    @property
-    def scatter(self) -> np.ndarray:
-        """XᵀX of the centred rows, (d, d)."""
-        return self.gram - np.outer(self.total, self.total) / self.weight
-
-    @property
-    def inverse_deviation(self) -> np.ndarray:
-        """1/standard deviation of each feature, (d,); 0 where it is at most 1e-5 of the mean."""
-        shift = self.total / self.weight
-        sd = np.sqrt(np.maximum(np.diagonal(self.gram) / self.weight - shift**2, 0))
-        return np.divide(1, sd, out=np.zeros_like(sd), where=sd > CONSTANT * np.abs(self.mean))
 
 
 @np.errstate(invalid="ignore")

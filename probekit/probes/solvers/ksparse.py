@@ -25,7 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from probekit.errors import UsageError
-from probekit.probes.solvers._path import Path, Probe, alike, blocks, checked, finite, moments, normalised
+from probekit.probes.solvers._path import Path, Probe, alike, blocks, checked, class_moments, finite, normalised
 from probekit.runtime import Progress, no_progress
 
 KS = (1, 2, 4, 8, 16, 32, 64)
@@ -130,7 +130,7 @@ def path(
     converged, total = np.empty(shape[:2], dtype=bool), w.sum(1, dtype=np.float64)
     done = 0
     for members, weight in alike(w):
-        _, gram, means, share = moments(x, codes[members], classes, weight)
+        _, gram, means, share = class_moments(x, codes[members], classes, weight)
         use = np.flatnonzero(weight > 0)
         for target, mean, p in zip(members, means, share, strict=True):
             absent[target] = p == 0

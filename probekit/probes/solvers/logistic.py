@@ -13,10 +13,11 @@ from scipy.special import log_softmax
 
 from probekit.errors import NonFiniteError
 from probekit.probes.solvers.basis import Basis
-from probekit.probes.solvers.design import Design, Moments, middle, moments, narrowed, precision, product, resident
+from probekit.probes.solvers.design import Design, middle, moments, narrowed, precision, product, resident
 from probekit.probes.solvers.exact import polished, solve_exactly
 from probekit.probes.solvers.newton import Problems, Solution, solve
 from probekit.runtime import torch_threads
+from probekit.statistics.moments import Moments
 
 CS = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1, 1.0)
 """Default penalties C (inverse strength) to try, for standardised features.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.probes.solvers._path import Path, Probe, alike, blocks, checked, finite, moments, normalised
+from probekit.probes.solvers._path import Path, Probe, alike, blocks, checked, class_moments, finite, normalised
 from probekit.runtime import Progress, no_progress
 
 SHRINKAGES = (1.0, 0.9, 0.5, 0.1, 0.01, 0.001)
@@ -115,7 +115,7 @@ def path(
     converged, absent = np.empty(shape[:2], dtype=bool), np.empty((len(codes), classes), dtype=bool)
     done = 0
     for members, weight in alike(w):
-        mean, gram, means, share = moments(x, codes[members], classes, weight)
+        mean, gram, means, share = class_moments(x, codes[members], classes, weight)
         power, basis = np.linalg.eigh(gram)
         for target, m, p in zip(members, means, share, strict=True):
             absent[target] = p == 0
@@ -123,9 +123,9 @@ def path(
                 lines, offset, converged[target, i] = discriminant(power, basis, m, p, s)
                 coef[target, i], intercept[target, i] = lines, offset - lines @ mean
             if calibrate:
-                slope, shift = calibrated(x, codes[target], weight, coef[target], intercept[target], absent[target])
-                coef[target] *= slope[:, None, None]
-                intercept[target] = intercept[target] * slope[:, None] + shift
+                coef[target], intercept[target] = calibrated(
+                    x, codes[target], weight, coef[target], intercept[target], absent[target]
+                )
             done += 1
             (progress or no_progress)("mass-mean", done, len(codes))
     return MassMeanPath(coef, intercept, absent, w.sum(1, dtype=np.float64), converged)
@@ -153,9 +153,10 @@ def discriminant(
 def calibrated(
     x: np.ndarray, codes: np.ndarray, weight: np.ndarray, coef: np.ndarray, intercept: np.ndarray, absent: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Slope (S,) and shifts (S, K) that maximise the likelihood of softmax(slope · score + shift), by Newton's method.
+    """Lines (S, K, d) and intercepts (S, K) that maximise the likelihood of softmax(slope · score + shift).
 
-    A weak prior (½ slope² + ½ |shift|², with scores of unit deviation) keeps them finite for separable classes.
+    By Newton's method. A weak prior (½ slope² + ½ |shift|², with scores of unit deviation) keeps slope and shift (K,)
+    finite for separable classes.
     """
     settings, classes, d = coef.shape
     use = weight > 0
@@ -171,7 +172,7 @@ def calibrated(
         score = score.astype(np.float64) / scale
         slope[i], shift[i, present] = slope_and_shifts(score, hit, w)
         slope[i] /= scale
-    return slope, shift
+    return coef * slope[:, None, None], intercept * slope[:, None] + shift
 
 
 def slope_and_shifts(score: np.ndarray, hit: np.ndarray, w: np.ndarray) -> tuple[float, np.ndarray]:

@@ -16,7 +16,6 @@ from probekit.errors import UsageError
 from probekit.probes.solvers.basis import Basis, lost
 from probekit.probes.solvers.design import (
     Design,
-    Moments,
     accelerator,
     check_matrix,
     middle,
@@ -29,6 +28,7 @@ from probekit.probes.solvers.design import (
 )
 from probekit.probes.solvers.exact_ridge import ridge_exactly
 from probekit.runtime import torch_threads
+from probekit.statistics.moments import Moments
 
 ALPHAS = tuple(float(a) for a in np.logspace(-2, 6, 17))
 """Default penalties alpha (strength) to try, for standardised features."""

@@ -1,19 +1,73 @@
-"""Sums over the rows of several layers, in one pass: all that linear analyses need of any number of rows.
+"""Sums over rows: all that linear analyses need of any number of them, of a cache's layer or of a running model.
 
-Sums of two sets of rows can be added. Each row belongs to a fold, whose sums can be subtracted, and to a bin, a random
-set of rows: labels that are random but equal within a bin give controls that need no second pass.
+Moments of two sets of rows can be added, and those of a part subtracted. Where a model is read in one pass, each row
+belongs to a fold and to a bin, a random set of rows: labels that are random but equal within a bin give controls that
+need no second pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from scipy import sparse
 
 from probekit.errors import NonFiniteError, UsageError
+
+CANCELLED = 1e-4  # of a feature's power: a smaller remainder of a subtraction has lost too many digits
+CONSTANT = 1e-5  # of the mean: a smaller deviation is rounding noise
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Sums over some rows, about ``centre`` (d,): their ``weight``, ``total`` (d,) and ``gram`` (d, d), float64.
+
+    Moments of two sets of rows can be added, and those of a part subtracted, so folds and prefixes share them. Both
+    must have the same centre.
+    """
+
+    centre: np.ndarray
+    weight: float
+    total: np.ndarray
+    gram: np.ndarray
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(self.centre, self.weight + other.weight, self.total + other.total, self.gram + other.gram)
+
+    def __sub__(self, other: Moments) -> Moments:
+        return Moments(self.centre, self.weight - other.weight, self.total - other.total, self.gram - other.gram)
+
+    def about(self, centre: np.ndarray) -> Moments:
+        """The moments of the same rows about another centre."""
+        by, total = centre - self.centre, self.total
+        gram = self.gram - (np.outer(total, by) + np.outer(by, total) - self.weight * np.outer(by, by))
+        return Moments(centre, self.weight, total - self.weight * by, gram)
+
+    def without(self, part: Moments) -> Moments | None:
+        """The moments without a part; None if the part has nearly all power of a feature, so that digits are lost."""
+        remaining = self - part
+        power = np.diagonal(remaining.gram) - remaining.total**2 / max(remaining.weight, 1)
+        whole = np.diagonal(self.gram) - self.total**2 / self.weight
+        return None if (power < CANCELLED * whole).any() else remaining
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean of the rows, (d,)."""
+        return self.centre + self.total / self.weight
+
+    @property
+    def scatter(self) -> np.ndarray:
+        """XᵀX of the centred rows, (d, d)."""
+        return self.gram - np.outer(self.total, self.total) / self.weight
+
+    @property
+    def inverse_deviation(self) -> np.ndarray:
+        """1/standard deviation of each feature, (d,); 0 where it is at most 1e-5 of the mean."""
+        shift = self.total / self.weight
+        sd = np.sqrt(np.maximum(np.diagonal(self.gram) / self.weight - shift**2, 0))
+        return np.divide(1, sd, out=np.zeros_like(sd), where=sd > CONSTANT * np.abs(self.mean))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +99,7 @@ class Layout:
         return self.folds + self.across
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each array of :class:`Sums`."""
+        """The shape of each array of :class:`LayerMoments`."""
         f, c, b, k = self.folds, self.columns, self.bins, len(self.names)
         out: dict[str, tuple[int, ...]] = {"weight": (self.parts,), "y": (f, c), "yy": (f, c), "bin_weight": (f, b)}
         for name, d in zip(self.names, self.widths, strict=True):
@@ -66,8 +120,8 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Sums:
-    """Sums of rows z = x - centre, their labels y, and p = |z|², float64.
+class LayerMoments:
+    """The moments of several layers by fold, of rows z = x - centre, their labels y, and p = |z|², float64.
 
     Attributes
     ----------
@@ -84,8 +138,8 @@ class Sums:
     arrays: Mapping[str, np.ndarray]
 
     @classmethod
-    def empty(cls, layout: Layout, centres: Sequence[np.ndarray]) -> Sums:
-        """Sums of no rows, about these centres."""
+    def empty(cls, layout: Layout, centres: Sequence[np.ndarray]) -> LayerMoments:
+        """Those of no rows, about these centres."""
         arrays = {name: np.zeros(shape) for name, shape in layout.shapes().items()}
         for name, centre in zip(layout.names, centres, strict=True):
             arrays[f"centre/{name}"] = np.array(centre, dtype=np.float64)
@@ -152,6 +206,14 @@ class Sums:
             for other, w in zip(names[i + 1 :], centred[i + 1 :], strict=True):
                 into[f"product/{name}|{other}"][:] += z.T @ w
 
+    def folds(self, name: str) -> list[Moments]:
+        """The moments of a layer in each fold of the labelled rows."""
+        return self._parts(name)[: self.layout.folds]
+
+    def _parts(self, name: str) -> list[Moments]:
+        centre, *of = (self.arrays[f"{kind}/{name}"] for kind in ("centre", "total", "gram"))
+        return [Moments(centre, float(w), *sums) for w, *sums in zip(self.arrays["weight"], *of, strict=True)]
+
     def product(self, a: str, b: str) -> np.ndarray:
         """Σ z_a z_bᵀ of all rows."""
         if a == b:
@@ -159,7 +221,7 @@ class Sums:
         name = f"product/{a}|{b}"
         return self.arrays[name] if name in self.arrays else self.arrays[f"product/{b}|{a}"].T
 
-    def plus(self, other: Sums) -> Sums:
+    def plus(self, other: LayerMoments) -> LayerMoments:
         """The sums of both sets of rows; ``other`` is brought to the centres of these sums if they differ.
 
         Raises
@@ -172,9 +234,9 @@ class Sums:
         centres = {name: self.arrays[f"centre/{name}"] for name in self.layout.names}
         other = other.about(centres)
         same = {f"centre/{name}" for name in self.layout.names}
-        return Sums(self.layout, {k: v if k in same else v + other.arrays[k] for k, v in self.arrays.items()})
+        return LayerMoments(self.layout, {k: v if k in same else v + other.arrays[k] for k, v in self.arrays.items()})
 
-    def about(self, centres: Mapping[str, np.ndarray]) -> Sums:
+    def about(self, centres: Mapping[str, np.ndarray]) -> LayerMoments:
         """The same sums about other centres, (d,) of each layer."""
         shift = {name: centres[name] - self.arrays[f"centre/{name}"] for name in self.layout.names}
         if not any(by.any() for by in shift.values()):
@@ -183,15 +245,14 @@ class Sums:
         n, total = float(old["weight"].sum()), {k: old[f"total/{k}"].sum(0) for k in self.layout.names}
         for name, by in shift.items():
             out[f"centre/{name}"] = np.asarray(centres[name], dtype=np.float64)
-            for f, weight in enumerate(old["weight"]):
-                sum_ = old[f"total/{name}"][f]
-                out[f"total/{name}"][f] -= weight * by
-                out[f"gram/{name}"][f] -= np.outer(sum_, by) + np.outer(by, sum_) - weight * np.outer(by, by)
+            for f, part in enumerate(self._parts(name)):
+                moved = part.about(centres[name])
+                out[f"total/{name}"][f], out[f"gram/{name}"][f] = moved.total, moved.gram
             out[f"cross/{name}"] -= old["y"][..., None] * by
             out[f"bins/{name}"] -= old["bin_weight"][..., None] * by
         if self.layout.across:
             self._shift_across(out, shift, total, n)
-        return Sums(self.layout, out)
+        return LayerMoments(self.layout, out)
 
     def _shift_across(
         self, out: dict[str, np.ndarray], shift: Mapping[str, np.ndarray], total: Mapping[str, np.ndarray], n: float
@@ -218,40 +279,3 @@ class Sums:
                     - 2 * square[b] * (by @ total[a]) - 2 * square[a] * (to @ total[b])
                     + n * square[a] * square[b]
                 )  # fmt: skip
-
-
-@dataclass(eq=False, slots=True)
-class Reservoir:
-    """The rows with the smallest priorities, which are random numbers by row: a uniform sample without replacement.
-
-    Attributes
-    ----------
-    size : int
-        The number of rows to keep.
-    columns : dict[str, np.ndarray]
-        ``priority`` (k,), ascending, and what else is kept of each row.
-    """
-
-    size: int
-    columns: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.columns.get("priority", ()))
-
-    def add(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Add rows: ``priority`` (n,), and the other columns."""
-        if len(self) >= self.size > 0:
-            keep = rows["priority"] < self.columns["priority"][-1]
-            rows = {name: value[keep] for name, value in rows.items()}
-        if not self.size or not len(rows["priority"]):
-            return
-        both = {name: np.concatenate([self.columns[name], v]) if self.columns else v for name, v in rows.items()}
-        order = np.argsort(both["priority"], kind="stable")[: self.size]
-        self.columns = {name: value[order] for name, value in both.items()}
-
-    def plus(self, other: Reservoir) -> Reservoir:
-        """The reservoir of both sets of rows."""
-        out = Reservoir(self.size, dict(self.columns))
-        if len(other):
-            out.add(other.columns)
-        return out

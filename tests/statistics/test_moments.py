@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.statistics.streamed import Layout, Reservoir, Sums
+from probekit.statistics.moments import LayerMoments, Layout
+from probekit.statistics.streams import Reservoir
 
 LAYOUT = Layout(("0", "1", "2"), (4, 3, 5), 2, 3, 6, across=True)
 
@@ -44,7 +45,7 @@ def naive(vectors, y, fold, bin_, centres):
 def test_sums_are_those_of_single_rows():
     given = rows(0)
     centres = [x[:10].mean(0, dtype=np.float64) for x in given[0]]
-    sums = Sums.empty(LAYOUT, centres)
+    sums = LayerMoments.empty(LAYOUT, centres)
     for part in np.array_split(np.arange(90), 4):
         sums.add([x[part] for x in given[0]], *(column[part] for column in given[1:]))
     for name, value in naive(*given, centres).items():
@@ -56,7 +57,7 @@ def test_sums_about_other_centres_are_the_same_sums():
     given = rows(1)
     centres = [[x[k : k + 8].mean(0, dtype=np.float64) for x in given[0]] for k in (0, 40)]
     halves = [np.arange(30), np.arange(30, 90)]
-    parts = [Sums.empty(LAYOUT, own) for own in centres]
+    parts = [LayerMoments.empty(LAYOUT, own) for own in centres]
     for sums, half in zip(parts, halves, strict=True):
         sums.add([x[half] for x in given[0]], *(column[half] for column in given[1:]))
     for one, other, own in ((*parts, centres[0]), (*parts[::-1], centres[1])):
@@ -68,12 +69,12 @@ def test_sums_about_other_centres_are_the_same_sums():
 def test_unlabelled_rows_do_not_count_without_products_between_layers():
     layout = Layout(("0",), (4,), 2, 3, 6)
     vectors, y, fold, bin_ = rows(2)
-    sums = Sums.empty(layout, [np.zeros(4)])
+    sums = LayerMoments.empty(layout, [np.zeros(4)])
     sums.add(vectors[:1], y, fold, bin_)
     assert sums.arrays["weight"].sum() == (fold >= 0).sum()
     assert np.allclose(sums.arrays["total/0"].sum(0), vectors[0][fold >= 0].sum(0), rtol=1e-5)
     with pytest.raises(UsageError, match="of other layers"):
-        sums.plus(Sums.empty(LAYOUT, [np.zeros(d) for d in LAYOUT.widths]))
+        sums.plus(LayerMoments.empty(LAYOUT, [np.zeros(d) for d in LAYOUT.widths]))
     with pytest.raises(NonFiniteError, match="layer 0"):
         sums.add([np.full((90, 4), np.nan)], y, fold, bin_)
 
