@@ -53,8 +53,10 @@ Path("bilstm.json").write_text(json.dumps({"model_type": "bilstm", "input": "wor
 Path("words.txt").write_text("one\\ntwo\\nthree")
 Path("a.en").write_text("one\\ntwo three\\n" * 40)
 Path("a.fr").write_text("two one\\nthree\\n" * 40)
-import probekit
+import probekit, probekit.studies.run as studies
 from probekit.cli import main
+from probekit.studies.pools import here_pool
+studies.pool_of = lambda workers: here_pool()  # a process of its own would import torch first
 said = {}
 for name, command in json.loads(sys.argv[1]).items():
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -33,7 +34,6 @@ class TokenReader:
         self.layers = tuple(cache.layer_name(x) for x in (cache.layers if layers is None else layers))
         self._sources = [cache.rows(f"/tokens/{layer}") for layer in self.layers]
         self.start, self.length = cache.places(len(self._sources[0]))
-        self.special = cache.special_rows()
         self.width = int(self._sources[0].shape[1])
         if other := next((k for k, source in enumerate(self._sources) if source.shape[1] != self.width), 0):
             raise UsageError(
@@ -41,6 +41,10 @@ class TokenReader:
                 f"{self._sources[other].shape[1]}; choose layers of one width."
             )
         self._encoded = cache.spec["store"] == "bfloat16"
+
+    @cached_property
+    def special(self) -> np.ndarray:
+        return self.cache.special_rows()
 
     @property
     def row_bytes(self) -> int:

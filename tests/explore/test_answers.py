@@ -131,7 +131,8 @@ def test_without_training_caches_units_are_ranked_by_correlation(caches):
             ask(found, "strip", index=0, step=0, kind="logit")
 
 
-def test_the_command_writes_a_page(caches, call, tmp_path):
+def test_the_command_writes_a_page(caches, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("probekit.explore.page.NUMBERS", 2000)  # tokens of a few examples
     for package in ("anywidget", "jscatter"):
         pytest.importorskip(package, reason="needs the extra 'explore'")
     out = tmp_path / "page.html"
