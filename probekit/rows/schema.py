@@ -66,7 +66,6 @@ OWN_NUMBERS = (
 """Columns of single analyses that hold numbers; if another program has made text of them, they are read as numbers."""
 OWN_FLAGS = ("converged", "penalty_at_edge", "headline", "kept")
 """Columns of single analyses that are true or false."""
-OWN = (*OWN_NUMBERS, *OWN_FLAGS)
 NEEDED = ("task", "split", "model", "representation", "estimator", "target", "metric", "value", "n")
 RESIDUAL, FINAL = "resid_post", "final_norm"
 
@@ -127,13 +126,13 @@ def _is_typed(rows: pd.DataFrame, columns: tuple[str, ...], text: Any) -> bool:
     kinds = _kinds(()) | dict.fromkeys(TEXT, text)
     in_order = tuple(rows.columns[: len(columns)]) == columns and "layer_name" not in rows
     in_kind = all(
-        dtype == kinds[name] if name in kinds else name not in OWN or dtype.kind != "O"
+        dtype == kinds[name] if name in kinds else dtype.kind != "O" or _own(column := rows[name]) is column
         for name, dtype in rows.dtypes.items()
     )
     if not in_order or not in_kind or any(rows[name].hasnans for name in TEXT if name in columns):
         return False
-    placed = not ((rows["site"] == "") & rows["layer"].notna()).any()
-    return placed and rows.index.equals(pd.RangeIndex(len(rows)))
+    placed = rows["layer"].notna().to_numpy() <= (rows["site"] != "").to_numpy(dtype=bool)
+    return bool(placed.all()) and rows.index.equals(pd.RangeIndex(len(rows)))
 
 
 def _typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -178,7 +177,7 @@ def _own(column: pd.Series) -> pd.Series:
     """A column of a single analysis, with numbers and truth where another program has made text of them."""
     import pandas as pd
 
-    if column.name not in OWN:
+    if column.name not in (*OWN_NUMBERS, *OWN_FLAGS):
         return column
     if not pd.api.types.is_string_dtype(column.dropna()) or column.isna().all():
         return column
