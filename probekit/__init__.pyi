@@ -62,7 +62,7 @@ from .rows import read_rows as read_rows
 from .rows import write_rows as write_rows
 from .studies.first_look import run as run
 from .studies.run import study as study
-from .studies.suites.run import suite as suite
+from .studies.run import suite as suite
 from .tables.table import table as table
 from .tasks import Example as Example
 from .tasks import Split as Split

@@ -84,9 +84,9 @@ def make_suite(folder: Path) -> None:
 
 
 def plan_suite(folder: Path) -> None:
-    from probekit.studies.suites.run import plan_suite as plan
+    from probekit.studies.run import plan_study as plan
 
-    plan(folder / "s.toml", folder / "out").forecast()
+    plan(folder / "s.toml", folder / "out", kind="suite").forecast()
 
 
 def make_space(folder: Path) -> None:

@@ -15,21 +15,19 @@ from probekit.cli.show import console, say, warn
 from probekit.display import shown
 
 if TYPE_CHECKING:
-    from probekit.studies.options import WorkerOptions
+    from probekit.studies.pools import Pool
     from probekit.studies.run import PlannedStudy, StudyRun
     from probekit.studies.runner import Outcome
     from probekit.studies.steps import Step
 
 
-def run_planned(planned: PlannedStudy, workers: WorkerOptions) -> StudyRun:
-    """Run the steps, with a line for each; then say how they ended, and what warned."""
-    from probekit.studies.run import pool_of, run_study
+def run_planned(planned: PlannedStudy, pool: Pool) -> StudyRun:
+    """Run the steps, with a line for each; then say how they ended."""
+    from probekit.studies.run import run_study
 
-    pool = pool_of(workers)
     with _terminable(), StepPrinter(planned) as printer:
         run = run_study(planned, pool, begin=printer.begin, tell=printer.end)
     show_end(run)
-    show_warnings(run)
     return run
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Literal
+
+Kind = Literal["study", "suite"]
+FOLDERS = {"study": "studies", "suite": "suites"}
+"""Where each kind writes, if nothing else is said."""
 
 
-def shipped_studies() -> dict[str, str]:
-    """The TOML texts of the studies by name ("table6-small" …)."""
-    return _shipped("probekit.studies")
-
-
-def shipped_suites() -> dict[str, str]:
-    """The TOML texts of the suites by name ("syntax" …)."""
-    return _shipped("probekit.studies.suites")
-
-
-def _shipped(package: str) -> dict[str, str]:
-    folder = files(package) / "shipped"
+def shipped(kind: Kind) -> dict[str, str]:
+    """The TOML texts of the studies ("table6-small" …) or suites ("syntax" …), by name."""
+    folder = files("probekit.studies") / "shipped"
+    folder = folder / "suites" if kind == "suite" else folder
     found = {f.name.removesuffix(".toml"): f.read_text("utf-8") for f in folder.iterdir() if f.name.endswith(".toml")}
     return dict(sorted(found.items()))

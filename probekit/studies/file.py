@@ -1,4 +1,4 @@
-"""Study files: models, tasks, trainings and analyses, as a validated value.
+"""Files of studies and suites: models, tasks, trainings and analyses, as a validated value.
 
 title = "Pretrained and fine-tuned layers of CoLA"
 models = { bert = "bert-base-uncased" }
@@ -13,6 +13,15 @@ of = ["pretrained", "fine-tuned", "random"]
 
 [[figure]]
 kind = "layers"
+
+A suite is a study of many tasks:
+
+title = "Syntax"
+limit = 1000
+
+[[tasks]]
+group = "syntax"
+tasks = ["ud", "ud-relations"]
 """
 
 from __future__ import annotations
@@ -32,9 +41,9 @@ from probekit.addresses import refuse_addresses
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.functions import takes_commas
 from probekit.recipe import check_arguments
-from probekit.studies.catalogue import shipped_studies
-from probekit.studies.schema import LAYERED, OF_MODELS, Section, Study
-from probekit.toml import read_named, what_is_wrong
+from probekit.studies.catalogue import Kind, shipped
+from probekit.studies.schema import LAYERED, OF_MODELS, OF_TASKS, Section, Study, Tasks
+from probekit.toml import parse_toml, read_named, what_is_wrong
 
 log = logging.getLogger(__name__)
 PROSE = ("title", "about")
@@ -43,15 +52,18 @@ PROSE = ("title", "about")
 
 def read_study(
     where: str | Path,
+    kind: Kind = "study",
     *,
     models: Mapping[str, str] | None = None,
     changes: Sequence[str] = (),
     allow_remote: bool = False,
 ) -> Study:
-    """Read and check a study from a TOML file, or a shipped study by its name.
+    """Read and check a study or a suite from a TOML file, or a shipped one by its name.
 
     Parameters
     ----------
+    kind : {"study", "suite"}
+        A suite has sections ``[[tasks]]``; its models may be given here alone.
     models : Mapping[str, str], optional
         Models that replace those of the file with the same names; with a new name, they replace all of them.
     changes : Sequence[str], default ()
@@ -62,28 +74,80 @@ def read_study(
     Raises
     ------
     UsageError
-        For an unknown name.
+        For an unknown name, and if a suite has no model.
     DataError
         If the file is invalid; the message gives the file and the key.
     """
-    raw, path = read_named(where, shipped_studies(), "study")
+    raw, path = read_named(where, shipped(kind), kind)
     refuse_addresses({key: value for key, value in raw.items() if key not in PROSE}, path, allowed=allow_remote)
     for change in changes:
-        changed(raw, change)
+        changed(raw, change, kind)
     if models:
-        raw["models"] = _with_models(raw.get("models"), models)
+        raw["models"] = _with_models(raw.get("models"), models, kind)
     try:
-        study = Study.model_validate({"name": path.stem} | raw)
+        study = _with_included(Study.model_validate({"name": path.stem} | raw), path)
     except ValidationError as error:
         raise DataError(what_is_wrong(error, Study), file=path) from error
+    if kind == "suite":
+        _check_suite(study, path)
     _check_pretraining(study, path)
     _check_training(study, path)
     _check_options(study, path)
+    _check_tasks(study, path)
     if not (study.models or study.pretrain):
         raise DataError("lacks models; add some, or a section [[pretrain]].", file=path)
-    if not any((study.pretrain, study.train, study.layered, study.domains)):
+    if not any((study.pretrain, study.train, study.layered, study.of_tasks, study.domains)):
         raise DataError("has no analysis; add a section such as [[probe]].", file=path)
     return study
+
+
+def _with_included(study: Study, path: Path) -> Study:
+    """The study with the tasks of the suites that it includes; a task that two of them have is taken from the first."""
+    suites = shipped("suite") if study.include else {}
+    sections: list[Tasks] = []
+    for name in study.include:
+        if name not in suites:
+            raise DataError(f"include: there is no suite {name!r}; {did_you_mean(name, suites)}", file=path)
+        other = Study.model_validate(parse_toml(suites[name], Path(name)))
+        for section in other.tasks:
+            met = {(task, one.analysis) for one in sections for task in one.tasks}
+            left = [task for task in section.tasks if (task, section.analysis) not in met]
+            limits = {
+                "limit": _least(section.limit or other.limit, study.limit),
+                "limit_dev": _least(section.limit_dev or other.limit_dev, study.limit_dev),
+            }
+            sections += [section.model_copy(update={"tasks": left, **limits})] if left else []
+    return study.model_copy(update={"tasks": [*sections, *study.tasks], "include": []})
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit), default=None)
+
+
+def _check_suite(suite: Study, path: Path) -> None:
+    """Raise DataError for a suite without tasks for its scoreboard, UsageError for one without a model."""
+    if not suite.tasks:
+        raise DataError("has no tasks; add a section [[tasks]].", file=path)
+    if all(section.analysis == "shift" for section in suite.tasks):
+        raise DataError('has only sections of the analysis shift; add one of another, such as "probe".', file=path)
+    if not (suite.models or suite.pretrain):
+        raise UsageError(f"the suite {suite.name} needs a model: --model minilm, or --model NAME=FOLDER.")
+
+
+def _check_tasks(study: Study, path: Path) -> None:
+    """Raise DataError for a task that is analysed twice in the same way, and for what shift cannot compare."""
+    blocks, shifts = study.of_tasks, [block.group for block in study.of_tasks if block.analysis == "shift"]
+    for section in ("tasks", *OF_TASKS):
+        for i, block in enumerate(getattr(study, section)):
+            if block.analysis == "shift" and len(block.tasks) < 2:
+                raise DataError(f"{section}.{i}.tasks: shift needs two tasks or more.", file=path)
+            if block.analysis == "shift" and shifts.count(block.group) > 1:
+                message = f"{section}.{i}.group: another section of shift is called {block.group}, too."
+                raise DataError(message, file=path)
+            for task in block.tasks:
+                if sum(task in other.tasks and other.analysis == block.analysis for other in blocks) > 1:
+                    message = f"{task} is in two sections of the analysis {block.analysis}; leave one out."
+                    raise DataError(message, file=path)
 
 
 def _check_pretraining(study: Study, path: Path) -> None:
@@ -106,10 +170,6 @@ def _check_pretraining(study: Study, path: Path) -> None:
         if block.encoder not in study.encoders and (block.encoder or len(study.encoders) > 1):
             which = did_you_mean(block.encoder, study.encoders) if block.encoder else ", ".join(study.encoders)
             raise DataError(f"pretrain.{i}: unknown encoder {block.encoder!r}; {which}", file=path)
-        try:
-            check_arguments("pretrain_encoder", arguments_of("pretrain_encoder", block.options))
-        except UsageError as error:
-            raise DataError(f"pretrain.{i}.options: {error}", file=path) from error
 
 
 def _check_training(study: Study, path: Path) -> None:
@@ -150,23 +210,13 @@ def _check_variants(study: Study, path: Path) -> None:
             )
 
 
-FUNCTION = {
-    "evaluate": "evaluate",
-    **{name: name for name in (*LAYERED, *OF_MODELS)},
-    "compare": "compare",
-    "domains": "domains",
-    "table": "table",
-    "figure": "plot",
-}
-"""By section, the public function whose options it takes."""
-
-
 def _check_options(study: Study, path: Path) -> None:
     """Raise DataError for invalid options of a section's function."""
-    for section, function in FUNCTION.items():
+    for section in SECTIONS:
         for i, block in enumerate(getattr(study, section)):
             try:
-                check_arguments(function, arguments_of(function, block.options))
+                if function := getattr(block, "function", ""):
+                    check_arguments(function, arguments_of(function, block.options))
             except UsageError as error:
                 raise DataError(f"{section}.{i}.options: {error}", file=path) from error
 
@@ -180,15 +230,15 @@ def arguments_of(function: str, options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _with_models(known: Any, models: Mapping[str, str]) -> dict[str, str]:
-    """The models of a study with some of them replaced, or others in place of all of them, which is reported."""
+def _with_models(known: Any, models: Mapping[str, str], kind: str) -> dict[str, str]:
+    """The models of a file with some of them replaced, or others in place of all of them, which is reported."""
     known = dict(known) if isinstance(known, Mapping) else {}
     if set(models) <= set(known):
         return known | dict(models)
     if known:
         log.warning(
-            "the study has the model%s %s, which %s replaced by %s. To keep a name, write --model %s=MODEL.",
-            *("s" if len(known) > 1 else "", ", ".join(known), "are" if len(known) > 1 else "is"),
+            "the %s has the model%s %s, which %s replaced by %s. To keep a name, write --model %s=MODEL.",
+            *(kind, "s" if len(known) > 1 else "", ", ".join(known), "are" if len(known) > 1 else "is"),
             *(", ".join(models), next(iter(known))),
         )
     return dict(models)
@@ -231,9 +281,8 @@ def _wrong_place(raw: Mapping[str, Any], name: str, *rest: str, text: str) -> st
     inside = rest[1:] if numbered else rest
     others = [other for other, keys in SECTIONS.items() if inside and inside[0] in keys]
     if others and name not in others:
-        have = f"[[{']] and [['.join(others)}]] {'have' if len(others) > 1 else 'has'}"
         other = next((other for other in others if other in raw), others[0])
-        return f"[[{name}]] has no key {inside[0]}, but {have}: write {other}.0.{'.'.join(inside)}={text}."
+        return f"[[{name}]] has no key {inside[0]}, but [[{other}]] has: write {other}.0.{'.'.join(inside)}={text}."
     if not found:
         return f"it has no section [[{name}]]."
     if not numbered:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from probekit.activations.pooling import Pooling
 from probekit.activations.writing.job import RANDOM
 from probekit.constraint import MadeOut
 from probekit.errors import ProbekitError, UsageError
@@ -20,10 +17,7 @@ from probekit.studies.options import RunOptions
 from probekit.studies.plan import check_steps, study_steps
 from probekit.studies.pools import here_pool
 from probekit.studies.run import PlannedStudy, StudyRun, run_study
-from probekit.studies.runner import Outcome
-from probekit.studies.schema import Figure, Study
-from probekit.studies.sections.outputs import report_step
-from probekit.studies.steps import Inside, Step
+from probekit.studies.schema import Study
 from probekit.tasks.load import is_task
 
 FOLDER = "probekit-run"
@@ -91,14 +85,8 @@ def run(
         probekit run gpt2 cola --pooling last,mean --dry-run
         probekit run mistralai/Mistral-7B-v0.1 rte --dtype bf16 --layers 0,8-24 --pooling last --batch-tokens 4096
     """
-    planned, ended = plan_run(model, (task, *tasks), out, options), 0
-
-    def tell(_: Outcome) -> None:
-        nonlocal ended
-        ended += 1
-        progress("steps", ended, len(planned.steps))
-
-    done = run_study(planned, here_pool(), tell=tell)
+    planned = plan_run(model, (task, *tasks), out, options)
+    done = run_study(planned, here_pool(), progress=progress)
     if done.failed:
         first = done.failed[0]
         log = planned.folder / "logs" / f"{slug(first.step.name)}.log"
@@ -126,66 +114,33 @@ def plan_run(
         )
     study = _study(str(model), names, options)
     folder = Path(out) if out else Path(FOLDER) / "-".join(slug(Path(w).stem) for w in (*study.models, *names))
-    steps = [_with(options, step) for step in study_steps(study, options.data_dir)]
+    steps = study_steps(study, options.data_dir)
     if wrong := next((step.error for step in steps if step.error), ""):
         raise UsageError(wrong)
-    steps = list(_together(steps[:-1]))
-    probes = [step for step in steps if step.function == "probe"]
-    steps.append(_summary(probes, "quick" if options.quick else ""))
-    page, leaf = report_step(study.title, steps), "quick.html" if options.quick else "report.html"
-    steps.append(replace(page, arguments={**page.arguments, "out": Inside(leaf)}, leaves=(leaf,)))
     check_steps(study, steps)
     return PlannedStudy(study, folder, tuple(steps), allow_remote=True)  # the user named all of it
 
 
 def _study(model: str, tasks: list[str], options: RunOptions) -> Study:
-    """The study of a run."""
-    of = ["pretrained"] if options.quick else ["pretrained", "random"]
-    name, poolings = "quick" if options.quick else "", [Pooling(name) for name in options.pooling or ()]
-    common = {"tasks": tasks, "of": of, "name": name, "poolings": poolings, "limit": options.limit}
-    fitted = {**common, "limit_dev": options.limit, "options": QUICK if options.quick else {}}
-    called = model_name(model)
-    title = f"{called}: {', '.join(Path(task).stem for task in tasks)}" + " (quick look)" * options.quick
-    sections = {"probe": [fitted], "mi": [] if options.quick else [common]}
-    about = ABOUT_QUICK if options.quick else ABOUT
-    figure = Figure(kind="layers", name=name or "layers")
+    """The study of a run: one of one model."""
+    quick, called = options.quick, model_name(model)
+    of, name = (["pretrained"], "quick") if quick else (["pretrained", "random"], "")
+    common = {"tasks": tasks, "of": of, "name": name, "poolings": options.pooling or (), "limit": options.limit}
+    fitted = {"limit_dev": options.limit, "options": QUICK if quick else {}}
     return Study.model_validate(
-        {"name": "run", "title": title, "about": about, "models": {called: model}, "figure": [figure], **sections}
+        {
+            "name": "run",
+            "title": f"{called}: {', '.join(Path(task).stem for task in tasks)}" + " (quick look)" * quick,
+            "about": ABOUT_QUICK if quick else ABOUT,
+            "page": "quick.html" if quick else "report.html",
+            "models": {called: model},
+            "caches": options.of_caches,
+            "probe": [{**common, **fitted, "together": True}],
+            "mi": [] if quick else [{**common, "together": True}],
+            "figure": [{"kind": "layers", "name": name or "layers"}],
+            "summary": [{"name": name}],
+        }
     )
-
-
-def _with(options: RunOptions, step: Step) -> Step:
-    """The step with the options of the run for caches: device, dtype, layers."""
-    caches = step.function == "cache_activations"
-    return replace(step, arguments={**step.arguments, **options.of_caches}) if caches else step
-
-
-def _together(steps: Sequence[Step]) -> Iterator[Step]:
-    """Merge the analyses of trained and random weights, so that one verdict covers both."""
-    before: dict[tuple[str, Any], Step] = {}
-    gone: dict[str, Step] = {}
-    random = {f"{step.name.replace('.random.', '.pretrained.')}" for step in steps if ".random." in step.name}
-    for step in steps:
-        if step.function in ("probe", "mi") and step.name in random:
-            before[step.function, step.name] = step
-        elif first := before.get((step.function, step.name.replace(".random.", ".pretrained."))):
-            added = {"more": [step.arguments["train"], step.arguments["dev"]]} if step.function == "probe" else {}
-            added = added or {"caches": [*first.arguments["caches"], *step.arguments["caches"]]}
-            gone[step.name] = step
-            yield replace(first, arguments={**first.arguments, **added}, needs=(*first.needs, *step.needs))
-        else:
-            lost = [Inside(one.leaves[0]) for name, one in gone.items() if name in step.needs]
-            rows = {"rows": [one for one in step.arguments["rows"] if one not in lost]} if lost else {}
-            needs = tuple(name for name in step.needs if name not in gone)
-            yield replace(step, arguments={**step.arguments, **rows}, needs=needs)
-
-
-def _summary(probes: Sequence[Step], name: str) -> Step:
-    """The step that summarises the layer curves."""
-    first, *more = [Inside(step.leaves[0]) for step in probes]
-    leaf = f"rows/{slug(f'summary {name}'.strip())}.parquet"
-    arguments = {"first": first, "more": more, "out": Inside(leaf)}
-    return Step(f"summary {name}".strip(), "summary", arguments, tuple(step.name for step in probes), (leaf,))
 
 
 def result_of(done: StudyRun) -> Result:

@@ -8,11 +8,12 @@ from pathlib import Path
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.functions import outputs
-from probekit.studies.schema import Study
+from probekit.studies.schema import Figure, Study, Table
 from probekit.studies.sections.layers import layer_steps
 from probekit.studies.sections.models import compare_steps, model_steps
 from probekit.studies.sections.names import Plan
-from probekit.studies.sections.outputs import domain_steps, figure_step, report_step, table_step
+from probekit.studies.sections.outputs import domain_steps, figure_step, report_step, summary_step, table_step
+from probekit.studies.sections.tasks import task_steps
 from probekit.studies.sections.training import evaluation_steps, guidelines_steps, pretraining_steps, training_steps
 from probekit.studies.sources import Sources
 from probekit.studies.steps import Inside, Step
@@ -47,14 +48,19 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
             *(step for block in study.layered for step in layer_steps(plan, block)),
             *(step for block in study.of_models for step in model_steps(plan, block)),
             *(step for block in study.domains for step in domain_steps(plan, block)),
+            *task_steps(plan),
             *guidelines_steps(plan),
         ]
     )
-    tables = [table_step(table, measured) for table in study.table]
-    compared = [step for block in study.compare for step in compare_steps(plan, block)]
-    figures = [figure_step(figure, [*measured, *compared, *tables]) for figure in study.figure]
-    made = unique([*measured, *compared, *tables, *figures])
-    return [*made, report_step(study.title, made)]
+    sound = [step for step in measured if not step.error]
+    shown = [kind for kind in ("scoreboard", "shift") if any(step.function == kind for step in sound)]
+    made = [*measured, *(step for block in study.compare for step in compare_steps(plan, block))]
+    made += [table_step(table, measured) for table in study.table]
+    made += [table_step(Table(kind="scoreboard"), sound)] if "scoreboard" in shown else []
+    figures = [figure_step(figure, made) for figure in study.figure]
+    figures += [figure_step(Figure(kind=kind, rows=kind), sound) for kind in shown]
+    made = unique([*made, *figures, *(summary_step(summary, measured) for summary in study.summary)])
+    return [*made, report_step(study, made)]
 
 
 def check_steps(study: Study, steps: Iterable[Step]) -> None:

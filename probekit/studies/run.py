@@ -1,4 +1,4 @@
-"""Studies: from a file to numbers, tables, figures and the report."""
+"""Studies and suites: from a file to numbers, tables, figures and the report."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from time import monotonic, thread_time
+from uuid import uuid4
 
+from probekit.analyses.scoreboard.leaderboard import leaderboard
 from probekit.constraint import Out
 from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, lock, remove_unfinished, slug, write
 from probekit.public import public
+from probekit.rows import Result, read
 from probekit.runtime import Progress, no_progress, torch_threads
+from probekit.studies.catalogue import FOLDERS, Kind
 from probekit.studies.file import read_study
 from probekit.studies.options import StudyOptions, WorkerOptions
 from probekit.studies.plan import check_steps, study_steps
@@ -21,7 +26,10 @@ from probekit.studies.pools import Pool, dask_pool, local_pool
 from probekit.studies.records import check_logs, state_of
 from probekit.studies.runner import Outcome, run_steps
 from probekit.studies.schema import Study
+from probekit.studies.sections.tasks import BOARD
+from probekit.studies.sources import Sources
 from probekit.studies.steps import Step
+from probekit.tasks.kept import keeping_tasks
 
 
 def _is_study(path: Path) -> bool:
@@ -150,33 +158,101 @@ def study(
         probekit study run mine.toml --jobs 2
         probekit study run table2-full --backend dask --scheduler tcp://head:8786
     """
-    planned = plan_study(study, out, options)
-    ended = 0
-
-    def tell(_: Outcome) -> None:
-        nonlocal ended
-        ended += 1
-        progress("steps", ended, len(planned.steps))
-
-    return run_study(planned, pool_of(workers), tell=tell)
+    return run_study(plan_study(study, out, options), pool_of(workers), progress=progress)
 
 
-def plan_study(study: str | Path, out: str | Path | None = None, options: StudyOptions | None = None) -> PlannedStudy:
-    """A study and its steps, all checked before anything is run.
+@public(options=StudyOptions, workers=WorkerOptions)
+def suite(
+    suite: str | Path,
+    /,
+    *,
+    out: Out | None = None,
+    options: StudyOptions,
+    workers: WorkerOptions,
+    progress: Progress = no_progress,
+) -> Result:
+    """Run the steps of a suite: shared caches, an analysis of each task and model, scoreboard, figure and report.
+
+    Tasks whose files are in one folder share a cache, so the model reads their sentences once. Every task is also
+    analysed on random weights, unless the file says otherwise. Finished steps are reused: run the same command again to
+    resume. If the data of a task are missing, or a step fails, the other steps still run; on the command line, the
+    reason is printed, and the exit status is 1.
+
+    Parameters
+    ----------
+    suite : path
+        A suite file (.toml), or the name of a suite that comes with probekit (``probekit suite list``).
+    out : path, optional
+        Folder for caches, rows, scoreboard, figure and report; by default suites/SUITE.
+    options : StudyOptions
+        ``model`` (NAME=MODEL, one or several), ``data_dir``, ``set_``, ``allow_remote``; each may be given as a
+        keyword.
+    workers : WorkerOptions
+        ``jobs``, ``backend``, ``scheduler``; each may be given as a keyword.
+    progress : callable
+        Receives the number of steps that have ended.
+
+    Returns
+    -------
+    Result
+        The scoreboard; see :func:`probekit.scoreboard`.
+
+    Raises
+    ------
+    DataError
+        If the file is invalid; the message gives the file and the key.
+    UsageError
+        If there is no model, nothing can be done, or another process runs the suite.
+
+    Examples
+    --------
+    >>> board = probekit.suite("syntax", model=("minilm",), data_dir="data", jobs=2)  # doctest: +SKIP
+
+    On the command line::
+
+        probekit suite run mine.toml --model minilm
+        probekit suite run syntax --model minilm --data-dir data --jobs 2
+        probekit suite run surface --model bert=bert-base-uncased --model mine=runs/mine --data-dir data --plan
+        probekit suite run syntax --model minilm --data-dir data --set limit=500
+    """
+    return board_of(run_study(plan_study(suite, out, options, "suite"), pool_of(workers), progress=progress))
+
+
+def plan_study(
+    file: str | Path, out: str | Path | None = None, options: StudyOptions | None = None, kind: Kind = "study"
+) -> PlannedStudy:
+    """A study or a suite and its steps, all checked before anything is run.
 
     Raises
     ------
     DataError, UsageError
-        For errors in the file, and for invalid arguments of a step.
+        For errors in the file or the leaderboard, and for invalid arguments of a step; of a suite, also if no model can
+        be read, or no task be analysed.
     """
     options = options or StudyOptions()
     models = dict(map(split_model, options.model))
-    found = read_study(study, models=models, changes=options.set_, allow_remote=options.allow_remote)
-    steps = study_steps(found, options.data_dir)
+    found = read_study(file, kind, models=models, changes=options.set_, allow_remote=options.allow_remote)
+    if kind == "suite":
+        Sources(None, {}, found.models).check_models()
+    if found.against is not None:
+        leaderboard(found.against)
+    with keeping_tasks(uuid4().hex):
+        steps = study_steps(found, options.data_dir)
     check_steps(found, steps)
-    return PlannedStudy(
-        found, Path(out) if out else Path("studies") / slug(found.name), tuple(steps), options.allow_remote
-    )
+    if kind == "suite" and not any(step.function == "scoreboard" for step in steps):
+        errors = "; ".join(dict.fromkeys(step.error for step in steps if step.error))
+        raise UsageError(f"nothing of the suite {found.name} can be done: {errors}")
+    folder = Path(out) if out else Path(FOLDERS[kind]) / slug(found.name)
+    return PlannedStudy(found, folder, tuple(steps), options.allow_remote)
+
+
+def board_of(done: StudyRun) -> Result:
+    """The scoreboard of a suite; raises UsageError if there is none."""
+    failed = next((one for one in done.outcomes if one.step.function == "scoreboard" and one in done.failed), None)
+    if failed is not None:
+        first = done.failed[0]
+        raise UsageError(f"the suite has no scoreboard: {first.step.name}: {first.message.rstrip('.')}.")
+    return read(done.folder / BOARD)
 
 
 def run_study(
@@ -185,6 +261,7 @@ def run_study(
     *,
     begin: Callable[[Step], None] = lambda _: None,
     tell: Callable[[Outcome], None] = lambda _: None,
+    progress: Progress = no_progress,
 ) -> StudyRun:
     """Run the missing steps of a study in its folder; see :func:`probekit.studies.runner.run_steps`.
 
@@ -195,7 +272,12 @@ def run_study(
     UsageError
         If another process runs the study.
     """
-    out, study = planned.folder, planned.study
+    out, study, ended = planned.folder, planned.study, count(1)
+
+    def told(outcome: Outcome) -> None:
+        progress("steps", next(ended), len(planned.steps))
+        tell(outcome)
+
     with open_study(out):
         steps = [{"step": step.name} | ({"error": step.error} if step.error else {}) for step in planned.steps]
         content = {"title": study.title, "about": study.about, "steps": steps, "probekit": MARK}
@@ -203,9 +285,8 @@ def run_study(
         check_logs(out, planned.steps)
         for folder in {out / "steps", *((out / leaf).parent for step in planned.steps for leaf in step.leaves)}:
             remove_unfinished(folder, lambda _: True)
-        return StudyRun(
-            out, tuple(run_steps(planned.steps, out, pool, allow_remote=planned.allow_remote, begin=begin, tell=tell))
-        )
+        remote = planned.allow_remote
+        return StudyRun(out, tuple(run_steps(planned.steps, out, pool, allow_remote=remote, begin=begin, tell=told)))
 
 
 def pool_of(workers: WorkerOptions) -> Pool:

@@ -17,16 +17,20 @@ Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "checkpoints", "random"]
 if TYPE_CHECKING:
     RowsOf = str
+    OfTasks = str
 else:
     RowsOf = Literal[*analyses(), *("train", "table")]
+    OfTasks = Literal[*(name for name, one in analyses().items() if one.in_suites)]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]
 SET = ("out", "rows", "pooling", "published", "task", "data_dir", "split", "limit", "data_seed")
 """Options that the study sets itself."""
-
-
 SET_IN_PRETRAINING = ("model", "on", "out", "seed", "data_dir", "run_name", "overwrite")
+SET_IN_TASKS = (
+    *("out", "rows", "pooling", "layers", "task", "data_dir", "split", "limit", "random_weights", "any_split"),
+    *("device", "model", "train", "dev", "tasks"),
+)
 
 
 def not_set(options: Options, names: Collection[str] = SET) -> Options:
@@ -39,6 +43,7 @@ def not_set(options: Options, names: Collection[str] = SET) -> Options:
 
 Given = Annotated[Options, AfterValidator(not_set)]
 GivenInPretraining = Annotated[Options, AfterValidator(partial(not_set, names=SET_IN_PRETRAINING))]
+GivenInTasks = Annotated[Options, AfterValidator(partial(not_set, names=SET_IN_TASKS))]
 
 
 class Section(BaseModel):
@@ -60,6 +65,7 @@ class Pretrain(Section):
         Options of ``probekit pretrain-encoder``.
     """
 
+    function: ClassVar[str] = "pretrain_encoder"
     on: dict[str, list[str]] = Field(min_length=1)
     encoder: str = ""
     seeds: Seeds = [0]
@@ -114,6 +120,7 @@ class Evaluate(Section):
     of : the task of the runs, such as mnli, which [[train]] must have
     """
 
+    function: ClassVar[str] = "evaluate"
     task: str
     of: str
     split: str = "test"
@@ -142,6 +149,7 @@ class _Layers(Runs):
     poolings : over the pieces of a text (default: mean); for word tags "first" or "mean" over the pieces of each word
         (default: first)
     limit : train on only this many examples, drawn at random with data_seed; seeds : for random weights
+    together : whether one step analyses all kinds of weights, with one verdict (default: a step for each)
     """
 
     function: ClassVar[str]
@@ -153,6 +161,7 @@ class _Layers(Runs):
     limit: Count | None = None
     data_seed: Seed = 0
     seeds: Seeds = [0]
+    together: bool = False
     options: Given = {}
 
 
@@ -188,6 +197,7 @@ class Compare(Section):
     tasks : default: all tasks that a section [[probe]] analyses with both
     """
 
+    function: ClassVar[str] = "compare"
     of: tuple[Of, Of] = ("fine-tuned", "pretrained")
     tasks: list[str] = []
     name: str = ""
@@ -225,9 +235,46 @@ class AcrossModels(OfModels):
         return {"of": ["pretrained"], **given} if isinstance(given, dict) and given.get("across") == "models" else given
 
 
+class Tasks(Section):
+    """Tasks that are analysed in the same way, on caches that they share where they can.
+
+    Attributes
+    ----------
+    tasks : list[str]
+        Names of tasks, or paths of task files.
+    group : str
+        What they are about: surface, syntax, semantics, discourse, world …; only tasks with a group are on the
+        scoreboard.
+    analysis : str, default "probe"
+        The public function, of those that can stand in a suite (``Analysis.in_suites``). "shift" fits probes on each
+        task of the section and evaluates them on all.
+    train, dev : str, default "train" and "dev"
+        Splits; a task without dev is evaluated on test.
+    limit, limit_dev : int or None
+        Examples of train and dev of each task, drawn at random (default: those of the file; without ``limit_dev`` in
+        either, ``limit``). Of minimal pairs, pairs of each paradigm.
+    options : Options, default {}
+        Options of the function.
+    """
+
+    tasks: list[str] = Field(min_length=1)
+    group: str = Field(min_length=1)
+    analysis: OfTasks = "probe"
+    train: str = "train"
+    dev: str = "dev"
+    limit: Count | None = None
+    limit_dev: Count | None = None
+    options: GivenInTasks = {}
+
+    @property
+    def function(self) -> str:
+        return self.analysis
+
+
 class Domains(Section):
     """Divergences between the domains of a task and named corpora, with options of ``probekit domains``."""
 
+    function: ClassVar[str] = "domains"
     task: str
     split: str | None = None
     corpora: dict[str, str] = {}
@@ -237,6 +284,7 @@ class Domains(Section):
 class Table(Section):
     """A table of all rows from ``probekit table KIND``; ``published`` is the name of published numbers to add."""
 
+    function: ClassVar[str] = "table"
     kind: Kind
     name: str = ""
     published: str | None = None
@@ -251,6 +299,7 @@ class Figure(Section):
     tasks : of the rows of analyses only those on these tasks (default: all)
     """
 
+    function: ClassVar[str] = "plot"
     kind: str
     tasks: list[str] = []
     name: str = ""
@@ -258,8 +307,16 @@ class Figure(Section):
     options: Given = {}
 
 
+class Summary(Section):
+    """A summary of the curves of all sections ``[[probe]]``, with options of ``probekit summary``."""
+
+    function: ClassVar[str] = "summary"
+    name: str = ""
+    options: Given = {}
+
+
 class _Study(Section):
-    """A study.
+    """A study, or a suite: a study of many tasks.
 
     Attributes
     ----------
@@ -269,6 +326,20 @@ class _Study(Section):
         Arguments of :func:`probekit.new_encoder` for the untrained encoders that ``[[pretrain]]`` trains, by name.
     data : dict[str, str], default {}
         Folders of task files below the data folder, if they differ from the name of the task.
+    caches : Options, default {}
+        Options of all caches, such as ``dtype`` and ``layers``.
+    page : str, default "report.html"
+        The file of the report.
+    of : list of {"pretrained", "random"}
+        The weights that sections ``[[tasks]]`` analyse; "random" is the control of the same architecture, with
+        ``random_seed``.
+    limit, limit_dev : int or None
+        For ``[[tasks]]``: examples of train and dev of each task, drawn at random with ``data_seed`` (default: all, of
+        dev as many as of train).
+    against : str, optional
+        A CSV file of a published leaderboard; see :func:`probekit.scoreboard`.
+    include : list[str], default []
+        Names of shipped suites whose tasks come first, with their own limits where these are lower.
     """
 
     name: str = ""
@@ -277,14 +348,25 @@ class _Study(Section):
     models: dict[str, str] = {}
     encoders: dict[str, Options] = {}
     data: dict[str, str] = {}
+    caches: Options = {}
+    page: str = "report.html"
+    of: list[Literal["pretrained", "random"]] = Field(["pretrained", "random"], min_length=1)
+    random_seed: Seed = 0
+    limit: Count | None = None
+    limit_dev: Count | None = None
+    data_seed: Seed = 0
+    against: str | None = None
+    include: list[str] = []
     pretrain: list[Pretrain] = []
     train: list[Train] = []
     evaluate: list[Evaluate] = []
     probe: list[Probe] = []
     compare: list[Compare] = []
     domains: list[Domains] = []
+    tasks: list[Tasks] = []
     table: list[Table] = []
     figure: list[Figure] = []
+    summary: list[Summary] = []
 
     @property
     def layered(self) -> list[Probe | OfCaches]:
@@ -296,6 +378,11 @@ class _Study(Section):
         """The sections that compare the layers of models."""
         return [block for name in OF_MODELS for block in getattr(self, name)]
 
+    @property
+    def of_tasks(self) -> list[Tasks]:
+        """The sections of tasks that share caches."""
+        return [block for name in ("tasks", *OF_TASKS) for block in getattr(self, name)]
+
 
 def _sections(kinds: Mapping[Reads, type[Section]]) -> dict[str, Any]:
     """The sections of the analyses that read these."""
@@ -306,12 +393,20 @@ def _sections(kinds: Mapping[Reads, type[Section]]) -> dict[str, Any]:
     }
 
 
-OF_CACHES = _sections({Reads.CACHES: OfCaches})
+def _of_one(analysis: str) -> Any:
+    """The sections of tasks for this analysis."""
+    fields: dict[str, Any] = {"group": (str, ""), "analysis": (Literal[analysis], analysis)}
+    return create_model(analysis.capitalize(), __base__=Tasks, **fields)
+
+
+OF_CACHES = _sections(dict.fromkeys((Reads.CACHE, Reads.CACHES), OfCaches))
 OF_MODELS = _sections({Reads.REFERENCE: OfModels, Reads.MODELS: AcrossModels})
 LAYERED = ("probe", *OF_CACHES)
 """The sections that analyse each layer of caches."""
+OF_TASKS = {name: _of_one(name) for name, one in analyses().items() if one.in_suites and name not in LAYERED}
+"""The sections of tasks that share caches, for one analysis each."""
 if TYPE_CHECKING:
     Study = _Study
 else:
-    more = {name: (list[kind], []) for name, kind in (OF_CACHES | OF_MODELS).items()}
+    more = {name: (list[kind], []) for name, kind in (OF_CACHES | OF_MODELS | OF_TASKS).items()}
     Study = create_model("Study", __base__=_Study, __doc__=_Study.__doc__, **more)

@@ -189,6 +189,17 @@ class Sources:
         size: ModelSize = self._once(("size", where), lambda: _model_size(where))
         return size
 
+    def check_models(self) -> None:
+        """Raise the error of the first model if none can be read."""
+        errors = []
+        for model in self.models:
+            try:
+                self.size(model)
+                return
+            except (ProbekitError, OSError) as error:
+                errors.append(error)
+        raise errors[0]
+
     # corpora
 
     def corpus(self, name: str, place: str) -> Outside:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tiny_elmo import tiny_elmo
 
 from probekit.files import slug
-from probekit.studies.catalogue import shipped_studies
+from probekit.studies.catalogue import shipped
 from probekit.studies.file import read_study
 from probekit.studies.plan import check_steps, study_steps
 from probekit.tables import published
@@ -140,7 +140,7 @@ LONG = ("friends-small", "friends-full", "adaptation-small")  # to plan
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in shipped_studies()]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in shipped("study")]
 )
 def test_every_study_plans(name, data, tiny_bert, elmo, monkeypatch, tmp_path):
     model = elmo if "ELMo" in read_study(name).models else str(tiny_bert)

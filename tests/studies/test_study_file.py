@@ -3,7 +3,7 @@
 import pytest
 
 from probekit.errors import DataError, UsageError
-from probekit.studies.catalogue import shipped_studies
+from probekit.studies.catalogue import shipped
 from probekit.studies.file import read_study
 
 GOOD = """
@@ -111,7 +111,7 @@ def test_unknown_studies_and_files():
         read_study("nowhere.toml")
 
 
-@pytest.mark.parametrize("name", shipped_studies())
+@pytest.mark.parametrize("name", shipped("study"))
 def test_the_studies_that_come_with_probekit_are_whole(name):
     study = read_study(name)
     assert study.name == name

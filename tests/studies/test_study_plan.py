@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from probekit.analysis import analyses
 from probekit.cli import main
 from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.rows import read_card
@@ -63,6 +64,56 @@ def test_an_analysis_of_caches_stands_in_a_study_without_a_line_of_its_own_there
     assert drawn["rows"] == ["out/rows/geometry-grammar-sentiment.tiny.pretrained.mean.parquet"]
     with pytest.raises(DataError, match="geometry.0.options: remove is -1; it must be 0 or more"):
         read_study(written(section.replace("2", "-1")))
+
+
+WITHOUT_CACHES = {"choices", "stream", "ensemble"}
+"""Analyses of models, texts or runs."""
+OF_ITS_OWN = {
+    "scoreboard": '[[tasks]]\ngroup = "x"\ntasks = ["grammar:sentiment"]',
+    "guidelines": '[[train]]\ntasks = ["grammar:sentiment"]',
+    "compare": '[[compare]]\nof = ["pretrained", "random"]',
+    "domains": '[[domains]]\ntask = "grammar:sentiment"',
+    "summary": "[[summary]]",
+    "movement": '[[movement]]\nof = ["pretrained", "random"]',
+    "similarity": '[[similarity]]\nof = ["pretrained", "random"]',
+}
+"""Sections without tasks, or of another name."""
+
+
+@pytest.mark.parametrize("name", sorted({*analyses()} - WITHOUT_CACHES - {"places"}))
+def test_each_analysis_of_caches_stands_in_a_study(written, name):
+    section = OF_ITS_OWN.get(name, f'[[{name}]]\ntasks = ["grammar:sentiment", "grammar:acceptability"]')
+    probe = TEXTS + 'of = ["pretrained", "random"]\nname = "both"'
+    found = study_steps(read_study(written(probe, section)))
+    assert any(f"{step.name} ".startswith(f"{name} ") for step in found)
+
+
+def test_an_analysis_of_one_cache_has_a_step_for_each(written):
+    found = steps(written('[[mdl]]\ntasks = ["grammar:sentiment"]\nof = ["pretrained", "random"]\nname = "code"'))
+    caches = {name: step["train"] for name, step in found.items() if name.startswith("mdl ")}
+    assert caches == {
+        f"mdl grammar-sentiment.tiny{of}.train.code.mean": f"out/caches/grammar-sentiment.tiny{of}.train.h5"
+        for of in ("", ".random-0")
+    }
+
+
+def test_kinds_of_weights_may_have_one_verdict(written):
+    found = steps(written(BOTH, TEXTS + 'of = ["pretrained", "random"]\nname = "one"\ntogether = true', "[[summary]]"))
+    one = found["probe grammar-sentiment.tiny.pretrained.one.mean"]
+    random = [f"out/caches/grammar-sentiment.tiny.random-0.{split}.h5" for split in ("train", "dev")]
+    assert one["more"] == random
+    assert sum(name.startswith("probe ") for name in found) == 5
+    assert len(found["summary"]["more"]) == 4
+
+
+def test_all_caches_of_a_study_have_the_options_that_it_gives(written):
+    told = steps(written('caches = { dtype = "float16", layers = [0] }', TEXTS, TASKS))
+    caches = [arguments for name, arguments in told.items() if name.startswith("cache ")]
+    assert len(caches) == 6
+    assert {(one["dtype"], *one["layers"]) for one in caches} == {("float16", 0)}
+
+
+TASKS = '[[tasks]]\ngroup = "x"\ntasks = ["grammar:sentiment"]\n'
 
 
 def test_words_that_are_labelled_have_caches_of_words(written):

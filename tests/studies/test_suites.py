@@ -10,13 +10,13 @@ import probekit
 from probekit.cli import main
 from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.rows import read_rows
-from probekit.studies.catalogue import shipped_suites
+from probekit.studies.catalogue import shipped
+from probekit.studies.file import read_study
 from probekit.studies.options import StudyOptions
+from probekit.studies.plan import study_steps
 from probekit.studies.pools import here_pool
+from probekit.studies.run import plan_study
 from probekit.studies.steps import Outside, Step
-from probekit.studies.suites.run import plan_suite
-from probekit.studies.suites.schema import read_suite
-from probekit.studies.suites.steps import suite_steps
 
 SUITE = """
 title = "Toys"
@@ -47,7 +47,7 @@ def here(tmp_path, monkeypatch):
 
 def steps_of(text: str, path: Path, models=None):
     path.write_text(text)
-    return suite_steps(read_suite(path, models=models or {"m": "m"}))
+    return study_steps(read_study(path, "suite", models=models or {"m": "m"}))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def toys(tmp_path_factory, tiny_model, no_certificates):
     folder = tmp_path_factory.mktemp("suite")
     (folder / "toys.toml").write_text(SUITE)
     with pytest.MonkeyPatch.context() as patch:  # a process of its own would import torch first
-        patch.setattr("probekit.studies.suites.run.pool_of", lambda workers: here_pool())
+        patch.setattr("probekit.studies.run.pool_of", lambda workers: here_pool())
         board = probekit.suite(folder / "toys.toml", model=(f"tiny={tiny_model('bert')}",), out=folder / "toys")
     return folder / "toys", board
 
@@ -96,7 +96,7 @@ def test_a_suite_from_the_command_line_reuses_what_is_done(toys, tiny_bert, caps
 
 
 def test_tasks_in_one_place_share_caches_by_what_they_read(here):
-    steps = suite_steps(read_suite("toys.toml", models={"m": "m"}))
+    steps = study_steps(read_study("toys.toml", "suite", models={"m": "m"}))
     caches = [step.name for step in steps if step.name.startswith("cache")]
     assert caches == [
         "cache tasks.texts.m.train.limit-60", "cache tasks.texts.m.dev.limit-40",
@@ -138,7 +138,7 @@ def test_a_missing_task_leaves_the_rest(here, tiny_bert, capsys):
 def test_nothing_that_can_be_done_is_an_error_before_anything_runs(here, tiny_bert):
     (here / "toys.toml").write_text('title = "x"\n[[tasks]]\ngroup = "g"\ntasks = ["nosuch"]\n')
     with pytest.raises(UsageError, match="nothing of the suite toys can be done: unknown task 'nosuch'"):
-        plan_suite("toys.toml", options=StudyOptions(model=(str(tiny_bert),)))
+        plan_study("toys.toml", None, StudyOptions(model=(str(tiny_bert),)), "suite")
     assert not (here / "suites").exists()
 
 
@@ -157,28 +157,29 @@ def test_nothing_that_can_be_done_is_an_error_before_anything_runs(here, tiny_be
 def test_mistakes_in_the_file(here, text, said):
     (here / "mine.toml").write_text(text)
     with pytest.raises(DataError, match=said) as caught:
-        read_suite("mine.toml", models={"m": "m"})
+        read_study("mine.toml", "suite", models={"m": "m"})
     assert "mine.toml" in str(caught.value)
 
 
 def test_a_suite_needs_a_model(here):
     with pytest.raises(UsageError, match="needs a model: --model minilm"):
-        read_suite("toys.toml")
+        read_study("toys.toml", "suite")
 
 
-@pytest.mark.parametrize("name", shipped_suites())
+@pytest.mark.parametrize("name", shipped("suite"))
 def test_shipped_suites_are_valid(name, capsys):
-    suite = read_suite(name, models={"m": "m"})
+    suite = read_study(name, "suite", models={"m": "m"})
     assert suite.about
     assert main(["suite", "show", name]) == 0
-    assert capsys.readouterr().out.rstrip("\n") == shipped_suites()[name].rstrip("\n")
+    assert capsys.readouterr().out.rstrip("\n") == shipped("suite")[name].rstrip("\n")
 
 
 def test_everything_holds_the_tasks_of_what_it_includes_once():
-    whole = [(task, s.analysis) for s in read_suite("everything", models={"m": "m"}).tasks for task in s.tasks]
+    whole = [(task, s.analysis) for s in read_study("everything", "suite", models={"m": "m"}).tasks for task in s.tasks]
     assert len(whole) == len(set(whole)) >= 30
     for name in ("surface", "syntax", "edges", "truth"):
-        assert {(t, s.analysis) for s in read_suite(name, models={"m": "m"}).tasks for t in s.tasks} <= set(whole)
+        suite = read_study(name, "suite", models={"m": "m"})
+        assert {(task, section.analysis) for section in suite.tasks for task in section.tasks} <= set(whole)
 
 
 def test_pairs_are_refused_for_a_model_without_a_head(here, tiny_bert):
@@ -269,7 +270,7 @@ def test_caches_of_several_tasks_need_the_names_of_the_data_sets(here, tiny_bert
 
 def test_a_suite_lowers_the_limits_of_those_it_includes():
     def limits(*changes: str) -> set[tuple[int | None, int | None]]:
-        found = read_suite("everything", models={"m": "m"}, changes=changes)
+        found = read_study("everything", "suite", models={"m": "m"}, changes=changes)
         return {(section.limit, section.limit_dev) for section in found.tasks if section.limit}
 
     assert limits() == {(2000, 1000), (300, 300), (1000, 300), (1500, 1000)}
@@ -294,26 +295,26 @@ def test_what_a_section_of_shift_cannot_do_is_told_before_anything_runs(here, ti
     twice = SHIFTED + SHIFTED[SHIFTED.rindex("[[tasks]]") :]
     (here / "twice.toml").write_text(twice.replace('tasks = ["one.toml", "two.toml"]', 'tasks = ["cola", "sst2"]', 1))
     with pytest.raises(DataError, match="two sections of the analysis shift|another section of shift"):
-        read_suite(here / "twice.toml", models={"m": "m"})
+        read_study(here / "twice.toml", "suite", models={"m": "m"})
 
 
 def test_a_model_that_cannot_be_read_is_told_before_data_are_read(here, monkeypatch):
     monkeypatch.setattr("probekit.studies.sources.load_task", lambda *_: pytest.fail("a task was read"))
     with pytest.raises((UsageError, ProbekitError), match="no-such-model"):
-        plan_suite("toys.toml", None, StudyOptions(model=("m=./no-such-model",)))
+        plan_study("toys.toml", None, StudyOptions(model=("m=./no-such-model",)), "suite")
 
 
 def test_a_suite_takes_a_leaderboard(here, tiny_bert, monkeypatch):
     (here / "board.csv").write_text("model,score\ntiny,0.5\nother,0.6\n")
     (here / "toys.toml").write_text('against = "board.csv"\n' + SUITE)
     options = StudyOptions(model=(f"tiny={tiny_bert}",))
-    step = next(step for step in plan_suite("toys.toml", None, options).steps if step.name == "scoreboard")
+    step = next(step for step in plan_study("toys.toml", None, options, "suite").steps if step.name == "scoreboard")
     assert step.recipe(here).arguments["against"] == "board.csv"
     before = step.digest(dict.fromkeys(step.needs, ""))
     (here / "board.csv").write_text("model,score\ntiny,0.7\nother,0.6\n")
-    again = next(step for step in plan_suite("toys.toml", None, options).steps if step.name == "scoreboard")
+    again = next(step for step in plan_study("toys.toml", None, options, "suite").steps if step.name == "scoreboard")
     assert again.digest(dict.fromkeys(step.needs, "")) != before  # only the scoreboard is made again
     (here / "board.csv").write_text("model,points\ntiny,0.7\n")
     monkeypatch.setattr("probekit.studies.sources.load_task", lambda *_: pytest.fail("a task was read"))
     with pytest.raises(DataError, match="lacks the column score"):
-        plan_suite("toys.toml", None, options)
+        plan_study("toys.toml", None, options, "suite")

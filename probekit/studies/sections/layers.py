@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
+from typing import Any, NamedTuple
 
 from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import Regime
+from probekit.analysis import Reads, analyses
 from probekit.errors import UsageError
 from probekit.files import slug
+from probekit.functions import parameters
 from probekit.studies.file import arguments_of
 from probekit.studies.schema import OfCaches, Probe, Runs, Train
-from probekit.studies.sections.names import Plan, guarded, run_name, task_name
+from probekit.studies.sections.names import Plan, guarded, leaves_of, rows_leaf, task_name
 from probekit.studies.steps import Inside, Step
 
 Block = Probe | OfCaches
 
 
 @dataclass(frozen=True, slots=True)
-class _Weights:
+class Weights:
     """Pretrained weights, or those of a run, of one of its checkpoints, or random ones."""
 
     run: str = ""
@@ -42,15 +44,40 @@ class _Weights:
 
 def layer_steps(plan: Plan, block: Block) -> Iterator[Step]:
     """The caches that a section reads, and its analyses, each after its caches."""
-    for task, model, of in product(block.tasks, plan.models(block), block.of):
+    kinds = [block.of] if block.together else [[of] for of in block.of]
+    for task, model, some in product(block.tasks, plan.models(block), kinds):
         for pooling in poolings_of(plan, block, task):
             words = plan.sources.labels_words(task)
-            caches = cache_steps(plan, block, task, model, of, pooling, block.splits)
+            caches = [c for of in some for c in cache_steps(plan, block, task, model, of, pooling, block.splits)]
             yield from caches
             error = plan.sources.unfit(task, *block.splits) if isinstance(block, Probe) else ""
-            name = analysis_name(block, task, model, of, pooling)
-            step = _analysis(block, name, caches, "" if words else pooling)
-            yield Step(step.name, leaves=step.leaves, error=error) if error else step
+            options = ({} if words else {"pooling": pooling}) | arguments_of(block.function, block.options)
+            if analyses()[block.function].reads is Reads.CACHE:
+                for cache in caches:
+                    kind = [cache.name.removeprefix("cache "), *([slug(block.name)] if block.name else []), pooling]
+                    yield analysis_step(block.function, f"{block.function} {'.'.join(kind)}", [cache], options)
+            else:
+                name = analysis_name(block, task, model, some[0], pooling)
+                yield analysis_step(block.function, name, caches, options, error)
+
+
+def analysis_step(function: str, name: str, caches: list[Step], options: Mapping[str, Any], error: str = "") -> Step:
+    """The step that analyses caches, with pairs of train and dev one after another; or why it cannot."""
+    reads = analyses()[function].reads
+    pairs = reads is Reads.PAIRS
+    leaves = leaves_of(name) if pairs else (rows_leaf(name),)
+    if error:
+        return Step(name, leaves=leaves, error=error)
+    needs, read = tuple(step.name for step in caches), [Inside(step.leaves[0]) for step in caches]
+    given: dict[str, Any] = {"train": read[0], "dev": read[1], "more": read[2:]} if pairs else {"caches": read}
+    if reads is Reads.CACHE:
+        given = {next(iter(parameters(function))): read[0]}
+    return Step(
+        name, function, {**given, **options, "out": Inside(leaves[0])}, needs, leaves,
+        seconds=analyses()[function].in_suites or 20.0, partly=True,
+        together=tuple(zip(needs[::2], needs[1::2], strict=True)) if pairs else (),
+        inputs=("train", "dev", "more") if pairs else (),
+    )  # fmt: skip
 
 
 def cache_steps(
@@ -87,39 +114,24 @@ def analysis_name(block: Block, task: str, model: str, of: str, pooling: str) ->
     return f"{block.function} {'.'.join(which)}"
 
 
-def _analysis(block: Block, name: str, caches: list[Step], pooling: str) -> Step:
-    function, probes = block.function, isinstance(block, Probe)
-    rows = f"rows/{slug(name)}.parquet"
-    read = [Inside(step.leaves[0]) for step in caches]
-    inputs = {"train": read[0], "dev": read[1], "more": read[2:]} if probes else {"caches": read}
-    arguments = {**inputs, **({"pooling": pooling} if pooling else {}), **arguments_of(function, block.options)}
-    leaves = (rows, rows.replace(".parquet", ".examples.parquet")) if probes else (rows,)
-    needs, seconds = tuple(step.name for step in caches), 10.0 if probes else 20.0
-    together = tuple(zip(needs[::2], needs[1::2], strict=True)) if probes else ()
-    return Step(
-        name, function, {**arguments, "out": Inside(rows)}, needs, leaves, seconds=seconds, partly=True,
-        together=together, inputs=("train", "dev", "more") if probes else (),
-    )  # fmt: skip
-
-
-def _weights(plan: Plan, block: Block, task: str, model: str, of: str, runs: Runs | None = None) -> Iterator[_Weights]:
+def _weights(plan: Plan, block: Block, task: str, model: str, of: str, runs: Runs | None = None) -> Iterator[Weights]:
     """The weights of one kind: a run per seed, its checkpoints, random weights per seed, or the pretrained ones."""
     if of == "pretrained":
-        yield _Weights()
+        yield Weights()
     elif of == "random":
-        yield from (_Weights(seed=seed) for seed in block.seeds)
+        yield from (Weights(seed=seed) for seed in block.seeds)
     else:
         chosen, tasks = runs or block, dict.fromkeys(other for train in plan.study.train for other in train.tasks)
         others = [other for other in tasks if other != task]
         learned = {"own": [task], "others": others, "all": [task, *others]}[chosen.trained_on]
         found = [
-            _Weights(run_name(plan, train, trained, model, Regime.FINE_TUNE, seed), step, learned=trained)
+            Weights(run.name, step, learned=trained)
             for train in plan.study.train
             if not chosen.variants or train.name in chosen.variants
             for trained in learned
-            if trained in train.tasks and Regime.FINE_TUNE in train.regimes and model in plan.models(train)
-            for seed in plan.seeds(train, model)
-            if not chosen.run_seeds or seed in chosen.run_seeds
+            for run in plan.runs(train)
+            if (run.model, run.task, run.regime) == (model, trained, Regime.FINE_TUNE)
+            if not chosen.run_seeds or run.seed in chosen.run_seeds
             for step in (_saved(train) if of == "checkpoints" else (None,))
         ]
         if not found:
@@ -149,32 +161,66 @@ def _saved(train: Train) -> list[int]:
         ) from None
 
 
-def _cache(plan: Plan, block: Block, task: str, split: str, model: str, weights: _Weights, level: str) -> Step:
+def _cache(plan: Plan, block: Block, task: str, split: str, model: str, weights: Weights, level: str) -> Step:
     """A cache for the weights of a run, pretrained or random weights: texts with all poolings, or words."""
     limit = block.limit_dev if isinstance(block, Probe) and split == block.dev else block.limit
-    name = (
-        f"cache {weights.name(task, model)}.{slug(split)}"
-        + (f".limit-{limit}" if limit else "")
-        + (f".{level}" if level else "")
-    )
+    part = Part([task], split, limit, block.data_seed)
+    stores = {"tokens": True, "token_level": level} if level else {"pooling": _poolings(plan, task)}
+    called = weights.name(task, model)
+    return cache_step(plan, called, part, model, weights, stores, lambda: plan.sources.task_arguments(task, split))
+
+
+class Part(NamedTuple):
+    """The examples of a cache."""
+
+    tasks: list[str]
+    split: str
+    limit: int | None
+    data_seed: int
+
+
+def cache_step(
+    plan: Plan,
+    called: str,
+    part: Part,
+    model: str,
+    weights: Weights,
+    stores: Mapping[str, Any],
+    of_task: Callable[[], Mapping[str, Any]],
+) -> Step:
+    """A cache of a part of some tasks, or why it cannot be made.
+
+    Parameters
+    ----------
+    called : str
+        The beginning of its name.
+    stores : mapping
+        Which vectors it stores: its ``pooling``, or ``tokens`` and perhaps their ``token_level``.
+    of_task : callable
+        Returns the arguments for the tasks.
+    """
+    tasks, split, limit, data_seed = part
+    which = called, slug(split), f"limit-{limit}" if limit else "", stores.get("token_level", "")
+    name = f"cache {'.'.join(filter(None, which))}"
     leaf = f"caches/{slug(name.removeprefix('cache '))}.h5"
 
     def make() -> Step:
         sources, encoder = plan.sources, plan.pretraining(model)
         seed = encoder.seeds[0] if encoder else 0
-        arguments = {**sources.task_arguments(task, split), **plan.model_arguments(model, seed), "split": split}
-        arguments |= {"model": Inside(weights.folder)} if weights.run else {"random_weights": weights.seed}
-        arguments |= {"tokens": True, "token_level": level} if level else {"pooling": _poolings(plan, task)}
+        given = of_task()
+        of_model, needs = plan.model(model, seed)
         if weights.run:
-            del arguments["model_name"]
-        size, pieces = plan.size(model), sources.pieces(task, split, limit)
-        vectors = pieces if level else sources.examples(task, split, limit) * len(arguments["pooling"])
+            of_model, needs = {"model": Inside(weights.folder)}, (weights.run,)
+        arguments = {**given, **of_model, "split": split, "random_weights": weights.seed, **stores}
+        size, pieces = plan.size(model), sum(sources.pieces(task, split, limit) for task in tasks)
+        texts = sum(sources.examples(task, split, limit) for task in tasks)
+        vectors = pieces if "tokens" in stores else texts * len(stores["pooling"])
         work, space = 2 * size.weights * pieces, vectors * size.layers * size.width * 4
-        arguments |= {"limit": limit, **({"data_seed": block.data_seed} if limit else {}), "out": Inside(leaf)}
-        needs = (weights.run,) if weights.run else plan.needs(model, seed)
+        arguments |= {"limit": limit, **({"data_seed": data_seed} if limit else {}), "out": Inside(leaf)}
+        arguments |= plan.study.caches
         return Step(name, "cache_activations", arguments, needs, (leaf,), work, 4.0, space, between=True)
 
-    return guarded(name, (leaf,), partial(make))
+    return guarded(name, (leaf,), make)
 
 
 def _poolings(plan: Plan, task: str) -> list[str]:

@@ -13,14 +13,14 @@ from probekit.files import slug
 from probekit.studies.file import arguments_of
 from probekit.studies.schema import AcrossModels, Compare, OfModels
 from probekit.studies.sections.layers import analysis_name, cache_steps, poolings_of
-from probekit.studies.sections.names import Plan, task_name
+from probekit.studies.sections.names import Plan, rows_leaf, task_name
 from probekit.studies.steps import Inside, Step
 
 
 def compare_steps(plan: Plan, block: Compare) -> Iterator[Step]:
     """A comparison for each task, model and pooling that a section probes with both kinds of weights."""
     first, second = block.of
-    probes = [probe for probe in plan.study.probe if {first, second} <= set(probe.of)]
+    probes = [probe for probe in plan.study.probe if {first, second} <= set(probe.of) and not probe.together]
     tasks = block.tasks or list(dict.fromkeys(task for probe in probes for task in probe.tasks))
     lacking = [task for task in tasks if not any(task in probe.tasks for probe in probes)]
     if lacking or not tasks:
@@ -32,8 +32,8 @@ def compare_steps(plan: Plan, block: Compare) -> Iterator[Step]:
                 needs = tuple(analysis_name(probe, task, model, of, pooling) for of in block.of)
                 which = needs[0].removeprefix("probe ").replace(first, f"{first}-{second}")
                 name = f"compare {which}{f'.{slug(block.name)}' if block.name else ''}"
-                leaf = f"rows/{slug(name)}.parquet"
-                sides = [Inside(f"rows/{slug(need)}.parquet") for need in needs]
+                leaf = rows_leaf(name)
+                sides = [Inside(rows_leaf(need)) for need in needs]
                 arguments = {
                     "first": sides[0], "second": sides[1], **({"against": "random"} if second == "random" else {}),
                     **arguments_of("compare", block.options), "out": Inside(leaf),
@@ -79,7 +79,7 @@ def _step(plan: Plan, block: OfModels, of: tuple[str, str, Pooling], caches: lis
     function, (task, model, pooling) = block.function, of
     kinds = [slug(model) if model else "models", "-".join(block.of), *([slug(block.name)] if block.name else [])]
     name = f"{function} {'.'.join([task_name(task), *kinds, pooling])}"
-    leaf = f"rows/{slug(name)}.parquet"
+    leaf = rows_leaf(name)
     arguments = {
         "caches": [Inside(step.leaves[0]) for step in caches],
         **({} if plan.sources.labels_words(task) else {"pooling": pooling}),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,31 @@ from probekit.files import slug
 from probekit.studies.schema import OfCaches, Pretrain, Probe, Study, Train
 from probekit.studies.sources import ModelSize, Sources, configured_size
 from probekit.studies.steps import Inside, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a section."""
+
+    plan: Plan
+    block: Train
+    model: str
+    task: str
+    regime: Regime
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Task, model (if there are several), variant, regime and seed."""
+        study = self.plan.study
+        which = [slug(self.model)] if study.pretrain or len(study.models) > 1 else []
+        which += [slug(self.block.name)] if self.block.name else []
+        return ".".join([task_name(self.task), *which, self.regime, str(self.seed)])
+
+    @property
+    def folder(self) -> Inside:
+        """Where it is."""
+        return Inside(f"runs/{self.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,32 +56,25 @@ class Plan:
         """The section that makes an encoder; None for a model that exists."""
         return next((block for block in self.study.pretrain if model in block.on), None)
 
-    def seeds(self, block: Train, model: str) -> list[int]:
-        """The seeds of a section's runs on a model: those of its pretraining, if it is an encoder of the study."""
-        made = self.pretraining(model)
-        return block.seeds if made is None else made.seeds
+    def runs(self, block: Train) -> Iterator[Run]:
+        """The runs of a section; on an encoder of the study they have the seeds of its pretraining."""
+        for model in self.models(block):
+            made = self.pretraining(model)
+            for task, regime, seed in product(block.tasks, block.regimes, (made or block).seeds):
+                yield Run(self, block, model, task, regime, seed)
 
     def encoder(self, block: Pretrain) -> str:
         """The name of the untrained encoder of a section."""
         return block.encoder or next(iter(self.study.encoders))
 
-    def model_arguments(self, model: str, seed: int) -> dict[str, Any]:
-        """The arguments for a model; of an encoder of the study, the one with this seed."""
+    def model(self, model: str, seed: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The arguments for a model, and the step that makes it; of an encoder of the study, the one with this seed."""
         made = self.pretraining(model)
         if made is None:
-            return self.sources.model_arguments(model)
-        if made.on[model]:
-            return {"model": Inside(f"runs/{pretraining_name(model, seed)}"), "model_name": model}
-        return {"model": Inside(f"encoders/{encoder_name(self.encoder(made), seed)}"), "model_name": model}
-
-    def needs(self, model: str, seed: int) -> tuple[str, ...]:
-        """The step that makes a model."""
-        made = self.pretraining(model)
-        if made is None:
-            return ()
-        if made.on[model]:
-            return (pretraining_name(model, seed),)
-        return (f"encoder {encoder_name(self.encoder(made), seed)}",)
+            return self.sources.model_arguments(model), ()
+        name = pretraining_name(model, seed) if made.on[model] else encoder_name(self.encoder(made), seed)
+        folder, step = (f"runs/{name}", name) if made.on[model] else (f"encoders/{name}", f"encoder {name}")
+        return {"model": Inside(folder), "model_name": model}, (step,)
 
     def size(self, model: str) -> ModelSize:
         """The size of a model; of an encoder of the study, according to its configuration."""
@@ -78,11 +97,14 @@ def task_name(task: str) -> str:
     return slug(Path(task).name.replace(".toml", ""))
 
 
-def run_name(plan: Plan, block: Train, task: str, model: str, regime: Regime, seed: int) -> str:
-    """The name of a run: task, model (if there are several), variant, regime and seed."""
-    which = [slug(model)] if plan.study.pretrain or len(plan.study.models) > 1 else []
-    which += [slug(block.name)] if block.name else []
-    return ".".join([task_name(task), *which, regime, str(seed)])
+def rows_leaf(name: str) -> str:
+    """The file with the rows of a step."""
+    return f"rows/{slug(name)}.parquet"
+
+
+def leaves_of(name: str) -> tuple[str, str]:
+    """The files with the rows and the predictions of a step."""
+    return rows_leaf(name), f"rows/{slug(name)}.examples.parquet"
 
 
 def rows_of(step: Step) -> list[str]:

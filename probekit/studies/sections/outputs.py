@@ -9,8 +9,8 @@ from probekit.errors import UsageError, did_you_mean
 from probekit.files import slug
 from probekit.plots.options import KINDS, figure_of
 from probekit.studies.file import arguments_of
-from probekit.studies.schema import Domains, Figure, Table
-from probekit.studies.sections.names import Plan, guarded, rows_of, task_name
+from probekit.studies.schema import Domains, Figure, Study, Summary, Table
+from probekit.studies.sections.names import Plan, guarded, rows_leaf, rows_of, task_name
 from probekit.studies.steps import Inside, Step
 from probekit.tables.cells import published
 
@@ -18,7 +18,7 @@ from probekit.tables.cells import published
 def domain_steps(plan: Plan, block: Domains) -> Iterator[Step]:
     """The divergences of a section."""
     name = f"domains {task_name(block.task)}"
-    leaf = f"rows/{slug(name)}.parquet"
+    leaf = rows_leaf(name)
 
     def make() -> Step:
         sources = plan.sources
@@ -36,9 +36,10 @@ def domain_steps(plan: Plan, block: Domains) -> Iterator[Step]:
 
 
 def table_step(table: Table, steps: Sequence[Step]) -> Step:
-    """A table of the rows of all steps."""
+    """A table of the rows of all steps; that of the scoreboard of its rows alone."""
     name = table.name or table.kind
-    found = [(step, path) for step in steps for path in rows_of(step)]
+    only = "scoreboard" if table.kind == "scoreboard" else ""
+    found = [(step, path) for step in steps for path in rows_of(step) if only in ("", step.function)]
     leaves = (f"tables/{slug(name)}.md", f"rows/table-{slug(name)}.parquet")
     if table.published:
         published(table.published)  # an unknown name is reported before any step runs
@@ -60,9 +61,7 @@ def figure_step(figure: Figure, steps: Sequence[Step]) -> Step:
     found: list[tuple[Step, str]] = []
     rows = figure.rows or (figure.kind if figure.kind in analyses() else "probe")
     for section in [rows] if isinstance(rows, str) else rows:
-        start = {"train": "runs/"}.get(section, f"rows/{section}")
-        starts = tuple(f"{start}-{task_name(task)}." for task in figure.tasks) or (start,)
-        of_section = [(step, path) for step in steps for path in rows_of(step) if path.startswith(starts)]
+        of_section = _of_section(section, figure.tasks, steps)
         if not of_section:
             on = f" on {', '.join(figure.tasks)}" if figure.tasks else ""
             raise UsageError(
@@ -77,11 +76,30 @@ def figure_step(figure: Figure, steps: Sequence[Step]) -> Step:
     return Step(f"figure {name}", "plot", arguments, _needs(found), leaves, partly=True)
 
 
-def report_step(title: str, steps: Sequence[Step]) -> Step:
+def summary_step(summary: Summary, steps: Sequence[Step]) -> Step:
+    """A summary of the curves of all probes."""
+    name = f"summary {summary.name}".strip()
+    found = _of_section("probe", [], steps)
+    if not found:
+        raise UsageError("[[summary]] needs a section [[probe]].")
+    first, *more = [Inside(path) for _, path in found]
+    options = arguments_of("summary", summary.options)
+    arguments = {"first": first, "more": more, **options, "out": Inside(rows_leaf(name))}
+    return Step(name, "summary", arguments, _needs(found), (rows_leaf(name),))
+
+
+def report_step(study: Study, steps: Sequence[Step]) -> Step:
     """The report on the whole study."""
-    arguments = {"sources": [Inside("")], "out": Inside("report.html"), "title": title}
+    arguments = {"sources": [Inside("")], "out": Inside(study.page), "title": study.title}
     needs = tuple(step.name for step in steps if rows_of(step) or step.function == "plot")
-    return Step("report", "report", arguments, needs, ("report.html",), partly=True)
+    return Step("report", "report", arguments, needs, (study.page,), partly=True)
+
+
+def _of_section(section: str, tasks: Sequence[str], steps: Sequence[Step]) -> list[tuple[Step, str]]:
+    """The steps of a section, on some tasks or all, and their rows."""
+    start = {"train": "runs/"}.get(section, f"rows/{section}")
+    starts = tuple(f"{start}-{task_name(task)}." for task in tasks) or (start,)
+    return [(step, path) for step in steps for path in rows_of(step) if path.startswith(starts)]
 
 
 def _needs(found: Sequence[tuple[Step, str]]) -> tuple[str, ...]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
 from math import ceil
 from typing import Any
 
@@ -17,7 +15,7 @@ from probekit.errors import ProbekitError, UsageError
 from probekit.files import slug
 from probekit.studies.file import arguments_of
 from probekit.studies.schema import Evaluate, Pretrain, Train
-from probekit.studies.sections.names import Plan, encoder_name, guarded, pretraining_name, run_name, task_name
+from probekit.studies.sections.names import Plan, Run, encoder_name, guarded, pretraining_name, rows_leaf, task_name
 from probekit.studies.steps import Inside, Outside, Step
 from probekit.tasks.context import Context, in_context
 
@@ -82,97 +80,71 @@ GENERATIVE = ("language-model", "masked-language-model", "translate", "skip-thou
 """Objectives that predict words."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One run of a section."""
-
-    plan: Plan
-    block: Train
-    model: str
-    task: str
-    regime: Regime
-    seed: int
-
-    @property
-    def name(self) -> str:
-        return run_name(self.plan, self.block, self.task, self.model, self.regime, self.seed)
-
-    @property
-    def dev(self) -> str | None:
-        """The split that chooses the epoch; None if that is a part of train."""
-        share = self.plan.sources.set_apart(self.task, self.block.dev, self.block.validation)
-        return self.block.dev if share is None else None
-
-    @property
-    def leaves(self) -> tuple[str, ...]:
-        predictions = f"{slug(self.dev or VALIDATION)}.examples.parquet"
-        files = ("probekit.json", "rows.parquet", "head.safetensors", predictions)
-        return tuple(f"runs/{self.name}/{file}" for file in files)
+def _dev(run: Run) -> str | None:
+    """The split that chooses the epoch of a run; None if that is a part of train."""
+    share = run.plan.sources.set_apart(run.task, run.block.dev, run.block.validation)
+    return run.block.dev if share is None else None
 
 
 def training_steps(plan: Plan, block: Train) -> Iterator[Step]:
     """The runs of a section, one per model, task, regime and seed, and their evaluation on the other tasks."""
-    for model, task, regime, seed in _settings(plan, block):
-        run = _Run(plan, block, model, task, regime, seed)
-        yield guarded(run.name, run.leaves, partial(_train, run))
-        others = [other for other in block.tasks if other != task]
+    for run in plan.runs(block):
+        predictions = f"{slug(_dev(run) or VALIDATION)}.examples.parquet"
+        files = ("probekit.json", "rows.parquet", "head.safetensors", predictions)
+        leaves = tuple(f"runs/{run.name}/{file}" for file in files)
+        yield guarded(run.name, leaves, partial(_train, run, leaves))
+        others = [other for other in block.tasks if other != run.task]
         if block.transfer and others:
-            leaf = f"rows/transfer.{run.name}.parquet"
-            yield guarded(f"transfer {run.name}", (leaf,), partial(_transfer, run, others, leaf))
+            name, leaf = f"transfer {run.name}", f"rows/transfer.{run.name}.parquet"
+            yield guarded(name, (leaf,), partial(_transfer, run, others, name, leaf))
 
 
-def _settings(plan: Plan, block: Train) -> Iterator[tuple[str, str, Regime, int]]:
-    """Model, task, regime and seed of each run of a section."""
-    for model in plan.models(block):
-        yield from product([model], block.tasks, block.regimes, plan.seeds(block, model))
-
-
-def _train(run: _Run) -> Step:
-    block, sources = run.block, run.plan.sources
+def _train(run: Run, leaves: tuple[str, ...]) -> Step:
+    block, sources, dev = run.block, run.plan.sources, _dev(run)
     if block.test and not sources.labelled(run.task, block.test):
         raise UsageError(f"{run.task} {block.test} has no labels; leave out test, or give files with labels.")
     in_context(sources.task(run.task), block.of_regime(run.regime).get("context", Context.NONE))  # checked first
     _check_unseen(run)
+    of_task = sources.task_arguments(run.task, block.train, dev, block.test)
+    (of_model, needs), scratch = run.plan.model(run.model, run.seed), ""
     arguments: dict[str, Any] = {
-        **sources.task_arguments(run.task, block.train, run.dev, block.test),
-        **run.plan.model_arguments(run.model, run.seed),
+        **of_task, **of_model,
         "train": block.train, "dev": block.dev, "test": block.test, "limit": block.limit,
         **({} if block.validation is None else {"validation": block.validation}),
-        **({} if block.limit is None and run.dev else {"data_seed": block.data_seed}),
+        **({} if block.limit is None and dev else {"data_seed": block.data_seed}),
         **arguments_of("train", block.of_regime(run.regime)),
-        "regime": run.regime, "seed": run.seed, "variant": block.name, "out": Inside(f"runs/{run.name}"),
+        "regime": run.regime, "seed": run.seed, "variant": block.name, "out": run.folder,
     }  # fmt: skip
-    needs, scratch = run.plan.needs(run.model, run.seed), ""
     if block.teacher:
         teacher = _teacher(run)
-        arguments["teacher"] = Inside(f"runs/{teacher}")
-        needs += (teacher,)
+        arguments["teacher"] = teacher.folder
+        needs += (teacher.name,)
     if run.regime is Regime.FEATURE_EXTRACTION:
         scratch = f"caches/{run.name}" if needs else ""  # no other step reads the caches of an encoder's run
         arguments["caches"] = Inside(scratch or "caches")
     work, space = _cost(run)
-    return Step(run.name, "train", arguments, needs, run.leaves, work, space=space, scratch=scratch)
+    return Step(run.name, "train", arguments, needs, leaves, work, space=space, scratch=scratch)
 
 
-def _teacher(run: _Run) -> str:
-    """The name of the run from which a run is distilled."""
+def _teacher(run: Run) -> Run:
+    """The run from which a run is distilled."""
+    wanted = run.model, run.task, Regime.FINE_TUNE, run.seed
     for block in run.plan.study.train:
-        if block.name == run.block.teacher and (run.model, run.task, Regime.FINE_TUNE, run.seed) in _settings(
-            run.plan, block
-        ):
-            return run_name(run.plan, block, run.task, run.model, Regime.FINE_TUNE, run.seed)
+        for one in run.plan.runs(block) if block.name == run.block.teacher else ():
+            if (one.model, one.task, one.regime, one.seed) == wanted:
+                return one
     raise UsageError(
         f"the teacher {run.block.teacher} has no fine-tuning run of {run.model} on {run.task} with seed {run.seed}; "
         "add it to [[train]]."
     )
 
 
-def _check_unseen(run: _Run) -> None:
+def _check_unseen(run: Run) -> None:
     """Raise UsageError if the encoder is pretrained on the labels of the examples that the run reports."""
     pretraining = run.plan.pretraining(run.model)
-    reported = {run.dev or run.block.train, run.block.test}
+    reported = {_dev(run) or run.block.train, run.block.test}
     if pretraining is not None and run.task in pretraining.on[run.model] and PRETRAINED_ON in reported:
-        part = PRETRAINED_ON if run.dev else f"a held-out part of {PRETRAINED_ON}"
+        part = PRETRAINED_ON if _dev(run) else f"a held-out part of {PRETRAINED_ON}"
         raise UsageError(
             f"{run.model} is pretrained on {run.task} {PRETRAINED_ON}, with labels, so results on {part} would say "
             f"nothing about new examples. Evaluate on a labelled dev split instead: without validation, and with "
@@ -188,12 +160,11 @@ USED_EVALUATIONS = 0.04
 """Of the largest number of evaluations of a preset, the share after which a plateau schedule has usually ended."""
 
 
-def _cost(run: _Run) -> tuple[float, float]:
+def _cost(run: Run) -> tuple[float, float]:
     """A rough estimate of a run's floating-point operations, and of the bytes of its token caches."""
     block, sources = run.block, run.plan.sources
-    train, dev = sources.pieces(run.task, block.train, block.limit), 0.0
-    if run.dev is not None:
-        dev = sources.pieces(run.task, run.dev)
+    train, split = sources.pieces(run.task, block.train, block.limit), _dev(run)
+    dev = 0.0 if split is None else sources.pieces(run.task, split)
     options = block.of_regime(run.regime)
     if preset := options.get("preset"):
         part = sources.task(run.task).split(block.train)
@@ -217,7 +188,7 @@ def _cost(run: _Run) -> tuple[float, float]:
     return 2 * size.weights * (train + dev) + head * (6 * train * epochs + 2 * dev * (epochs + 1)), space
 
 
-def _transfer(run: _Run, others: list[str], leaf: str) -> Step:
+def _transfer(run: Run, others: list[str], name: str, leaf: str) -> Step:
     """The evaluation of a run on the other tasks of its section."""
     block, sources = run.block, run.plan.sources
     found, errors = {}, []
@@ -231,23 +202,12 @@ def _transfer(run: _Run, others: list[str], leaf: str) -> Step:
     folders = {sources.folder(other) for other in found}
     if len(folders) > 1:
         raise UsageError(f"the other tasks must have their files in one folder, not in {len(folders)}.")
-    arguments: dict[str, Any] = {**next(iter(found.values())), "task": [one["task"] for one in found.values()]}
-    arguments |= {"run": Inside(f"runs/{run.name}"), "split": block.dev, "out": Inside(leaf)}
-    if run.regime is Regime.FEATURE_EXTRACTION:
-        arguments |= {"model": run.plan.model_arguments(run.model, run.seed)["model"], "caches": Inside("caches")}
-    work = 2 * run.plan.size(run.model).weights * sum(sources.pieces(other, block.dev) for other in found)
-    return Step(f"transfer {run.name}", "evaluate", arguments, (run.name,), (leaf,), work)
+    return _evaluation(run, name, leaf, found, block.dev)
 
 
 def evaluation_steps(plan: Plan, block: Evaluate) -> Iterator[Step]:
     """The evaluation of each run on one task on another task."""
-    runs = [
-        _Run(plan, train, model, block.of, regime, seed)
-        for train in plan.study.train
-        if block.of in train.tasks
-        for model, task, regime, seed in _settings(plan, train)
-        if task == block.of
-    ]
+    runs = [run for train in plan.study.train for run in plan.runs(train) if run.task == block.of]
     if not runs:
         raise UsageError(f"[[evaluate]] needs runs on {block.of}; add it to [[train]].")
     for run in runs:
@@ -256,18 +216,31 @@ def evaluation_steps(plan: Plan, block: Evaluate) -> Iterator[Step]:
         yield guarded(name, (leaf,), partial(_evaluate, run, block, name, leaf))
 
 
-def _evaluate(run: _Run, block: Evaluate, name: str, leaf: str) -> Step:
-    sources, scratch = run.plan.sources, ""
-    found = sources.task_arguments(block.task, block.split)
+def _evaluate(run: Run, block: Evaluate, name: str, leaf: str) -> Step:
+    found = {block.task: run.plan.sources.task_arguments(block.task, block.split)}
+    own = run.regime is Regime.FEATURE_EXTRACTION and run.plan.pretraining(run.model)
+    options = arguments_of("evaluate", block.options)
+    return _evaluation(run, name, leaf, found, block.split, options, f"caches/{slug(name)}" if own else "")
+
+
+def _evaluation(
+    run: Run,
+    name: str,
+    leaf: str,
+    found: Mapping[str, Mapping[str, Any]],
+    split: str,
+    options: Mapping[str, Any] | None = None,
+    scratch: str = "",
+) -> Step:
+    """The evaluation of a run on tasks, whose arguments are given."""
+    sources, tasks = run.plan.sources, [one["task"] for one in found.values()]
     arguments: dict[str, Any] = {
-        **found, "task": [found["task"]], "run": Inside(f"runs/{run.name}"), "split": block.split,
-        **arguments_of("evaluate", block.options), "out": Inside(leaf),
+        **next(iter(found.values())), "task": tasks, "run": run.folder, "split": split, **(options or {}),
+        "out": Inside(leaf),
     }  # fmt: skip
     if run.regime is Regime.FEATURE_EXTRACTION:
-        scratch = f"caches/{slug(name)}" if run.plan.pretraining(run.model) else ""
-        arguments |= {"model": run.plan.model_arguments(run.model, run.seed)["model"]}
-        arguments |= {"caches": Inside(scratch or "caches")}
-    work = 2 * run.plan.size(run.model).weights * sources.pieces(block.task, block.split)
+        arguments |= {"model": run.plan.model(run.model, run.seed)[0]["model"], "caches": Inside(scratch or "caches")}
+    work = 2 * run.plan.size(run.model).weights * sum(sources.pieces(task, split) for task in found)
     return Step(name, "evaluate", arguments, (run.name,), (leaf,), work, scratch=scratch)
 
 
@@ -278,22 +251,11 @@ def guidelines_steps(plan: Plan) -> Iterator[Step]:
     """
     both = [block for block in plan.study.train if set(block.regimes) == set(Regime)]
     if shared := _compared(plan):
-        several = [block for block in plan.study.train if set(block.tasks) & shared]
-        runs = [
-            run_name(plan, block, task, model, regime, seed)
-            for block in several
-            for model, task, regime, seed in _settings(plan, block)
-            if task in shared
-        ]
+        runs = [run for block in plan.study.train for run in plan.runs(block) if run.task in shared]
         yield _guidelines("guidelines", runs)
         both = [block for block in both if not set(block.tasks) & shared]
     for variant in dict.fromkeys(block.name for block in both):
-        runs = [
-            run_name(plan, block, task, model, regime, seed)
-            for block in both
-            if block.name == variant
-            for model, task, regime, seed in _settings(plan, block)
-        ]
+        runs = [run for block in both if block.name == variant for run in plan.runs(block)]
         yield _guidelines(f"guidelines {variant}".strip(), runs)
 
 
@@ -311,7 +273,7 @@ def _compared(plan: Plan) -> set[str]:
     }
 
 
-def _guidelines(name: str, runs: Sequence[str]) -> Step:
-    leaf = f"rows/{slug(name)}.parquet"
-    arguments = {"runs": [Inside(f"runs/{run}") for run in runs], "out": Inside(leaf)}
-    return Step(name, "guidelines", arguments, tuple(runs), (leaf,), seconds=20.0, partly=True)
+def _guidelines(name: str, runs: Sequence[Run]) -> Step:
+    arguments = {"runs": [run.folder for run in runs], "out": Inside(rows_leaf(name))}
+    names = tuple(run.name for run in runs)
+    return Step(name, "guidelines", arguments, names, (rows_leaf(name),), seconds=20.0, partly=True)

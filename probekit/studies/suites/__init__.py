@@ -1,1 +1,0 @@
-"""Suites: many probing tasks on the layers of one or several models, from one file."""
