@@ -78,7 +78,7 @@ ONLY = {
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """The nodes of a file that tests look at."""
-    wanted = (ast.Import, ast.ImportFrom, ast.keyword, ast.Attribute, ast.Constant)
+    wanted = (ast.Import, ast.ImportFrom, ast.If, ast.keyword, ast.Attribute, ast.Constant)
     return tuple(node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, wanted))
 
 
@@ -126,15 +126,12 @@ def test_imports_point_down():
 def before(path: Path) -> set[str]:
     """The modules that a file imports when it runs, late ones too; not its package, which Python imports before it."""
     here = ".".join(("probekit", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typed = {
-        n
-        for node in ast.walk(tree)
-        if getattr(getattr(node, "test", None), "id", "") == "TYPE_CHECKING"
-        for n in ast.walk(node)
-    }
+    only_typed = [
+        node for node in nodes(path) if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+    ]
+    typed = {n for node in only_typed for n in ast.walk(node)}
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node not in typed and (node.module or "").startswith("probekit."):
             inside = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES
             found |= inside or {node.module}

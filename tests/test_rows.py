@@ -64,6 +64,21 @@ def test_columns_and_dtypes(rows):
     assert rows["checkpoint"].tolist() == [""] * 5  # never missing: grouping by it must not drop rows
 
 
+def test_rows_made_again_are_the_same_and_what_was_set_since_is_completed(rows):
+    again = make_rows(rows)
+    pd.testing.assert_frame_equal(again, rows)
+    again["value"] = 0.0  # in a table of its own
+    assert rows["value"].tolist() == [0.1 + 0.2] * 5
+    nowhere = rows.assign(site=rows["site"].where(rows["site"] == "", ""))
+    assert make_rows(nowhere)["site"].tolist() == ["resid_post", "resid_post", "", "", "resid_post"]
+    nameless = rows.assign(model=rows["model"].mask(np.arange(5) == 0))
+    assert make_rows(nameless)["model"].tolist() == ["", *["tiny"] * 4]
+    assert make_rows(rows.assign(raw="0.5"))["raw"].tolist() == [0.5] * 5
+    assert make_rows(rows[::-1]).index.tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(DataError, match="row 1: the interval is upside down"):
+        make_rows(rows.assign(ci_low=1.0, ci_high=0.5))
+
+
 def test_layers_sort_as_numbers(rows):
     assert layer_labels(rows.sort_values("layer")).tolist() == ["0", "2", "10", "final_norm", ""]
 

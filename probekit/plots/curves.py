@@ -58,11 +58,13 @@ def plot_rows(given: Any) -> pd.DataFrame:
     run = kind + (" " + seeds.astype("string")).where(numbered, "").fillna("")
     names = rows["checkpoint"].where(random.isna(), "")
     same = [rows[c] for c in ("task", "model", "trained_on")]
-    several = (
-        names.groupby([*same, run], sort=False).transform("nunique") > 1
-    )  # of one kind and seed: names distinguish them
-    several = several.groupby([*same, kind], sort=False).transform("any")
-    rows["run"], rows["run_kind"] = run.where(~several, names), kind.where(~several, names)
+    if (names != "").any():
+        several = (
+            names.groupby([*same, run], sort=False).transform("nunique") > 1
+        )  # of one kind and seed: names distinguish them
+        several = several.groupby([*same, kind], sort=False).transform("any")
+        run, kind = run.where(~several, names), kind.where(~several, names)
+    rows["run"], rows["run_kind"] = run, kind
     rows["random"] = random.notna()
     rows["layer_name"] = layer_labels(rows)
     return rows

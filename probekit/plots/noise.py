@@ -32,9 +32,9 @@ def controls_by_layer(rows: pd.DataFrame, *, shuffled: bool = False) -> pd.DataF
     rows = pd.concat([_permuted(rows), rows[rows["target"] != "gold"]])
     of_spans = [name for name in rows["metric"].unique() if metric_called(name).spans]
     rows = rows[~(rows["metric"].isin(of_spans) & (rows["target"] == "control-task"))]
-    known = pd.MultiIndex.from_frame(rows.loc[rows["target"] == "permuted", [c for c in by if c != "target"]])
-    other = pd.MultiIndex.from_frame(rows[[c for c in by if c != "target"]]).isin(known)
-    rows = rows[~(other & (rows["target"] == "shuffled").to_numpy()) | shuffled]
+    if (permuted := rows["target"] == "permuted").any() and not shuffled:
+        tested = pd.MultiIndex.from_frame(rows[[c for c in by if c != "target"]])
+        rows = rows[~(tested.isin(tested[permuted.to_numpy()]) & (rows["target"] == "shuffled").to_numpy())]
     values = rows[rows["draw"].notna()].groupby(by, sort=False, dropna=False)["value"]
     ranges = values.agg(value="mean", ci_low="min", ci_high="max").reset_index()
     summed = rows.loc[rows["draw"].isna(), ranges.columns]

@@ -100,6 +100,8 @@ def over_curves(rows: pd.DataFrame) -> np.ndarray:
     In rows of :func:`together`, on gold labels and of layers; of others as it is. NaN without p.
     """
     p = rows["p_adjusted"].to_numpy(dtype=float, copy=True) if "p_adjusted" in rows else np.full(len(rows), np.nan)
+    if not np.isfinite(p).any():
+        return p
     of_layer = (rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")
     at = np.flatnonzero((of_layer & rows["analysis"].isin(together())).to_numpy(dtype=bool))
     gold = rows.iloc[at].reset_index(drop=True)

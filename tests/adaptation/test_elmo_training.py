@@ -150,6 +150,7 @@ def test_a_frozen_elmo_stays_bit_for_bit(elmo, tmp_path):
     assert weights(run.path)["head.safetensors:mix.scalar_parameters"].any()  # the mix is trained with the head
 
 
+@pytest.mark.slow
 def test_layers_thaw_from_the_top(elmo, tmp_path):
     options = {"epochs": 4, "batch_size": 20, "device": "cpu", "save_at": "epochs", "learning_rate": 1e-2}
     run = train(

@@ -92,8 +92,7 @@ WAYS = {
     "prompt": {"method": "prompt", "virtual_tokens": 4}, "norms": {"method": "norms"}, "fewer": {"keep_layers": 1},
     "top": {"unfreezing": "top", "pooling": "last"},
 }  # fmt: skip
-SOON = (("causal-lm", "full"), ("masked-lm", "lora"))
-"""All weights, and some that can be merged."""
+SOON = (("causal-lm", "full"),)
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ WRITES += ["_create_new_trial", "set_trial_intermediate_value", "set_trial_state
 
 @pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "write_number", [pytest.param(i, marks=[] if i in (1, 5) else [pytest.mark.slow]) for i in range(len(WRITES))]
+    "write_number", [pytest.param(i, marks=[] if i == 5 else [pytest.mark.slow]) for i in range(len(WRITES))]
 )
 def test_a_kill_at_any_write_of_the_storage_changes_nothing(write_number, when, write, tmp_path, monkeypatch):
     """Each write of the storage in turn; what goes on ends as the search that was not killed."""

@@ -125,6 +125,7 @@ def test_held_out_scores_are_ridge_regressions_on_the_other_groups() -> None:
     assert (found[0] > 0).mean() > 0.7
 
 
+@pytest.mark.slow
 def test_probes_of_noise_prefer_good_half_of_the_time() -> None:
     """Differences without signal, fewer pairs than dimensions: mean accuracy 0.5 within 3 Monte Carlo errors."""
     rng, n = np.random.default_rng(1), 60
@@ -133,6 +134,7 @@ def test_probes_of_noise_prefer_good_half_of_the_time() -> None:
     assert abs(np.mean(values) - 0.5) < 3 * 0.5 / np.sqrt(n * 40) * 1.5  # 1.5: the folds share their training pairs
 
 
+@pytest.mark.slow
 def test_intervals_of_means_cover_at_their_level() -> None:
     """12 paradigms of 30 to 60 pairs, with accuracies near 1 too: coverage of 95 % intervals in 4,000 draws."""
     rng = np.random.default_rng(2)

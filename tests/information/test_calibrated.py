@@ -155,6 +155,7 @@ def test_fewer_examples_than_columns(n, d, distance):
 # How vectors are stored and computed with.
 
 
+@pytest.mark.slow
 def test_memory_maps_are_as_good_as_arrays(sample, tmp_path):
     x, y = sample
     np.save(tmp_path / "x.npy", x)
@@ -163,7 +164,14 @@ def test_memory_maps_are_as_good_as_arrays(sample, tmp_path):
     assert same(estimate(mapped, y), estimate(x, y))
 
 
-@pytest.mark.parametrize("layout", [np.asfortranarray, lambda x: np.hstack([x, x])[:, : x.shape[1]], lambda x: x[:]])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        np.asfortranarray,
+        pytest.param(lambda x: np.hstack([x, x])[:, : x.shape[1]], marks=pytest.mark.slow),
+        pytest.param(lambda x: x[:], marks=pytest.mark.slow),
+    ],
+)
 def test_layout_in_memory_does_not_matter(layout, sample):
     x, y = sample
     assert estimate(layout(x), y).value == pytest.approx(estimate(x, y).value, abs=1e-3)
@@ -225,6 +233,7 @@ def test_vectors_that_are_all_alike_tell_nothing():
     assert found.ci_high == 1  # what is not seen may be there
 
 
+@pytest.mark.slow
 def test_copies_of_a_vector_tell_nothing_of_labels_that_are_drawn_for_each():
     rng = np.random.default_rng(0)
     found = [estimate(np.repeat(rng.standard_normal((150, 60)), 4, 0), rng.integers(0, 2, 600)) for _ in range(5)]

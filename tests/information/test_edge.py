@@ -125,7 +125,9 @@ def test_members(run, seed, n, r, s, width, repeated):
 
 
 @pytest.mark.skipif(not hasattr(kernels.members, "py_func"), reason="slow where numba is switched off")
-@pytest.mark.parametrize("spread", [3, 300], ids=["looked up directly", "by their hash"])
+@pytest.mark.parametrize(
+    "spread", [pytest.param(3, id="looked up directly", marks=pytest.mark.slow), pytest.param(300, id="by their hash")]
+)
 def test_members_of_more_rows_than_a_chunk(spread):
     rng = np.random.default_rng(0)
     n, stretch = kernels.CHUNK + 77, np.linspace(1, 1.4, 11)

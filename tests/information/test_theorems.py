@@ -214,6 +214,7 @@ def test_p_of_independent_pairs_is_not_small_too_often(classes):
     assert estimate(rng.standard_normal((60, 3)) + 2 * y[:, None], y, shuffles=99).p <= 0.02  # the control
 
 
+@pytest.mark.slow
 def test_coarser_vectors_know_no_more():
     """x to coarse x to coarser x: an estimate may rise by chance, seldom and little."""
     rises = []

@@ -24,7 +24,7 @@ def test_there_are_as_many_trees_as_cayley_says() -> None:
     assert [len(TREES[n]) for n in TREES] == [n ** (n - 1) for n in TREES]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 5), st.integers(0, 2**32 - 1), st.booleans())
 def test_the_best_tree_is_the_best_of_all_trees(n: int, seed: int, ties: bool) -> None:
     scores = np.random.default_rng(seed).normal(size=(n, n + 1)) * 3

@@ -83,6 +83,7 @@ def test_many_at_once_are_the_plain_loop(classes, monkeypatch):
             np.testing.assert_allclose(fit.loss[t, s], loss, atol=2e-6)  # measured: 3.9e-7
 
 
+@pytest.mark.slow
 def test_it_looks_at_the_piece_that_says_it_where_the_mean_says_nothing():
     x, y, _ = needles(400)
     dev, y_dev, needle_dev = needles(200, seed=1)

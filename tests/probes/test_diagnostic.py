@@ -137,6 +137,7 @@ def test_rmse_of_an_outlying_target_has_a_warning_where_probes_of_gold_values_do
     assert set(warned["target"]) == {"gold"}
 
 
+@pytest.mark.slow
 def test_planted_signal_is_found_where_it_is():
     """Six layers that hold more and more of the label, beside shuffled labels that none holds."""
     rng = np.random.default_rng(0)

@@ -32,7 +32,7 @@ def test_rank_in_half_precision():
     assert rank(bfloat16, precision=2**-7).value == 7
 
 
-@pytest.mark.parametrize(("n", "tolerance"), [(60, 0.05), (400, 0.02)])
+@pytest.mark.parametrize(("n", "tolerance"), [(60, 0.05), pytest.param(400, 0.02, marks=pytest.mark.slow)])
 def test_participation_ratio_of_known_spectra(n, tolerance):
     """Means of 300 samples; standard error below 1 %. The plug-in value is 30 % too small at n = 60."""
     eigenvalues = 1 / np.arange(1, 41)

@@ -86,7 +86,8 @@ def false_positives(runs, n, d, measure="cka", groups=None, told=True, seed=0):
     return found / runs
 
 
-@pytest.mark.parametrize(("n", "d"), [(60, 8), pytest.param(20, 40, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "d"), [(60, 8), (20, 40)])
 def test_adjusted_p_of_unrelated_models(n, d):
     assert 0 < false_positives(100, n, d) <= 0.1  # .05 + 2.3 standard errors
 

@@ -82,7 +82,7 @@ def test_equal_layers(measure):
     assert EVERY[measure](x, x) == pytest.approx(1, abs=2e-3 if measure == "linear-predictivity" else 1e-9)
 
 
-@pytest.mark.parametrize(("n", "d", "runs"), [(200, 40, 40), (60, 200, 200)])
+@pytest.mark.parametrize(("n", "d", "runs"), [(200, 40, 40), pytest.param(60, 200, 200, marks=pytest.mark.slow)])
 def test_debiased_cka_of_independent_layers_is_0_in_the_mean(n, d, runs):
     rng = np.random.default_rng(0)
     found = [[similarity.cka(*rng.standard_normal((2, n, d)), debiased=b) for b in (True, False)] for _ in range(runs)]

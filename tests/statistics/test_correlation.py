@@ -229,6 +229,7 @@ def test_what_adjusting_takes_away():
     assert np.isnan(matrix_relation(of_effects, y, adjust="effects", **more)["spearman"].value)
 
 
+@pytest.mark.slow
 def test_twenty_points_that_are_five():
     """The points taken for independent, p is far too small: row and column effects on both sides."""
     rng = np.random.default_rng(3)

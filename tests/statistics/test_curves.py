@@ -179,7 +179,8 @@ def test_a_planted_layer_is_recovered():
     assert rows["layer"].isna().all()
 
 
-@pytest.mark.parametrize("at", [8, *(pytest.param(one, marks=pytest.mark.slow) for one in (0, 4))])
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [0, 4, 8])
 def test_how_often_the_planted_layer_is_found(at):
     """Of 60 runs at n = 400 the interval of the best layer held the planted one in all, at each of the three places."""
     held = 0

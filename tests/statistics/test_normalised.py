@@ -119,10 +119,8 @@ def test_errors_are_normalised_upside_down():
     assert row["against"] == "majority"
 
 
-@pytest.mark.parametrize(
-    ("k", "draw_spread"),
-    [(3, 0.05), pytest.param(3, 0.0, marks=pytest.mark.slow), pytest.param(10, 0.05, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("k", "draw_spread"), [(3, 0.05), (3, 0.0), (10, 0.05)])
 def test_coverage(k, draw_spread):
     """95 % ± three standard errors of 300 runs, from below; the truth is that of the shares of right answers."""
     rng, hits, n = np.random.default_rng(1), [], 300
