@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -88,17 +88,27 @@ def read_study(
         study = _with_included(Study.model_validate({"name": path.stem} | raw), path)
     except ValidationError as error:
         raise DataError(what_is_wrong(error, Study), file=path) from error
-    if kind == "suite":
-        _check_suite(study, path)
-    _check_pretraining(study, path)
-    _check_training(study, path)
-    _check_options(study, path)
-    _check_tasks(study, path)
-    if not (study.models or study.pretrain):
-        raise DataError("lacks models; add some, or a section [[pretrain]].", file=path)
-    if not any((study.pretrain, study.train, study.layered, study.of_tasks, study.domains)):
-        raise DataError("has no analysis; add a section such as [[probe]].", file=path)
+    for mistake in _mistakes(study, kind):
+        raise DataError(mistake, file=path)
     return study
+
+
+def _mistakes(study: Study, kind: Kind) -> Iterator[str]:
+    """What is wrong in a file whose keys and values are known, each as a sentence; UsageError if it needs a model."""
+    if kind == "suite" and not study.tasks:
+        yield "has no tasks; add a section [[tasks]]."
+    if kind == "suite" and all(section.analysis == "shift" for section in study.tasks):
+        yield 'has only sections of the analysis shift; add one of another, such as "probe".'
+    if study.of_tasks and not study.models:
+        raise UsageError(f"the {kind} {study.name} needs a model: --model minilm, or --model NAME=FOLDER.")
+    yield from _in_pretraining(study)
+    yield from _in_training(study)
+    yield from _in_options(study)
+    yield from _in_tasks(study)
+    if not (study.models or study.pretrain):
+        yield "lacks models; add some, or a section [[pretrain]]."
+    if not any((study.pretrain, study.train, study.layered, study.of_tasks, study.domains)):
+        yield "has no analysis; add a section such as [[probe]]."
 
 
 def _with_included(study: Study, path: Path) -> Study:
@@ -124,101 +134,81 @@ def _least(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit), default=None)
 
 
-def _check_suite(suite: Study, path: Path) -> None:
-    """Raise DataError for a suite without tasks for its scoreboard, UsageError for one without a model."""
-    if not suite.tasks:
-        raise DataError("has no tasks; add a section [[tasks]].", file=path)
-    if all(section.analysis == "shift" for section in suite.tasks):
-        raise DataError('has only sections of the analysis shift; add one of another, such as "probe".', file=path)
-    if not (suite.models or suite.pretrain):
-        raise UsageError(f"the suite {suite.name} needs a model: --model minilm, or --model NAME=FOLDER.")
-
-
-def _check_tasks(study: Study, path: Path) -> None:
-    """Raise DataError for a task that is analysed twice in the same way, and for what shift cannot compare."""
+def _in_tasks(study: Study) -> Iterator[str]:
+    """Tasks that are analysed twice in the same way, and what shift cannot compare."""
     blocks, shifts = study.of_tasks, [block.group for block in study.of_tasks if block.analysis == "shift"]
-    for section in ("tasks", *OF_TASKS):
-        for i, block in enumerate(getattr(study, section)):
-            if block.analysis == "shift" and len(block.tasks) < 2:
-                raise DataError(f"{section}.{i}.tasks: shift needs two tasks or more.", file=path)
-            if block.analysis == "shift" and shifts.count(block.group) > 1:
-                message = f"{section}.{i}.group: another section of shift is called {block.group}, too."
-                raise DataError(message, file=path)
-            for task in block.tasks:
-                if sum(task in other.tasks and other.analysis == block.analysis for other in blocks) > 1:
-                    message = f"{task} is in two sections of the analysis {block.analysis}; leave one out."
-                    raise DataError(message, file=path)
+    for place, block in _placed(study, "tasks", *OF_TASKS):
+        if block.analysis == "shift" and len(block.tasks) < 2:
+            yield f"{place}.tasks: shift needs two tasks or more."
+        if block.analysis == "shift" and shifts.count(block.group) > 1:
+            yield f"{place}.group: another section of shift is called {block.group}, too."
+        for task in block.tasks:
+            if sum(task in other.tasks and other.analysis == block.analysis for other in blocks) > 1:
+                yield f"{task} is in two sections of the analysis {block.analysis}; leave one out."
 
 
-def _check_pretraining(study: Study, path: Path) -> None:
-    """Raise DataError for unknown encoders, for a name that two models have, and for invalid options."""
+def _in_pretraining(study: Study) -> Iterator[str]:
+    """Unknown encoders, a name that two models have, and wrong options of encoders."""
     for name, given in study.encoders.items():
         try:
             check_arguments("new_encoder", given)
-            if missing := [key for key in ("config",) if key not in given]:
-                raise UsageError(f"needs {missing[0]}.")
-            if extra := [key for key in ("out", "seed") if key in given]:
-                raise UsageError(f"{extra[0]} is not allowed, because the study sets it.")
         except UsageError as error:
-            raise DataError(f"encoders.{name}: {error}", file=path) from error
+            yield f"encoders.{name}: {error}"
+        if "config" not in given:
+            yield f"encoders.{name}: needs config."
+        if extra := [key for key in ("out", "seed") if key in given]:
+            yield f"encoders.{name}: {extra[0]} is not allowed, because the study sets it."
     names = Counter([*study.models, *(name for block in study.pretrain for name in block.on)])
     if twice := [name for name, count in names.items() if count > 1]:
-        raise DataError(f"two models or encoders are called {twice[0]!r}; give each its own name.", file=path)
-    for i, block in enumerate(study.pretrain):
+        yield f"two models or encoders are called {twice[0]!r}; give each its own name."
+    for place, block in _placed(study, "pretrain"):
         if not study.encoders:
-            raise DataError(f"pretrain.{i} needs an encoder to begin with; add [encoders.NAME].", file=path)
+            yield f"{place} needs an encoder to begin with; add [encoders.NAME]."
         if block.encoder not in study.encoders and (block.encoder or len(study.encoders) > 1):
             which = did_you_mean(block.encoder, study.encoders) if block.encoder else ", ".join(study.encoders)
-            raise DataError(f"pretrain.{i}: unknown encoder {block.encoder!r}; {which}", file=path)
+            yield f"{place}: unknown encoder {block.encoder!r}; {which}"
 
 
-def _check_training(study: Study, path: Path) -> None:
-    """Raise DataError for unknown models and for invalid training options."""
+def _in_training(study: Study) -> Iterator[str]:
+    """Names of models and runs that the study does not have, and wrong options of training."""
     known = [*study.models, *(name for block in study.pretrain for name in block.on)]
+    names = [block.name for block in study.train]
     for section in ("train", *LAYERED, *OF_MODELS):
         for block in getattr(study, section):
             if strange := [name for name in block.models if name not in known]:
-                message = f"{section}: unknown model {strange[0]!r}; the models are {', '.join(known)}."
-                raise DataError(message, file=path)
-    _check_variants(study, path)
-    for i, block in enumerate(study.train):
+                yield f"{section}: unknown model {strange[0]!r}; the models are {', '.join(known)}."
+    for place, block in _placed(study, *LAYERED, *OF_MODELS, "train"):
+        key, asked = ("teacher", [block.teacher]) if place.startswith("train") else ("variants", block.variants)
+        if strange := [name for name in asked if name and name not in names]:
+            which = did_you_mean(strange[0], names)
+            yield f"{place}.{key}: no section [[train]] is called {strange[0]!r}; {which}"
+    for place, block in _placed(study, "train"):
+        if block.teacher and (block.regimes != [Regime.FINE_TUNE] or block.teacher == block.name):
+            yield f'{place}.teacher needs regimes = ["fine-tune"] and the name of another section [[train]].'
         for regime in block.regimes:
             options = arguments_of("train", block.of_regime(regime))
             try:
                 check_names(set(options) - {"layers", "max_length"})
                 check_arguments("train", {**options, **({"teacher": "run"} if block.teacher else {}), "regime": regime})
             except UsageError as error:
-                raise DataError(f"train.{i}: {error}", file=path) from error
+                yield f"{place}: {error}"
 
 
-def _check_variants(study: Study, path: Path) -> None:
-    """Raise DataError for names that no section [[train]] has."""
-    names = [block.name for block in study.train]
-    for section in (*LAYERED, *OF_MODELS, "train"):
+def _in_options(study: Study) -> Iterator[str]:
+    """Wrong options of the functions of sections."""
+    for place, block in _placed(study, *SECTIONS):
+        try:
+            if function := getattr(block, "function", ""):
+                check_arguments(function, arguments_of(function, block.options))
+        except UsageError as error:
+            yield f"{place}.options: {error}"
+
+
+def _placed(study: Study, *sections: str) -> Iterator[tuple[str, Any]]:
+    """Each of these sections with its place in the file: "train.0"."""
+    for section in sections:
         for i, block in enumerate(getattr(study, section)):
-            key, asked = ("teacher", [block.teacher]) if section == "train" else ("variants", block.variants)
-            for name in asked:
-                if name and name not in names:
-                    raise DataError(
-                        f"{section}.{i}.{key}: no section [[train]] is called {name!r}; {did_you_mean(name, names)}",
-                        file=path,
-                    )
-    for i, block in enumerate(study.train):
-        if block.teacher and (block.regimes != [Regime.FINE_TUNE] or block.teacher == block.name):
-            raise DataError(
-                f'train.{i}.teacher needs regimes = ["fine-tune"] and the name of another section [[train]].', file=path
-            )
-
-
-def _check_options(study: Study, path: Path) -> None:
-    """Raise DataError for invalid options of a section's function."""
-    for section in SECTIONS:
-        for i, block in enumerate(getattr(study, section)):
-            try:
-                if function := getattr(block, "function", ""):
-                    check_arguments(function, arguments_of(function, block.options))
-            except UsageError as error:
-                raise DataError(f"{section}.{i}.options: {error}", file=path) from error
+            yield f"{section}.{i}", block
 
 
 def arguments_of(function: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,12 +71,7 @@ class RunOptions(Checked):
     @property
     def of_caches(self) -> dict[str, Any]:
         """The arguments of ``cache_activations`` that the run passes on."""
-        given = {
-            "dtype": None if self.dtype == "float32" else self.dtype,
-            "layers": None if self.layers is None else list(self.layers),
-            "batch_tokens": self.batch_tokens,
-        }
-        return {"device": self.device} | {name: value for name, value in given.items() if value is not None}
+        return {name: getattr(self, name) for name in ("device", "dtype", "layers", "batch_tokens")}
 
 
 @dataclass(frozen=True, slots=True)

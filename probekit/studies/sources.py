@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import xxhash
 
@@ -24,6 +24,7 @@ from probekit.tasks.task import Task, TaskKind
 from probekit.toml import read_toml
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 SEQUENTIAL = 2.0
 """A weight of an LSTM, which reads one word after another, takes as long as this many of a transformer."""
 
@@ -56,7 +57,7 @@ class Sources:
     models: Mapping[str, str]
     _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
-    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         """The value or error of ``make``, which is called once per key."""
         if key not in self._known:
             try:
@@ -66,7 +67,7 @@ class Sources:
         found = self._known[key]
         if isinstance(found, Exception):
             raise found
-        return found
+        return cast("T", found)
 
     # tasks
 
@@ -82,13 +83,11 @@ class Sources:
 
     def task(self, name: str) -> Task:
         """The task; ProbekitError or OSError if it cannot be read."""
-        task: Task = self._once(("task", name), lambda: load_task(name, self.folder(name)))
-        return task
+        return self._once(("task", name), lambda: load_task(name, self.folder(name)))
 
     def pairs(self, name: str) -> Pairs:
         """The minimal pairs; ProbekitError or OSError if they cannot be read."""
-        pairs: Pairs = self._once(("pairs", name), lambda: load_pairs(name, self.folder(name)))
-        return pairs
+        return self._once(("pairs", name), lambda: load_pairs(name, self.folder(name)))
 
     def labels_words(self, task: str) -> bool:
         """Whether a task labels words; False if it cannot be read, which its caches report."""
@@ -103,8 +102,7 @@ class Sources:
 
     def unfit(self, name: str, train: str, dev: str) -> str:
         """Why no probe can be fitted on one split and evaluated on another, in words; "" where one can."""
-        found: str = self._once(("unfit", name, train, dev), lambda: self._unfit(name, train, dev))
-        return found
+        return self._once(("unfit", name, train, dev), lambda: self._unfit(name, train, dev))
 
     def _unfit(self, name: str, train: str, dev: str) -> str:
         try:
@@ -175,19 +173,16 @@ class Sources:
 
     def model_digest(self, where: str) -> str:
         """The digest of a model's weights, tokenizer and configuration."""
-        digest: str = self._once(("model", where), lambda: _model_digest(where))
-        return digest
+        return self._once(("model", where), lambda: _model_digest(where))
 
     def file_digest(self, where: str) -> str:
         """The digest of a file's content."""
-        digest: str = self._once(("file", where), lambda: digest_of_content(Path(where)))
-        return digest
+        return self._once(("file", where), lambda: digest_of_content(Path(where)))
 
     def size(self, name: str) -> ModelSize:
         """The size of a model."""
         where = self.models[name]
-        size: ModelSize = self._once(("size", where), lambda: _model_size(where))
-        return size
+        return self._once(("size", where), lambda: _model_size(where))
 
     def check_models(self) -> None:
         """Raise the error of the first model if none can be read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations, product
 from typing import Any
@@ -11,7 +11,7 @@ from probekit.activations.pooling import Pooling
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.studies.file import arguments_of
-from probekit.studies.schema import AcrossModels, Compare, OfModels
+from probekit.studies.schema import AcrossModels, Compare, OfModels, Probe
 from probekit.studies.sections.layers import analysis_name, cache_steps, poolings_of
 from probekit.studies.sections.names import Plan, rows_leaf, task_name
 from probekit.studies.steps import Inside, Step
@@ -20,46 +20,47 @@ from probekit.studies.steps import Inside, Step
 def compare_steps(plan: Plan, block: Compare) -> Iterator[Step]:
     """A comparison for each task, model and pooling that a section probes with both kinds of weights."""
     first, second = block.of
-    probes = [probe for probe in plan.study.probe if {first, second} <= set(probe.of) and not probe.together]
-    tasks = block.tasks or list(dict.fromkeys(task for probe in probes for task in probe.tasks))
-    lacking = [task for task in tasks if not any(task in probe.tasks for probe in probes)]
-    if lacking or not tasks:
-        which = f"on {lacking[0]} " if lacking else ""
-        raise UsageError(f'[[compare]] needs a section [[probe]] {which}with of = ["{first}", "{second}"].')
-    for probe in probes:
-        for task, model in product([task for task in tasks if task in probe.tasks], plan.models(probe)):
-            for pooling in poolings_of(plan, probe, task):
-                needs = tuple(analysis_name(probe, task, model, of, pooling) for of in block.of)
-                which = needs[0].removeprefix("probe ").replace(first, f"{first}-{second}")
-                name = f"compare {which}{f'.{slug(block.name)}' if block.name else ''}"
-                leaf = rows_leaf(name)
-                sides = [Inside(rows_leaf(need)) for need in needs]
-                arguments = {
-                    "first": sides[0], "second": sides[1], **({"against": "random"} if second == "random" else {}),
-                    **arguments_of("compare", block.options), "out": Inside(leaf),
-                }  # fmt: skip
-                yield Step(name, "compare", arguments, needs, (leaf,), seconds=20.0)
+    probes = [probe for probe in plan.study.probe if not probe.together]
+    for task, model, probe in sorted(_probed(plan, "compare", block, probes), key=lambda one: probes.index(one[2])):
+        for pooling in poolings_of(plan, probe, task):
+            needs = tuple(analysis_name(probe, task, model, of, pooling) for of in block.of)
+            which = needs[0].removeprefix("probe ").replace(first, f"{first}-{second}")
+            name = f"compare {which}{f'.{slug(block.name)}' if block.name else ''}"
+            leaf, sides = rows_leaf(name), [Inside(rows_leaf(need)) for need in needs]
+            arguments = {
+                "first": sides[0], "second": sides[1], **({"against": "random"} if second == "random" else {}),
+                **arguments_of("compare", block.options), "out": Inside(leaf),
+            }  # fmt: skip
+            yield Step(name, "compare", arguments, needs, (leaf,), seconds=20.0)
 
 
-def model_steps(plan: Plan, block: OfModels) -> Iterator[Step]:
-    """One analysis of each task and pooling that a section probes with all kinds of weights: per model, or across."""
-    function = block.function
-    probes = [probe for probe in plan.study.probe if set(block.of) <= set(probe.of)]
+def _probed(
+    plan: Plan, function: str, block: Compare | OfModels, among: Sequence[Probe]
+) -> list[tuple[str, str, Probe]]:
+    """The tasks and models that sections ``[[probe]]`` among these analyse with all kinds of weights of a section."""
+    probes = [probe for probe in among if set(block.of) <= set(probe.of)]
+    chosen = block.models if isinstance(block, OfModels) else []
     tasks = block.tasks or list(dict.fromkeys(task for probe in probes for task in probe.tasks))
-    models = block.models or list(dict.fromkeys(model for probe in probes for model in plan.models(probe)))
+    models = chosen or list(dict.fromkeys(model for probe in probes for model in plan.models(probe)))
     read = [
         (task, model, probe)
         for task, model, probe in product(tasks, models, probes)
         if task in probe.tasks and model in plan.models(probe)
     ]
     lacking = [f"on {task} " for task in block.tasks if task not in {task for task, *_ in read}]
-    lacking += [f"for model {model} " for model in block.models if model not in {model for _, model, _ in read}]
+    lacking += [f"for model {model} " for model in chosen if model not in {model for _, model, _ in read}]
     if lacking or not read:
         kinds = ", ".join(f'"{of}"' for of in block.of)
         raise UsageError(f"[[{function}]] needs a section [[probe]] {''.join(lacking[:1])}with of = [{kinds}].")
+    return read
+
+
+def model_steps(plan: Plan, block: OfModels) -> Iterator[Step]:
+    """One analysis of each task and pooling that a section probes with all kinds of weights: per model, or across."""
+    function = block.function
     across = isinstance(block, AcrossModels) and block.across == "models"
     caches: dict[tuple[Any, ...], list[Step]] = {}  # by what is compared, on which examples
-    for task, model, probe in read:
+    for task, model, probe in _probed(plan, function, block, plan.study.probe):
         for pooling in poolings_of(plan, probe, task):
             of_kind = partial(cache_steps, plan, probe, task, model, pooling=pooling, splits=[probe.dev], runs=block)
             found = [step for of in block.of for step in of_kind(of)]
