@@ -57,7 +57,7 @@ def subjects(folder: Path) -> dict[str, Read]:
     few = ["--controls", "1", "--resamples", "100", "--layers", "1,2", "--folds", "2", "--penalties", "1"]
     probe = ["probe", f"{out}/train.h5", f"{out}/dev.h5", *few, "--out", f"{out}/p.parquet"]
     csv = [*probe[:-1], f"{out}/q.csv"]
-    mi = ["--layers", "1", "--shuffles", "1", "--controls", "0", "--out", f"{out}/mi.parquet"]
+    mi = ["--layers", "1", "--draws", "1", "--controls", "0", "--out", f"{out}/mi.parquet"]
     seeds = [*all_["average"].needs[0][:-1], f"{out}/seeds"]
     tune, shards = words["fine-tuning"], [*words["shards"], "--patience", "3"]
     evaluate = ["evaluate", f"{out}/run", "--task", task, "--split", "test", "--out", f"{out}/e.parquet", *here]

@@ -48,7 +48,7 @@ def ranges(path: Path) -> dict[str, list[tuple[int, int]]]:
 
 def numbers(train: Path, dev: Path, analysis: str) -> bytes:
     """All values of an analysis, to the bit."""
-    result = mi(train, shuffles=1) if analysis == "mi" else probe(train, dev, penalties=(1.0,), controls=0)
+    result = mi(train, draws=1) if analysis == "mi" else probe(train, dev, penalties=(1.0,), controls=0)
     return result.rows[["value", "ci_low", "ci_high"]].to_numpy(dtype=float).tobytes()
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/mi_accuracy.py                           every case at 1,000 examples, the product's estimators
     python benchmarks/mi_accuracy.py --quick                   a minute: a look at whether everything runs
-    python benchmarks/mi_accuracy.py --cases independent --n 50 200 1000 --repetitions 1000 --shuffles 199
+    python benchmarks/mi_accuracy.py --cases independent --n 50 200 1000 --repetitions 1000 --draws 199
     python benchmarks/mi_accuracy.py --estimators edge knn "hash, PCA 4" --cases "2 classes" xor --jobs 2 --out table
 
 Bits throughout. ``bias`` and ``sd`` are of the reported value over repetitions; ``p ≤ .05`` is how often a test at 5 %
@@ -71,13 +71,13 @@ class Row:
 
 
 def adjusted_hash(
-    x: np.ndarray, y: np.ndarray, *, project: Callable[..., np.ndarray], shuffles: int, seed: int
+    x: np.ndarray, y: np.ndarray, *, project: Callable[..., np.ndarray], draws: int, seed: int
 ) -> Information:
     """The plain design: project, cut into buckets on shifted grids, average the plug-in, take off what noise gives."""
     rng = np.random.default_rng(seed)
     z = project(np.asarray(x, dtype=np.float64), rng)
     buckets = np.stack([_codes(np.floor(z + rng.random(z.shape[1]))) for _ in range(GRIDS)])
-    found = measure(buckets, _labels(y), shuffles=shuffles, seed=seed)
+    found = measure(buckets, _labels(y), draws=draws, seed=seed)
     null = (found.null - found.null_mean) * found.scale
     spread = 1.96 * np.sqrt(found.scale**2 * found.terms.var() / len(x) + null.var())
     bound = min(found.entropy, np.log2(len(x)))
@@ -141,7 +141,7 @@ def there(names: Sequence[str]) -> list[str]:
     for name in names:
         try:
             probe = np.random.default_rng(0).standard_normal((40, 2))
-            estimate_of(name)(probe, np.arange(40) % 2, shuffles=1, seed=0)
+            estimate_of(name)(probe, np.arange(40) % 2, draws=1, seed=0)
         except UsageError as error:
             if "not there yet" in str(error):
                 print(f"skipped: {error}", file=sys.stderr)
@@ -151,7 +151,7 @@ def there(names: Sequence[str]) -> list[str]:
 
 
 def runs(
-    case: str, n: int, estimators: Sequence[str], repetitions: int, shuffles: int, seconds: float
+    case: str, n: int, estimators: Sequence[str], repetitions: int, draws: int, seconds: float
 ) -> tuple[list[Row], list[str]]:
     """Rows of a case, and what was refused. After three samples, ``seconds`` of an estimator are enough."""
     made = CASES[case](case)
@@ -169,7 +169,7 @@ def runs(
                 continue
             start = time.process_time()
             try:
-                found[name].append(estimate_of(name)(x, y, shuffles=shuffles, seed=repetition))
+                found[name].append(estimate_of(name)(x, y, draws=draws, seed=repetition))
             except UsageError as error:
                 refused[name] = str(error)
             times[name].append(time.process_time() - start)
@@ -281,7 +281,7 @@ def main() -> None:
     parser.add_argument("--estimators", nargs="*", default=[*BEATEN, *InformationEstimator])
     parser.add_argument("--n", nargs="*", type=int, default=[1000])
     parser.add_argument("--repetitions", type=int, default=30)
-    parser.add_argument("--shuffles", type=int, default=199)
+    parser.add_argument("--draws", type=int, default=199)
     parser.add_argument("--seconds", type=float, default=20.0, help="for an estimator on a case, after three samples")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, help="writes OUT.csv and OUT.md")
@@ -289,12 +289,12 @@ def main() -> None:
     args = parser.parse_args()
     cases = [name for name in CASES if any(part in name for part in args.cases)]
     if args.quick:
-        cases, args.n, args.repetitions, args.shuffles, args.seconds = list(QUICK), [200], 3, 19, 2.0
+        cases, args.n, args.repetitions, args.draws, args.seconds = list(QUICK), [200], 3, 19, 2.0
     estimators = there(args.estimators)
     rows: list[Row] = []
     with ProcessPoolExecutor(args.jobs, get_context("spawn"), threadpool_limits, (1,)) as pool:
         work = [
-            pool.submit(runs, case, n, estimators, args.repetitions, args.shuffles, args.seconds)
+            pool.submit(runs, case, n, estimators, args.repetitions, args.draws, args.seconds)
             for case in cases for n in args.n
         ]  # fmt: skip
         for job in work:

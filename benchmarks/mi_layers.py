@@ -31,7 +31,7 @@ class Case:
     """Layers of n rows and d columns of float32; wanted: at most so many seconds."""
 
     n: int
-    shuffles: int
+    draws: int
     layers: int = 13
     d: int = 768
     most: float | None = None
@@ -61,7 +61,7 @@ def counted(case: Case, y: np.ndarray, rng: np.random.Generator) -> float:
             p = np.bincount(2 * own + order, minlength=2 * BUCKETS) / case.n
             (p[p > 0] * np.log2(p[p > 0])).sum()
 
-    return best(one, 5) * case.shuffles * case.layers
+    return best(one, 5) * case.draws * case.layers
 
 
 def measure(case: Case, threads: int, repeats: int) -> list[float]:
@@ -77,11 +77,11 @@ def measure(case: Case, threads: int, repeats: int) -> list[float]:
     about = {"task": "random", "split": "train", "model": "random", "representation": "mean"}
 
     def run(count: int) -> None:
-        layer_information(layers, y, about=about, options=InformationOptions(shuffles=case.shuffles, threads=count))
+        layer_information(layers, y, about=about, options=InformationOptions(draws=case.draws, threads=count))
 
     small = {name: x[:50] for name, x in layers.items()}
     layer_information(
-        small, y[:50], about=about, options=InformationOptions(shuffles=2)
+        small, y[:50], about=about, options=InformationOptions(draws=2)
     )  # compiled, or read from its cache
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = [best(lambda: run(1), repeats), best(lambda: run(threads), repeats)]
@@ -98,12 +98,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="layers at a time, beside one")
     args = parser.parse_args()
     load = os.getloadavg()[0]
-    head = ["layers × rows × columns, shuffles", "1 thread, s", f"{args.threads} threads", "floor", "bincount"]
+    head = ["layers × rows × columns, draws", "1 thread, s", f"{args.threads} threads", "floor", "bincount"]
     rows = [[*head, "x, MB", "beside it"]]
     goals = []
     for case in QUICK if args.quick else CASES:
         one, many, floor, twin, size, memory = measure(case, args.threads, 1 if args.quick else 4)
-        name = f"{case.layers} × {case.n:,} × {case.d}, {case.shuffles:,}"
+        name = f"{case.layers} × {case.n:,} × {case.d}, {case.draws:,}"
         rows.append(
             [name, f"{one:.2f}", f"{many:.2f}", f"{floor:.2f}", f"{twin:.1f}", f"{size:,.0f}", f"{memory:,.0f}"]
         )

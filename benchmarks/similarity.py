@@ -236,7 +236,7 @@ def main() -> None:
     memory_before = memory("VmRSS")
     if Path("/proc/self/clear_refs").exists():
         Path("/proc/self/clear_refs").write_text("5")
-    cpu, wall, found = timed(ours(permutations=PERMUTATIONS))
+    cpu, wall, found = timed(ours(draws=PERMUTATIONS))
     grown = memory("VmHWM") - memory_before
     rows = [["measure", "probekit, s", "wall, s", "loops, s", "times", "value", "difference"]]
     x, y = (z.astype(np.float64) for z in (a[0], b[-1]))
@@ -256,7 +256,7 @@ def main() -> None:
     rows.append(row(f"cka, {PERMUTATIONS:,} permutations", cpu, wall, loop, mine, float(value)))  # type: ignore[arg-type]
     once = [0.0, 0.0]
     for name, formula in loops(size.neighbours).items():
-        cpu, wall, got = timed(ours(measures=(name,), permutations=0))
+        cpu, wall, got = timed(ours(measures=(name,), draws=0))
         theirs, _, value = timed(lambda f=formula: f(x, y))
         once = [once[0] + cpu, once[1] + theirs * pairs]
         rows.append(row(name, cpu, wall, theirs * pairs, got[name].value[0, -1], float(value)))  # type: ignore[index, arg-type]
@@ -273,7 +273,7 @@ def main() -> None:
         rows = [["rsatoolbox, all pairs once", "s", "probekit, s", "times", "difference"]]
         for name, (value, each, pair) in rsatoolbox(args.rsatoolbox, x, y).items():
             measure = {"corr": "rsa-pearson", "spearman": "rsa-spearman", "cosine": "rsa-cosine"}[name]
-            cpu, _, got = timed(ours(measures=(measure,), permutations=0))
+            cpu, _, got = timed(ours(measures=(measure,), draws=0))
             seconds = each * 2 * size.layers + pair * pairs
             difference = abs(got[measure].value[0, -1] - value)  # type: ignore[index]
             rows.append([measure, f"{seconds:,.0f}", f"{cpu:,.1f}", f"{seconds / cpu:,.0f}", f"{difference:.0e}"])

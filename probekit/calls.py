@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 from probekit.constraint import check, spelled
 from probekit.errors import UsageError, did_you_mean
+from probekit.former import renamed
 from probekit.functions import REPEATED, SILENT, types_of
 from probekit.recipe import as_json
 
@@ -116,7 +117,8 @@ def bind(called: str, flat: inspect.Signature, args: Sequence[Any], given: Mappi
     P, known = inspect.Parameter, flat.parameters
     for name in given:
         if name not in known:
-            raise UsageError(f"{called} has no parameter {name!r}; {did_you_mean(name, known, most=2)}")
+            said = f"{called} has no parameter {name!r}; {did_you_mean(name, known, most=2)}"
+            raise UsageError(renamed(called, name) or said)
     places = [p for p in known.values() if p.kind in (P.POSITIONAL_ONLY, P.VAR_POSITIONAL)]
     named = {p.name: given[p.name] for p in places if p.name in given}
     places_given, rest = list(args), {name: value for name, value in given.items() if name not in named}

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import UsageError, did_you_mean
+from probekit.former import FORMER, renamed
 from probekit.functions import FUNCTIONS, REPEATED, SILENT, find, is_numeric, outputs, parameters, rows_of, typed
 
 Json = Any
@@ -122,7 +123,8 @@ class Recipe:
             if name in SILENT:
                 continue
             if name not in known:
-                raise UsageError(f"{function} has no parameter {name!r}; {did_you_mean(name, known, most=2)}")
+                said = f"{function} has no parameter {name!r}; {did_you_mean(name, known, most=2)}"
+                raise UsageError(renamed(function, name) or said)
             try:
                 given[name] = as_json(value)
             except RecursionError:
@@ -143,14 +145,18 @@ class Recipe:
 
     @classmethod
     def from_json(cls, data: Any) -> Recipe:
-        """The inverse of :meth:`to_json`, also for untrusted input; raises UsageError for anything else."""
+        """The inverse of :meth:`to_json`, also for untrusted input; raises UsageError for anything else.
+
+        Arguments that had another name in earlier versions get their new one.
+        """
         try:
             name, parts = str(data["function"]), [dict(data.get(k) or {}) for k in ("arguments", "defaults", "leaves")]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"this is not a recipe ({error!r}).") from None
         if name not in FUNCTIONS:
             raise UsageError(f"there is no function {name!r}; expected one of {', '.join(FUNCTIONS)}.")
-        known, written = parameters(name), outputs(name)
+        known, written, former = parameters(name), outputs(name), FORMER.get(name, {})
+        parts = [{k if k in known else former.get(k, k): v for k, v in part.items()} for part in parts]
         for part, inside in zip(parts, (False, False, True), strict=True):
             for key in part:
                 if key not in known or (key in written) != inside or key in SILENT:
@@ -188,12 +194,15 @@ class Recipe:
     def identity(self, reads: Iterable[str] = ()) -> str:
         """xxh3 of everything that determines the numbers: function, arguments and digests of inputs.
 
-        Output paths, and how the computation runs (threads, workers, device), are left out.
+        Output paths, and how the computation runs (threads, workers, device), are left out. Arguments have their first
+        names, so that an identity outlives a change of names.
         """
         import xxhash
 
         known = parameters(self.function)
-        numeric = {k: v for k, v in {**self.defaults, **self.arguments}.items() if is_numeric(known, k)}
+        first = {new: old for old, new in FORMER.get(self.function, {}).items()}
+        given = {**self.defaults, **self.arguments}
+        numeric = {first.get(k, k): v for k, v in given.items() if is_numeric(known, k)}
         content = ["recipe/1", self.function, dict(sorted(numeric.items())), sorted(reads)]
         return xxhash.xxh3_128_hexdigest(json.dumps(content, ensure_ascii=False).encode())
 
@@ -287,7 +296,8 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
     for key, value in arguments.items():
         if key not in known or key in SILENT:
             named = [k for k in known if k not in SILENT]
-            raise UsageError(f"{name} has no parameter {key!r}; {did_you_mean(key, named, most=2)}")
+            said = f"{name} has no parameter {key!r}; {did_you_mean(key, named, most=2)}"
+            raise UsageError(renamed(name, key) or said)
         inner = list(nested(value))
         for recipe in inner:
             _inner(recipe).check()

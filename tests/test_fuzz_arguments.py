@@ -116,7 +116,7 @@ CALLS: dict[str, Call] = {
     "convert": Call(("skip-thoughts:thoughts",), {"out": "converted"}),
     "new_encoder": Call(("c.json",), {"out": "encoder", "tokenizer": "m"}),
     "probe": Call(PAIR, {**FEW, **QUICK, "folds": 2, "penalties": (1.0,)}),
-    "mi": Call(("train.h5",), {**FEW, "shuffles": 1}),
+    "mi": Call(("train.h5",), {**FEW, "draws": 1}),
     "mdl": Call(("train.h5",), {**FEW, "orders": 1, "penalties": (1.0,)}),
     "structural": Call(("words.train.h5", "words.dev.h5"), {**FEW, "epochs": 1, **QUICK}),
     "edges": Call(("words.train.h5", "words.dev.h5"), {**FEW, "steps": 1, **QUICK}),
@@ -127,7 +127,7 @@ CALLS: dict[str, Call] = {
     "similarity": Call(("other.h5", "more.h5"), {"layers": (1,), **QUICK}),
     "movement": Call(("other.h5", "more.h5"), {"layers": (1,), **QUICK}),
     "geometry": Call(("train.h5",), {"layers": (1,)}),
-    "transferability": Call(("train.h5",), {"layers": (1,), "permutations": 20}),
+    "transferability": Call(("train.h5",), {"layers": (1,), "draws": 20}),
     "stream": Call(("m", "t.toml"), {"layers": (1,), "analysis": ("mass-mean",), "controls": 0, **QUICK, **CPU}, True),
     "compare": Call(("p.parquet",), QUICK),
     "scoreboard": Call(("p.parquet",), QUICK),
@@ -160,7 +160,7 @@ CALLS: dict[str, Call] = {
     "load_encoder": Call(("m",), CPU),
     "load_task": Call(("t.toml",)),
     "merge_streams": Call(("s.npz",)),
-    "mutual_information": Call((lambda: ARRAYS[0], lambda: ARRAYS[1]), {"shuffles": 1}),
+    "mutual_information": Call((lambda: ARRAYS[0], lambda: ARRAYS[1]), {"draws": 1}),
     "new_task": Call(("train.csv",), {"out": "new.toml"}),
     "read": Call(("p.parquet",)),
     "read_rows": Call(("p.parquet",)),
@@ -177,7 +177,7 @@ CALLS: dict[str, Call] = {
 WITHOUT = {"choices", "convert", "glue_score", "import_activations", "pairs", "places", "shift", "structural"}
 """Of these, calls without odd values end in a sentence: the folder of files has nothing for them."""
 ARRAYS = (np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)
-MORE = {"mutual_information": ("shuffles", "seed", "grids", "folds", "unknown")}
+MORE = {"mutual_information": ("draws", "seed", "grids", "folds", "unknown")}
 """Options that stand in no signature."""
 
 

@@ -70,7 +70,7 @@ def make_own_study(folder: Path) -> None:
         "options = { epochs = 1, batch_size = 8 }\nfine-tune = { learning_rate = 1e-3 }\n"
         f'[[probe]]\ntasks = ["{folder}/t.toml"]\nof = ["pretrained", "random"]\npoolings = ["mean"]\n'
         "options = { controls = 2, folds = 2 }\n"
-        f'[[mi]]\ntasks = ["{folder}/t.toml"]\noptions = {{ shuffles = 19 }}\n'
+        f'[[mi]]\ntasks = ["{folder}/t.toml"]\noptions = {{ draws = 19 }}\n'
         '[[table]]\nkind = "regimes"\n[[figure]]\nkind = "layers"\nname = "f"\noptions = { width = "text" }\n'
     )
 
@@ -109,7 +109,7 @@ def read_space(folder: Path) -> None:
 def make_card(folder: Path) -> None:
     shutil.copy(MODEL["cache"], folder / "c.h5")
     with chdir(folder):
-        probekit.mi("c.h5", out="r.parquet", layers=(0,), shuffles=1, controls=0)
+        probekit.mi("c.h5", out="r.parquet", layers=(0,), draws=1, controls=0)
 
 
 def read_card(folder: Path) -> None:

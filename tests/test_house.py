@@ -26,6 +26,7 @@ RANK = {
             "display",
             "errors",
             "files",
+            "former",
             "functions",
             "grid",
             "heads",

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+import probekit
 from probekit import functions
 from probekit import recipe as module
+from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.functions import FUNCTIONS
+from probekit.provenance.old_cards import recipe_of_command
 from probekit.public import public
-from probekit.recipe import Recipe, as_json, current, option
+from probekit.recipe import Recipe, as_json, check_arguments, current, option
 from probekit.rows import Result, make_rows
 
 
@@ -162,3 +165,27 @@ def test_a_recipe_is_checked_without_being_run(change, message):
         replace(told, arguments={**told.arguments, **change}).check()
     assert functions.takes_many("probe", "layers")
     assert not functions.takes_many("probe", "folds")
+
+
+@pytest.mark.parametrize(
+    ("function", "former", "identity"),
+    [
+        ("mi", "shuffles", "a54fc6746e7204ac4d457a4389ceac44"),
+        ("transferability", "permutations", "6589908a32d9100b89905992beff1f57"),
+    ],
+)
+def test_recipes_and_commands_of_before_have_the_new_names(function, former, identity, capsys):
+    """Their identity is the one of before, so that a study goes on; a call or a command line is told the new name."""
+    defaults = {k: v for k, v in Recipe.of(function, {"caches": ["a.h5"]}).defaults.items() if k != "draws"}
+    old = {"function": function, "arguments": {"caches": ["a.h5"], former: 50}, "defaults": defaults}
+    recipe = Recipe.from_json(old)
+    assert recipe.arguments == {"caches": ["a.h5"], "draws": 50}
+    assert recipe.identity(["x"]) == identity
+    assert recipe_of_command(f"probekit {function} a.h5 --{former} 50").arguments == recipe.arguments
+    with pytest.raises(UsageError, match=f"^{former} of {function} is now draws.$"):
+        getattr(probekit, function)("a.h5", **{former: 50})
+    with pytest.raises(UsageError, match=f"^{former} of {function} is now draws.$"):
+        check_arguments(function, {former: 50})  # as from a TOML file
+    for words in ([f"--{former}", "50"], [f"--{former}=50"]):
+        assert main([function, "a.h5", *words]) == 2
+        assert f"--{former} is now --draws." in capsys.readouterr().err

@@ -50,7 +50,7 @@ OUTPUTS = {
     "counts": (["domains", "a=a.txt", "b=b.txt", *FEW, "--counts"], "counts.parquet"),
     **{f"plot {kind}": (["plot", "mix", *REGIMES, "--out"], f"figure.{kind}") for kind in ("pdf", "png", "svg", "eps")},
     "mdl": (["mdl", "CACHE", "--layers", "0", "--out"], "config.parquet"),
-    "mi": (["mi", "CACHE", "--shuffles", "0", "--layers", "0", "--out"], "mi.csv"),
+    "mi": (["mi", "CACHE", "--draws", "0", "--layers", "0", "--out"], "mi.csv"),
     "probe": (["probe", "CACHE", "DEV", "--controls", "0", "--layers", "0", "--out"], "probe.parquet"),
 }
 
@@ -91,27 +91,27 @@ def test_companions_go_by_the_whole_name(call, caches):
     assert call("mdl", caches[0], "--layers", "0", "--out", "config.parquet").status == 0
     assert Path("config.json").read_bytes() == THEIRS
     for suffix in ("csv", "parquet"):
-        assert call("mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", f"x.{suffix}").status == 0
+        assert call("mi", caches[0], "--draws", "0", "--layers", "0", "--out", f"x.{suffix}").status == 0
     cards = [json.loads(Path(f"x.{suffix}.json").read_text())["rows"]["file"] for suffix in ("csv", "parquet")]
     assert cards == ["x.csv", "x.parquet"]
     Path("x.csv.json").write_bytes(THEIRS)
-    done = call("mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", "x.csv")
+    done = call("mi", caches[0], "--draws", "0", "--layers", "0", "--out", "x.csv")
     assert (done.status, Path("x.csv.json").read_bytes()) == (2, THEIRS)
     assert "is not an evidence card" in done.err
     Path("y.parquet.json").symlink_to("x.csv.json")
-    assert call("mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", "y.parquet").status == 2
+    assert call("mi", caches[0], "--draws", "0", "--layers", "0", "--out", "y.parquet").status == 2
     assert Path("x.csv.json").read_bytes() == THEIRS
 
 
 def test_rows_that_a_killed_process_left_without_their_card_are_ours(call, caches):
-    words = ["mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", "x.parquet"]
+    words = ["mi", caches[0], "--draws", "0", "--layers", "0", "--out", "x.parquet"]
     assert call(*words).status == 0
     Path("x.parquet.json").rename(f".x.parquet.json.{os.getpid()}-140012345678912")  # as between the two renames
     assert call(*words).status == 0
 
 
 def test_rows_whose_card_is_gone_can_be_deleted_as_the_message_says(call, caches):
-    words = ["mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", "x.parquet"]
+    words = ["mi", caches[0], "--draws", "0", "--layers", "0", "--out", "x.parquet"]
     assert call(*words).status == 0
     Path("x.parquet.json").unlink()
     done = call(*words)
@@ -149,7 +149,7 @@ def test_rows_take_the_place_of_former_ones_with_their_examples(call, caches):
     assert call("probe", *caches, "--controls", "0", "--layers", "0", "--out", "p.parquet").status == 0
     shutil.copy("p.examples.parquet", "q.examples.parquet")  # of rows that were moved away
     for name in "pq":
-        assert call("mi", caches[0], "--shuffles", "0", "--layers", "0", "--out", f"{name}.parquet").status == 0
+        assert call("mi", caches[0], "--draws", "0", "--layers", "0", "--out", f"{name}.parquet").status == 0
         assert read(f"{name}.parquet").predictions == ()
     assert not Path("p.examples.parquet").exists()
     assert Path("q.examples.parquet").exists()
@@ -343,7 +343,7 @@ models = { m = "MODEL" }
 "task.toml" = "."
 [[mi]]
 tasks = ["task.toml"]
-options = { shuffles = 0 }
+options = { draws = 0 }
 """
 
 

@@ -16,7 +16,7 @@ FALSE, COVERAGE, SHUFFLES = "false positives", "coverage", 199
 def estimate(rng, x, y, groups=None, estimator="edge"):
     """One estimate with a seed of its own."""
     seed = int(rng.integers(1 << 30))
-    return mutual_information(x, y, estimator, groups=groups, shuffles=SHUFFLES, seed=seed)
+    return mutual_information(x, y, estimator, groups=groups, draws=SHUFFLES, seed=seed)
 
 
 def positive(rng, make, estimator="edge"):

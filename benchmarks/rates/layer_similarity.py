@@ -70,7 +70,7 @@ def false_positive(measure: str, setting: str, rng: np.random.Generator) -> bool
     groups = clusters(kind, n, rng)
     a, b = (model(n, d, kind, groups, rng) for _ in range(2))
     options = SimilarityOptions(
-        measures=(measure,), permutations=199 if measure in DECOMPOSED else 1000, resamples=0,
+        measures=(measure,), draws=199 if measure in DECOMPOSED else 1000, resamples=0,
         seed=int(rng.integers(1 << 31)), neighbours=5, threads=1,
     )  # fmt: skip
     found = layer_pairs([lambda x=x: x for x in a], [lambda x=x: x for x in b], options=options, groups=groups)
@@ -118,7 +118,7 @@ def two_layers(
 @cache
 def population(measure: str, d: int, grouped: bool, n: int | None) -> float:
     """The value of very many examples; with ``n``, the mean of samples of that size, for measures that depend on it."""
-    options = SimilarityOptions(measures=(measure,), permutations=0, resamples=0, max_examples=None, threads=1)
+    options = SimilarityOptions(measures=(measure,), draws=0, resamples=0, max_examples=None, threads=1)
     rng = np.random.default_rng(1)
 
     def value(size: int) -> float:
@@ -131,7 +131,7 @@ def population(measure: str, d: int, grouped: bool, n: int | None) -> float:
 def covered(measure: str, setting: str, size: bool, rng: np.random.Generator) -> bool | None:
     n, d, grouped = POPULATIONS[setting]
     x, y, groups = two_layers(n, d, grouped, rng)
-    options = SimilarityOptions(measures=(measure,), permutations=0, seed=int(rng.integers(1 << 31)), threads=1)
+    options = SimilarityOptions(measures=(measure,), draws=0, seed=int(rng.integers(1 << 31)), threads=1)
     found = layer_pairs([lambda: x], [lambda: y], options=options, groups=groups)[measure]
     if np.isnan(found.ci_low[0, 0]):
         return None
@@ -145,7 +145,7 @@ TAILS = {"normal": np.inf, "t with 8 degrees of freedom": 8, "t with 3 degrees o
 def nothing_shared(freedom: float, n: int, rng: np.random.Generator) -> bool | None:
     """Whether an interval of RSA holds the 0 of unrelated layers; None without one, as most of 3 degrees have none."""
     x, y = rng.standard_normal((2, n, 20)) if freedom == np.inf else rng.standard_t(freedom, (2, n, 20))
-    options = SimilarityOptions(("rsa-pearson",), permutations=0, seed=int(rng.integers(1 << 31)), threads=1)
+    options = SimilarityOptions(("rsa-pearson",), draws=0, seed=int(rng.integers(1 << 31)), threads=1)
     found = layer_pairs([lambda: x], [lambda: y], options=options)["rsa-pearson"]
     low, high = found.ci_low[0, 0], found.ci_high[0, 0]
     return None if np.isnan(low) else bool(low <= 0 <= high)

@@ -93,9 +93,7 @@ def _single_task(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[s
     return rows[~only], single.assign(model=SINGLE_TASK), notes
 
 
-def task_correlations(
-    rows: pd.DataFrame, *, permutations: int = 10_000, resamples: int = 2000, seed: int = 0
-) -> pd.DataFrame:
+def task_correlations(rows: pd.DataFrame, *, draws: int = 10_000, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
     """Pearson correlations between target tasks over encoders (Bowman et al., Table 2).
 
     Parameters
@@ -104,7 +102,7 @@ def task_correlations(
         Rows as for :func:`encoder_scores`, or the rows that it returns. An encoder with several seeds is one point,
         their mean. "Single-Task" is not an encoder, and WNLI is a constant; both are left out, as are encoders that
         lack a task, which ``caution`` names.
-    permutations, resamples, seed : int
+    draws, resamples, seed : int
         See :func:`probekit.statistics.correlation.relation`.
 
     Returns
@@ -138,9 +136,9 @@ def task_correlations(
     }  # fmt: skip
     records: list[dict[str, Any]] = []
     for one, other in combinations(tasks, 2):
-        found = relation(
-            values[one].to_numpy(), values[other].to_numpy(), permutations=permutations, resamples=resamples, seed=seed
-        )["pearson"]
+        found = relation(values[one].to_numpy(), values[other].to_numpy(), draws=draws, resamples=resamples, seed=seed)[
+            "pearson"
+        ]
         p = np.nan if other == "glue" else found.p
         records.append(
             about | {"task": one, "other_task": other, "value": found.value, "ci_low": found.low, "ci_high": found.high,

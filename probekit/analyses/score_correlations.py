@@ -26,7 +26,7 @@ ANALYSES = ("probe", "mi", "transferability")
 
 
 def score_correlations(
-    rows: pd.DataFrame, *, permutations: int = 10_000, resamples: int = 2000, seed: int = 0
+    rows: pd.DataFrame, *, draws: int = 10_000, resamples: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
     """Rank correlations between scores of frozen encoders and their results on target tasks, over encoders.
 
@@ -44,7 +44,7 @@ def score_correlations(
         :func:`probekit.transferability`, :func:`probekit.mi` and :func:`probekit.similarity` on the same encoders;
         rows of :func:`probekit.pretrain_encoder` say what an encoder is pretrained on. An encoder with several seeds is
         one point: the mean of its results, and the mean of its scores.
-    permutations, resamples, seed : int
+    draws, resamples, seed : int
         See :func:`probekit.statistics.correlation.relation`.
 
     Returns
@@ -86,7 +86,7 @@ def score_correlations(
             if len(x) < LEAST or not x.shape[1]:
                 continue
             found = relation(
-                x.to_numpy(), results.loc[x.index, x.columns].to_numpy(), permutations=permutations,
+                x.to_numpy(), results.loc[x.index, x.columns].to_numpy(), draws=draws,
                 resamples=resamples, seed=seed,
             )["spearman"]  # fmt: skip
             records.append(

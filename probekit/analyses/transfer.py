@@ -24,12 +24,7 @@ FIT = ("estimator", "regime", "head", "variant")
 
 
 def domain_study(
-    rows: pd.DataFrame,
-    *,
-    measure: str = "js-divergence",
-    permutations: int = 10_000,
-    resamples: int = 2000,
-    seed: int = 0,
+    rows: pd.DataFrame, *, measure: str = "js-divergence", draws: int = 10_000, resamples: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
     """Metrics by domain, the distance of the domain to each corpus, and the correlation of the two.
 
@@ -41,7 +36,7 @@ def domain_study(
         paired differences of the regimes (:func:`probekit.guidelines`).
     measure : str
         The measure of distance.
-    permutations, resamples, seed : int
+    draws, resamples, seed : int
         For the correlations; see :func:`probekit.statistics.correlation.relation`.
 
     Returns
@@ -97,7 +92,7 @@ def domain_study(
             "target": "gold",
             "layer": None,
         }
-        how: dict[str, Any] = {"permutations": permutations, "resamples": resamples, "seed": seed}
+        how: dict[str, Any] = {"draws": draws, "resamples": resamples, "seed": seed}
         for corpus in corpora:
             found += _points(series, distances, corpus, about, how)
         found += _transfers(part, distances, domains, about, how)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, TextIO
 from probekit.display import shown
 from probekit.errors import ProbekitError, close_names, first_line
 from probekit.files import DRAFT, writer_of
+from probekit.former import FORMER
 
 if TYPE_CHECKING:
     from cyclopts import CycloptsError
@@ -169,6 +170,9 @@ def _misread(error: CycloptsError, words: Sequence[str]) -> str:
     token = getattr(error, "token", None)
     if isinstance(error, UnknownOptionError) and token is not None:
         option = str(token.keyword or token.value)
+        former = option.partition("=")[0]
+        if new := FORMER.get(words[0].replace("-", "_"), {}).get(former.lstrip("-").replace("-", "_")):
+            return f"{former} is now --{new.replace('_', '-')}."
         near = re.search(r"Did you mean \W*(--[\w-]+)", str(error))
         close = near and close_names(option.lstrip("-"), [near[1].lstrip("-")])
         other = near[1] if near and close and near[1].lstrip("-") != option.lstrip("-") else ""

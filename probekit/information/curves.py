@@ -83,7 +83,7 @@ def layer_information(
     discrete : bool, optional
         Whether labels are classes, regardless of their type.
     options : InformationOptions, optional
-        Estimators, shuffles, controls, seed, threads. For an estimator that does not shuffle labels itself, p comes
+        Estimators, draws, controls, seed, threads. For an estimator that does not shuffle labels itself, p comes
         from the controls if there are at least 19, and is then at best 1 / 20, before correction over layers. Published
         EDGE uses several threads per layer; other estimators measure layers in parallel.
     progress : callable
@@ -236,15 +236,15 @@ class _Job:
         how["groups"] = self.groups
         if estimator.startswith(THREADED):
             how["threads"] = options.threads
-        times: dict[str, Any] = {} if options.shuffles is None else {"shuffles": options.shuffles}
+        times: dict[str, Any] = {} if options.draws is None else {"draws": options.draws}
         try:
             gold = mutual_information(x, self.labels, **how, **times)
             k = options.controls
             if k is None:
-                k = 0 if len(gold.null) or options.shuffles == 0 else CONTROLS
+                k = 0 if len(gold.null) or options.draws == 0 else CONTROLS
             whole = grouped(self.groups, x, len(x)) if k else None
             rows = np.arange(len(x))
             orders = shuffled(rows, k, (options.seed, 1)) if whole is None else whole.orders(k, options.seed + 1)
-            return _Found(gold, [mutual_information(x, self.labels[order], **how, shuffles=0) for order in orders])
+            return _Found(gold, [mutual_information(x, self.labels[order], **how, draws=0) for order in orders])
         except NonFiniteError as error:
             raise NonFiniteError(f"layer {layer}: {error}") from None

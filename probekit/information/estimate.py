@@ -27,7 +27,7 @@ class Information:
     estimator : str
         Name of the estimator.
     null : np.ndarray, optional
-        (shuffles,) estimates for shuffled labels, on the scale of ``value`` but not clipped: about 0 for an adjusted
+        (draws,) estimates for shuffled labels, on the scale of ``value`` but not clipped: about 0 for an adjusted
         estimator; empty without shuffles.
     null_mean : float, default float('nan')
         Mean of ``raw`` under shuffled labels, in closed form if possible; NaN if unknown.

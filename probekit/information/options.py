@@ -63,7 +63,7 @@ class InformationOptions(Checked):
         "lower bound of the information (97.5 %, one-sided), ci_high the entropy of the labels; p is one-sided, "
         "p_adjusted is corrected over the layers of a curve (Holm).",
     )
-    shuffles: Draws | None = option(
+    draws: Draws | None = option(
         None, "Shuffles of the labels, for p and for the noise level (default: depends on the estimator)."
     )
     controls: Draws | None = option(

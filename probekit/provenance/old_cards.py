@@ -13,13 +13,12 @@ from contextlib import suppress
 from typing import Any, get_args
 
 from probekit.errors import UsageError
+from probekit.former import FORMER
 from probekit.functions import FUNCTIONS, hints, parameters, rows_of, takes_commas, takes_many, typed
 from probekit.recipe import Recipe
 
 ASK = {"--help", "-h", "--version", "--install-completion", "--show-completion"}
 GLOBAL = {"--verbose", "-v", "--debug"}
-RENAMED: Mapping[str, Mapping[str, str]] = {"table": {"rows": "rows_out"}, "plot": {"o": "out"}, "report": {"o": "out"}}
-"""Options that have another name now."""
 
 
 def recipe_of_command(command: Any) -> Recipe:
@@ -89,12 +88,12 @@ def _given(name: str, words: Sequence[str]) -> dict[str, Any]:
 def _parameter(name: str, flag: str, known: Mapping[str, Any]) -> tuple[str, bool | None]:
     """The parameter of an option; True or False of a flag."""
     plain = flag.lstrip("-").replace("-", "_")
-    key = RENAMED.get(name, {}).get(plain, plain)
+    key = FORMER.get(name, {}).get(plain, plain)
     for own, value in ((key, True), (key.removeprefix("no_"), False)):
         if own in known and hints(name).get(own) is bool:
             return own, value
     for own in (key, f"{key}_"):
-        if own in known and (flag.startswith("--") or plain in RENAMED.get(name, {})):
+        if own in known and (flag.startswith("--") or plain in FORMER.get(name, {})):
             return own, None
     raise UsageError(
         f"this version does not understand the card's command: no such option: {flag} of probekit {name}. Make the "

@@ -145,9 +145,9 @@ def measure_canonical(c: Comparison, name: str) -> Measured:
         a = bases(c.a, c.run, variance=variance, rest=name == "pwcca")
         b = a if c.same else bases(c.b, c.run, variance=variance)
     score = SCORES[name]
-    draws = DRAWS if c.options.permutations is None else c.options.permutations
+    draws = DRAWS if c.options.draws is None else c.options.draws
     orders, notes = c.permutations(draws)
-    if len(orders) and c.options.permutations is None:
+    if len(orders) and c.options.draws is None:
         notes = (f"{DRAWS} permutations, since each needs a decomposition of each pair.", *notes)
     orders = np.concatenate([np.arange(c.n)[None], orders])
     shape = len(a), len(b)

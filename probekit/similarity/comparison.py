@@ -183,7 +183,7 @@ class Comparison:
     @cached_property
     def null(self) -> Null | None:
         """How n × n matrices are permuted; None if permutations are not wanted or no two clusters have one size."""
-        draws = 1000 if self.options.permutations is None else self.options.permutations
+        draws = 1000 if self.options.draws is None else self.options.draws
         if not draws:
             return None
         rng = np.random.default_rng([self.options.seed, 1])

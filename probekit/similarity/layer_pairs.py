@@ -329,7 +329,7 @@ def _pairs(c: Comparison, name: str, found: Measured) -> PairValues:
         chance = judged(np.where(absent, np.nan, found.null), best=best, shown=shown, fixed=part.fixed if part else 0)
         if part is not None and part.note:
             notes.append(part.note)
-    elif c.options.permutations != 0 and c.units is not None:
+    elif c.options.draws != 0 and c.units is not None:
         notes.append("no two clusters have the same size, so nothing can be permuted.")
     return PairValues(
         **{field.name: getattr(chance, field.name) for field in fields(Chance)},

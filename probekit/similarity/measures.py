@@ -320,6 +320,6 @@ def linear_predictivity(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _one(name: str, x: np.ndarray, y: np.ndarray, **options: Any) -> float:
-    chosen = SimilarityOptions((name,), permutations=0, resamples=0, max_examples=None, threads=1, **options)
+    chosen = SimilarityOptions((name,), draws=0, resamples=0, max_examples=None, threads=1, **options)
     sides = ([partial(np.asarray, z)] for z in (x, y))
     return float(layer_pairs(*sides, options=chosen)[name].value[0, 0])

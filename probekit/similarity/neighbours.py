@@ -179,7 +179,7 @@ def measure_neighbours(c: Comparison, names: Sequence[str]) -> dict[str, Measure
         raise UsageError(f"there are {c.n} examples, so none has {k} neighbours; choose fewer with neighbours.")
     ours = _search(c, c.a, 0)
     theirs = ours if c.same else _search(c, c.b, 1)
-    orders, notes = c.permutations(1000 if c.options.permutations is None else c.options.permutations)
+    orders, notes = c.permutations(1000 if c.options.draws is None else c.options.draws)
     every = [np.arange(c.n), *orders]
     counts = None
     if set(names) & set(NEIGHBOURS):

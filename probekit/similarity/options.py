@@ -80,7 +80,7 @@ class SimilarityOptions(Checked):
         "svcca, pwcca, procrustes, procrustes-angle, rsa-pearson, rsa-spearman, rsa-cosine, mutual-knn, knn-jaccard, "
         "knn-rank, linear-predictivity, linear-predictivity-reverse.",
     )
-    permutations: Annotated[int, OrZero(19, "none"), Most(MOST_DRAWS)] | None = option(
+    draws: Annotated[int, OrZero(19, "none"), Most(MOST_DRAWS)] | None = option(
         None,
         "Permutations of the examples of one side, for p, the chance level and calibrated values; 0 for none (default: "
         "1000, or 100 for cca, svcca, pwcca and procrustes, which need a decomposition for each).",

@@ -67,13 +67,7 @@ class Correlation:
 
 
 def relation(
-    x: np.ndarray,
-    y: np.ndarray,
-    *,
-    permutations: int = 10_000,
-    resamples: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
+    x: np.ndarray, y: np.ndarray, *, draws: int = 10_000, resamples: int = 2000, level: float = 0.95, seed: int = 0
 ) -> dict[str, Correlation]:
     """Correlations of n points: "pearson", "spearman" and "kendall" (tau-b), as SciPy defines them.
 
@@ -82,8 +76,8 @@ def relation(
     x, y : ndarray
         (n,), finite, n of at least 3. Values that are equal when rounded to 1e-12 of the largest are ties in ranks. Or
         (n, k), such as k tasks for each of n models: then each correlation is the mean of those of the k columns.
-    permutations : int
-        All n! if they are not more than this (n <= 7 by default), otherwise this many random ones.
+    draws : int
+        Permutations: all n! if they are not more than this (n <= 7 by default), otherwise this many random ones.
     resamples : int
         Bootstrap resamples; 0 for no interval.
     level : float
@@ -131,10 +125,10 @@ def relation(
         raise UsageError(f"expected x and y for the same 3 or more points, got the shapes {x.shape} and {y.shape}.")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise UsageError("a correlation needs finite numbers; leave out points with NaN or infinity.")
-    _check(permutations, resamples, level)
+    _check(draws, resamples, level)
     n = len(x)
     x, y = (np.stack([_tied(column) for column in v.reshape(n, -1).T]) for v in (x, y))
-    orders, exact = _orders(n, permutations, np.random.default_rng([seed, 0]))
+    orders, exact = _orders(n, draws, np.random.default_rng([seed, 0]))
     drawn = np.random.default_rng([seed, 1]).integers(0, n, (resamples, n))
     return _related(
         (x[:, None], y[:, None]),
@@ -151,7 +145,7 @@ def matrix_relation(
     y: np.ndarray,
     *,
     adjust: Adjust | str = Adjust.NONE,
-    permutations: int = 10_000,
+    draws: int = 10_000,
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
@@ -171,7 +165,7 @@ def matrix_relation(
         the error of y[j, j]. "effects": row and column effects of x and of y (least squares; the round-robin design).
         The rest is specific to pairs: is i nearer to j, and better for j, than both are to others? d of at least 4;
         with five domains 11 of 20 degrees of freedom are left in y, and 5 of 10 in x.
-    permutations, resamples, level, seed
+    draws, resamples, level, seed
         As in :func:`relation`; they refer to domains.
 
     Returns
@@ -209,7 +203,7 @@ def matrix_relation(
     d, least = len(x), 4 if adjust is Adjust.EFFECTS else 3
     if x.shape != (d, d) or x.shape != y.shape or d < least:
         raise UsageError(f"expected two square matrices for {least} or more domains, got {x.shape} and {y.shape}.")
-    _check(permutations, resamples, level)
+    _check(draws, resamples, level)
     i, j = np.nonzero(~np.eye(d, dtype=bool))
     read = y if adjust is Adjust.IN_DOMAIN else y[i, j]
     if not (np.isfinite(x[i, j]).all() and np.isfinite(read).all()):
@@ -222,7 +216,7 @@ def matrix_relation(
         _square(left(v[i, j]), d) for v in (x, y)
     )  # effects go first: a random pair between copies would hold others
     fill = np.random.default_rng([seed, 2])
-    orders, exact = _orders(d, permutations, np.random.default_rng([seed, 0]))
+    orders, exact = _orders(d, draws, np.random.default_rng([seed, 0]))
     drawn = np.random.default_rng([seed, 1]).integers(0, d, (resamples, d))
 
     def copies(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -307,19 +301,19 @@ def _adjustment(adjust: Adjust | str) -> Adjust:
         raise UsageError(f"adjust is {adjust!r}; expected one of {', '.join(Adjust)}.") from None
 
 
-def _check(permutations: int, resamples: int, level: float) -> None:
-    if permutations < 19 or resamples < 0 or 0 < resamples < LEAST or not 0 < level < 1:
+def _check(draws: int, resamples: int, level: float) -> None:
+    if draws < 19 or resamples < 0 or 0 < resamples < LEAST or not 0 < level < 1:
         raise UsageError(
             f"expected at least 19 permutations, {LEAST} resamples (or 0) and a level between 0 and 1, got "
-            f"{permutations}, {resamples} and {level}."
+            f"{draws}, {resamples} and {level}."
         )
 
 
-def _orders(n: int, permutations: int, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
-    """All orders of n items, or ``permutations`` random ones, int64 (m, n); and whether they are all."""
-    if factorial(n) <= permutations:
+def _orders(n: int, draws: int, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
+    """All orders of n items, or ``draws`` random ones, int64 (m, n); and whether they are all."""
+    if factorial(n) <= draws:
         return np.array(list(all_orders(range(n)))), True
-    return rng.permuted(np.tile(np.arange(n), (permutations, 1)), axis=1), False
+    return rng.permuted(np.tile(np.arange(n), (draws, 1)), axis=1), False
 
 
 def _blocks(at: np.ndarray, n: int, columns: int = 1) -> Iterator[np.ndarray]:

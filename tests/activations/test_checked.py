@@ -100,9 +100,9 @@ def test_an_analysis_refuses_a_layer_with_a_flipped_byte(copy):
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 1]))
-    mi(bad, layers=(1,), shuffles=1)
+    mi(bad, layers=(1,), draws=1)
     with pytest.raises(CacheCorrupt, match=r"c\.h5: /pooled/mean/2, rows 0 to \d+: the bytes were changed"):
-        mi(bad, shuffles=1)
+        mi(bad, draws=1)
 
 
 @pytest.mark.parametrize("mapped", [False, True])
@@ -151,7 +151,7 @@ def test_a_cache_that_is_cut_short_under_a_reader(copy):
 
 
 @pytest.mark.parametrize(
-    "analyse", [partial(mi, shuffles=1), pytest.param(mdl, marks=pytest.mark.slow)], ids=["mi", "mdl"]
+    "analyse", [partial(mi, draws=1), pytest.param(mdl, marks=pytest.mark.slow)], ids=["mi", "mdl"]
 )
 def test_a_mapped_cache_that_is_cut_short_amid_an_analysis(analyse, copy, monkeypatch):
     """As layers of more than a gigabyte are read; where they are not looked at first, the process is killed here."""

@@ -173,5 +173,5 @@ def test_equal_vectors_of_other_texts_are_copies_in_every_analysis(blind, caplog
         assert len(set(said.ids if said.groups is None else said.groups)) == units
     assert saved["none"] > saved["auto"] + 20
     assert p["auto"] > 0.05
-    rows = mi(blind[0], layers=[0], shuffles=99, seed=0).rows
+    rows = mi(blind[0], layers=[0], draws=99, seed=0).rows
     assert rows.loc[rows["target"] == "gold", "p"].iloc[0] > 0.05

@@ -106,7 +106,7 @@ def test_analyses_read_a_site_by_its_name(folders, tmp_path):
     rows = result.rows
     assert set(rows.site) - {""} == {"attn_out"}  # text baselines have none
     assert set(rows.layer.dropna()) == {2}
-    information = probekit.mi(train, layers="z.0,attn_out.0", shuffles=19, controls=0)
+    information = probekit.mi(train, layers="z.0,attn_out.0", draws=19, controls=0)
     assert set(information.rows.site) == {"z", "attn_out"}
 
 

@@ -92,9 +92,9 @@ def test_a_table_of_some_models_and_variants():
 def test_encoders_that_lack_a_task_are_named():
     draw = np.random.default_rng(3)
     rows = [r for i in range(6) for r in runs(f"e{i}", dict(zip(MEASURED, draw.uniform(0.4, 0.6, 8), strict=True)))]
-    expected = task_correlations(make_rows(rows), permutations=19, resamples=0)
+    expected = task_correlations(make_rows(rows), draws=19, resamples=0)
     rows += [*runs("some", {"cola": 0.3, "rte": 0.4}), *runs("none", {"rte": 0.4, "cola": 0.1})]
-    found = task_correlations(make_rows(rows), permutations=19, resamples=0)
+    found = task_correlations(make_rows(rows), draws=19, resamples=0)
     np.testing.assert_allclose(found["value"], expected["value"])  # the mean is over all eight tasks
     lacking = "Encoders left out, and the tasks that they lack: some and none (sst2, mrpc, qqp, stsb, mnli and qnli)."
     assert lacking in found["caution"].iloc[0]
@@ -133,7 +133,7 @@ def of_paper():
 @pytest.mark.slow
 def test_the_correlations_of_the_paper():
     """From the rounded numbers of Table 1; the paper does not say which encoders it used."""
-    found = task_correlations(of_paper(), permutations=99, resamples=0)
+    found = task_correlations(of_paper(), draws=99, resamples=0)
     paper = published("bowman-2018/2").replace("average", "glue")
     theirs = {frozenset(pair): r for *pair, r in paper[["model", "task", "value"]].itertuples(index=False)}
     off = [row.value - theirs[frozenset((row.task, row.other_task))] for row in found.itertuples()]
@@ -153,12 +153,12 @@ def test_correlations_are_pearson_s_over_the_means_of_seeds():
     rows = [
         r for m, v in values.items() for s in (0, 1) for r in runs(m, {t: x + shift[s] for t, x in v.items()}, seed=s)
     ]
-    found = task_correlations(make_rows([*rows, *runs(SINGLE_TASK, EVEN)]), permutations=999, resamples=200)
+    found = task_correlations(make_rows([*rows, *runs(SINGLE_TASK, EVEN)]), draws=999, resamples=200)
     table = pd.DataFrame(values).T
     for row in found[found["other_task"] != "glue"].itertuples():
         assert row.value == pytest.approx(stats.pearsonr(table[row.task], table[row.other_task])[0])
         assert row.ci_low < row.value < row.ci_high
-    again = task_correlations(glue_score(make_rows(rows)), permutations=999, resamples=200)
+    again = task_correlations(glue_score(make_rows(rows)), draws=999, resamples=200)
     pd.testing.assert_frame_equal(found, again)
     with_mean = found[found["other_task"] == "glue"]
     assert with_mean["p"].isna().all()
@@ -169,11 +169,11 @@ def test_encoders_of_the_line_single_task_are_no_points_of_a_correlation():
     """They have one task; with them, no task would be common to all encoders, and the mean would be missing."""
     draw = np.random.default_rng(2)
     rows = [r for i in range(6) for r in runs(f"e{i}", dict(zip(MEASURED, draw.uniform(0.4, 0.6, 8), strict=True)))]
-    expected = task_correlations(make_rows(rows), permutations=99, resamples=100)
+    expected = task_correlations(make_rows(rows), draws=99, resamples=100)
     assert "glue" in set(expected["other_task"])
     for model, task in (("M", "mrpc"), ("R", "rte")):
         rows += [*runs(model, {task: 0.5}), *pretraining(model, [task])]
-    found = task_correlations(make_rows(rows), permutations=99, resamples=100)
+    found = task_correlations(make_rows(rows), draws=99, resamples=100)
     shown = ["task", "other_task", "value", "ci_low", "ci_high", "p", "n"]
     pd.testing.assert_frame_equal(found[shown], expected[shown])
 
@@ -184,7 +184,7 @@ def test_p_is_uniform_where_tasks_are_unrelated():
     draw, shares = np.random.default_rng(0), []
     for _ in range(150):
         rows = [r for i in range(12) for r in runs(f"e{i}", dict(zip(MEASURED, draw.normal(0, 0.1, 8), strict=True)))]
-        p = task_correlations(make_rows(rows), permutations=99, resamples=0)["p"].dropna()
+        p = task_correlations(make_rows(rows), draws=99, resamples=0)["p"].dropna()
         shares.append(float((p <= 0.05).mean()))
     error = np.std(shares, ddof=1) / len(shares) ** 0.5
     assert abs(np.mean(shares) - 0.05) < 3 * error

@@ -15,7 +15,7 @@ ENCODERS = [f"e{i}" for i in range(9)]
 DRAW = np.random.default_rng(0)
 RESULT = {(e, t): x for e, row in zip(ENCODERS, DRAW.uniform(0.4, 0.8, (9, 8)), strict=True) for t, x in
           zip(MEASURED, row, strict=True)}  # fmt: skip
-FEW = {"permutations": 99, "resamples": 100}
+FEW = {"draws": 99, "resamples": 100}
 
 
 def row(analysis, model, task, metric, value, **more):
@@ -163,6 +163,6 @@ def test_nothing_is_foretold_by_noise(common):
                 about = {"regime": "feature-extraction", "kept": True, "layer": None, "head": "max-mlp"}
                 rows += [row("train", e, t, m, y[i, j], **about) for m in MEASURED[t]]
                 rows.append(row("transferability", e, t, "logme", x[i, j]))
-        of_mean = score_correlations(make_rows(rows), permutations=199, resamples=0, seed=s).query("task == 'glue'")
+        of_mean = score_correlations(make_rows(rows), draws=199, resamples=0, seed=s).query("task == 'glue'")
         found.append(of_mean["p"].item() <= 0.05)
     assert abs(np.mean(found) - 0.05) <= 3 * np.sqrt(0.05 * 0.95 / 300)

@@ -18,7 +18,7 @@ from probekit.similarity.movement import movement as movement_of
 from probekit.similarity.options import DISTANCES
 from probekit.tasks.task import Split, Task
 
-QUICK = {"permutations": 99, "resamples": 200}
+QUICK = {"draws": 99, "resamples": 200}
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_one_cache_is_compared_with_itself(caches):
 
 
 def test_a_page_which_leaves_out_empty_columns_shows_the_same_table(caches):
-    rows, options = probekit.similarity(caches["plain"], **QUICK).rows, {"permutations": 0, "level": 0.95}
+    rows, options = probekit.similarity(caches["plain"], **QUICK).rows, {"draws": 0, "level": 0.95}
     [(whole, _)], [(shown, _)] = (list(tables(some, options)) for some in (rows, rows.dropna(axis=1, how="all")))
     assert shown == whole
 
@@ -124,11 +124,10 @@ def test_several_caches_each_with_the_first_or_all(caches, caplog):
     three = every.rows[every.rows["checkpoint"] == ""].set_index(key)["p_adjusted"].loc[alone.index]
     assert three.to_numpy() == pytest.approx(np.minimum(1, 3 * alone.to_numpy()))  # one family: all pairs of caches
     assert "99 permutations cannot" not in caplog.text  # 3 / 100
-    few = {"measures": ("mutual-knn",), "permutations": 19, "resamples": 0}
+    few = {"measures": ("mutual-knn",), "draws": 19, "resamples": 0}
     probekit.similarity(caches["plain"], caches["random"], caches["other"], **few)
-    assert (
-        "mutual-knn: 19 permutations cannot show anything at p adjusted 0.05 over 2 pairs of caches; --permutations 39"
-        in (caplog.text)
+    assert "mutual-knn: 19 permutations cannot show anything at p adjusted 0.05 over 2 pairs of caches; --draws 39" in (
+        caplog.text
     )
     with pytest.raises(UsageError, match="against is 'each'; it must be one of first, all"):
         probekit.similarity(caches["plain"], caches["random"], against="each")
@@ -365,7 +364,7 @@ def test_remarks_on_intervals_name_the_measure_and_need_an_interval(caches, capl
     paths, measures = (caches["plain"], caches["random"]), ("mutual-knn", "procrustes", "pwcca")
     for resamples in (100, 0):
         caplog.clear()
-        probekit.similarity(*paths, measures=measures, permutations=0, resamples=resamples, layers=(0,))
+        probekit.similarity(*paths, measures=measures, draws=0, resamples=resamples, layers=(0,))
         assert ("mutual-knn: the interval is too wide" in caplog.text) is (resamples > 0)
         assert ("procrustes: the interval is for the mean" in caplog.text) is (resamples > 0)
         assert ("interval" in caplog.text) is (resamples > 0)

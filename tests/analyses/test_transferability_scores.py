@@ -34,7 +34,7 @@ def with_vectors(monkeypatch, change):
 
 
 def test_rows_are_scores_of_layers(caches):
-    result = probekit.transferability(caches["plain"], caches["random"], groups="none", permutations=19)
+    result = probekit.transferability(caches["plain"], caches["random"], groups="none", draws=19)
     gold = result.rows[result.rows["target"] == "gold"]
     assert set(gold["metric"]) == {"logme", "h-score", "transrate"}
     assert gold["model"].nunique() + gold["checkpoint"].nunique() == 3
@@ -48,13 +48,11 @@ def test_rows_are_scores_of_layers(caches):
     assert ((gold["p"] >= 0.05) & (gold["p"] <= gold["p_adjusted"])).all()
     noise = result.rows[result.rows["target"] == "shuffled"]
     assert noise["value"].tolist() == gold["null_mean"].tolist()
-    assert result.rows.equals(
-        probekit.transferability(caches["plain"], caches["random"], groups="none", permutations=19).rows
-    )
+    assert result.rows.equals(probekit.transferability(caches["plain"], caches["random"], groups="none", draws=19).rows)
     assert len(result.verdict) == 2
     layers = 2 * gold["layer"].nunique()  # of both caches, which have the same labels
     assert all(f"p adjusted over {layers} layers" in text for text in result.verdict[:1])
-    alone = probekit.transferability(caches["plain"], groups="none", permutations=19).rows
+    alone = probekit.transferability(caches["plain"], groups="none", draws=19).rows
     alone = alone[alone["target"] == "gold"]
     plain = gold[gold["checkpoint"] == ""] if gold["checkpoint"].nunique() > 1 else gold.iloc[: len(alone)]
     assert plain["p"].tolist() == alone["p"].tolist()
@@ -71,7 +69,7 @@ def test_labels_in_a_layer_are_found_and_noise_is_not(caches, monkeypatch):
     assert (gold["p"] == 1 / 101).all()
     assert gold.loc["h-score", "calibrated"] > 0.3
     with_vectors(monkeypatch, lambda cache, x: rng.normal(size=x.shape))
-    rows = probekit.transferability(caches["plain"], groups="none", layers=(2,), permutations=200).rows
+    rows = probekit.transferability(caches["plain"], groups="none", layers=(2,), draws=200).rows
     gold = rows[rows["target"] == "gold"]
     z = (gold["value"] - gold["null_mean"]) / gold["null_sd"]
     assert (z.abs() < 3.5).all()
@@ -79,17 +77,17 @@ def test_labels_in_a_layer_are_found_and_noise_is_not(caches, monkeypatch):
 
 
 def test_numbers_words_pairs_and_options(caches):
-    numbers = probekit.transferability(caches["numbers"], permutations=19)
+    numbers = probekit.transferability(caches["numbers"], draws=19)
     gold = numbers.rows[numbers.rows["target"] == "gold"].groupby("metric")
     assert gold.get_group("logme")["value"].notna().all()
     for name in ("h-score", "transrate"):
         assert gold.get_group(name)["value"].isna().all()
         assert (gold.get_group(name)["note"] == "needs classes, but the labels are numbers").all()
     assert probekit.transferability(caches["numbers"], measures="h-score").rows["value"].isna().all()
-    words = probekit.transferability(caches["words"], permutations=0, max_examples=50).rows
+    words = probekit.transferability(caches["words"], draws=0, max_examples=50).rows
     assert (words["n"] == 50).all()
     assert (words["target"] == "gold").all()
-    pairs = probekit.transferability(caches["pairs"], permutations=19, layers=(1,)).rows
+    pairs = probekit.transferability(caches["pairs"], draws=19, layers=(1,)).rows
     assert len(pairs) == 6
 
 
@@ -110,7 +108,7 @@ def test_labels_without_a_score(caches, monkeypatch, labels, message):
 def test_unlabelled_examples_are_counted(caches, monkeypatch):
     labels = np.where(np.arange(60) < 20, -1, np.arange(60) % 2)
     monkeypatch.setattr(ActivationCache, "labels", property(lambda self: labels))
-    rows = probekit.transferability(caches["plain"], permutations=0, layers=(0,)).rows
+    rows = probekit.transferability(caches["plain"], draws=0, layers=(0,)).rows
     assert (rows["n"] == 40).all()
     assert (rows["left_out"] == 20).all()
 
@@ -125,7 +123,7 @@ def test_nan_names_the_layer(caches, monkeypatch):
 @pytest.mark.slow
 def test_command(call, caches, tmp_path):
     out = tmp_path / "scores.parquet"
-    done = call("transferability", caches["plain"], caches["random"], "--permutations", "19", "--out", out)
+    done = call("transferability", caches["plain"], caches["random"], "--draws", "19", "--out", out)
     assert done.status == 0, done.err
     words = " ".join(done.out.split())
     assert "LogME by chance p adjusted H-score by chance calibrated p adjusted TransRate by chance p adjusted" in words
@@ -141,7 +139,7 @@ def test_command(call, caches, tmp_path):
     assert "reproduced to the bit" in again.out
     for options, message in {
         ("--measures", "logme,leep"): "unknown score 'leep'",
-        ("--permutations", "5"): "permutations is 5; it must be 19 or more, or 0 for none",
+        ("--draws", "5"): "draws is 5; it must be 19 or more, or 0 for none",
         ("--eps", "0"): "eps is 0.0; it must be above 0",
     }.items():
         done = call("transferability", caches["plain"], *options)

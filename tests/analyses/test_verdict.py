@@ -364,7 +364,7 @@ def test_words_of_information():
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=300)
     about = ABOUT | {"analysis": "mi"}
-    how = InformationOptions(shuffles=100)
+    how = InformationOptions(draws=100)
     rows = layer_information(features(rng, [0, 0, 3], y), y, about=about, options=how)
     [text] = sentences(rows)
     assert re.fullmatch(rf"toy: layer 2 holds information about the labels \(p adjusted {P}\): 0\.\d+ bits\.", text)

@@ -105,7 +105,7 @@ def test_rows_of_every_step_from_two_patterns(run, capsys):
     assert "tiny, run, step 100, mean" in capsys.readouterr().out
     assert main(["probe", pairs[0], "data_cache/*.dev.*step-0.*", *quick]) == 2
     assert "matches 3 caches, but" in capsys.readouterr().err
-    assert main(["mi", *expand(pairs[1]), "--layers", "2", "--shuffles", "19", "--out", "mi.csv"]) == 0
+    assert main(["mi", *expand(pairs[1]), "--layers", "2", "--draws", "19", "--out", "mi.csv"]) == 0
     assert read_rows("mi.csv")["step"].drop_duplicates().tolist() == list(STEPS)
     assert capsys.readouterr().out.count("grammar:acceptability dev, tiny, run, step ") == len(STEPS)
 

@@ -36,7 +36,7 @@ def values(rows, target="gold", column="value"):
 
 def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
     out = tmp_path / "rows.parquet"
-    asked = ["--shuffles", "99", "--estimator", "edge, knn", "--seed", "4", "--out", str(out)]
+    asked = ["--draws", "99", "--estimator", "edge, knn", "--seed", "4", "--out", str(out)]
     assert main(["mi", str(caches["plain"]), str(caches["random"]), *asked]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "classification train, " in shown
@@ -54,7 +54,7 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
     with ActivationCache(caches["plain"]) as cache:
         known, own = cache.labels >= 0, groups_of(cache).of
         own = None if own is None else own[known]
-        alone = mutual_information(cache.layer(2)[known], cache.labels[known], groups=own, shuffles=99, seed=4)
+        alone = mutual_information(cache.layer(2)[known], cache.labels[known], groups=own, draws=99, seed=4)
     assert values(one)["2"] == pytest.approx(alone.value)
     card = read_card(out)
     assert [read["path"] for read in card["reads"]] == [str(caches["plain"]), str(caches["random"])]
@@ -69,9 +69,9 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_command_a_call_and_a_recipe_leave_the_same(caches, tmp_path):
     plain = str(caches["plain"])
-    asked = {"layers": (0, -1), "estimator": ("edge", "edge-4.3.1"), "shuffles": 19, "controls": 2, "seed": 2}
+    asked = {"layers": (0, -1), "estimator": ("edge", "edge-4.3.1"), "draws": 19, "controls": 2, "seed": 2}
     called = mi(plain, **asked, out=tmp_path / "called.parquet")
-    words = ["mi", plain, "--layers", "0,-1", "--estimator", "edge,edge-4.3.1", "--shuffles", "19", "--controls", "2"]
+    words = ["mi", plain, "--layers", "0,-1", "--estimator", "edge,edge-4.3.1", "--draws", "19", "--controls", "2"]
     assert main([*words, "--seed", "2", "--out", str(tmp_path / "typed.parquet")]) == 0
     assert main([*called.recipe.words()[1:-2], "--out", str(tmp_path / "again.parquet")]) == 0
     cards = [read_card(tmp_path / f"{name}.parquet") for name in ("called", "typed", "again")]
@@ -90,43 +90,43 @@ def test_a_command_a_call_and_a_recipe_leave_the_same(caches, tmp_path):
 def test_what_a_cache_of_a_trained_model_is_of_stands_in_columns(caches, monkeypatch):
     origin = {"trained_on": "mrpc", "regime": "fine-tune", "head": "linear", "variant": "", "seed": 3}
     monkeypatch.setattr(ActivationCache, "origin", origin)
-    rows = mi(caches["plain"], layers=[0], shuffles=19).rows
+    rows = mi(caches["plain"], layers=[0], draws=19).rows
     assert rows[["trained_on", "regime", "head", "run_seed"]].iloc[0].tolist() == ["mrpc", "fine-tune", "linear", 3]
 
 
 def test_shuffled_labels_are_at_zero(caches, monkeypatch):
     with ActivationCache(caches["plain"]) as cache:
-        true = mi(cache, shuffles=99, layers=[0])
+        true = mi(cache, draws=99, layers=[0])
         monkeypatch.setattr(ActivationCache, "labels", np.random.default_rng(1).permutation(cache.labels))
-        rows = mi(cache, shuffles=99, layers=[0])
+        rows = mi(cache, draws=99, layers=[0])
     assert values(true, column="p")["0"] == 0.01
     assert values(rows)["0"] < 0.1 < values(true)["0"]
     assert values(rows, column="p")["0"] > 0.05
 
 
 def test_pairs_are_seen_with_their_difference_and_product(caches):
-    rows = mi(caches["pairs"], layers=["1"], shuffles=49)
+    rows = mi(caches["pairs"], layers=["1"], draws=49)
     with ActivationCache(caches["pairs"]) as cache:
         u, v = np.split(cache.layer(1), 2, axis=1)
         both = np.hstack([u, v, np.abs(u - v), u * v])
-        alone = mutual_information(both, cache.labels, groups=groups_of(cache).of, shuffles=49)
+        alone = mutual_information(both, cache.labels, groups=groups_of(cache).of, draws=49)
     assert values(rows, column="raw")["1"] == pytest.approx(alone.raw)
     assert values(rows, column="p")["1"] == alone.p
 
 
 def test_words_of_a_sentence_are_shuffled_as_a_whole(caches, capsys):
-    rows = mi(caches["words"], layers=[0], shuffles=19, groups="none")
+    rows = mi(caches["words"], layers=[0], draws=19, groups="none")
     assert rows.rows["n"].iloc[0] == 240 * 5
     assert values(rows, column="share")["0"] > 0.8
     assert values(rows, column="n_groups").eq(240).all()
-    assert main(["mi", str(caches["words"]), "--layers", "0", "--shuffles", "19", "--groups", "none"]) == 0
+    assert main(["mi", str(caches["words"]), "--layers", "0", "--draws", "19", "--groups", "none"]) == 0
     shown = capsys.readouterr().out
     assert " †  " in shown
     assert "1,200 examples in 240 groups: these are folded, shuffled and counted as wholes" in shown
 
 
 def test_whole_scores_are_numbers(caches):
-    rows = mi(caches["numbers"], layers=[0], shuffles=19)
+    rows = mi(caches["numbers"], layers=[0], draws=19)
     assert values(rows, column="bins")["0"] > 0
     assert values(rows)["0"] > 0.5
 
@@ -161,7 +161,7 @@ def test_marks_are_explained_under_the_table(caches, monkeypatch, capsys):
     with ActivationCache(caches["random"]) as cache:
         first = cache.layer(1)[cache.labels >= 0][0, 0]
     monkeypatch.setattr(module, "mutual_information", estimate)
-    assert main(["mi", str(caches["random"]), "--shuffles", "19"]) == 0
+    assert main(["mi", str(caches["random"]), "--draws", "19"]) == 0
     shown = capsys.readouterr().out
     [line] = [x for x in shown.splitlines() if x.split()[:1] == ["1"]]
     assert line.split()[1:5] == ["?", "0.000", "–", "1.000"]
@@ -176,7 +176,7 @@ def test_what_cannot_be_measured_is_said_in_a_sentence(caches, tmp_path, capsys)
         ([plain, "--pooling", "last"], "train has no pooling 'last'; it has mean"),
         ([str(caches["words"]), "--pooling", "mean"], "leave out --pooling"),
         ([plain, "--out", str(tmp_path / "rows.txt")], ".parquet or .csv"),
-        ([plain, "--shuffles", "-1"], "--shuffles is -1; it must be 0 or more"),
+        ([plain, "--draws", "-1"], "--draws is -1; it must be 0 or more"),
         ([str(tmp_path / "none.h5")], "does not exist"),
         ([], "no cache was given"),
     ):

@@ -21,7 +21,7 @@ def caches(tiny_model, tmp_path_factory):
 def test_from_two_caches_to_tables_figures_and_a_report(call, caches, tmp_path):
     names = {name: tmp_path / f"{name}.parquet" for name in ("similarity", "movement", "geometry")}
     done = call(
-        *("similarity", *caches[:2], "--measures", "cka,mutual-knn", "--permutations", "99", "--level", "0.9"),
+        *("similarity", *caches[:2], "--measures", "cka,mutual-knn", "--draws", "99", "--level", "0.9"),
         *("--out", names["similarity"]),
     )
     assert done.status == 0, done.err
@@ -33,7 +33,7 @@ def test_from_two_caches_to_tables_figures_and_a_report(call, caches, tmp_path):
     assert "classification dev, Shared nearest neighbours: " in words
     assert "p adjusted: corrected over the 16 pairs of layers" in words
     assert "by chance calibrated p adjusted" in words
-    one = call("similarity", *caches[:2], "--layers", "1", "--permutations", "99", "--resamples", "0")
+    one = call("similarity", *caches[:2], "--layers", "1", "--draws", "99", "--resamples", "0")
     assert "p adjusted: corrected over the one pair of layers; " in " ".join(one.out.split())
     assert re.search(r"CKA: layers of (\w+), mean with those of \1, random-1, mean, n = 50", words)
     assert len(read_rows(names["similarity"])) == 32
@@ -65,7 +65,7 @@ def test_from_two_caches_to_tables_figures_and_a_report(call, caches, tmp_path):
 
 def test_many_models_in_one_table_and_a_tree(call, caches, tmp_path):
     out = tmp_path / "all.parquet"
-    done = call("similarity", *caches, "--against", "all", "--permutations", "19", "--resamples", "0", "--out", out)
+    done = call("similarity", *caches, "--against", "all", "--draws", "19", "--resamples", "0", "--out", out)
     assert done.status == 0, done.err
     words = " ".join(done.out.split())
     assert "CKA of the same layers, n = 50" in words

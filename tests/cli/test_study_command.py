@@ -22,7 +22,7 @@ models = {{ tiny = "{model}" }}
 [[mi]]
 tasks = ["grammar:sentiment", "{second}"]
 limit = 40
-options = {{ shuffles = 19, controls = 0 }}
+options = {{ draws = 19, controls = 0 }}
 [[figure]]
 kind = "layers"
 rows = "mi"

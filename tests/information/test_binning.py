@@ -20,7 +20,7 @@ def test_patterns_as_tuples(span, bins):
     low, high = ([span[0]] * 3, [span[1]] * 3) if span else (x.min(0), x.max(0))
     named = {}
     symbols = [named.setdefault(p, len(named)) for p in naive.bin_patterns(x, bins, low, high)]
-    found = binning(x, response(y), bins=bins, span=span, shuffles=50)
+    found = binning(x, response(y), bins=bins, span=span, draws=50)
     assert found.raw == pytest.approx(mutual_info_score(symbols, y) / np.log(2), abs=1e-12)
     assert found.buckets == len(named)
     assert found.null_mean == pytest.approx(found.null.mean(), abs=4 * found.null_sd / 50**0.5)
@@ -29,7 +29,7 @@ def test_patterns_as_tuples(span, bins):
 def test_one_unit_says_what_it_knows():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 2000)
-    found = binning((y + 0.01 * rng.normal(size=2000))[:, None], response(y), shuffles=19)
+    found = binning((y + 0.01 * rng.normal(size=2000))[:, None], response(y), draws=19)
     assert found.value == pytest.approx(response(y).entropy, abs=1e-9)
     assert found.p == 0.05
     assert found.null_mean < 0.01
@@ -39,7 +39,7 @@ def test_one_unit_says_what_it_knows():
 def test_many_units_know_random_labels():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 100)).astype(np.float32)
-    found = binning(x, response(rng.integers(0, 2, 200)), shuffles=5)
+    found = binning(x, response(rng.integers(0, 2, 200)), draws=5)
     assert found.raw == pytest.approx(found.entropy, abs=1e-9)
     assert found.null == pytest.approx(found.entropy, abs=1e-9)
     assert found.p == 1

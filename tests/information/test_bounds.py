@@ -33,7 +33,7 @@ def test_logistic_is_a_nested_cross_validation(classes):
     """Fits stop 0.01 nats above the optimum of 200 examples: 1e-4 bits each, and more between folds."""
     x, y = shifted(np.random.default_rng(0), n=250, classes=classes)
     Cs = (1e-3, 1e-2, 1.0)
-    found = logistic_bound(x, response(y), Cs=Cs, shuffles=2, seed=3)
+    found = logistic_bound(x, response(y), Cs=Cs, draws=2, seed=3)
     twin = naive.logistic_bound(x.astype(float), y, folds(y, 5, seed=3), Cs)
     assert found.raw == pytest.approx(twin, abs=1e-3)
     assert found.raw > 0.3
@@ -46,7 +46,7 @@ def test_ridge_is_a_cross_validation(m):
     x = rng.normal(size=(120, 6))
     y = x[:, :m] + rng.normal(size=(120, m))
     alphas = (1.0, 10.0, 100.0)
-    found = ridge_bound(x, response(y), alphas=alphas, shuffles=3, seed=1)
+    found = ridge_bound(x, response(y), alphas=alphas, draws=3, seed=1)
     scores = norm.ppf((y.argsort(0).argsort(0) + 0.5) / 120)
     fold = folds(np.arange(120), 5, seed=1, stratify=False)
     errors = np.stack([naive.ridge_errors(x, own, fold, alphas) for own in scores.T])
@@ -59,7 +59,7 @@ def test_ridge_is_a_cross_validation(m):
 def test_the_truth_is_above_the_bound_and_near_it():
     """n = 2,000 in 5 dimensions: 30 seeds gave -0.002 ± 0.012 of the truth (logistic, spread of the sample's own)."""
     x, y = shifted(np.random.default_rng(1), n=2000)
-    found = logistic_bound(x, response(y), shuffles=19)
+    found = logistic_bound(x, response(y), draws=19)
     assert found.ci_low < two_gaussians(2.0) < found.value + 0.04
     assert found.ci_low < found.value < found.ci_high
     assert found.p == 0.05
@@ -70,7 +70,7 @@ def test_ridge_is_a_bound_for_any_distribution_of_numbers():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(500, 3))
     y = x[:, 0] + rng.normal(size=500)
-    plain, bent = (ridge_bound(x, response(v), shuffles=0).raw for v in (y, np.exp(3 * y)))
+    plain, bent = (ridge_bound(x, response(v), draws=0).raw for v in (y, np.exp(3 * y)))
     assert plain == pytest.approx(bent, abs=1e-12)
     assert plain == pytest.approx(0.5, abs=0.1)
 
@@ -84,9 +84,9 @@ def test_signal_of_low_variance_is_seen():
     latent[:, 31] += 4 * (y - 0.5) * 32**-0.5
     mix = np.random.default_rng(1).normal(size=(32, 64))
     x = (latent @ mix + 0.05 * rng.normal(size=(n, 64)) + 10).astype(np.float32)
-    assert nearest_neighbour(x, response(y), shuffles=0).value < 0.1
-    assert logistic_bound(x, response(y), shuffles=0).value > 0.7
-    assert mlp_bound(x, response(y), shuffles=0, folds=2, weight_decays=(10.0,)).value > 0.5
+    assert nearest_neighbour(x, response(y), draws=0).value < 0.1
+    assert logistic_bound(x, response(y), draws=0).value > 0.7
+    assert mlp_bound(x, response(y), draws=0, folds=2, weight_decays=(10.0,)).value > 0.5
 
 
 @pytest.mark.slow
@@ -94,8 +94,8 @@ def test_a_perceptron_sees_what_no_line_does():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(600, 2))
     y = response(x[:, 0] * x[:, 1] > 0)
-    assert logistic_bound(x, y, shuffles=0).value < 0.02
-    assert mlp_bound(x, y, shuffles=0, folds=3, weight_decays=(0.1,)).value > 0.5
+    assert logistic_bound(x, y, draws=0).value < 0.02
+    assert mlp_bound(x, y, draws=0, folds=3, weight_decays=(0.1,)).value > 0.5
 
 
 @pytest.mark.slow
@@ -104,17 +104,17 @@ def test_noise_gives_nothing(bound):
     rng = np.random.default_rng(2)
     x = rng.normal(size=(150, 10)).astype(np.float32)
     y = response(rng.normal(size=150) if bound is ridge_bound else rng.integers(0, 3, 150))
-    found = bound(x, y, shuffles=5, seed=4)
+    found = bound(x, y, draws=5, seed=4)
     assert found.value < 0.05
     assert found.null_mean < 0.02
-    assert bound(x, y, shuffles=5, seed=4).null.tolist() == found.null.tolist()
+    assert bound(x, y, draws=5, seed=4).null.tolist() == found.null.tolist()
 
 
 def test_rare_classes():
     """One example of a class is never held out, two are in different folds; the loss stays finite."""
     x, y = shifted(np.random.default_rng(0), n=103)
     y[-1], y[-3:-1] = 3, 2
-    found = logistic_bound(x, response(y), shuffles=20)
+    found = logistic_bound(x, response(y), draws=20)
     assert np.isfinite(found.null).all()
     assert 0.1 < found.value < found.entropy
 
@@ -132,10 +132,10 @@ def test_folds_of_groups_do_not_suit_the_labels():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shuffles", [0, 2])
-def test_a_perceptron_does_not_know_signs_and_names(shuffles):
+@pytest.mark.parametrize("draws", [0, 2])
+def test_a_perceptron_does_not_know_signs_and_names(draws):
     x, y = shifted(np.random.default_rng(0), n=80, classes=3)
-    given = {"shuffles": shuffles, "folds": 2, "weight_decays": (10.0,), "seed": 1}
+    given = {"draws": draws, "folds": 2, "weight_decays": (10.0,), "seed": 1}
     one, turned, named = (
         mlp_bound(v, response(labels), **given) for v, labels in ((x, y), (-x, y), (x, np.array([5, 1, 3])[y]))
     )
@@ -146,7 +146,7 @@ def test_a_perceptron_does_not_know_signs_and_names(shuffles):
 
 def test_what_is_known_for_certain():
     x, y = shifted(np.random.default_rng(0), n=400, shift=30)
-    assert logistic_bound(x, response(y), shuffles=0).value == pytest.approx(1, abs=0.03)  # 0.98
+    assert logistic_bound(x, response(y), draws=0).value == pytest.approx(1, abs=0.03)  # 0.98
 
 
 def test_bad_input():
@@ -161,9 +161,9 @@ def test_bad_input():
     x[17, 2] = np.nan
     for bound, labels in ((logistic_bound, y), (mlp_bound, y)):
         with pytest.raises(NonFiniteError):
-            bound(x, response(labels), shuffles=1)
+            bound(x, response(labels), draws=1)
     with pytest.raises(NonFiniteError):
-        ridge_bound(x, numbers, shuffles=1)
+        ridge_bound(x, numbers, draws=1)
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_false_positives():
         for seed in range(400):
             x = rng.normal(size=(80, 4)).astype(np.float32)
             y = response(rng.permutation(np.repeat(np.arange(len(shares)), np.rint(80 * np.array(shares)).astype(int))))
-            p.append(logistic_bound(x[: len(y)], y, shuffles=19, seed=seed, Cs=(1e-3, 1e-1)).p)
+            p.append(logistic_bound(x[: len(y)], y, draws=19, seed=seed, Cs=(1e-3, 1e-1)).p)
         assert np.mean(np.array(p) <= 0.05) <= 0.06 + 0.022
-    p = [ridge_bound(rng.normal(size=(80, 4)), response(rng.normal(size=80)), shuffles=19).p for _ in range(400)]
+    p = [ridge_bound(rng.normal(size=(80, 4)), response(rng.normal(size=80)), draws=19).p for _ in range(400)]
     assert np.mean(np.array(p) <= 0.05) <= 0.06 + 0.022

@@ -19,7 +19,7 @@ APART = 2.0435393957  # deviations between two classes' means, for half a bit
 
 
 def estimate(x, y, **options):
-    return mutual_information(x, y, **{"shuffles": 99, **options})
+    return mutual_information(x, y, **{"draws": 99, **options})
 
 
 def bits_of_two_gaussians(distance):
@@ -90,7 +90,7 @@ def test_signal_of_low_variance(d, deviation, mean, within, view):
     assert found.value == pytest.approx(mean, abs=within)
     assert found.p == 0.01
     assert view in found.view
-    assert mutual_information(x, y, "knn", shuffles=0).value < 0.05  # the control: four principal components
+    assert mutual_information(x, y, "knn", draws=0).value < 0.05  # the control: four principal components
 
 
 def test_exclusive_or():
@@ -101,7 +101,7 @@ def test_exclusive_or():
     assert found.value == pytest.approx(0.581, abs=0.066)  # spread .022
     assert found.p == 0.01
     assert "quadratic" in found.view
-    assert mutual_information(x, y, "logistic", shuffles=0).value < 0.01  # the control: no direction shows it
+    assert mutual_information(x, y, "logistic", draws=0).value < 0.01  # the control: no direction shows it
 
 
 def test_numbers():
@@ -413,7 +413,7 @@ def test_independent_pairs():
 
 def test_few_shuffles_only_make_p_coarse(sample):
     x, y = sample
-    many, few, none = (estimate(x, y, shuffles=shuffles) for shuffles in (199, 9, 0))
+    many, few, none = (estimate(x, y, draws=draws) for draws in (199, 9, 0))
     assert many.value == few.value == none.value
     assert many.null_mean == none.null_mean
     assert (many.p, few.p) == (1 / 200, 1 / 10)
@@ -459,7 +459,7 @@ def test_order_does_not_matter_where_rows_tie():
     assert found == pytest.approx(estimate(x, y).value, abs=0.01)  # 64 points may lie on the edge of a bucket
 
 
-@pytest.mark.parametrize("option", [{"shuffles": -1}, {"grids": 0}, {"seed": -1}, {"shuffles": 1.5}])
+@pytest.mark.parametrize("option", [{"draws": -1}, {"grids": 0}, {"seed": -1}, {"draws": 1.5}])
 def test_options_out_of_range(option):
     with pytest.raises(UsageError, match="it must be "):
         mutual_information(np.eye(30), np.arange(30) % 2, **option)

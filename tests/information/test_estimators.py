@@ -36,9 +36,7 @@ def sample():
 
 def estimate(x, y, estimator, **options):
     quick = (
-        {"shuffles": 3, "folds": 2, "weight_decays": (10.0,)}
-        if estimator == InformationEstimator.MLP
-        else {"shuffles": 19}
+        {"draws": 3, "folds": 2, "weight_decays": (10.0,)} if estimator == InformationEstimator.MLP else {"draws": 19}
     )
     return mutual_information(x, y, estimator, **quick, **options)
 
@@ -96,7 +94,7 @@ def test_numbers(estimator, sample):
 @pytest.mark.parametrize("estimator", [e for e in FOR_CLASSES if e != InformationEstimator.MLP])
 def test_names_are_as_good_as_members(estimator, sample):
     x, y, _ = sample
-    one, two = (mutual_information(x, y, name, shuffles=0) for name in (estimator, str(estimator)))
+    one, two = (mutual_information(x, y, name, draws=0) for name in (estimator, str(estimator)))
     assert one.raw == two.raw
     assert len(one.null) == 0
     assert np.isnan(one.p)
@@ -140,8 +138,8 @@ def test_vectors_of_any_size(estimator, wide):
     x, y = rng.standard_normal((80, 100 if wide else 3)).astype(np.float32), np.arange(80) % 2
     x[:, 0] += 4 * y
     labels = y + 0.1 * rng.standard_normal(80) if estimator == "ridge" else y
-    given = {"estimator": estimator, "shuffles": 2}
-    given |= {"shuffles": 0, "folds": 2, "weight_decays": (10.0,)} if estimator == "mlp" else {}
+    given = {"estimator": estimator, "draws": 2}
+    given |= {"draws": 0, "folds": 2, "weight_decays": (10.0,)} if estimator == "mlp" else {}
     plain = mutual_information(x, labels, **given).raw
     for factor in (2.0**-80, 2.0**120):
         assert mutual_information(x * np.float32(factor), labels, **given).raw == plain
@@ -164,7 +162,7 @@ def test_one_bucket_is_told_of():
     found = mutual_information(x, y, "edge-4.3.1")
     assert found.value == 0.001
     assert "one bucket" in found.warning
-    assert mutual_information(x, y, shuffles=0).value > 0.3  # the control
+    assert mutual_information(x, y, draws=0).value > 0.3  # the control
     first = mutual_information(x, y, "edge-4.3.1-first-pass")
     assert first.buckets > 1
     assert first.warning == ""
@@ -180,26 +178,26 @@ def test_symbols_go_to_the_plug_in_estimate(spelled):
     y = np.where(rng.random(400) < 0.3, rng.integers(0, 3, 400), x % 3)
     plain = mutual_info_score(x, y) / np.log(2)
     for estimator in ("edge", "plug-in"):
-        found = mutual_information(spelled(x), y, estimator, shuffles=19)
+        found = mutual_information(spelled(x), y, estimator, draws=19)
         assert (found.estimator, found.buckets) == ("plug-in", 5)
         assert found.raw == pytest.approx(plain, abs=1e-12)
         assert 0.5 * plain < found.value < plain
-    assert mutual_information(spelled(x), rng.permutation(y), shuffles=19).p > 0.05  # the control
+    assert mutual_information(spelled(x), rng.permutation(y), draws=19).p > 0.05  # the control
 
 
 def test_booleans_are_symbols_and_floats_are_a_column(sample):
     _, y, number = sample
-    above = mutual_information(y == 1, number, shuffles=19)
+    above = mutual_information(y == 1, number, draws=19)
     assert above.estimator == "plug-in"
-    column = mutual_information(number, y, shuffles=19)
+    column = mutual_information(number, y, draws=19)
     assert (column.estimator, column.view) == ("edge", "as it is")
-    assert column.value == mutual_information(number[:, None], y, shuffles=19).value
-    assert mutual_information(y.astype(float), y, shuffles=0).estimator == "edge"
+    assert column.value == mutual_information(number[:, None], y, draws=19).value
+    assert mutual_information(y.astype(float), y, draws=0).estimator == "edge"
 
 
 def test_vectors_as_lists_are_vectors(sample):
     x, y, _ = sample
-    assert mutual_information(x.tolist(), y.tolist(), shuffles=0).value == mutual_information(x, y, shuffles=0).value
+    assert mutual_information(x.tolist(), y.tolist(), draws=0).value == mutual_information(x, y, draws=0).value
 
 
 REFUSED = {

@@ -37,7 +37,7 @@ def test_false_positives(kind, n, d):
     positive = wrong = 0
     for seed in range(RUNS):
         rng = np.random.default_rng([n, d, seed])
-        found = mutual_information(rng.standard_normal((n, d)), labels(kind, rng, n), shuffles=199, seed=seed)
+        found = mutual_information(rng.standard_normal((n, d)), labels(kind, rng, n), draws=199, seed=seed)
         positive += found.p <= 0.05
         wrong += found.ci_low > 0
     assert positive <= binom.ppf(0.999, RUNS, 0.05)
@@ -55,7 +55,7 @@ def test_intervals_cover_the_estimators_own_mean(d, shift):
         y = rng.integers(0, 2, 400)
         x = rng.standard_normal((400, d))
         x[:, 0] += shift * y
-        found.append(mutual_information(x, y, shuffles=99, seed=seed))
+        found.append(mutual_information(x, y, draws=99, seed=seed))
     mean = np.mean([f.value for f in found])
     held = sum(f.ci_low <= mean <= f.ci_high for f in found)
     assert held >= binom.ppf(0.001, len(found), 0.95)
@@ -71,7 +71,7 @@ def test_a_gaussian_pair_is_not_overestimated(rho, n):
         rng = np.random.default_rng(seed)
         x = rng.standard_normal((n, 1))
         y = rho * x[:, 0] + np.sqrt(1 - rho**2) * rng.standard_normal(n)
-        values.append(mutual_information(x, y, shuffles=0, seed=seed).value)
+        values.append(mutual_information(x, y, draws=0, seed=seed).value)
     assert np.mean(values) <= truth + 3 * np.std(values) / 10
     assert np.mean(values) > 0.75 * truth
 

@@ -17,7 +17,7 @@ def test_the_definition_in_blocks_or_at_once(rows, bound, factor, monkeypatch):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 90)
     x = (rng.normal(size=(90, 2)) + y[:, None] + 100).astype(np.float32)
-    found = kernel_density(x, response(y), bound=bound, noise=0.05, shuffles=0)
+    found = kernel_density(x, response(y), bound=bound, noise=0.05, draws=0)
     assert found.raw == pytest.approx(naive.kernel_information(x.astype(float), y, 0.05 * factor), abs=1e-9)
     assert found.value <= found.entropy
 
@@ -26,7 +26,7 @@ def test_shuffled_labels_are_measured_alike():
     rng = np.random.default_rng(0)
     y = np.arange(120) % 2
     x = 2.0 * y[:, None] + rng.normal(size=(120, 1))
-    found = kernel_density(x, response(y), noise=0.1, shuffles=30)
+    found = kernel_density(x, response(y), noise=0.1, draws=30)
     order = np.random.default_rng(0).permutation(y)
     assert found.null[0] == pytest.approx(naive.kernel_information(x, order, 0.1), abs=1e-9)
     assert found.p == pytest.approx(1 / 31)
@@ -36,7 +36,7 @@ def test_shuffled_labels_are_measured_alike():
 @pytest.mark.parametrize("bound", ["upper", "lower"])
 def test_hundreds_of_columns_know_random_labels(bound):
     rng = np.random.default_rng(0)
-    found = kernel_density(rng.normal(size=(60, 300)), response(np.arange(60) % 2), bound=bound, shuffles=5)
+    found = kernel_density(rng.normal(size=(60, 300)), response(np.arange(60) % 2), bound=bound, draws=5)
     assert found.raw == pytest.approx(1, abs=1e-9)
     assert found.null == pytest.approx(1, abs=1e-9)
     assert np.isnan(found.value)

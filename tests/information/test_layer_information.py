@@ -55,7 +55,7 @@ def of(rows, target="gold", column="value", draw=None):
 @pytest.fixture(scope="module")
 def rows():
     layers, y = toy()
-    return information({**layers, "2": lambda: layers["1"]}, y, shuffles=199)
+    return information({**layers, "2": lambda: layers["1"]}, y, draws=199)
 
 
 def test_signal_is_measured_and_noise_is_not(rows):
@@ -89,7 +89,7 @@ def test_p_is_corrected_over_the_layers_of_a_curve(rows):
 def test_shuffled_labels_are_at_zero():
     (layers, y), found = toy(), 0
     for seed in range(6):
-        rows = information(layers, np.random.default_rng(seed).permutation(y), shuffles=99)
+        rows = information(layers, np.random.default_rng(seed).permutation(y), draws=99)
         assert (of(rows) < 0.03).all()
         found += (of(rows, column="p_adjusted") <= 0.05).any()
     assert found <= 2  # of six, each with a chance of 0.05: more than two in 2 of 1,000 cases
@@ -97,7 +97,7 @@ def test_shuffled_labels_are_at_zero():
 
 def test_controls_are_whole_estimates_of_shuffled_labels():
     layers, y = toy(400)
-    rows = information(layers, y, shuffles=50, controls=4)
+    rows = information(layers, y, draws=50, controls=4)
     one = rows[rows["layer"] == 0]
     assert one["target"].tolist() == ["gold", *["shuffled"] * 5]
     assert one["draw"].tolist() == [pd.NA, 0, 1, 2, 3, pd.NA]
@@ -106,14 +106,14 @@ def test_controls_are_whole_estimates_of_shuffled_labels():
     np.testing.assert_allclose(of(rows, "shuffled"), drawn.mean(0))
     np.testing.assert_allclose(of(rows, "shuffled", "ci_high"), np.quantile(drawn, 0.975, axis=0))
     assert of(rows, column="p")["1"] == 1 / 51  # the estimator's own
-    fewer = information(layers, y, shuffles=50, controls=2)
+    fewer = information(layers, y, draws=50, controls=2)
     assert of(fewer, "shuffled", draw=1).tolist() == of(rows, "shuffled", draw=1).tolist()
 
 
 def fake(calls, **own):
     """An estimator without a null: the difference of class means in the first column."""
 
-    def estimate(x, y, estimator, *, seed, discrete, groups, shuffles=100, threads=1):
+    def estimate(x, y, estimator, *, seed, discrete, groups, draws=100, threads=1):
         calls.append((estimator, threading.current_thread().name, threads))
         value = float(abs(x[y == 1, 0].mean() - x[y == 0, 0].mean()) / 4)
         return Information(value, value, 1.0, len(x), str(estimator), **own)
@@ -137,14 +137,14 @@ def test_estimators_without_a_null_are_held_against_shuffled_labels(monkeypatch)
     assert of(many, column="null_sd")["1"] == pytest.approx(
         np.std([of(many, "shuffled", draw=i)["1"] for i in range(39)])
     )
-    none = information(layers, y, estimator="knn", shuffles=0)
+    none = information(layers, y, estimator="knn", draws=0)
     assert set(none["target"]) == {"gold"}
 
 
 def test_estimators_with_threads_of_their_own_run_one_after_another(monkeypatch):
     calls, (layers, y) = [], toy(400)
     monkeypatch.setattr(module, "mutual_information", fake(calls))
-    information(layers, y, estimator=["edge-4.3.1", "knn"], shuffles=0, threads=2)
+    information(layers, y, estimator=["edge-4.3.1", "knn"], draws=0, threads=2)
     here = threading.current_thread().name
     assert {(thread == here, threads) for name, thread, threads in calls if name == "edge-4.3.1"} == {(True, 2)}
     assert {(thread == here, threads) for name, thread, threads in calls if name == "knn"} == {(False, 1)}
@@ -170,7 +170,7 @@ def test_what_is_undetermined_has_no_value_and_says_why(monkeypatch, tmp_path, i
 
 def test_the_numbers_do_not_depend_on_the_threads():
     layers, y = toy(300)
-    one, three = (information(layers, y, shuffles=20, controls=1, threads=threads) for threads in (1, 3))
+    one, three = (information(layers, y, draws=20, controls=1, threads=threads) for threads in (1, 3))
     pd.testing.assert_frame_equal(one, three)
 
 
@@ -181,8 +181,8 @@ def test_unlabelled_rows_are_left_out_and_counted(labels):
         y = y + np.random.default_rng(1).normal(size=300)
     hidden = y.copy()
     hidden[:40] = np.nan if labels == "numbers" else -1
-    rows = information(layers, hidden, shuffles=20)
-    rest = information({name: x[40:] for name, x in layers.items()}, y[40:], shuffles=20)
+    rows = information(layers, hidden, draws=20)
+    rest = information({name: x[40:] for name, x in layers.items()}, y[40:], draws=20)
     assert set(rows["left_out"]) == {40}
     assert set(rows["n"]) == {260}
     pd.testing.assert_series_equal(rows["value"], rest["value"])
@@ -192,20 +192,20 @@ def test_unlabelled_rows_are_left_out_and_counted(labels):
 def test_numbers_below_0_are_labels(kind):
     layers, _ = toy(300)
     scores = np.random.default_rng(0).integers(-3, 4, size=300).astype(kind)
-    told = information(layers, scores, shuffles=0, discrete=False)
+    told = information(layers, scores, draws=0, discrete=False)
     assert (set(told["n"]), set(told["left_out"])) == ({300}, {0})
-    above = information(layers, scores + 3, shuffles=0, discrete=False)
+    above = information(layers, scores + 3, draws=0, discrete=False)
     pd.testing.assert_series_equal(told["value"], above["value"])
 
 
 def test_whole_numbers_may_be_numbers():
     layers, y = toy(300)
-    assert (of(information(layers, y * 2.0, shuffles=0), column="bins") == 0).all()
+    assert (of(information(layers, y * 2.0, draws=0), column="bins") == 0).all()
     scores = np.random.default_rng(0).integers(6, size=300).astype(float)
-    told = information(layers, scores, shuffles=0, discrete=False)
+    told = information(layers, scores, draws=0, discrete=False)
     assert (of(told, column="bins") > 0).all()
     assert of(told, column="share").isna().all()  # of the bins, which are the more the more examples there are
-    drawn = information(layers, scores, shuffles=0, controls=1, discrete=False)
+    drawn = information(layers, scores, draws=0, controls=1, discrete=False)
     assert drawn["share"].isna().all()
 
 
@@ -216,19 +216,19 @@ def test_groups_are_shuffled_as_wholes(estimator):
     own = np.repeat(np.arange(41), 10)
     x, y = rng.normal(size=(41, 8))[own] + 0.01 * rng.normal(size=(410, 8)), rng.integers(2, size=41)[own]
     y[400:] = -1
-    told = information({"0": x}, y, estimator=estimator, shuffles=99, groups=own)
+    told = information({"0": x}, y, estimator=estimator, draws=99, groups=own)
     assert told["left_out"].eq(10).all()
     assert told.loc[told["target"] == "gold", "p"].item() > 0.05
     if estimator != "edge-4.3.1":
         assert of(told, column="n_groups")["0"] == 40
         assert not of(told)["0"] > 0.2  # of nearest neighbours it is undetermined
-        assert of(information({"0": x}, y, estimator=estimator, shuffles=99))["0"] > 0.5  # the control: no groups
+        assert of(information({"0": x}, y, estimator=estimator, draws=99))["0"] > 0.5  # the control: no groups
 
 
 def test_progress_counts_layers_of_all_estimators():
     layers, y = toy(200)
     seen = []
-    information(layers, y, estimator=("edge", "knn"), shuffles=5, progress=lambda *one: seen.append(one))
+    information(layers, y, estimator=("edge", "knn"), draws=5, progress=lambda *one: seen.append(one))
     assert seen == [("information", i, 4) for i in (1, 2, 3, 4)]
 
 
@@ -237,7 +237,7 @@ def test_a_layer_with_nan_is_named(bad):
     layers, y = toy(200)
     layers["1"][17, 2] = bad
     with pytest.raises(NonFiniteError, match="layer 1: .*NaN or infin"):
-        information(layers, y, shuffles=5)
+        information(layers, y, draws=5)
 
 
 def test_what_cannot_be_measured():
@@ -245,7 +245,7 @@ def test_what_cannot_be_measured():
     with pytest.raises(UsageError, match="unknown estimator 'edgy'; did you mean edge"):
         information(layers, y, estimator=["edge", "edgy"])
     with pytest.raises(UsageError, match=r"layer 1: vectors must have the shape .*n = 200 labels, not .199"):
-        information({**layers, "1": layers["1"][1:]}, y, shuffles=5)
+        information({**layers, "1": layers["1"][1:]}, y, draws=5)
     with pytest.raises(UsageError, match="there is nothing to know"):
         information(layers, np.zeros(200, int))
     with pytest.raises(UsageError, match="at least 20"):
@@ -266,4 +266,4 @@ def test_what_cannot_be_measured():
     with pytest.raises(UsageError, match="layers is empty"):
         information({}, y)
     with pytest.raises(UsageError, match="0 or more"):
-        information(layers, y, shuffles=-1)
+        information(layers, y, draws=-1)

@@ -18,7 +18,7 @@ def standardised(x):
 
 
 def estimate(x, y, **how):
-    return nearest_neighbour(np.asarray(x), response(y), **{"components": None, "shuffles": 0, **how})
+    return nearest_neighbour(np.asarray(x), response(y), **{"components": None, "draws": 0, **how})
 
 
 @pytest.mark.parametrize("rare", [1, 2, 3, 12])
@@ -82,7 +82,7 @@ def test_the_mean_over_all_orders_of_the_labels_is_zero(k):
 def test_shuffled_labels_give_nothing_and_their_null_says_so():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 50))
-    found = estimate(x, np.arange(300) % 3, components=4, shuffles=200)
+    found = estimate(x, np.arange(300) % 3, components=4, draws=200)
     assert found.p > 0.05
     assert found.null_mean == 0
     assert found.null.mean() == pytest.approx(0, abs=4 * found.null_sd / 200**0.5)
@@ -95,7 +95,7 @@ def test_correlated_gaussians(rho):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(500, 1))
     y = rho * x[:, 0] + np.sqrt(1 - rho**2) * rng.normal(size=500)
-    found = estimate(x, y, shuffles=19)
+    found = estimate(x, y, draws=19)
     assert found.value == pytest.approx(-0.5 * np.log2(1 - rho**2), abs=0.15)
     assert found.ci_low < found.value < found.ci_high
     assert found.p == 0.05
@@ -147,10 +147,10 @@ def test_bad_input_and_what_cannot_be_told(tmp_path):
         estimate(x, y, neighbours=0)
     with pytest.raises(UsageError, match="occurs once"):
         estimate(x, np.arange(40))
-    drowned = estimate(x, rng.normal(size=40), shuffles=20)
+    drowned = estimate(x, rng.normal(size=40), draws=20)
     assert "drown" in drowned.undetermined
     assert np.isnan(drowned.value)
-    assert estimate(np.ones((40, 3)), y, shuffles=20, components=4).p > 0.05
+    assert estimate(np.ones((40, 3)), y, draws=20, components=4).p > 0.05
     x[3, 2] = np.nan
     with pytest.raises(NonFiniteError):
         estimate(x, y)
@@ -160,7 +160,7 @@ def test_bad_input_and_what_cannot_be_told(tmp_path):
 def test_false_positives_and_coverage():
     """1,000 runs at n = 60: at most 6 % of p ≤ 0.05; and of 300 intervals at n = 300, 2 dimensions, 90 % or more."""
     rng = np.random.default_rng(0)
-    p = [estimate(rng.normal(size=(60, 8)), rng.permutation(60) % 3, components=4, shuffles=99).p for _ in range(1000)]
+    p = [estimate(rng.normal(size=(60, 8)), rng.permutation(60) % 3, components=4, draws=99).p for _ in range(1000)]
     assert np.mean(np.array(p) <= 0.05) <= 0.06 + 0.014  # two standard errors
     truth, inside = -0.5 * np.log2(1 - 0.6**2), []
     for _ in range(300):

@@ -69,11 +69,11 @@ def test_expected_information_with_large_counts_leaves_nothing_out():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_shuffled_labels_are_those_of_the_generator(classes):
     rng = np.random.default_rng(3)
-    n, grids, shuffles = 60, 3, 40  # more than are counted side by side
+    n, grids, draws = 60, 3, 40  # more than are counted side by side
     buckets = np.stack([np.unique(rng.integers(0, 5, n), return_inverse=True)[1] for _ in range(grids)])
     buckets, y = buckets.astype(np.int32), rng.integers(0, classes, n).astype(np.int32)
-    found = measure(buckets, y, shuffles=shuffles, seed=11)
-    states = np.random.default_rng(11).integers(2**64, size=shuffles, dtype=np.uint64)
+    found = measure(buckets, y, draws=draws, seed=11)
+    states = np.random.default_rng(11).integers(2**64, size=draws, dtype=np.uint64)
     for state, value in zip(states, found.null, strict=True):
         own = naive.shuffled(y, int(state))
         assert value == pytest.approx(np.mean([naive.information(b, own) for b in buckets]), abs=1e-12)
@@ -84,7 +84,7 @@ def test_shuffled_numbers_keep_their_bins_in_each_grid():
     n = 50
     buckets = np.stack([np.unique(rng.integers(0, 4, n), return_inverse=True)[1] for _ in range(2)]).astype(np.int32)
     lookup = np.stack([np.arange(n) // 10, (np.arange(n) + 5) // 10]).astype(np.int32)
-    found = measure(buckets, np.arange(n), lookup, shuffles=5, seed=1)
+    found = measure(buckets, np.arange(n), lookup, draws=5, seed=1)
     assert found.raw == pytest.approx(np.mean([naive.information(*v) for v in zip(buckets, lookup, strict=True)]))
     states = np.random.default_rng(1).integers(2**64, size=5, dtype=np.uint64)
     for state, value in zip(states, found.null, strict=True):
@@ -97,7 +97,7 @@ def test_shuffled_numbers_keep_their_bins_in_each_grid():
 def test_the_mean_of_shuffled_labels_is_the_closed_form():
     rng = np.random.default_rng(5)
     b, y = rng.integers(0, 20, 300).astype(np.int32), rng.integers(0, 3, 300)
-    found = measure(b[None], y, shuffles=500, seed=2)
+    found = measure(b[None], y, draws=500, seed=2)
     assert found.null.mean() == pytest.approx(found.null_mean, abs=5 * found.null.std() / np.sqrt(500))
     assert found.raw < found.null.mean() + 5 * found.null.std()  # y knows nothing of b
 

@@ -171,7 +171,7 @@ def test_vectors_that_are_refused(case):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_vectors_that_hold_no_numbers_are_refused(bad, dtype):
     x = np.random.default_rng(0).standard_normal((30, 4)).astype(dtype)
-    assert mutual_information(x, CODES, shuffles=0).n == 30  # the control
+    assert mutual_information(x, CODES, draws=0).n == 30  # the control
     x[7, 2] = bad
     with pytest.raises(NonFiniteError, match="NaN or infinity, in column 2"):
         mutual_information(x, CODES)

@@ -25,7 +25,7 @@ ROUNDING = 1e-9
 
 
 def estimate(x, y, **options):
-    return mutual_information(x, y, **{"shuffles": 19, **options})
+    return mutual_information(x, y, **{"draws": 19, **options})
 
 
 def plug_in(x, y):
@@ -206,12 +206,12 @@ def test_p_of_independent_pairs_is_not_small_too_often(classes):
     for seed in range(120):
         rng = np.random.default_rng([classes, seed])
         y = rng.integers(0, classes, 60) if classes else rng.standard_normal(60)
-        p.append(estimate(rng.standard_normal((60, 3)), y, seed=seed, shuffles=99).p)
+        p.append(estimate(rng.standard_normal((60, 3)), y, seed=seed, draws=99).p)
     for t in (0.05, 0.1, 0.25, 0.5):
         assert np.mean(np.array(p) <= t) < t + 3.3 * np.sqrt(t * (1 - t) / len(p))
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 60)
-    assert estimate(rng.standard_normal((60, 3)) + 2 * y[:, None], y, shuffles=99).p <= 0.02  # the control
+    assert estimate(rng.standard_normal((60, 3)) + 2 * y[:, None], y, draws=99).p <= 0.02  # the control
 
 
 @pytest.mark.slow

@@ -438,7 +438,7 @@ models = {{ tiny = "{model}" }}
 tasks = ["{folder}/verse.toml"]
 of = ["pretrained"]
 split = "dev"
-options = {{ shuffles = 19, controls = 0 }}
+options = {{ draws = 19, controls = 0 }}
 """
 
 

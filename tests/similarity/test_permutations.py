@@ -77,9 +77,7 @@ def false_positives(runs, n, d, measure="cka", groups=None, told=True, seed=0):
     found = 0
     for run in range(runs):
         a, b = unrelated(np.random.default_rng([seed, run]), n, d, groups)
-        options = SimilarityOptions(
-            measures=(measure,), permutations=199, resamples=0, seed=run, threads=1, neighbours=5
-        )
+        options = SimilarityOptions(measures=(measure,), draws=199, resamples=0, seed=run, threads=1, neighbours=5)
         one = layer_pairs(a, b, options=options, groups=groups if told else None)[measure]
         assert one.value.shape == (7, 7)
         found += one.p_adjusted.min() <= 0.05
@@ -113,7 +111,7 @@ def test_neighbours_that_tie_are_no_common_neighbours(n, distinct):
     for run in range(100):
         rng = np.random.default_rng([run, distinct])
         x, y = (rng.standard_normal((distinct, 6))[rng.integers(distinct, size=n)] for _ in range(2))
-        options = SimilarityOptions(measures=("mutual-knn",), permutations=199, resamples=0, seed=run, threads=1)
+        options = SimilarityOptions(measures=("mutual-knn",), draws=199, resamples=0, seed=run, threads=1)
         found.append(
             layer_pairs(*([partial(np.asarray, z)] for z in (x, y)), options=options)["mutual-knn"].p[0, 0] <= 0.05
         )

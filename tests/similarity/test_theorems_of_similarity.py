@@ -173,8 +173,7 @@ def test_a_very_long_vector_among_many(factor):
     x[5] *= factor
     assert similarity.cka(x, x) == pytest.approx(1, abs=1e-6)
     with_null, without = (
-        layer_pairs([lambda: x], [lambda: y], options=SimilarityOptions(permutations=p, resamples=0))["cka"]
-        for p in (19, 0)
+        layer_pairs([lambda: x], [lambda: y], options=SimilarityOptions(draws=p, resamples=0))["cka"] for p in (19, 0)
     )
     assert with_null.value[0, 0] == pytest.approx(without.value[0, 0], abs=1e-6)
 
@@ -182,7 +181,7 @@ def test_a_very_long_vector_among_many(factor):
 def test_nothing_left_but_rounding_is_said():
     x = np.random.default_rng(0).standard_normal((30, 3))
     x[5] *= 1e12
-    found = layer_pairs([lambda: x], options=SimilarityOptions(permutations=0, resamples=0))["cka"]
+    found = layer_pairs([lambda: x], options=SimilarityOptions(draws=0, resamples=0))["cka"]
     assert np.isnan(found.value[0, 0])
     assert "nothing but rounding" in found.notes[0]
 
@@ -208,12 +207,12 @@ def test_constant_but_for_rounding():
     rng = np.random.default_rng(0)
     row = rng.standard_normal(20).astype(np.float32)
     x = np.tile(row, (50, 1)) * (1 + np.float32(1e-7) * rng.integers(-1, 2, (50, 20)).astype(np.float32))
-    found = layer_pairs([lambda: x], options=SimilarityOptions(permutations=0))["cka"]
+    found = layer_pairs([lambda: x], options=SimilarityOptions(draws=0))["cka"]
     assert np.isnan(found.value[0, 0])
     assert "same vector for all examples" in found.notes[0]
     x = np.tile(1 + abs(row), (50, 1)) * (1 + 2**-8 * rng.integers(-1, 2, (50, 20)))  # as a bfloat16 cache rounds
     for precision, constant in ((None, False), (2**-7, True)):
-        options = SimilarityOptions(permutations=0)
+        options = SimilarityOptions(draws=0)
         found = layer_pairs([lambda: x], options=options, precision=(precision,))["cka"]
         assert np.isnan(found.value[0, 0]) == constant
 
@@ -225,7 +224,7 @@ def test_intervals_stay_within_the_range_and_equal_layers_have_one():
         x, y = rng.standard_normal((2, 6, 2))
         found = layer_pairs(
             [partial(np.asarray, x)], [partial(np.asarray, z) for z in (y, 2 * x)],
-            options=SimilarityOptions(measures=tuple(Similarity), permutations=19, neighbours=2),
+            options=SimilarityOptions(measures=tuple(Similarity), draws=19, neighbours=2),
         )  # fmt: skip
         for name, one in found.items():
             low, high = {"procrustes-angle": (0, np.pi / 2)}.get(name, (-1 if "cka" in name or "rsa" in name else 0, 1))
@@ -253,7 +252,7 @@ def test_examples_of_rare_clusters_are_permuted_too():
     """76 of 430 examples are in clusters of other sizes than the rest; 50 layers that know nothing of each other."""
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(380), np.repeat([1, 2, 5], [354, 18, 8]))
-    options = SimilarityOptions(permutations=299, resamples=0, threads=1)
+    options = SimilarityOptions(draws=299, resamples=0, threads=1)
     layers = [(z[groups] for z in rng.standard_normal((2, 380, 6))) for _ in range(50)]
     found = [
         layer_pairs(*([partial(np.asarray, z)] for z in (x, y)), groups=groups, options=options)["cka"]
@@ -275,7 +274,7 @@ def test_no_interval_of_distances_that_few_examples_decide():
     rng = np.random.default_rng(0)
     sides = rng.standard_normal((2, 200, 20))
     tails = 1 / np.sqrt(rng.chisquare(3, (2, 200, 1)))
-    options = SimilarityOptions(measures=("rsa-pearson", "cka"), permutations=0)
+    options = SimilarityOptions(measures=("rsa-pearson", "cka"), draws=0)
     for scale, heavy in ((1, False), (tails, True)):
         x, y = sides * scale
         found = layer_pairs(*([partial(np.asarray, z)] for z in (x, y)), options=options)
@@ -304,7 +303,7 @@ def _shares_of(x):
 def test_a_row_that_decides_a_direction_is_named():
     x, y = pair(np.random.default_rng(0), 200)
     x[3] *= 1e4
-    options = SimilarityOptions(measures=("linear-predictivity",), permutations=0, resamples=0)
+    options = SimilarityOptions(measures=("linear-predictivity",), draws=0, resamples=0)
     assert (
         "decides a direction by itself"
         in layer_pairs([lambda: x], [lambda: y], options=options)["linear-predictivity"].notes[0]
@@ -324,7 +323,7 @@ def test_memory_maps_are_read_by_slices(tmp_path):
             assert isinstance(rows, slice)
             return mapped[rows]
 
-    options = SimilarityOptions(measures=("cka", "svcca"), max_examples=300, permutations=19)
+    options = SimilarityOptions(measures=("cka", "svcca"), max_examples=300, draws=19)
     one, other = (
         layer_pairs([source], [lambda: y], options=options) for source in (Slices, lambda: np.asarray(mapped))
     )
@@ -340,7 +339,7 @@ def test_each_layer_is_read_once():
     def source(name):
         return lambda: read.append(name) or x
 
-    options = SimilarityOptions(measures=tuple(Similarity), permutations=19, resamples=100)
+    options = SimilarityOptions(measures=tuple(Similarity), draws=19, resamples=100)
     layer_pairs([source("a0"), source("a1")], [source("b0"), source("b1")], options=options)
     layer_pairs([source("c0"), source("c1")], options=options)
     assert read == ["a0", "b0", "a1", "b1", "c0", "c1"]
@@ -352,9 +351,7 @@ def test_feature_space_and_sample_space_agree():
         x, y = pair(rng, n, d)
         names = ("cka", "cka-biased", "rsa-pearson", "rsa-cosine")
         with_null, without = (
-            layer_pairs(
-                *([partial(np.asarray, z)] for z in (x, y)), options=SimilarityOptions(measures=names, permutations=p)
-            )
+            layer_pairs(*([partial(np.asarray, z)] for z in (x, y)), options=SimilarityOptions(measures=names, draws=p))
             for p in (19, 0)
         )
         for name in names:
@@ -365,7 +362,7 @@ def test_feature_space_and_sample_space_agree():
 def test_a_constant_layer_has_no_similarity():
     rng = np.random.default_rng(0)
     x, y = pair(rng)
-    options = SimilarityOptions(measures=tuple(Similarity), permutations=19, resamples=100)
+    options = SimilarityOptions(measures=tuple(Similarity), draws=19, resamples=100)
     found = layer_pairs([lambda: x, lambda: np.full((60, 3), 0.1, np.float32)], [lambda: y], options=options)
     for name, one in found.items():
         assert np.isfinite(one.value[0, 0]), name
@@ -390,8 +387,8 @@ def test_faults_say_what_came():
         similarity.cka(broken, x)
     with pytest.raises(UsageError, match="unknown measure 'ckaa'; did you mean cka?"):
         SimilarityOptions(measures=("ckaa",))
-    with pytest.raises(UsageError, match="permutations is 5; it must be 19 or more, or 0 for none"):
-        SimilarityOptions(permutations=5)
+    with pytest.raises(UsageError, match="draws is 5; it must be 19 or more, or 0 for none"):
+        SimilarityOptions(draws=5)
     with pytest.raises(UsageError, match="groups of 29"):
         layer_pairs([lambda: x], groups=np.zeros(29))
     with pytest.raises(UsageError, match="there are 30 examples, so none has 30 neighbours"):
@@ -400,7 +397,7 @@ def test_faults_say_what_came():
 
 def test_as_many_ranks_as_examples():
     x, y = np.random.default_rng(0).standard_normal((2, 20, 30))
-    options = SimilarityOptions(measures=("cca", "cca-r2", "pwcca"), permutations=19, resamples=100)
+    options = SimilarityOptions(measures=("cca", "cca-r2", "pwcca"), draws=19, resamples=100)
     for one in layer_pairs([lambda: x], [lambda: y], options=options).values():
         assert one.value[0, 0] == pytest.approx(1)
         assert np.isnan([one.p[0, 0], one.p_adjusted[0, 0], one.calibrated[0, 0], one.ci_low[0, 0]]).all()
@@ -410,7 +407,7 @@ def test_as_many_ranks_as_examples():
 def test_ranks_that_overlap():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((30, 20)), rng.standard_normal((30, 12))
-    one = layer_pairs([lambda: x], [lambda: y], options=SimilarityOptions(measures=("cca",), permutations=19))["cca"]
+    one = layer_pairs([lambda: x], [lambda: y], options=SimilarityOptions(measures=("cca",), draws=19))["cca"]
     assert "some canonical correlations are 1 by construction" in one.notes[0]
     assert np.isfinite(one.p[0, 0])
 
@@ -424,7 +421,7 @@ def test_same_bytes_with_any_number_of_threads():
             layer_pairs(
                 [lambda z=z: z for z in x],
                 groups=given_groups,
-                options=SimilarityOptions(measures=tuple(Similarity), permutations=30, resamples=100, threads=threads),
+                options=SimilarityOptions(measures=tuple(Similarity), draws=30, resamples=100, threads=threads),
             )
             for threads in (1, 3)
         ]

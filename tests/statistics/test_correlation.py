@@ -29,7 +29,7 @@ def fields(found):
 @pytest.mark.parametrize("digits", [0, 9])  # 0: ties
 def test_values_are_those_of_scipy(n, digits):
     x, y = (np.round(v, digits) for v in two(n, seed=n))
-    found = relation(x, y, permutations=19, resamples=0)
+    found = relation(x, y, draws=19, resamples=0)
     assert list(found) == list(SCIPY)
     for name, of in SCIPY.items():
         assert found[name].value == pytest.approx(of(x, y).statistic, abs=1e-12)
@@ -77,11 +77,11 @@ def test_smallest_p():
 
 
 def test_random_permutations_count_the_one_that_was_measured():
-    found = relation(*two(9, r=0.999), permutations=99, resamples=0)
+    found = relation(*two(9, r=0.999), draws=99, resamples=0)
     assert {f.p for f in found.values()} == {1 / 100}
     assert not any(f.exact for f in found.values())
     x, y = two(7, seed=2)
-    exact, drawn = (relation(x, y, permutations=m, resamples=0)["pearson"] for m in (5040, 5039))
+    exact, drawn = (relation(x, y, draws=m, resamples=0)["pearson"] for m in (5040, 5039))
     assert exact.exact
     assert not drawn.exact
     assert drawn.p == pytest.approx(exact.p, abs=4 * np.sqrt(0.25 / 5039))  # four standard errors
@@ -98,11 +98,11 @@ def test_the_same_either_way_and_again():
 
 def test_what_leaves_correlations_as_they_are():
     x, y = two(10)
-    plain, moved, bent = (relation(v, y, permutations=199) for v in (x, 1e6 + 3 * x, np.exp(x)))
+    plain, moved, bent = (relation(v, y, draws=199) for v in (x, 1e6 + 3 * x, np.exp(x)))
     np.testing.assert_allclose(fields(moved), fields(plain), atol=1e-8)  # of 1e6, 1e-10 are lost to rounding
     np.testing.assert_array_equal(fields(bent)[1:], fields(plain)[1:])  # ranks
     assert bent["pearson"].value != plain["pearson"].value
-    turned = fields(relation(-x, y, permutations=199))
+    turned = fields(relation(-x, y, draws=199))
     np.testing.assert_allclose(turned[:, 0], -fields(plain)[:, 0], atol=1e-12)
     np.testing.assert_allclose(turned[:, 1:3], -fields(plain)[:, [2, 1]], atol=1e-9)
 
@@ -110,7 +110,7 @@ def test_what_leaves_correlations_as_they_are():
 def test_intervals_are_those_of_scipy():
     """BCa of SciPy, which draws other resamples."""
     x, y = two(20, seed=3)
-    found = relation(x, y, permutations=19, resamples=20_000)["pearson"]
+    found = relation(x, y, draws=19, resamples=20_000)["pearson"]
     other = stats.bootstrap(
         (x, y), lambda a, b, axis: stats.pearsonr(a, b, axis=axis).statistic, paired=True, vectorized=True,
         n_resamples=4000, rng=np.random.default_rng(0),
@@ -119,7 +119,7 @@ def test_intervals_are_those_of_scipy():
 
 
 def test_resamples_that_are_undefined_are_counted():
-    found = relation(*two(3), permutations=19, resamples=9000)["pearson"]
+    found = relation(*two(3), draws=19, resamples=9000)["pearson"]
     assert found.undefined / 9000 == pytest.approx(3 / 27, abs=0.015)  # all three points the same
     apart = relation(range(5), [0, 0, 0, 0, 1], resamples=2000)
     assert apart["kendall"].undefined == pytest.approx(2000 * (0.8**5 + 0.2**5), abs=90)
@@ -149,7 +149,7 @@ def test_nonsense_is_refused():
     for bad in (np.nan, np.inf):
         with pytest.raises(UsageError, match="finite"):
             relation([1, 2, bad], [1, 2, 3])
-    for more in ({"permutations": 3}, {"resamples": -1}, {"level": 1}):
+    for more in ({"draws": 3}, {"resamples": -1}, {"level": 1}):
         with pytest.raises(UsageError, match="at least 19 permutations"):
             relation([1, 2, 3], [1, 3, 2], **more)
     x = np.random.default_rng(0).random((4, 4))
@@ -217,7 +217,7 @@ def test_what_adjusting_takes_away():
     rng = np.random.default_rng(2)
     x, y = world(6, rng, 0.3)
     hard, useless = rng.normal(size=(2, 6))
-    more = {"permutations": 99, "resamples": 200}
+    more = {"draws": 99, "resamples": 200}
     easier, other = (matrix_relation(x, v, adjust="in-domain", **more) for v in (y, y + hard))
     np.testing.assert_allclose(fields(easier), fields(other), atol=1e-9)
     plain, other = (
@@ -248,7 +248,7 @@ def test_twenty_points_that_are_five():
 def test_nothing_is_found_in_noise():
     """At most 5 % (plus three standard errors) of p-values are below 0.05: five points, and nine by random orders."""
     for n, times, m in ((5, 400, 120), (9, 200, 199)):
-        found = [relation(*two(n, seed=s, r=0), permutations=m, resamples=0, seed=s) for s in range(times)]
+        found = [relation(*two(n, seed=s, r=0), draws=m, resamples=0, seed=s) for s in range(times)]
         for name in SCIPY:
             assert np.mean([f[name].p <= 0.05 for f in found]) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / times)
 
@@ -260,7 +260,7 @@ def test_intervals_of_points_cover(n, r):
     """As often as the docstring says, less two points: 600 simulations have a standard error of about one."""
     truth = {"pearson": r, "spearman": 6 / np.pi * np.arcsin(r / 2), "kendall": 2 / np.pi * np.arcsin(r)}
     least = {"pearson": 0.88, "spearman": 0.92, "kendall": 0.93}
-    made = [relation(*two(n, seed=[s, n], r=r), permutations=19, resamples=1000, seed=s) for s in range(600)]
+    made = [relation(*two(n, seed=[s, n], r=r), draws=19, resamples=1000, seed=s) for s in range(600)]
     for name, true in truth.items():
         known = [f[name] for f in made if not np.isnan(f[name].low)]
         assert np.mean([f.low <= true <= f.high for f in known]) >= least[name]
@@ -272,7 +272,7 @@ def test_intervals_of_points_cover(n, r):
 @pytest.mark.parametrize(("slope", "far"), [(0, 0), (0.5, 0), (0, 1), (0.5, 1)])
 def test_matrices_by_simulation(adjust, slope, far):
     """Five domains: how often intervals cover what 60 domains show, and how often noise is taken for something."""
-    large = [matrix_relation(*world(60, np.random.default_rng([9, s]), slope, far), adjust=adjust, permutations=19,
+    large = [matrix_relation(*world(60, np.random.default_rng([9, s]), slope, far), adjust=adjust, draws=19,
                              resamples=0)["pearson"].value for s in range(15)]  # fmt: skip
     made = [
         matrix_relation(*world(5, np.random.default_rng([5, s]), slope, far), adjust=adjust, resamples=400, seed=s)
@@ -343,6 +343,6 @@ def test_intervals_of_means_cover(n, r, common):
     for s in range(600):
         draw = np.random.default_rng([s, n])
         y, e = (common**0.5 * draw.normal(size=(n, 1)) + (1 - common) ** 0.5 * draw.normal(size=(n, 8)) for _ in "ye")
-        found = relation(r * y + (1 - r * r) ** 0.5 * e, y, permutations=19, resamples=500, seed=s)["spearman"]
+        found = relation(r * y + (1 - r * r) ** 0.5 * e, y, draws=19, resamples=500, seed=s)["spearman"]
         covered.append(found.low <= truth <= found.high)
     assert np.mean(covered) >= 0.87

@@ -126,7 +126,7 @@ models = ["Grammar"]
 [[transferability]]
 tasks = ["grammar:sentiment"]
 models = ["random", "Grammar"]
-options = { measures = "logme", permutations = 19 }
+options = { measures = "logme", draws = 19 }
 """
 
 
@@ -147,7 +147,7 @@ def test_layers_of_encoders_are_analysed(written):
     untrained = steps["cache grammar-sentiment.random.train"]
     assert (untrained.arguments["model"], untrained.needs) == (Inside("encoders/bilstm.0"), ("encoder bilstm.0",))
     scores = steps["transferability grammar-sentiment.random.pretrained.mean"]
-    assert (scores.arguments["permutations"], scores.needs) == (19, (untrained.name,))
+    assert (scores.arguments["draws"], scores.needs) == (19, (untrained.name,))
     with pytest.raises(DataError, match="mi: unknown model 'Gramar'; the models are random, Grammar"):
         read_study(written(add=LAYERS.replace('models = ["Grammar"]', 'models = ["Gramar"]')))
 
@@ -156,14 +156,14 @@ def test_layers_are_compared_across_models(written):
     """One step per task compares all models in pairs, also those that different sections probe."""
     probes = LAYERS + '[[probe]]\ntasks = ["grammar:similarity"]\nmodels = ["random"]\nname = "a"\n'
     probes += '[[probe]]\ntasks = ["grammar:similarity"]\nmodels = ["Grammar"]\nname = "b"\n'
-    steps = planned(written(add=probes + '[[similarity]]\nacross = "models"\noptions = { permutations = 0 }'))
+    steps = planned(written(add=probes + '[[similarity]]\nacross = "models"\noptions = { draws = 0 }'))
     found = {name: step for name, step in steps.items() if step.function == "similarity"}
     names = {"sentiment": ("random", "Grammar", "Denoise-grammar"), "similarity": ("random", "Grammar")}
     assert list(found) == [f"similarity grammar-{task}.models.pretrained.mean" for task in names]
     for step, (task, models) in zip(found.values(), names.items(), strict=True):
         caches = [f"caches/grammar-{task}.{model}.dev.h5" for model in models]
         assert step.arguments["caches"] == [Inside(leaf) for leaf in caches]
-        assert (step.arguments["against"], step.arguments["permutations"]) == ("all", 0)
+        assert (step.arguments["against"], step.arguments["draws"]) == ("all", 0)
         assert step.needs == tuple(f"cache grammar-{task}.{model}.dev" for model in models)
     some = 'across = "models"\nmodels = ["Grammar", "random"]\nof = ["pretrained", "random"]\n'
     steps = planned(written(add=f'{LAYERS}[[similarity]]\n{some}options = {{ against = "first" }}'))

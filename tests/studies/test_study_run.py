@@ -39,7 +39,7 @@ options = {{ controls = 2, resamples = 100, folds = 2 }}
 [[mi]]
 tasks = ["grammar:sentiment"]
 limit = 60
-options = {{ shuffles = 19, controls = 0 }}
+options = {{ draws = 19, controls = 0 }}
 
 [[table]]
 kind = "regimes"

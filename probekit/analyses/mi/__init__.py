@@ -52,7 +52,7 @@ def mi(
     vectors : VectorOptions
         ``pooling`` and ``layers``; each may be given as a keyword.
     options : InformationOptions
-        ``estimator``, ``shuffles``, ``controls``, ``seed`` and ``threads``; each may be given as a keyword.
+        ``estimator``, ``draws``, ``controls``, ``seed`` and ``threads``; each may be given as a keyword.
     progress : callable
         Receives the progress of the work.
 
@@ -89,7 +89,7 @@ def mi(
 
         probekit mi cola.train.h5 --out cola.parquet
         probekit mi cola.train.h5 cola.train-random.h5 --estimator edge,edge-4.3.1 --out cola.parquet
-        probekit mi pos.train.h5 --layers 0,6,12 --shuffles 200
+        probekit mi pos.train.h5 --layers 0,6,12 --draws 200
         probekit plot layers cola.parquet --out layers.pdf
     """
     from probekit.analyses.mi.measure import measure

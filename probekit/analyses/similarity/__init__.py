@@ -45,7 +45,7 @@ def similarity(
     vectors : VectorOptions
         ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
     options : SimilarityOptions
-        ``measures``, ``permutations``, ``resamples`` …; each may be given as a keyword.
+        ``measures``, ``draws``, ``resamples`` …; each may be given as a keyword.
     progress : callable
         Receives the progress of the work.
 

@@ -60,7 +60,7 @@ def _check_draws(rows: pd.DataFrame, pairs: int) -> None:
     for metric, draws in rows.groupby("metric", sort=False)["draws"].max().dropna().items():
         if draws and pairs > LEVEL * (1 + draws):
             log.warning(
-                "%s: %s permutations cannot show anything at p adjusted %s over %s pairs of caches; --permutations %s "
+                "%s: %s permutations cannot show anything at p adjusted %s over %s pairs of caches; --draws %s "
                 "or more can.", metric, f"{draws:,}", f"{LEVEL:g}", pairs, f"{round(pairs / LEVEL) - 1:,}",
             )  # fmt: skip
 

@@ -78,7 +78,7 @@ def _pair(rows: pd.DataFrame, options: Mapping[str, Any], pairs: int) -> tuple[G
     grid = Grid([Column(names[i], key=not i) for i in kept], [[line[i] for i in kept] for line in lines], title)
     if rows["p_adjusted"].isna().all():
         return grid, []
-    exact = head["draws"] > (options["permutations"] or 1000)
+    exact = head["draws"] > (options["draws"] or 1000)
     more = " (in complete cycles of shifts, which keep p exact)" if exact else ""
     return grid, [f"p adjusted: corrected over {_layer_pairs(pairs)}; {head['draws']:,} permutations{more}."]
 

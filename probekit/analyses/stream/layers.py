@@ -65,7 +65,7 @@ def _of_sample(state: State, options: StreamOptions, progress: Progress) -> dict
         return {}
     kept, unit = state.sample.columns, state.sample.columns["unit"]
     how = SimilarityOptions(
-        measures=MEASURES, permutations=options.resamples, resamples=options.resamples, level=options.level,
+        measures=MEASURES, draws=options.resamples, resamples=options.resamples, level=options.level,
         seed=options.seed, threads=options.threads,
     )  # fmt: skip
     layers = [partial(np.asarray, kept[f"x/{name}"]) for name in state.sums.layout.names]

@@ -33,8 +33,8 @@ class TransferabilityOptions(Checked):
         "Scores, separated by commas: logme, h-score, transrate (takes longest: a determinant for each class and "
         "permutation).",
     )
-    permutations: Annotated[int, OrZero(19, "none (p <= .05 needs 19)"), Most(MOST_DRAWS)] = option(
-        100, "Permutations of the labels, for the chance level and p; 0 for none. p is at least 1 / (1 + permutations)."
+    draws: Annotated[int, OrZero(19, "none (p <= .05 needs 19)"), Most(MOST_DRAWS)] = option(
+        100, "Permutations of the labels, for the chance level and p; 0 for none. p is at least 1 / (1 + draws)."
     )
     eps: Positive = option(1e-4, "Squared error with which transrate codes the vectors.")
     max_examples: Annotated[int, Ge(4)] | None = option(
@@ -67,7 +67,7 @@ def transferability(
     vectors : VectorOptions
         ``pooling``, ``layers`` and ``groups``; each may be given as a keyword.
     options : TransferabilityOptions
-        ``measures``, ``permutations``, ``eps``, ``max_examples``, ``seed``; each may be given as a keyword.
+        ``measures``, ``draws``, ``eps``, ``max_examples``, ``seed``; each may be given as a keyword.
     progress : callable
         Receives the progress of the work.
 
@@ -107,7 +107,7 @@ def transferability(
     On the command line::
 
         probekit transferability cola.train.h5 --out scores.parquet
-        probekit transferability cola.train.h5 sst2.train.h5 --measures logme,h-score --permutations 1000
+        probekit transferability cola.train.h5 sst2.train.h5 --measures logme,h-score --draws 1000
         probekit plot layers scores.parquet --metric logme
     """
     from probekit.analyses.transferability.measure import measure

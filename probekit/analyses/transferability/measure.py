@@ -91,7 +91,7 @@ def _label_sets(cache: ActivationCache, chosen: LayerVectors, options: Transfera
         except UsageError as error:
             raise UsageError(f"{cache.path}: {error}") from None
     groups = None if labels.groups is None else labels.groups[rows]
-    orders = shuffles(len(y), groups, draws=options.permutations, seed=options.seed)
+    orders = shuffles(len(y), groups, draws=options.draws, seed=options.seed)
     every = np.concatenate([y[None], *(y[order] for order in orders)])
     if classes:  # groups of unequal size may lose a rare class
         every = every[(class_counts(every, classes) > 0).all(1)]

@@ -13,6 +13,7 @@ import numpy as np
 
 from probekit.constraint import Count, Draws, Ge, Most, NotNegative, Positive, Seed, Threads, check
 from probekit.errors import UsageError, did_you_mean
+from probekit.former import renamed
 from probekit.information.estimate import Information
 from probekit.information.options import InformationEstimator
 from probekit.information.response import Response, of_size, response, symbols, vectors
@@ -69,7 +70,7 @@ def mutual_information(
         (n,), the group of each example (sentence, document, shared text), any values: examples of one group are folded,
         shuffled and counted as a whole. Equal vectors always form a group, unless they are symbols.
     **options
-        Options of the estimator. All take ``shuffles`` (shuffles of the labels for p) and ``seed``.
+        Options of the estimator. All take ``draws`` (shuffles of the labels for p) and ``seed``.
 
     Returns
     -------
@@ -111,7 +112,7 @@ def mutual_information(
 
     >>> import numpy as np
     >>> y = np.arange(400) % 2
-    >>> one = mutual_information(y, y, shuffles=19)
+    >>> one = mutual_information(y, y, draws=19)
     >>> f"{one.value:.2f} of {one.entropy:.2f} bits, p = {one.p:.2f}"
     '1.00 of 1.00 bits, p = 0.05'
     """
@@ -132,7 +133,7 @@ def mutual_information(
 
 
 OPTIONS: dict[str, Any] = {
-    "shuffles": Draws, "seed": Seed, "grids": Annotated[int, Ge(1), Most(10_000)], "folds": Annotated[int, Ge(2)],
+    "draws": Draws, "seed": Seed, "grids": Annotated[int, Ge(1), Most(10_000)], "folds": Annotated[int, Ge(2)],
     "neighbours": Count, "components": Count | None, "bins": Annotated[int, Ge(2), Most(1_000_000)],
     "label_bins": Annotated[int, Ge(2), Most(1_000_000)], "noise": Positive, "span": tuple[float, float] | None,
     "Cs": tuple[Positive, ...], "alphas": tuple[Positive, ...], "weight_decays": tuple[NotNegative, ...],
@@ -151,7 +152,8 @@ def _checked(estimator: InformationEstimator, options: Mapping[str, Any]) -> dic
         known |= {f.name for f in fields(EdgeSettings)} - {"version"} | {"threads"}
     for name in options:
         if name not in known:
-            raise UsageError(f"{estimator} has no option {name!r}; {did_you_mean(name, known)}")
+            said = f"{estimator} has no option {name!r}; {did_you_mean(name, known)}"
+            raise UsageError(renamed("mutual_information", name) or said)
     return {name: check(name, OPTIONS.get(name, Any), value) for name, value in options.items()}
 
 
@@ -168,13 +170,13 @@ def published(
     *,
     estimator: InformationEstimator,
     groups: Any = None,
-    shuffles: int = 0,
+    draws: int = 0,
     seed: int = 0,
     **settings: Any,
 ) -> Information:
     """The number of :func:`probekit.information.edge.edge` in the common format.
 
-    It has no null distribution, so ``groups``, ``shuffles`` and ``seed`` have no effect.
+    It has no null distribution, so ``groups``, ``draws`` and ``seed`` have no effect.
 
     Parameters
     ----------

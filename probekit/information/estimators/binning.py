@@ -25,7 +25,7 @@ def binning(
     span: tuple[float, float] | None = None,
     label_bins: int = 10,
     groups: np.ndarray | None = None,
-    shuffles: int = 100,
+    draws: int = 100,
     seed: int = 0,
 ) -> Information:
     """I(T; Y) = H(T) - H(T | Y) in bits, T being the pattern of bins that the units of a row fall into.
@@ -44,7 +44,7 @@ def binning(
         for tanh in Saxe et al. 2018, section 2, with 30 bins). Values outside fall into the outermost bins.
     groups : np.ndarray, optional
         (n,), groups to shuffle as wholes; equal vectors always form a group.
-    shuffles : int, default 100
+    draws : int, default 100
         Shuffles of the labels for ``null`` and ``p``; ``null_mean`` is exact (expected mutual information of two
         partitions, Vinh, Epps & Bailey 2010).
 
@@ -65,12 +65,12 @@ def binning(
     both = entropy(ours) + entropy(theirs)
     raw = both - entropy(table.data)
     if (whole := grouped(groups, x, n)) is None:
-        null = np.array([both - entropy(_joint(seen, rng.permutation(codes))) for _ in range(shuffles)])
+        null = np.array([both - entropy(_joint(seen, rng.permutation(codes))) for _ in range(draws)])
         expected = float(expected_mutual_information(table, n)) / math.log(2)
     else:
-        drawn = [codes[order] for order in whole.orders(max(shuffles, FEWEST), seed)]
+        drawn = [codes[order] for order in whole.orders(max(draws, FEWEST), seed)]
         null = np.array([entropy(ours) + entropy(np.bincount(own)) - entropy(_joint(seen, own)) for own in drawn])
-        null, expected = null[:shuffles], float(null.mean())
+        null, expected = null[:draws], float(null.mean())
     value, undetermined, warning = verdict(raw, expected, entropy(theirs), n, f"{len(ours)} patterns of {n} differ")
     return Information(
         value=value,

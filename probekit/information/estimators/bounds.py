@@ -39,7 +39,7 @@ def logistic_bound(
     y: Response,
     *,
     groups: np.ndarray | None = None,
-    shuffles: int = 100,
+    draws: int = 100,
     seed: int = 0,
     folds: int = 5,
     Cs: Sequence[float] = CS,
@@ -58,7 +58,7 @@ def logistic_bound(
         Classes.
     groups : np.ndarray, optional
         (n,), groups to hold out and shuffle as wholes; equal vectors always form a group.
-    shuffles : int, default 100
+    draws : int, default 100
         Shuffles of the labels for ``null`` and ``p``; all are fitted at once.
     folds : int, default 5
         3 or more. The C for a fold is the best on the other folds, in fits without that fold and the fold itself.
@@ -76,7 +76,7 @@ def logistic_bound(
     if folds < 3:
         raise UsageError(f"folds must be 3 or more, not {folds}: the penalty for one fold is chosen on the others.")
     whole = grouped(groups, x, len(y))
-    fold, labels = _classes(y, whole, folds, shuffles, seed)
+    fold, labels = _classes(y, whole, folds, draws, seed)
     grid = np.sort(np.asarray(Cs, dtype=np.float64))
     dtype = precision(len(y) * (folds - 2) // folds, x.shape[1])
     parts = moments(x, [np.flatnonzero(fold == f) for f in range(-1, folds)], dtype=dtype)
@@ -109,14 +109,14 @@ def mlp_bound(
     y: Response,
     *,
     groups: np.ndarray | None = None,
-    shuffles: int = 19,
+    draws: int = 19,
     seed: int = 0,
     folds: int = 5,
     weight_decays: Sequence[float] = WEIGHT_DECAYS,
 ) -> Information:
     """H(Y) minus the cross-validated cross-entropy of a perceptron with one hidden layer, in bits.
 
-    Otherwise as :func:`logistic_bound`. It is slow: about half a minute for 1,000 × 768 with 19 shuffles, where
+    Otherwise as :func:`logistic_bound`. It is slow: about half a minute for 1,000 × 768 with 19 draws, where
     logistic regression takes seconds. Before the fit, all vectors are multiplied by one sign, and classes are numbered
     by the location of their vectors. The value is therefore the same for -x and for other names of the classes.
 
@@ -131,7 +131,7 @@ def mlp_bound(
     _check(x)
     key = row_keys(x)
     y, whole = in_order(y, key), grouped(groups, x, len(y))
-    fold, labels = _classes(y, whole, folds, shuffles, seed)
+    fold, labels = _classes(y, whole, folds, draws, seed)
     sign = np.sign(((key[0] - key[0].mean()) ** 3).sum()) or 1.0
     losses, targets = np.zeros(labels.shape), np.arange(len(labels))
     for f in range(folds):
@@ -158,7 +158,7 @@ def ridge_bound(
     y: Response,
     *,
     groups: np.ndarray | None = None,
-    shuffles: int = 100,
+    draws: int = 100,
     seed: int = 0,
     folds: int = 5,
     alphas: Sequence[float] = ALPHAS,
@@ -178,7 +178,7 @@ def ridge_bound(
         Numbers (n, m), whose ranks become normal scores first.
     groups : np.ndarray, optional
         (n,), groups to hold out and shuffle as wholes; equal vectors always form a group.
-    shuffles : int, default 100
+    draws : int, default 100
         Shuffles of the labels.
     folds : int, default 5
         2 or more.
@@ -200,7 +200,7 @@ def ridge_bound(
     scores = ndtri((rankdata(y.numbers, axis=0) - 0.5) / n)
     units = grouped(groups, x, n)
     fold = _folds(y, units, folds, seed)
-    order = _orders(fold, units, shuffles, seed)
+    order = _orders(fold, units, draws, seed)
     targets = np.moveaxis(scores[order], 2, 1).reshape(-1, n)  # (targets · m, n)
     errors = np.zeros(targets.shape)
     for f in range(folds):
@@ -224,12 +224,12 @@ def ridge_bound(
     return _report("ridge", y, bits, terms, f"{folds} folds, R² {named}", units)
 
 
-def _classes(y: Response, whole: Groups | None, folds: int, shuffles: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Fold of each example, and label sets int64 (1 + shuffles, n), the first as given."""
+def _classes(y: Response, whole: Groups | None, folds: int, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Fold of each example, and label sets int64 (1 + draws, n), the first as given."""
     if y.codes is None:
         raise UsageError("this bound needs classes; these labels are numbers, for which you can use ridge bounds.")
     fold = _folds(y, whole, folds, seed)
-    return fold, y.codes[_orders(fold, whole, shuffles, seed)]
+    return fold, y.codes[_orders(fold, whole, draws, seed)]
 
 
 def _folds(y: Response, whole: Groups | None, folds: int, seed: int) -> np.ndarray:
@@ -240,16 +240,16 @@ def _folds(y: Response, whole: Groups | None, folds: int, seed: int) -> np.ndarr
     return split(y.codes, folds, seed=seed)
 
 
-def _orders(fold: np.ndarray, whole: Groups | None, shuffles: int, seed: int) -> np.ndarray:
-    """The order of the examples, and ``shuffles`` ones that are shuffled within folds: int64 (1 + shuffles, n)."""
+def _orders(fold: np.ndarray, whole: Groups | None, draws: int, seed: int) -> np.ndarray:
+    """The order of the examples, and ``draws`` ones that are shuffled within folds: int64 (1 + draws, n)."""
     rng = np.random.default_rng(seed)
-    order = np.tile(np.arange(len(fold)), (1 + shuffles, 1))
+    order = np.tile(np.arange(len(fold)), (1 + draws, 1))
     for f in np.unique(fold):
         at = np.flatnonzero(fold == f)
         if whole is None:
             order[1:, at] = rng.permuted(order[1:, at], axis=1)
         else:
-            order[1:, at] = at[whole[at].orders(shuffles, seed + int(f) + 1)]
+            order[1:, at] = at[whole[at].orders(draws, seed + int(f) + 1)]
     return order
 
 
@@ -272,7 +272,7 @@ def _of_losses(
 def _report(
     name: str, y: Response, bits: np.ndarray, terms: np.ndarray, view: str, whole: Groups | None
 ) -> Information:
-    """bits : (1 + shuffles,); terms : (n,), whose mean the first of them is."""
+    """bits : (1 + draws,); terms : (n,), whose mean the first of them is."""
     raw, null, n = float(bits[0]), bits[1:], len(terms)
     bound = min(y.entropy, math.log2(n))
     margin = Z95 * math.sqrt(terms.var(ddof=1) / n if whole is None else whole.variance(terms))

@@ -35,7 +35,7 @@ def kernel_density(
     noise: float = 1e-3,
     label_bins: int = 10,
     groups: np.ndarray | None = None,
-    shuffles: int = 20,
+    draws: int = 20,
     seed: int = 0,
 ) -> Information:
     """I(T; Y) = H(T) - H(T | Y) in bits, T being the vectors with Gaussian noise, by bounds on both entropies.
@@ -57,7 +57,7 @@ def kernel_density(
         Variance σ² of the noise in each column; 1e-3 is the value in the code published with Saxe et al. (2018).
     groups : np.ndarray, optional
         (n,), groups to shuffle as wholes; equal vectors always form a group.
-    shuffles : int, default 20
+    draws : int, default 20
         Shuffles of the labels for ``null``, ``null_mean`` and ``p``.
 
     Raises
@@ -72,15 +72,15 @@ def kernel_density(
     n, rng = len(y), np.random.default_rng(seed)
     codes = classes_of(y, label_bins)
     if (whole := grouped(groups, x, n)) is None:
-        labels = np.stack([codes, *(rng.permutation(codes) for _ in range(shuffles))])
+        labels = np.stack([codes, *(rng.permutation(codes) for _ in range(draws))])
     else:
-        labels = np.concatenate([codes[None], codes[whole.orders(shuffles, seed)]])
+        labels = np.concatenate([codes[None], codes[whole.orders(draws, seed)]])
     bits = _bits(x, labels, noise * (4 if bound == Bound.LOWER else 1))
     raw, null = float(bits[0]), bits[1:]
-    mean = float(null.mean()) if shuffles else math.nan
+    mean = float(null.mean()) if draws else math.nan
     h = entropy(np.bincount(codes))
     value, undetermined, warning = verdict(raw, mean, h, n, "the noise reaches from no vector to the next")
-    if not shuffles:
+    if not draws:
         warning = "too high where vectors are further apart than the noise reaches; shuffle labels to see"
     return Information(
         value=value,

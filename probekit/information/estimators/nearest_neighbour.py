@@ -36,7 +36,7 @@ def nearest_neighbour(
     neighbours: int = 5,
     components: int | None = 4,
     groups: np.ndarray | None = None,
-    shuffles: int = 100,
+    draws: int = 100,
     seed: int = 0,
 ) -> Information:
     """Mutual information of vectors and labels by nearest neighbours, in bits.
@@ -68,7 +68,7 @@ def nearest_neighbour(
     groups : np.ndarray, optional
         (n,), groups to shuffle and leave out as wholes; equal vectors always form a group. The mean under shuffled
         groups is subtracted.
-    shuffles : int, default 100
+    draws : int, default 100
         Shuffles of the labels for ``null`` and ``p``.
 
     Raises
@@ -83,33 +83,33 @@ def nearest_neighbour(
     n, rng = len(y), np.random.default_rng(seed)
     points = principal_components(x, n if components is None else components, rotate=components is not None)
     points += JITTER * rng.standard_normal(points.shape)
-    draws = np.tile(np.arange(n, dtype=np.int32), (1 + shuffles + HALVES, 1))
+    orders = np.tile(np.arange(n, dtype=np.int32), (1 + draws + HALVES, 1))
     whole = grouped(groups, x, n)
     unit = np.arange(n) if whole is None else whole.code
     if whole is None:
-        draws[1 : 1 + shuffles] = rng.permuted(draws[1 : 1 + shuffles], axis=1)
+        orders[1 : 1 + draws] = rng.permuted(orders[1 : 1 + draws], axis=1)
     else:
-        draws[1 : 1 + shuffles] = whole.orders(shuffles, seed)
-    for half in draws[1 + shuffles :]:
+        orders[1 : 1 + draws] = whole.orders(draws, seed)
+    for half in orders[1 + draws :]:
         half[(rng.permutation(unit.max() + 1) > unit.max() // 2)[unit]] = -1
     alone = 0
     if y.codes is not None:
         alone = int((np.bincount(y.codes) < 2).sum())
         if alone == y.classes:
             raise UsageError("every label occurs once; nearest neighbours want classes of two examples or more.")
-        bits = _ross(points, y.codes, draws, neighbours)
+        bits = _ross(points, y.codes, orders, neighbours)
     else:
-        bits = _kraskov(points, y.numbers, draws, min(neighbours, n // 2 - 1), rng)
-    raw, null = float(bits[0]), bits[1 : 1 + shuffles]
+        bits = _kraskov(points, y.numbers, orders, min(neighbours, n // 2 - 1), rng)
+    raw, null = float(bits[0]), bits[1 : 1 + draws]
     value = raw
-    if whole is not None and shuffles:
+    if whole is not None and draws:
         value, null = raw - float(null.mean()), null - null.mean()
     bound = min(y.entropy, math.log2(n))
-    margin = float(student.ppf(0.975, HALVES - 1) * np.nanstd(bits[1 + shuffles :], ddof=1))
-    unseen = float(np.quantile(null, 0.95)) if shuffles else 0.0
-    mean = float(null.mean()) if shuffles else float("nan")
+    margin = float(student.ppf(0.975, HALVES - 1) * np.nanstd(bits[1 + draws :], ddof=1))
+    unseen = float(np.quantile(null, 0.95)) if draws else 0.0
+    mean = float(null.mean()) if draws else float("nan")
     undetermined = ""
-    if shuffles and np.ptp(null) < 1e-9:
+    if draws and np.ptp(null) < 1e-9:
         undetermined = "distances between vectors drown those between labels; look at fewer components"
     elif unseen > bound / 2:
         undetermined = f"shuffled labels reach {unseen:.2f} of {bound:.2f} bits; more examples are needed"
@@ -174,10 +174,10 @@ def principal_components(x: np.ndarray, count: int, *, rotate: bool = True) -> n
     return Design(x, None, sums.mean, dtype=torch.float64)(torch.from_numpy(turn.copy())).numpy().T.copy()
 
 
-def _ross(points: np.ndarray, codes: np.ndarray, draws: np.ndarray, k: int) -> np.ndarray:
+def _ross(points: np.ndarray, codes: np.ndarray, orders: np.ndarray, k: int) -> np.ndarray:
     """Bits for every draw."""
     n, kinds = len(codes), int(codes.max()) + 1
-    labels = np.where(draws < 0, -1, codes[draws]).astype(np.int32)
+    labels = np.where(orders < 0, -1, codes[orders]).astype(np.int32)
     counts = np.stack([np.bincount(own[own >= 0], minlength=kinds) for own in labels])
     labels[np.take_along_axis(counts, np.maximum(labels, 0), 1) < 2] = -1
     counts[counts < 2] = 0
@@ -189,14 +189,14 @@ def _ross(points: np.ndarray, codes: np.ndarray, draws: np.ndarray, k: int) -> n
     most = int((k + 5 * math.sqrt(k) + 10) / share)  # hardly any k-th neighbour of a class is further
     nats = (counts * own).sum(1)
     for first, nearest, _ in _lists(points, max(64, most)):
-        rank = np.zeros((len(draws), len(nearest)), np.int32)
+        rank = np.zeros((len(orders), len(nearest)), np.int32)
         _ranks(points, nearest, first, labels, k_of, rank)
         nats -= np.where(rank > 0, psi[rank - 1], 0.0).sum(1)
     return (psi[np.maximum(total, 1) - 1] + nats / np.maximum(total, 1)) / math.log(2)
 
 
 def _kraskov(
-    points: np.ndarray, numbers: np.ndarray | None, draws: np.ndarray, k: int, rng: np.random.Generator
+    points: np.ndarray, numbers: np.ndarray | None, orders: np.ndarray, k: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Bits for every draw."""
     assert numbers is not None
@@ -205,19 +205,21 @@ def _kraskov(
     y = (numbers - numbers.mean(0)) / np.where(scale > 0, scale, 1)
     y += JITTER * rng.standard_normal(y.shape)
     psi = digamma(np.arange(1, n + 1))
-    nats = np.zeros(len(draws))
+    nats = np.zeros(len(orders))
     whole = _Others(y)
     others = [
-        whole if (np.bincount(own + 1, minlength=n + 1)[1:] == 1).all() else _Others(y[own[own >= 0]]) for own in draws
+        whole if (np.bincount(own + 1, minlength=n + 1)[1:] == 1).all() else _Others(y[own[own >= 0]]) for own in orders
     ]
     for first, nearest, distance in _lists(points, RARE):
-        reach, inside = np.zeros((len(draws), len(nearest))), np.zeros((len(draws), len(nearest)), np.int64)
-        _reaches(points, y, nearest, distance, first, draws, k, reach, inside)
-        for i, (own, near, among) in enumerate(zip(draws[:, first : first + len(nearest)], reach, others, strict=True)):
+        reach, inside = np.zeros((len(orders), len(nearest))), np.zeros((len(orders), len(nearest)), np.int64)
+        _reaches(points, y, nearest, distance, first, orders, k, reach, inside)
+        for i, (own, near, among) in enumerate(
+            zip(orders[:, first : first + len(nearest)], reach, others, strict=True)
+        ):
             used = own >= 0
             beside = among.count(y[own[used]], near[used])
             nats[i] -= (psi[inside[i, used]] + psi[beside - 1]).sum()  # beside counts the point itself
-    total = (draws >= 0).sum(1)
+    total = (orders >= 0).sum(1)
     return (psi[k - 1] + psi[total - 1] + nats / total) / math.log(2)
 
 
@@ -346,18 +348,18 @@ def _reaches(
     nearest: np.ndarray,
     distance: np.ndarray,
     first: int,
-    draws: np.ndarray,
+    orders: np.ndarray,
     k: int,
     reach: np.ndarray,
     inside: np.ndarray,
 ) -> None:
     """reach[t, r] : the k-th smallest max(‖Δx‖, ‖Δy‖) of point first + r; inside : how many have a smaller ‖Δx‖.
 
-    draws : (T, n), which row of y goes with each point, -1 for points that are not there
+    orders : (T, n), which row of y goes with each point, -1 for points that are not there
     """
     best = np.empty(k)
-    for t in range(len(draws)):
-        draw = draws[t]
+    for t in range(len(orders)):
+        draw = orders[t]
         for r in range(len(nearest)):
             i = first + r
             if draw[i] < 0:

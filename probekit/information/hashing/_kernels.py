@@ -250,7 +250,7 @@ def shuffled_sums(
     xlog: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Add Σ c ln c over the joint counts of each grid and each shuffled label set to ``out`` (shuffles,).
+    """Add Σ c ln c over the joint counts of each grid and each shuffled label set to ``out`` (draws,).
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ def grouped_orders(
     states: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Shuffles of whole groups, int32 (shuffles, n), a state of the generator each: whose label each row takes.
+    """Shuffles of whole groups, int32 (draws, n), a state of the generator each: whose label each row takes.
 
     Parameters
     ----------
@@ -377,7 +377,7 @@ def grouped_sums(
     xlog: np.ndarray,
     out: np.ndarray,
 ) -> float:
-    """Add n times the information in nats of each grid and each shuffle of whole groups to ``out`` (shuffles,).
+    """Add n times the information in nats of each grid and each shuffle of whole groups to ``out`` (draws,).
 
     Arguments as of :func:`shuffled_sums` and :func:`grouped_orders`. Returns the mean number of occupied joint cells
     beyond those that each bucket and label must have, summed over grids.

@@ -67,7 +67,7 @@ def calibrated(
     *,
     groups: np.ndarray | None = None,
     grids: int = GRIDS,
-    shuffles: int = 1000,
+    draws: int = 1000,
     seed: int = 0,
 ) -> Information:
     """A lower bound on the mutual information of vectors and labels by calibrated hashing, in bits.
@@ -82,7 +82,7 @@ def calibrated(
         (n,), groups to fold, shuffle and count as wholes; equal vectors always form a group.
     grids : int, default GRIDS
         Number of shifted grids to average over.
-    shuffles : int, default 1000
+    draws : int, default 1000
         Shuffles of the labels for p and the null.
     seed : int, default 0
         Seed for all random draws.
@@ -107,7 +107,7 @@ def calibrated(
     if x.shape[1] == 1:
         z = (x.astype(np.float64) - centre) * scale
         points = Points("as it is", "as it is", z, labels=_whitened(y.numbers) if y.several else None)  # type: ignore[arg-type]
-        return _report(_measure([points], _Labels.of(y, whole), rng, grids, shuffles), points.name, y, whole)
+        return _report(_measure([points], _Labels.of(y, whole), rng, grids, draws), points.name, y, whole)
     parts = _folds(key, equal, y, whole, rng)
     seen = _seen(x, y, centre, scale, parts, whole)
     shown: dict[str, list[Points]] = {}
@@ -121,7 +121,7 @@ def calibrated(
             rows.setdefault(points.kind, []).append(seen.parts[fold])
     views = [pooled(held) for held in shown.values()]
     order = np.concatenate([part for held in rows.values() for part in held])
-    found = _measure(views, _Labels.of(y, whole, order), rng, grids, shuffles)
+    found = _measure(views, _Labels.of(y, whole, order), rng, grids, draws)
     fitted = any("principal" not in kind for kind in shown)
     sizes = [[len(part) for part in held] for held in rows.values()]
     view, whole = "; ".join(v.name for v in views), None if whole is None else whole[order]
@@ -216,7 +216,7 @@ def _cells(z: np.ndarray, shifts: np.ndarray) -> np.ndarray:
     return out
 
 
-def _measure(shown: list[Points], labels: _Labels, rng: np.random.Generator, grids: int, shuffles: int) -> Measured:
+def _measure(shown: list[Points], labels: _Labels, rng: np.random.Generator, grids: int, draws: int) -> Measured:
     """What the buckets of all points and the labels share; points of different kinds have buckets of their own."""
     views = [cut(points, labels.examples, numbers=labels.codes is None) for points in shown]
     seed = int(rng.integers(2**63))
@@ -226,7 +226,7 @@ def _measure(shown: list[Points], labels: _Labels, rng: np.random.Generator, gri
         buckets.append(own + used)
         used = used + own.max(1, keepdims=True) + 1
     every = np.concatenate(buckets, axis=1) if len(buckets) > 1 else buckets[0]
-    given: dict[str, Any] = {"groups": labels.groups, "shuffles": shuffles, "seed": seed}
+    given: dict[str, Any] = {"groups": labels.groups, "draws": draws, "seed": seed}
     if labels.codes is not None:
         return measure(every, labels.codes, **given)
     lookup = labels.lookup(views, rng.random((grids, labels.columns(views))))
@@ -433,7 +433,7 @@ def plug_in(
     *,
     groups: np.ndarray | None = None,
     grids: int = GRIDS,
-    shuffles: int = 1000,
+    draws: int = 1000,
     seed: int = 0,
 ) -> Information:
     """Mutual information of a discrete variable x (n,) and labels, in bits: each value is a bucket of its own.
@@ -448,5 +448,5 @@ def plug_in(
         return replace(_nothing(y, few), estimator="plug-in")
     labels = _whitened(y.numbers) if y.several else None  # type: ignore[arg-type]
     points = Points("values", "values", np.zeros((len(y), 0)), codes, None, labels)
-    found = _measure([points], _Labels.of(y, whole), rng, grids, shuffles)
+    found = _measure([points], _Labels.of(y, whole), rng, grids, draws)
     return replace(_report(found, "values", y, whole, complete=True), estimator="plug-in")

@@ -39,7 +39,7 @@ class Measured:
         The joint cells that are occupied beyond those that each bucket and label must have, as a share of those that
         shuffled labels occupy: about 1 under noise, 0 where one determines the other.
     null : np.ndarray
-        (shuffles,) raw of shuffled labels.
+        (draws,) raw of shuffled labels.
     terms : np.ndarray
         (n,) log2 p(a, b) / (p(a) p(b)) of each row: their mean is ``raw``.
     buckets, labels : float
@@ -91,10 +91,10 @@ def measure(
     lookup: np.ndarray | None = None,
     *,
     groups: Groups | None = None,
-    shuffles: int = 0,
+    draws: int = 0,
     seed: int = 0,
 ) -> Measured:
-    """What is shared by ``buckets`` and the label buckets of ``types``, with ``shuffles`` shuffled label sets.
+    """What is shared by ``buckets`` and the label buckets of ``types``, with ``draws`` shuffled label sets.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def measure(
     lookup : np.ndarray, optional
         int32 (grids, types), label bucket of each type in each grid; None where types are the buckets.
     groups : Groups, optional
-        What shuffles move as wholes; the mean under shuffled labels is then theirs, of :data:`DRAWS` where none are
+        What draws move as wholes; the mean under shuffled labels is then theirs, of :data:`DRAWS` where none are
         wanted. Labels of single examples have theirs in closed form.
     seed : int, default 0
         Of the shuffled label sets, which are the same for all grids.
@@ -122,13 +122,13 @@ def measure(
     bits = grids * np.log(2)
     terms /= bits
     closed = expected / bits
-    null = np.zeros(shuffles if groups is None else shuffles or DRAWS)
+    null = np.zeros(draws if groups is None else draws or DRAWS)
     states = np.random.default_rng(seed).integers(2**64, size=len(null), dtype=np.uint64)
     if groups is not None:
         whole = (*groups.places, groups.size, *groups.strata)
         usual = kernels.grouped_sums(buckets, occupied, types, lookup, columns, whole, states, xlog, null)
         null /= n * bits
-    elif shuffles:
+    elif draws:
         kernels.shuffled_sums(buckets, occupied, types, lookup, columns, states, xlog, null)
         null = ((null - margins) / n) / bits + np.log2(n)
     mean = closed if groups is None else float(null.mean())
@@ -139,7 +139,7 @@ def measure(
         entropy=heights / grids,
         top=tops / grids,
         spread=min(beyond / usual, 1.0) if usual > 1e-9 else 0.0,
-        null=null[:shuffles],
+        null=null[:draws],
         terms=terms,
         buckets=float(occupied.mean()),
         labels=kinds / grids,
