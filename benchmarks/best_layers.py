@@ -29,7 +29,7 @@ def kept(rng: np.random.Generator, gap: float, n: int) -> tuple[np.ndarray, np.n
     exchange = not_worse(e, "accuracy")
     assert exchange is not None  # every value is known
     found = bounds(metric="accuracy", resamples=1000, **e.sample())
-    low, high = np.stack([band(found.value, found.ci, found.again)[i] for i in range(13)]).T
+    low, high = np.stack([band(found.value, found.ci, found.resampled)[i] for i in range(13)]).T
     return exchange, high >= low.max()
 
 

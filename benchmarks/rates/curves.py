@@ -97,7 +97,7 @@ def best_of_groups(rng: np.random.Generator, *, shape: str, n: int) -> bool:
 def selected(rng: np.random.Generator, *, shape: str, n: int) -> bool:
     """Whether the interval of the layer that looks best holds its accuracy."""
     found = bounds(metric="accuracy", resamples=500, **said(rng, CURVES[shape], n).sample())
-    low, high = band(found.value, found.ci, found.again)[found.value.argmax()]
+    low, high = band(found.value, found.ci, found.resampled)[found.value.argmax()]
     return bool(low <= CURVES[shape][found.value.argmax()] <= high)
 
 

@@ -10,7 +10,7 @@ from probekit.tasks.targets import targets_of
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 
-def label_sets(task: Task, part: Split) -> dict[str, np.ndarray]:
+def stored_labels(task: Task, part: Split) -> dict[str, np.ndarray]:
     """The datasets of a cache that a task's examples determine, n of them, by name.
 
     ``/targets`` holds m spans or pairs of spans: ``example`` int64 (m,), ``spans`` int64 (m, 2 or 4), the start and

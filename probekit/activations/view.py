@@ -11,7 +11,7 @@ from probekit.activations.cache import ActivationCache
 from probekit.activations.checked import CheckedFile
 from probekit.activations.folder import CheckedFolder
 from probekit.activations.grouping import stored_groups
-from probekit.activations.label_sets import label_sets
+from probekit.activations.label_sets import stored_labels
 from probekit.activations.writing.request import data_digest
 from probekit.errors import CacheMismatch, UsageError
 from probekit.tasks.task import Split, Task
@@ -58,7 +58,7 @@ class TaskView(ActivationCache):
         self._base, self.path, self.spec_id = cache, cache.path, cache.spec_id
         self.layers, self.sites, self.poolings = cache.layers, cache.sites, cache.poolings
         self.width, self.widths = cache.width, cache.widths
-        self._checked: Any = _Overlay(cache._checked, {**label_sets(task, part), **groups}, rows)
+        self._checked: Any = _Overlay(cache._checked, {**stored_labels(task, part), **groups}, rows)
         self.spec = cache.spec | {
             "task": task.name,
             "split": part.name,

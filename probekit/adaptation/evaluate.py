@@ -174,4 +174,4 @@ def _by_domain(found: Evaluation, data: Task | Path, name: str, split: str) -> d
     if not known:
         raise UsageError(f"the examples of {name} {split} have no domains; leave out --by-domain.")
     rows = {one: np.flatnonzero([one in domains[i] for i in found.ids]) for one in known}
-    return {f"{name}:{one}": found.only(some) for one, some in rows.items()}
+    return {f"{name}:{one}": found.subset(some) for one, some in rows.items()}

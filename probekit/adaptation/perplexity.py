@@ -170,16 +170,16 @@ def _ratio(nats: Sequence[float], parts: Losses) -> dict[str, Any]:
 def text_sentence(rows: pd.DataFrame) -> str:
     """What the rows say: the perplexity of the run and of the pretrained model, and the difference."""
 
-    def told(row: Mapping[Any, Any], sign: str = "") -> str:
+    def text_of(row: Mapping[Any, Any], sign: str = "") -> str:
         if row["ci_low"] == row["ci_low"]:
             return f"{row['value']:{sign}.4f} (95 % interval {row['ci_low']:{sign}.4f} to {row['ci_high']:{sign}.4f})"
         return f"{row['value']:{sign}.4f} (no interval: {row['why']})"
 
     of = {row["checkpoint"]: row for row in rows[rows["metric"] == "perplexity"].to_dict("records")}
     run = next(row for name, row in of.items() if name or len(of) == 1)
-    said = f"{run['task']}, {run['n']:,} predicted pieces: perplexity {told(run)}"
+    said = f"{run['task']}, {run['n']:,} predicted pieces: perplexity {text_of(run)}"
     if "" in of and len(of) > 1:
-        said += f"; before the training {told(of[''])}"
+        said += f"; before the training {text_of(of[''])}"
     for row in rows[rows["metric"] == "difference(log-loss)"].to_dict("records"):
-        said += f"; log loss {told(row, '+')} nats"
+        said += f"; log loss {text_of(row, '+')} nats"
     return said

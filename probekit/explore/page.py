@@ -102,7 +102,7 @@ def _neighbours(scene: Scene, progress: Progress) -> tuple[dict[str, np.ndarray]
 
 def _strips(scene: Scene, progress: Progress) -> tuple[dict[str, dict[int, Any]], str]:
     """The tokens of the examples that tell most, by kind; and what is said of all others."""
-    chosen, found, reason = _told(scene), dict[str, dict[int, Any]](), ""
+    chosen, found, reason = _points_with_tokens(scene), dict[str, dict[int, Any]](), ""
     for kind in [kind for kind in STRIPS if kind != "unit"]:
         try:
             found[kind] = {}
@@ -119,7 +119,7 @@ def _strips(scene: Scene, progress: Progress) -> tuple[dict[str, dict[int, Any]]
     return found, text if found else f"This page holds no tokens: {_without_tokens(scene) or reason}"
 
 
-def _told(scene: Scene) -> list[int]:
+def _points_with_tokens(scene: Scene) -> list[int]:
     """The points whose tokens are kept, as many as fit: gained or lost, then those that moved most, then any."""
     changed = np.isin(outcomes(scene), (GAINED, LOST)).sum(axis=(0, 1))
     moved = np.zeros(len(scene)) if scene.movement is None else np.nan_to_num(scene.movement[-1, -1])

@@ -102,7 +102,7 @@ def new_encoder(
         if values.get("model_type") == BILSTM:
             _bilstm(values, folder, source, words, lower_case=lower_case)
         else:
-            _only("a model of transformers", source, "tokenizer")
+            _check_source("a model of transformers", source, "tokenizer")
             _copy_tokenizer(tokenizer, values, folder)
         (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
         check_config(folder)
@@ -149,7 +149,7 @@ def _bilstm(
     if source["tokenizer"] is not None and "input" not in values:
         raise UsageError('a tokenizer needs "input": "pieces" in the configuration; the default is "characters".')
     needs = {Input.PIECES: "tokenizer", Input.WORDS: "vocabulary"}.get(kind, "elmo")
-    _only(f"the input {str(kind)!r}", source, needs, optional=kind is Input.CHARACTERS)
+    _check_source(f"the input {str(kind)!r}", source, needs, optional=kind is Input.CHARACTERS)
     if lower_case and kind is not Input.WORDS:
         raise UsageError(f"lower_case is for the input 'words'; the input is {str(kind)!r}.")
     if kind is Input.PIECES:
@@ -174,7 +174,7 @@ def _bilstm(
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
-def _only(reader: str, source: Mapping[str, Any], needs: str, *, optional: bool = False) -> None:
+def _check_source(reader: str, source: Mapping[str, Any], needs: str, *, optional: bool = False) -> None:
     """Raise UsageError unless exactly the needed source is given."""
     if source[needs] is None and not optional:
         raise UsageError(f"{reader} needs {needs}: {_VALUES[needs]}.")

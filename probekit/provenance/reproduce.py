@@ -217,9 +217,9 @@ def plan_reproduction(
         if not path.exists():
             if one.kind == "cache":
                 lacking.append(one)
-                missing.append(f"the cache {one.path} is not in {folder.resolve()}{_how(one, path)}")
+                missing.append(f"the cache {one.path} is not in {folder.resolve()}{_making(one, path)}")
         elif one.kind == "cache" and (wrong := wrong_cache(path, one.digest)):
-            changes.append(f"{wrong}{_how(one, path)}")
+            changes.append(f"{wrong}{_making(one, path)}")
     return Plan(read, folder, recipe, scratch, made, tuple(changes), tuple(missing), tuple(lacking), allow_remote)
 
 
@@ -320,7 +320,7 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _how(read: Read, path: Path) -> str:
+def _making(read: Read, path: Path) -> str:
     """How a cache was made, as a clause."""
     clause = how_made(read, path)
     return f"; {clause}" if clause else ""

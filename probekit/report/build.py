@@ -194,12 +194,12 @@ def _verdicts(sources: Sequence[Source], *, again: bool) -> Iterator[str]:
     layered.sort(key=lambda source: min(map(together().index, analyses[source.path])))
     for source in sources:
         if analyses[source.path] == {"compare"}:
-            yield from _told(source, again=again)
+            yield from _sentences(source, again=again)
     yield from _judged(layered, again=again)
     for source in sources:
         repeated = analyses[source.path] == {"summary"} and set(source.rows["task"]) <= probed
         if source not in layered and analyses[source.path] != {"compare"} and not repeated:
-            yield from _told(source, again=again)
+            yield from _sentences(source, again=again)
 
 
 def _families(count: int, family: str) -> str:
@@ -218,7 +218,7 @@ def _families(count: int, family: str) -> str:
     )
 
 
-def _told(source: Source, *, again: bool = False) -> Iterator[str]:
+def _sentences(source: Source, *, again: bool = False) -> Iterator[str]:
     if again:
         try:
             yield from read_result(source.path).verdict
@@ -234,7 +234,7 @@ def _judged(sources: Sequence[Source], *, again: bool = False) -> Sequence[str]:
 
     Those of the cards if a curve is in several files, or if predictions are damaged or for different examples.
     """
-    of_cards = [sentence for source in sources for sentence in _told(source, again=again)]
+    of_cards = [sentence for source in sources for sentence in _sentences(source, again=again)]
     if not of_cards or len(sources) < 2:
         return of_cards
     rows = _together(sources)

@@ -115,7 +115,7 @@ def of_section(
     shown = [made.plot for made in figures if made.plot]
     for i, plan in enumerate(_planned(section, sections[section], shown)):
         try:
-            _few(plan)
+            _check_readable(plan)
             figure = as_bytes(plot(plan.kind, plan.rows, **plan.options), ".svg")
             html, why = embed(figure, f"{prefix}{section}-{i + 1}", plan.caption, plan.long), ""
             caption = _whole(plan)
@@ -278,7 +278,7 @@ def _of_relation(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned
         yield _Planned("transfer", left)
 
 
-def _few(plan: _Planned) -> None:
+def _check_readable(plan: _Planned) -> None:
     """Raise UsageError for a figure with too many panels or curves to read."""
     rows = plan.rows
     if plan.kind == "trajectory":

@@ -321,7 +321,7 @@ class Bounds:
         Str (F,), the reason if there is no interval; "" if there is one or none was requested.
     warning : np.ndarray
         Str (F,), what an interval does not cover as often as it says; "" if it does.
-    again : np.ndarray
+    resampled : np.ndarray
         (F, resamples), as in :func:`replicates`.
     """
 
@@ -329,7 +329,7 @@ class Bounds:
     ci: np.ndarray
     why: np.ndarray
     warning: np.ndarray
-    again: np.ndarray
+    resampled: np.ndarray
 
 
 def bounds(

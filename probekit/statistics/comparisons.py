@@ -118,7 +118,7 @@ class Drawn:
     ----------
     value : np.ndarray
         (K,).
-    again : np.ndarray
+    resampled : np.ndarray
         (K, resamples).
     chance : Chance
         The test statistics, (K,), and their draws under the null, (K, R).
@@ -131,7 +131,7 @@ class Drawn:
     """
 
     value: np.ndarray
-    again: np.ndarray
+    resampled: np.ndarray
     chance: Chance
     units: int
     sign: int
@@ -373,7 +373,7 @@ def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
         p_adjusted = adjust(-size, -np.where(undefined, -np.inf, np.nan_to_num(drawn_size, nan=np.inf)))
     else:
         p_adjusted = adjust(p, by_chance) if step_down else holm(p)
-    wide = joint_level(np.concatenate([one.again for one in drawn]), options.level) if step_down else np.nan
+    wide = joint_level(np.concatenate([one.resampled for one in drawn]), options.level) if step_down else np.nan
     families, start = [], 0
     for one in drawn:
         own = slice(start, start := start + len(one.value))
@@ -390,7 +390,7 @@ def _around(one: Drawn, level: float) -> np.ndarray:
 
     NaN with fewer than 5 groups, and if the replicates have no spread except rounding.
     """
-    low, high = intervals(one.again, level=level, units=one.units).T
+    low, high = intervals(one.resampled, level=level, units=one.units).T
     known = (high - low > 1e-9 * np.abs(one.chance[0])) & (one.units >= FEWEST)
     ends = np.fmin(low, one.value), np.fmax(high, one.value)
     return np.stack([np.where(known, end, np.nan) for end in ends], axis=1)

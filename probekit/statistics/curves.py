@@ -75,7 +75,7 @@ def _numbers(part: Predictions, metric: str, options: SummaryOptions) -> list[di
     arguments: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
     found = bounds(metric=metric, **arguments, **part.sample())
     why = next((w for w, value in zip(found.why, found.value, strict=True) if w and np.isfinite(value)), "")
-    value, again = sign * found.value, sign * found.again
+    value, again = sign * found.value, sign * found.resampled
     known = np.isfinite(value) & np.isfinite(again).all(1)
     nothing = np.full(2, np.nan)
     if not known.any():
@@ -85,7 +85,7 @@ def _numbers(part: Predictions, metric: str, options: SummaryOptions) -> list[di
     column = value[:, None]
     among = not_worse(part.take(np.flatnonzero(known)), metric, options)
     assert among is not None  # every value is known
-    joint = band(found.value[known], found.ci[known], found.again[known], level=options.level)[value.argmax()]
+    joint = band(found.value[known], found.ci[known], found.resampled[known], level=options.level)[value.argmax()]
     best = {
         "layers": ",".join(map(str, layers[among])),
         "compared": len(layers),

@@ -37,7 +37,7 @@ class Measured(NamedTuple):
     """A metric, float64 (…), and its values in resamples of the examples, (…, resamples); higher is better."""
 
     value: np.ndarray
-    again: np.ndarray
+    resampled: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Normalised:
         (F,), NaN if the control reaches the ceiling.
     ci : np.ndarray
         (F, 2), NaN if there is no interval.
-    again : np.ndarray
+    resampled : np.ndarray
         (F, resamples), the scores in the resamples.
     control : np.ndarray
         (F,), the metric that counts as 0.
@@ -62,7 +62,7 @@ class Normalised:
 
     value: np.ndarray
     ci: np.ndarray
-    again: np.ndarray
+    resampled: np.ndarray
     control: np.ndarray
     by: np.ndarray
     why: np.ndarray
@@ -119,22 +119,24 @@ def normalised(
     >>> one.value.round(2).tolist(), one.ci.round(2).tolist()
     ([0.6], [[0.56, 0.64]])
     """
-    shape = gold.again.shape
+    shape = gold.resampled.shape
     if control is None and majority is None:
         raise UsageError("a normalised score needs a control or the majority class.")
-    if control is not None and (control.again.shape[1:] != shape or control.value.shape != control.again.shape[:2]):
-        raise UsageError(f"the control has the shape {control.again.shape}; expected (k, {shape[0]}, {shape[1]}).")
+    if control is not None and (
+        control.resampled.shape[1:] != shape or control.value.shape != control.resampled.shape[:2]
+    ):
+        raise UsageError(f"the control has the shape {control.resampled.shape}; expected (k, {shape[0]}, {shape[1]}).")
     floors = {}
     if control is not None:
-        floors[CONTROL] = control.value.mean(0), control.again.mean(0) + _error(control.value, shape[1], seed)
+        floors[CONTROL] = control.value.mean(0), control.resampled.mean(0) + _error(control.value, shape[1], seed)
     if majority is not None:
-        floors[MAJORITY] = np.broadcast_to(majority.value, shape[:1]), np.broadcast_to(majority.again, shape)
+        floors[MAJORITY] = np.broadcast_to(majority.value, shape[:1]), np.broadcast_to(majority.resampled, shape)
     values = np.stack([value for value, _ in floors.values()])
     at = np.where(np.isnan(values), -np.inf, values).argmax(0), np.arange(shape[0])
     zero, drawn = values[at], np.stack([again for _, again in floors.values()])[at]
     with np.errstate(invalid="ignore", divide="ignore"):
         value = np.where(ceiling - zero > 1e-9, (gold.value - zero) / (ceiling - zero), np.nan)
-        again = np.where(ceiling - drawn > 1e-9, (gold.again - drawn) / (ceiling - drawn), np.nan)
+        again = np.where(ceiling - drawn > 1e-9, (gold.resampled - drawn) / (ceiling - drawn), np.nan)
     ci, why = intervals(again, level=level, units=units), np.full(shape[0], "", dtype=object)
     why[~np.isfinite(ci).all(1)] = "undefined in most resamples"
     why[np.isnan(again).mean(1) > (1 - level) / 2] = "the control may be at the ceiling"
@@ -292,7 +294,7 @@ def normalised_layers(
             own |= {"ci_low": found.ci[k, 0], "ci_high": found.ci[k, 1], "control": about.sign * found.control[k]}
             own |= {"against": contrast.against if found.by[k] == CONTROL else MAJORITY, "ceiling": best}
             records.append({**of, **own, "why": found.why[k]})
-            scores.append(found.again[k])
+            scores.append(found.resampled[k])
     if not records:
         raise UsageError(f"there is no layer of gold labels with the control {against!r}.")
     return make_rows(records), np.array(scores)

@@ -78,7 +78,7 @@ def above_chance(
     if metric in ("span-f1", "micro-f1"):
         found = bounds(metric=metric, resamples=resamples, seed=seed, **part.sample())
         mean = np.nanmean(chance[1], axis=1)
-        return chance[0] - mean, np.where(found.why == "", found.again.T - mean, np.nan).T
+        return chance[0] - mean, np.where(found.why == "", found.resampled.T - mean, np.nan).T
     if metric in ("matthews", "pearson", "spearman"):  # 0 by chance
         arguments = part.sample() | {"gold": np.atleast_2d(part.gold)[0]}
         return chance[0], replicates(metric=metric, resamples=resamples, seed=seed, **arguments)

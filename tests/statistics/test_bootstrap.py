@@ -112,7 +112,7 @@ def test_few_resamples_are_refused(resamples):
 def test_heavy_tails_are_wider_than_percentiles():
     errors = np.random.default_rng(1).standard_t(3, size=60)
     found = bounds(errors, np.zeros((1, 60)), "rmse")
-    low, high = intervals(found.again)[0]
+    low, high = intervals(found.resampled)[0]
     assert found.ci[0, 0] > 0
     assert found.ci[0, 1] - found.value[0] > 1.3 * (high - found.value[0])
     assert found.ci[0, 1] - found.ci[0, 0] > high - low
@@ -135,12 +135,12 @@ def test_a_band_holds_all_fits_and_is_no_wider_than_bonferroni():
     gold = rng.integers(2, size=500)
     same, own = rng.random(500) < 0.2, rng.random((10, 500)) < 0.05
     found = bounds(gold, np.where(same | own, 1 - gold, gold), "accuracy")
-    both = band(found.value, found.ci, found.again)
+    both = band(found.value, found.ci, found.resampled)
     ratio = (both[:, 1] - both[:, 0]) / (found.ci[:, 1] - found.ci[:, 0])
     assert ratio.min() == pytest.approx(ratio.max())
     assert 1.1 < ratio[0] < stats.norm.ppf(1 - 0.025 / 10) / stats.norm.ppf(0.975)
     one = bounds(gold, gold[None] * 0, "accuracy")
-    np.testing.assert_allclose(band(one.value, one.ci, one.again), one.ci, atol=0.02)
+    np.testing.assert_allclose(band(one.value, one.ci, one.resampled), one.ci, atol=0.02)
 
 
 def interval(gold, guess, score, *, name, **options):
@@ -312,7 +312,7 @@ def test_few_long_sentences_widen():
         of = np.repeat(np.arange(40), count)
         guess = of_sentence[of].astype(int)
         found = bounds(np.ones(len(of), int), guess[None], "accuracy", groups=of, seed=0)
-        spread = found.again.std()
+        spread = found.resampled.std()
         width.append((found.ci[0, 1] - found.ci[0, 0]) / spread)
     assert width[0] == pytest.approx(2 * 2.02, abs=0.25)  # Student's t with 39 degrees of freedom
     assert width[1] > 1.15 * width[0]
@@ -339,7 +339,7 @@ def test_span_f1_of_0_and_of_1_is_as_sure_as_its_spans_allow():
     none, every = (bounds(*spans_found(found, 6), "span-f1") for found in (0, 100))
     assert none.value[0] == none.ci[0, 0] == 0 < none.ci[0, 1] < 0.08
     assert every.value[0] == every.ci[0, 1] == 1 > every.ci[0, 0] > 0.93
-    assert np.quantile(none.again, 0.975) < 0.08  # from which the band of controls comes
+    assert np.quantile(none.resampled, 0.975) < 0.08  # from which the band of controls comes
 
 
 def test_spans_of_a_sentence_that_are_alike_count_once():
@@ -364,7 +364,7 @@ def test_intervals_of_numbers_know_how_few_groups_carry_the_spread(name: str) ->
         found = bounds(y, p[None], name, groups=groups, **more)
         assert found.value[0] == pytest.approx(metric(name).function(y, p))
         to = bootstrap.SCALES[name][0]
-        reach.append(np.ptp(to(found.ci[0])) / 2 / to(found.again[0]).std())
+        reach.append(np.ptp(to(found.ci[0])) / 2 / to(found.resampled[0]).std())
     assert reach[0] < 2.2  # 2.0 for 180 examples
     assert reach[1] > 2.4  # 2.08 for 30 groups of equal weight
     exact = bounds(y, y[None], name, **more)

@@ -53,7 +53,7 @@ def test_shared_noise_cancels():
     gold, majority = (Measured(np.array([v]), 1 - (1 - v) * np.exp(noise)[None]) for v in (0.8, 0.6))
     low, high = normalised(gold, majority=majority).ci[0]
     np.testing.assert_allclose([low, high], 0.5, atol=1e-9)
-    apart = normalised(gold, majority=Measured(majority.value, majority.again[:, ::-1]))
+    apart = normalised(gold, majority=Measured(majority.value, majority.resampled[:, ::-1]))
     assert np.diff(apart.ci[0]) > 0.1
 
 
@@ -66,7 +66,7 @@ def test_a_control_at_the_ceiling_has_no_score():
 
 def test_few_draws_and_few_units_widen():
     gold, control = measured(0.8, spread=0.01), measured([0.4], [0.5], [0.45], spread=0.01, seed=1)
-    many = Measured(np.tile(control.value, (4, 1)), np.tile(control.again, (4, 1, 1)))
+    many = Measured(np.tile(control.value, (4, 1)), np.tile(control.resampled, (4, 1, 1)))
     width = [np.diff(normalised(gold, c).ci[0])[0] for c in (many, control)]
     assert width[1] > 1.5 * width[0]
     assert np.diff(normalised(gold, many, units=6).ci[0])[0] > 1.2 * width[0]

@@ -9,7 +9,7 @@ import numpy as np
 
 from probekit.activations.certify import quick_certificate
 from probekit.activations.grouping import stored_groups
-from probekit.activations.label_sets import label_sets, strings
+from probekit.activations.label_sets import stored_labels, strings
 from probekit.activations.pooling import TokenLevel
 from probekit.activations.positions import ROLES, Positions
 from probekit.activations.writing.chosen import check_chosen, check_positions
@@ -94,7 +94,7 @@ def _create(
         check_chosen(want["positions"], task.name, request.part, without, cut, otherwise)
     plan = _plan(request, encoder, length, text_of_slot)
     start, token_start = token_places(rows := rows[plan.order], plan.blocks)
-    static, links = _static(read, plan, label_sets(task, as_read(request, read.known, text_of_slot)), start, rows)
+    static, links = _static(read, plan, stored_labels(task, as_read(request, read.known, text_of_slot)), start, rows)
     static["/pieces/blocks"] = np.array(
         [
             (b.first, b.last, b.slot_first, b.slot_last, t, u)

@@ -322,7 +322,9 @@ def fisher_of_run(
     weights = {name: w for name, w in learner.weights().items() if name.startswith("encoder.")}
     squared = learned.kind is TaskKind.REGRESSION and card["head"]["head"] != "rating"
     losses = _losses(learner, card["module"], data, device, labels is FisherLabels.PREDICTED)
-    return diagonal_fisher(weights, _told((0.5 * loss if squared else loss for loss in losses), len(data), progress))
+    return diagonal_fisher(
+        weights, _with_progress((0.5 * loss if squared else loss for loss in losses), len(data), progress)
+    )
 
 
 def _losses(learner: Learner, module: str, data: Data, device: str, predicted: bool) -> Iterator[Tensor]:
@@ -336,7 +338,7 @@ def _losses(learner: Learner, module: str, data: Data, device: str, predicted: b
         yield learner(**batch, module=module)["loss"] * head.weight(batch["labels"])
 
 
-def _told(losses: Iterable[Tensor], total: int, progress: Progress) -> Iterator[Tensor]:
+def _with_progress(losses: Iterable[Tensor], total: int, progress: Progress) -> Iterator[Tensor]:
     for i, loss in enumerate(losses, start=1):
         yield loss
         progress("fisher information", i, total)

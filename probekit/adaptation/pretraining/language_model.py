@@ -63,7 +63,9 @@ def new_language_model(
     ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     values |= {"vocab_size": vocabulary_size(tokenizer)} | {f"{name}_token_id": value for name, value in ids.items()}
     values |= {"is_decoder": True} if kind == "bert" and objective is LanguageModelling.CAUSAL_LM else {}
-    with _told(f"{config} does not describe a model that reads {context} pieces and is trained by {objective}"):
+    with _as_usage_error(
+        f"{config} does not describe a model that reads {context} pieces and is trained by {objective}"
+    ):
         described = AutoConfig.for_model(kind, **values)
         _check_context(described, context, config)
         torch.manual_seed(seed)
@@ -81,7 +83,7 @@ def auto_class(objective: LanguageModelling) -> Any:
 
 
 @contextmanager
-def _told(problem: str) -> Iterator[None]:
+def _as_usage_error(problem: str) -> Iterator[None]:
     """What transformers raises (ValueError, KeyError, TypeError, IndexError, OSError, its own …) as a sentence."""
     try:
         yield
@@ -111,7 +113,7 @@ def continued_language_model(folder: Path, objective: LanguageModelling, *, cont
 
     check_config(folder)
     where: Any = {"trust_remote_code": False, "local_files_only": True}
-    with _told(f"{folder} cannot be trained by {objective}"):
+    with _as_usage_error(f"{folder} cannot be trained by {objective}"):
         config = AutoConfig.from_pretrained(folder, **where)
         _check_context(config, context, folder)
         if config.model_type == "bert" and objective is LanguageModelling.CAUSAL_LM:

@@ -87,7 +87,7 @@ class Evaluation:
             row[: len(tags)] = tags
         return out
 
-    def only(self, rows: np.ndarray) -> Evaluation:
+    def subset(self, rows: np.ndarray) -> Evaluation:
         """The evaluation of some examples, without the loss."""
         part = replace(
             self, ids=self.ids[rows], predictions=[self.predictions[i] for i in rows],

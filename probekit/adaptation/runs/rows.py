@@ -228,7 +228,7 @@ def slice_rows(
     for name, ids in slices.items():
         inside = np.array([str(i) in ids for i in found.ids])
         columns = {**about, "task": f"{about['task']}:{name}", "slice": name}
-        part = found.only(np.flatnonzero(inside))
+        part = found.subset(np.flatnonzero(inside))
         rows = [row | {"headline": False} for row in evaluation_rows(part, columns)]
         yield from rows
         if constant:
@@ -248,7 +248,7 @@ def _difference(found: Evaluation, inside: np.ndarray, row: Mapping[str, Any]) -
         return columns | none | {"value": np.nan, "why": "all examples are in the slice"}
     chosen = np.repeat(inside, [len(one) for one in found.labels])
     one, p = against_rest(chosen, name, resamples=RESAMPLES, **found.table({"step": 0, "seed": 0}).sample())
-    why = row.get("why") or found.only(np.flatnonzero(~inside)).interval(name).get("why")
+    why = row.get("why") or found.subset(np.flatnonzero(~inside)).interval(name).get("why")
     if why or np.isnan(p):
         return columns | none | {"value": one.value, "why": why or "the metric is the same in all resamples"}
     return columns | {"value": one.value, "ci_low": one.ci_low, "ci_high": one.ci_high, "p": p}

@@ -130,7 +130,7 @@ def _of_sources(sources: Sequence[str], texts: CountOptions, how: Mapping[str, A
             yield _Source(name, corpus, (Read(place, "corpus", known, {"domain": name, **about}),))
         elif source.endswith(".parquet"):
             for part in load_counts(source):
-                _agrees(source, part, texts, how)
+                _check_counted(source, part, texts, how)
                 details = {"domain": part.name, "counting": part.settings}
                 yield _Source(part.name, part, (Read(source, "corpus", corpus_digest(source)[0], details),))
         else:
@@ -139,7 +139,7 @@ def _of_sources(sources: Sequence[str], texts: CountOptions, how: Mapping[str, A
             )
 
 
-def _agrees(source: str, counts: Counts, texts: CountOptions, how: Mapping[str, Any]) -> None:
+def _check_counted(source: str, counts: Counts, texts: CountOptions, how: Mapping[str, Any]) -> None:
     """Raise UsageError if an option contradicts a file of counts, whose counting cannot be changed any more.
 
     The seed may differ: later draws from the counts use it, but the division of documents into blocks does not.

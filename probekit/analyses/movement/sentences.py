@@ -33,10 +33,10 @@ def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str
         else:
             text = f"by {spoken(metric)} layer {high['name']} moved most ({value(high)}{f'; {away}' * bool(away)}), "
             text += f"layer {low['name']} least ({value(low)})"
-        yield prefix + text + _few(curve) + _labels(rows, curve.iloc[0], metric)
+        yield prefix + text + _note(curve) + _labels(rows, curve.iloc[0], metric)
 
 
-def _few(curve: pd.DataFrame) -> str:
+def _note(curve: pd.DataFrame) -> str:
     """The note of a distance, which qualifies it."""
     notes = [str(note) for note in curve["note"].dropna().unique() if note] if "note" in curve else []
     return f"; {notes[0]}" if notes else ""

@@ -29,7 +29,7 @@ class Line:
     ----------
     rows : pd.DataFrame
         A row for each layer of each model.
-    again : np.ndarray, optional
+    resampled : np.ndarray, optional
         (models, resamples), the normalised scores of the chosen rows, in their order, on resampled examples, which are
         the same in all tasks that share them; None if there are no predictions.
     best : Predictions, optional
@@ -40,7 +40,7 @@ class Line:
     """
 
     rows: pd.DataFrame
-    again: np.ndarray | None = None
+    resampled: np.ndarray | None = None
     best: Predictions | None = None
     units: int = 0
 

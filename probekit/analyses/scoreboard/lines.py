@@ -231,7 +231,7 @@ def lines_of_predictions(
             yield replace(several[0], rows=several[0].rows.assign(line=name))
         elif several:
             rows = pd.concat([one.rows for one in several], ignore_index=True).assign(line=name)
-            again = np.concatenate([one.again for one in several if one.again is not None])
+            again = np.concatenate([one.resampled for one in several if one.resampled is not None])
             yield Line(rows, again, None, min(one.units for one in several))
 
 
@@ -247,11 +247,11 @@ def _measured(table: Table, options: ScoreboardOptions) -> Iterator[Line]:
         raw = bounds(metric=name, **how, **own.take(fits).sample())
         rows = choose(rows.assign(raw=raw.value, raw_low=raw.ci[:, 0], raw_high=raw.ci[:, 1]))
         chosen = fits[rows["chosen"].to_numpy(dtype=bool)]
-        again = _again(numbered, table, chosen, options, how)
+        again = _resampled(numbered, table, chosen, options, how)
         yield Line(rows.drop(columns="fit"), again, table.take(chosen), table.units)
 
 
-def _again(
+def _resampled(
     numbered: Predictions, table: Table, chosen: np.ndarray, options: ScoreboardOptions, how: Mapping[str, Any]
 ) -> np.ndarray:
     """The normalised scores of chosen fits on resampled shared units, (models, resamples)."""

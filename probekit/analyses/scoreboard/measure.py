@@ -107,7 +107,7 @@ def _means(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[s
     """For each model and group, and for all: the mean over tasks, and how many are above their control."""
     models = models_of(lines)
     groups = list(dict.fromkeys(str(line.rows["group"].iloc[0]) for line in lines))
-    if missing := [line.name for line in lines if line.again is None]:
+    if missing := [line.name for line in lines if line.resampled is None]:
         log.warning(
             "means over tasks with %s have no interval: the examples of these are missing (ROWS.examples.parquet), or "
             "their score is not a mean over examples.", ", ".join(missing),
@@ -118,7 +118,7 @@ def _means(lines: Sequence[Line], options: ScoreboardOptions) -> Iterator[dict[s
             there = [_At(line, i) for line in some if (i := counted(line, model)) is not None]
             if not there:
                 continue
-            drawn = [again for at in there if (again := at.again) is not None]
+            drawn = [again for at in there if (again := at.resampled) is not None]
             value = np.array([at.row["value"] for at in there], dtype=float)
             mean, low, high = float(value.mean()), np.nan, np.nan
             if len(there) == 1:
@@ -142,8 +142,8 @@ class _At(NamedTuple):
         return self.line.chosen.iloc[self.place]
 
     @property
-    def again(self) -> np.ndarray | None:
-        return None if self.line.again is None else self.line.again[self.place]
+    def resampled(self) -> np.ndarray | None:
+        return None if self.line.resampled is None else self.line.resampled[self.place]
 
 
 def _above(rows: pd.DataFrame, level: float) -> pd.Series:

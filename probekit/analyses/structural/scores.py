@@ -149,7 +149,7 @@ class Intervals:
         right = np.arange(int(total.sum())) - np.repeat(start, total) < np.repeat(hits, total)
         if not len(right):
             return np.nan, np.full(2, np.nan), "nothing counts in these sentences"
-        of, (some, level, seed) = np.repeat(self.group, total), self._how
+        of, (some, level, seed) = np.repeat(self.group, total), self._resampling
         found = bounds(np.ones(len(right)), right[None], "accuracy", groups=of, resamples=some, level=level, seed=seed)
         return found.value[0], found.ci[0], str(found.why[0])
 
@@ -175,5 +175,5 @@ class Intervals:
         return np.bincount(self.group[some], away, minlength=self.units) / len(np.unique(of))
 
     @property
-    def _how(self) -> tuple[int, float, int]:
+    def _resampling(self) -> tuple[int, float, int]:
         return self.options.resamples, self.options.level, self.options.seed

@@ -73,7 +73,7 @@ def probe_rows(
         if seen is not None and seen.any():
             table["value_unseen"] = np.nan if seen.all() else estimates(**_some(sample, ~seen))
         table, above = _beside_noise(found, table, resamples, level, seed)
-        parts += [table, *above, *_controls(table, interval.again, level)]
+        parts += [table, *above, *_controls(table, interval.resampled, level)]
     for name in measured:
         parts.append(
             found.fits.drop(columns=measured).assign(metric=name, value=found.fits[name]).dropna(subset="value")
@@ -129,9 +129,9 @@ def _joint(rows: pd.DataFrame, its: Bounds, level: float) -> np.ndarray:
     layers = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")]
     for _, curve in layers.groupby(["representation", "estimator"], sort=False, dropna=False):
         at = curve.index.to_numpy()
-        if its.again.size:
+        if its.resampled.size:
             limits = metric(str(curve["metric"].iloc[0])).range
-            out[at] = np.clip(band(its.value[at], its.ci[at], its.again[at], level=level), *limits)
+            out[at] = np.clip(band(its.value[at], its.ci[at], its.resampled[at], level=level), *limits)
     return out
 
 
