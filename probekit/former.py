@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FORMER: Mapping[str, Mapping[str, str]] = {
+    "choices": {"resamples": "draws"},
     "mi": {"shuffles": "draws"},
     "mutual_information": {"shuffles": "draws"},
     "similarity": {"permutations": "draws"},

@@ -37,7 +37,7 @@ class ChoiceOptions(Checked):
         "How an answer is scored: log-probability (the default of causal models) or mean-log-probability; pll (the "
         "default of masked models) or pll-word.",
     )
-    resamples: ResamplesOrNone = option(2000, "Permutations of the matching answers for p; 0 for none.")
+    draws: ResamplesOrNone = option(2000, "Permutations of the matching answers for p; 0 for none.")
     level: Share = option(0.95, "Coverage of the intervals.")
     seed: Seed = option(0, "Seed of the permutations.")
 

@@ -116,11 +116,11 @@ def _by_chance(
 ) -> tuple[np.ndarray, np.ndarray]:
     """How often each matching answer, (n,), is chosen for any question with the same answers; and permutations.
 
-    The share of matches, (resamples,), if the matching answers of these questions, those of copies together, are
+    The share of matches, (draws,), if the matching answers of these questions, those of copies together, are
     permuted: a model that ignores the question has this share, whichever answers it prefers.
     """
     sets = np.array(["\0".join(q.answers) for q in questions])
-    chance, drawn = np.empty(len(questions)), np.zeros(options.resamples)
+    chance, drawn = np.empty(len(questions)), np.zeros(options.draws)
     for k, one in enumerate(dict.fromkeys(sets.tolist())):
         at = np.flatnonzero(sets == one)
         places = at.tolist()
@@ -128,7 +128,7 @@ def _by_chance(
         match = np.array([questions[i].matching for i in places])
         chance[at] = chosen.mean(0)[match]
         of = None if groups is None else groups[at]
-        orders = shuffles(len(at), of, draws=options.resamples, seed=options.seed + k) if options.resamples else ()
+        orders = shuffles(len(at), of, draws=options.draws, seed=options.seed + k) if options.draws else ()
         blocks = [chosen[np.arange(len(at)), match[order]].sum(1) for order in orders]
         drawn += np.concatenate(blocks) / len(questions) if blocks else 0.0
     return chance, drawn

@@ -54,17 +54,17 @@ def measure(
     options = replace(options, analysis=analyses_of(options, job, dev))
     names, merge = metrics_of(job, metrics), options.merge
     if merge:
-        found = merged([read_state(one) for one in merge], merge)
-        check_same(merge[0], found, {**job.spec, "across": job.spec["across"] or found.spec["across"]})
+        state = merged([read_state(one) for one in merge], merge)
+        check_same(merge[0], state, {**job.spec, "across": job.spec["across"] or state.spec["across"]})
         if options.state is not None:
-            found.save(options.state)
+            state.save(options.state)
     else:
-        found = _read(job, options, progress)
-    _tell(job, found)
+        state = _read(job, options, progress)
+    _tell(job, state)
     if options.part is not None:
         return Result(make_rows([]), reads=job.reads)
-    _check_whole(found)
-    return _measured(job, found, names, options, progress)
+    _check_whole(state)
+    return _measured(job, state, names, options, progress)
 
 
 def _tell(job: Job, state: State) -> None:
@@ -93,16 +93,16 @@ def _read(job: Job, options: StreamOptions, progress: Progress) -> State:
     """The state of a part, or of all data, read from its file as far as it goes."""
     parts, path = (part_of(options.part),), options.state
     if path is not None and path.exists():
-        found = read_state(path)
-        check_same(path, found, {**job.spec, "across": job.spec["across"] or found.spec["across"]})
-        if found.parts != parts and (options.part is not None or not found.complete):
-            shown = ", ".join(f"{i}/{n}" for i, n in found.parts)
+        state = read_state(path)
+        check_same(path, state, {**job.spec, "across": job.spec["across"] or state.spec["across"]})
+        if state.parts != parts and (options.part is not None or not state.complete):
+            shown = ", ".join(f"{i}/{n}" for i, n in state.parts)
             raise UsageError(f"{path} is the state of part {shown}; give another --state, or --part {shown}.")
     else:
-        found = begun(job.source, parts[0])
-    if not found.complete:
-        run(found, job.source, path, options.save_every, progress)
-    return found
+        state = begun(job.source, parts[0])
+    if not state.complete:
+        run(state, job.source, path, options.save_every, progress)
+    return state
 
 
 def _measured(job: Job, state: State, metrics: tuple[str, ...], options: StreamOptions, progress: Progress) -> Result:
@@ -112,9 +112,9 @@ def _measured(job: Job, state: State, metrics: tuple[str, ...], options: StreamO
     tables, predictions = [], []
     probes = [name for name in options.analysis or () if name in PROBES]
     if probes:
-        found, seen = _evaluated(job, state, probes, metrics, options, progress)
-        tables.append(probe_rows(found, seen=seen, resamples=options.resamples, level=options.level, seed=options.seed))
-        predictions = [found]
+        table, seen = _evaluated(job, state, probes, metrics, options, progress)
+        tables.append(probe_rows(table, seen=seen, resamples=options.resamples, level=options.level, seed=options.seed))
+        predictions = [table]
     if Analysis.CKA in (options.analysis or ()):
         tables.append(cka_rows(state, job.about, options, progress))
     if Analysis.MI in (options.analysis or ()):
