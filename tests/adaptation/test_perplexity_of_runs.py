@@ -92,7 +92,7 @@ WAYS = {
     "prompt": {"method": "prompt", "virtual_tokens": 4}, "norms": {"method": "norms"}, "fewer": {"keep_layers": 1},
     "top": {"unfreezing": "top", "pooling": "last"},
 }  # fmt: skip
-SOON = (("causal-lm", "full"),)
+SOON = (("masked-lm", "lora"),)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def whole(tiny_bert, tmp_path_factory):
     return make
 
 
-QUICK = {("plain", "in the middle")}
+QUICK = {("plain", "in the middle"), ("patience", "after an epoch")}
 
 
 @pytest.mark.parametrize(

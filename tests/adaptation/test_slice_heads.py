@@ -79,7 +79,7 @@ class Watched(SliceHeads):
         pytest.param(count, {}, marks=pytest.mark.slow),
         pytest.param(pairs, {"pairs": "separate", "head": "pair"}, marks=pytest.mark.slow),
         pytest.param(ratings, {"pairs": "separate", "head": "rating"}, marks=pytest.mark.slow),
-        pytest.param(count, {"long": "windows", "max_length": 8}, marks=pytest.mark.slow),
+        (count, {"long": "windows", "max_length": 8}),
         pytest.param(praise, {"regime": "feature-extraction", "head": "linear"}, marks=pytest.mark.slow),
     ],
 )

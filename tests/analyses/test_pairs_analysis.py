@@ -134,7 +134,6 @@ def test_probes_of_noise_prefer_good_half_of_the_time() -> None:
     assert abs(np.mean(values) - 0.5) < 3 * 0.5 / np.sqrt(n * 40) * 1.5  # 1.5: the folds share their training pairs
 
 
-@pytest.mark.slow
 def test_intervals_of_means_cover_at_their_level() -> None:
     """12 paradigms of 30 to 60 pairs, with accuracies near 1 too: coverage of 95 % intervals in 4,000 draws."""
     rng = np.random.default_rng(2)

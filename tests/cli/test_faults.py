@@ -154,7 +154,7 @@ def test_a_length_that_no_text_has(bert, cache, length):
     assert f"model_max_length in tokenizer_config.json is {length}. Correct them" in sentence(cache(bert))
 
 
-@pytest.mark.parametrize("seed", [-1, 1 << 32, 10**30])
+@pytest.mark.parametrize("seed", [-1, 1 << 32])
 @pytest.mark.parametrize(
     "words",
     [

@@ -303,7 +303,6 @@ def test_nulls_of_long_and_short_documents_of_the_same_novels(n):
     assert np.mean(values) < 0.1
 
 
-@pytest.mark.slow
 def test_p_values_of_one_population_are_uniform():
     """Rejected at 10 %: of 60, 6 are expected; 13 or more have a probability of 0.5 %."""
     p = [
@@ -359,7 +358,6 @@ def drifted(spread, n=(60, 60), length=100, terms=400):
     return make
 
 
-@pytest.mark.slow
 def test_the_correction_takes_most_of_the_bias():
     for make in (drifted(0.3), overlapping(0.7)):
         truth, found = simulated(make, 15, resamples=0)
