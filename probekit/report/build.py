@@ -9,6 +9,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
     import pandas as pd
+    from jinja2 import Template
 
 REPORT_FILE = FileKind("a report as probekit wrote it", is_sealed)
 
@@ -128,14 +130,19 @@ def _explorers(pages: Sequence[str], out: Path) -> list[tuple[str, str]]:
     return [(quote(os.path.relpath(page, out.parent)), Path(page).name) for page in pages]
 
 
-def _page(parts: Sequence[Part], options: ReportOptions, explorers: Sequence[tuple[str, str]], command: str) -> str:
+@cache
+def _template() -> Template:
     from jinja2 import Environment, StrictUndefined
 
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string((files("probekit.report") / "page.html").read_text(encoding="utf-8"))
+
+
+def _page(parts: Sequence[Part], options: ReportOptions, explorers: Sequence[tuple[str, str]], command: str) -> str:
     shown = [_part(part, options, f"s{i}-" * (len(parts) > 1)) for i, part in enumerate(parts, 1)]
     here = files("probekit.report")
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string((here / "page.html").read_text(encoding="utf-8")).render(
+    return _template().render(
         title=options.title or (shown[0]["title"] if len(shown) == 1 else "Results of several studies"),
         parts=shown,
         explorers=explorers,

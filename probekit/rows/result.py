@@ -111,7 +111,9 @@ class Result:
         for old in before:
             if old not in paths:
                 old.unlink()
-        return replace(self, recipe=recipe, card=read_card(path), path=path)
+        saved = replace(self, recipe=recipe, card=read_card(path), path=path)
+        vars(saved)["verdict"] = self.verdict  # of the same rows: comparisons take seconds
+        return saved
 
     def prediction_paths(self, path: Path) -> list[Path]:
         """The files for the predictions, next to rows at ``path``."""

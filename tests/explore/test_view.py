@@ -118,15 +118,15 @@ def test_state_is_json_and_comes_back(view, tmp_path):
 def test_a_state_of_something_else():
     scene = a_scene()
     for state, message in (
-        *(
-            ("{", "not JSON"),
-            ("{}[", "not JSON"),
-            ("gone.json", "cannot be read"),
-            ({"layr": "3"}, "did you mean layer"),
-        ),
-        *(({"layer": "x"}, "layer is 'x'"), ({"right": "other"}, "right is 'other'"), ({"method": 5}, "method is 5")),
-        *(({"colour": "nope"}, "colour is 'nope'"), ({"selected": 3}, "give a list")),
-        *(({"selected": "r1"}, "give a list of ids"), ({"selected": ["nobody"]}, "1 of 1 ids")),
+        ("{", "not JSON"),
+        ("gone.json", "cannot be read"),
+        ({"layr": "3"}, "did you mean layer"),
+        ({"layer": "x"}, "layer is 'x'"),
+        ({"right": "other"}, "right is 'other'"),
+        ({"method": 5}, "method is 5"),
+        ({"colour": "nope"}, "colour is 'nope'"),
+        ({"selected": "r1"}, "give a list of ids"),
+        ({"selected": ["nobody"]}, "1 of 1 ids"),
     ):
         with pytest.raises(UsageError, match=message):
             View(scene, state)
