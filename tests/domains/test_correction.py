@@ -1,11 +1,13 @@
 """What is estimated of a divergence where terms are rare: against truths that are known, and its limits."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import sparse
 
 from probekit.domains.corpora import read_texts
-from probekit.domains.correction import _counts, js_of_domains, js_with_error
+from probekit.domains.correction import _counts, _known, js_of_domains, js_with_error
 from probekit.domains.counting import count
 from probekit.domains.divergence import js_divergence
 
@@ -90,3 +92,21 @@ def test_the_variance_of_a_count_is_that_of_a_ratio_between_blocks():
     tokens, p = blocks.sum(1), blocks.sum(0) / blocks.sum()
     wanted = ((blocks - np.outer(tokens, p)) ** 2).sum(0) * 6 / 5
     np.testing.assert_allclose(_counts(sparse.csr_array(blocks)).variance, wanted)
+
+
+def test_what_is_taken_off_is_half_of_the_curvature_times_the_variance():
+    """The second derivatives by differences; each term, p and q by themselves."""
+    a = SimpleNamespace(count=np.array([30.0, 50, 20]), total=100, variance=np.array([40.0, 20, 10]))
+    b = SimpleNamespace(count=np.array([20.0, 120, 60]), total=200, variance=np.array([30.0, 90, 50]))
+
+    def js(both):
+        return (both * np.log2(both / both.mean(0))).sum() / 2
+
+    both, step, bias = np.array([a.count / 100, b.count / 200]), 1e-4, 0.0
+    for at, variance in np.ndenumerate([a.variance / 100**2, b.variance / 200**2]):
+        up, down = both.copy(), both.copy()
+        up[at] += step
+        down[at] -= step
+        bias += (js(up) - 2 * js(both) + js(down)) / step**2 * variance / 2
+    assert bias > 1e-4
+    assert _known(a, b, np.arange(3)) == pytest.approx(js(both) - bias, abs=1e-8)
