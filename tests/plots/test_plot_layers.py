@@ -12,6 +12,7 @@ from matplotlib.text import Text
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.plots import layer_curve, layer_panels, save
+from probekit.plots.curves import plot_rows
 from probekit.plots.figure import plot
 from probekit.plots.layers import curve_rows
 from probekit.rows import make_rows
@@ -583,3 +584,11 @@ def test_names_are_drawn_as_they_are(tmp_path, column, name):
         assert "\x1b" not in drawn.get_text()
     svg = (tmp_path / "a.svg").read_text()
     assert "x1b[31mb" in svg if "\x1b" in name else "$" in svg
+
+
+def test_runs_of_one_kind_and_seed_are_told_apart_by_their_names():
+    row = records()[0]
+    tuned = row | {"regime": "fine-tune", "trained_on": row["task"], "run_seed": 0}
+    two = [tuned | {"checkpoint": name} for name in "xy"]
+    assert plot_rows(make_rows([row, *two]))["run"].tolist() == ["", "x", "y"]
+    assert plot_rows(make_rows([row, *two[:1]]))["run"].tolist() == ["", "fine-tuned"]
