@@ -114,7 +114,7 @@ def make_app(words: Sequence[str] = ()) -> App:
     app = App(
         "probekit",
         help=HELP,
-        help_format="markdown" if words[:1] and words[0] in COMMANDS else "rich",  # markdown takes .1 s to load
+        help_format="markdown" if COMMANDS.keys() & set(words) else "rich",  # markdown takes .1 s to load
         version=_version,
         default_parameter=Parameter(negative=(), show_default=_shown),
         config=_commas,

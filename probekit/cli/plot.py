@@ -39,7 +39,7 @@ def command(kind: str, figure: FigureKind) -> Callable[..., None]:
             say(path)
 
     known = [P("first", P.POSITIONAL_ONLY, annotation=str), P("rows", P.VAR_POSITIONAL, annotation=str)]
-    known += [_option("out", list[Path] | None, None, OUT)]
+    known += [_option("out", list[Path] | None, None, OUT, name=("--out", "-o"))]
     for name in figure.options:
         described = figure.metric if name == "metric" and figure.metric else fields[name].metadata["help"]
         known += [_option(name, fields[name].type, fields[name].default, described)]
@@ -50,8 +50,8 @@ def command(kind: str, figure: FigureKind) -> Callable[..., None]:
     return draw
 
 
-def _option(name: str, kind: Any, default: Any, described: str) -> P:
-    return P(name, P.KEYWORD_ONLY, default=default, annotation=Annotated[kind, Parameter(help=described)])
+def _option(key: str, kind: Any, default: Any, described: str, **more: Any) -> P:
+    return P(key, P.KEYWORD_ONLY, default=default, annotation=Annotated[kind, Parameter(help=described, **more)])
 
 
 for _kind, _figure in added("probekit.figures", FigureKind).items():

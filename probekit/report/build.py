@@ -21,6 +21,7 @@ from probekit.constraint import Out
 from probekit.display import shown_model
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import MARK, FileKind, is_sealed, write
+from probekit.former import in_new_words
 from probekit.plots.curves import RANDOM, plot_rows
 from probekit.public import public
 from probekit.recipe import Recipe
@@ -338,7 +339,7 @@ def _card(source: Source) -> dict[str, Any]:
         "file": str(source.path),
         "count": len(source.rows),
         "doubt": source.doubt,
-        "command": str(card.get("words") or card.get("command") or ""),
+        "command": in_new_words(str(card.get("words") or card.get("command") or "")),
         "facts": [
             (name, ", ".join(f"{k} {v}" for k, v in _mapping(card.get(key)).items()) or str(card.get(key) or ""))
             for name, key in (

@@ -38,6 +38,7 @@ from pydantic import ValidationError
 
 from probekit.adaptation.options import Regime, check_names
 from probekit.addresses import refuse_addresses
+from probekit.analysis import Reads, analyses
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.functions import takes_commas
 from probekit.recipe import check_arguments
@@ -95,9 +96,9 @@ def read_study(
 
 def _mistakes(study: Study, kind: Kind) -> Iterator[str]:
     """What is wrong in a file whose keys and values are known, each as a sentence; UsageError if it needs a model."""
-    if kind == "suite" and not study.tasks:
+    if kind == "suite" and not study.of_tasks:
         yield "has no tasks; add a section [[tasks]]."
-    if kind == "suite" and all(section.analysis == "shift" for section in study.tasks):
+    if kind == "suite" and all(section.analysis == "shift" for section in study.of_tasks):
         yield 'has only sections of the analysis shift; add one of another, such as "probe".'
     if study.of_tasks and not study.models:
         raise UsageError(f"the {kind} {study.name} needs a model: --model minilm, or --model NAME=FOLDER.")
@@ -141,7 +142,7 @@ def _in_tasks(study: Study) -> Iterator[str]:
         if block.analysis == "shift" and len(block.tasks) < 2:
             yield f"{place}.tasks: shift needs two tasks or more."
         if block.analysis == "shift" and shifts.count(block.group) > 1:
-            yield f"{place}.group: another section of shift is called {block.group}, too."
+            yield f"{place}.group is {block.group!r}, as in another section of shift; give each its own group."
         for task in block.tasks:
             if sum(task in other.tasks and other.analysis == block.analysis for other in blocks) > 1:
                 yield f"{task} is in two sections of the analysis {block.analysis}; leave one out."
@@ -195,13 +196,20 @@ def _in_training(study: Study) -> Iterator[str]:
 
 
 def _in_options(study: Study) -> Iterator[str]:
-    """Wrong options of the functions of sections."""
+    """Wrong options of the functions of sections, and of their caches."""
+    for place, block in _placed(study, *LAYERED):
+        if block.together and analyses()[block.function].reads is Reads.CACHE:
+            yield f"{place}.together has no effect, because {block.function} reads one cache; leave it out."
     for place, block in _placed(study, *SECTIONS):
         try:
             if function := getattr(block, "function", ""):
                 check_arguments(function, arguments_of(function, block.options))
         except UsageError as error:
             yield f"{place}.options: {error}"
+    try:
+        check_arguments("cache_activations", arguments_of("cache_activations", study.caches))
+    except UsageError as error:
+        yield f"caches: {error}"
 
 
 def _placed(study: Study, *sections: str) -> Iterator[tuple[str, Any]]:

@@ -53,12 +53,14 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
         ]
     )
     sound = [step for step in measured if not step.error]
+    drawn = {figure.name or figure.kind for figure in study.figure}
     shown = [kind for kind in ("scoreboard", "shift") if any(step.function == kind for step in sound)]
     made = [*measured, *(step for block in study.compare for step in compare_steps(plan, block))]
     made += [table_step(table, measured) for table in study.table]
-    made += [table_step(Table(kind="scoreboard"), sound)] if "scoreboard" in shown else []
+    if "scoreboard" in shown and all((table.name or table.kind) != "scoreboard" for table in study.table):
+        made.append(table_step(Table(kind="scoreboard"), sound))
     figures = [figure_step(figure, made) for figure in study.figure]
-    figures += [figure_step(Figure(kind=kind, rows=kind), sound) for kind in shown]
+    figures += [figure_step(Figure(kind=kind, rows=kind), sound) for kind in shown if kind not in drawn]
     made = unique([*made, *figures, *(summary_step(summary, measured) for summary in study.summary)])
     return [*made, report_step(study, made)]
 

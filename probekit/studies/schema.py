@@ -33,6 +33,12 @@ SET_IN_TASKS = (
 )
 
 
+SET_IN_CACHES = (
+    *("out", "task", "data_dir", "split", "limit", "data_seed", "stream", "model", "model_name", "revision"),
+    *("random_weights", "pooling", "tokens", "token_level", "positions", "sites", "generate", "context"),
+)
+
+
 def not_set(options: Options, names: Collection[str] = SET) -> Options:
     """The options; ValueError if one is set by the study itself."""
     for name in options:
@@ -43,7 +49,15 @@ def not_set(options: Options, names: Collection[str] = SET) -> Options:
 
 Given = Annotated[Options, AfterValidator(not_set)]
 GivenInPretraining = Annotated[Options, AfterValidator(partial(not_set, names=SET_IN_PRETRAINING))]
+GivenInCaches = Annotated[Options, AfterValidator(partial(not_set, names=SET_IN_CACHES))]
 GivenInTasks = Annotated[Options, AfterValidator(partial(not_set, names=SET_IN_TASKS))]
+
+
+def is_page(name: str) -> str:
+    """The name of a page; ValueError if it is none."""
+    if not name.removesuffix(".html") or not name.endswith(".html") or "/" in name:
+        raise ValueError(f"{name!r} is not the name of a page, such as report.html")
+    return name
 
 
 class Section(BaseModel):
@@ -348,8 +362,8 @@ class _Study(Section):
     models: dict[str, str] = {}
     encoders: dict[str, Options] = {}
     data: dict[str, str] = {}
-    caches: Options = {}
-    page: str = "report.html"
+    caches: GivenInCaches = {}
+    page: Annotated[str, AfterValidator(is_page)] = "report.html"
     of: list[Literal["pretrained", "random"]] = Field(["pretrained", "random"], min_length=1)
     random_seed: Seed = 0
     limit: Count | None = None

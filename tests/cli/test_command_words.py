@@ -102,6 +102,12 @@ def test_hostile_values_are_refused_before_anything_is_read(name, arguments, rea
     assert not reached
 
 
+def test_brackets_in_help_are_shown_wherever_help_is_asked(capsys):
+    for words in (["--help", "mi"], ["mi", "--help"]):
+        main(words)
+        assert "[u; v]" in capsys.readouterr().out
+
+
 def test_help_shows_every_option_and_an_example(capsys):
     for name, options in OPTIONS.items():
         main([name, "--help"])

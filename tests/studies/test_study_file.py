@@ -96,12 +96,23 @@ def test_models_keep_their_names_or_it_is_said(written, caplog):
             "out is not allowed in options, because the study sets it",
         ),
         ('title = "x"\nmodels = { a = "b" }', "has no analysis"),
+        ("caches = { random_weights = 5 }" + GOOD, "random_weights is not allowed in options"),
+        ("caches = { batch-tokens = 0 }" + GOOD, "caches: batch_tokens is 0"),
+        ("caches = { dtypes = 'float16' }" + GOOD, "caches: cache_activations has no parameter 'dtypes'"),
+        ('page = "rows/x.parquet"' + GOOD, "'rows/x.parquet' is not the name of a page"),
+        (GOOD + '[[mdl]]\ntasks = ["cola"]\ntogether = true', "mdl.0.together has no effect"),
+        (GOOD + 2 * '[[shift]]\ntasks = ["a", "b"]\n', "give each its own group"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(written, text, told):
     with pytest.raises(DataError, match=told) as error:
         read_study(written(text))
     assert "mine.toml" in str(error.value)
+
+
+def test_a_suite_may_have_sections_of_one_analysis(written):
+    text = 'title = "x"\nmodels = { a = "b" }\n[[edges]]\ntasks = ["ud"]\ngroup = "g"\n'
+    assert [block.analysis for block in read_study(written(text), "suite").of_tasks] == ["edges"]
 
 
 def test_unknown_studies_and_files():

@@ -217,7 +217,7 @@ def cache_step(
         vectors = pieces if "tokens" in stores else texts * len(stores["pooling"])
         work, space = 2 * size.weights * pieces, vectors * size.layers * size.width * 4
         arguments |= {"limit": limit, **({"data_seed": data_seed} if limit else {}), "out": Inside(leaf)}
-        arguments |= plan.study.caches
+        arguments |= arguments_of("cache_activations", plan.study.caches)
         return Step(name, "cache_activations", arguments, needs, (leaf,), work, 4.0, space, between=True)
 
     return guarded(name, (leaf,), make)

@@ -51,7 +51,8 @@ def _probed(
     lacking += [f"for model {model} " for model in chosen if model not in {model for _, model, _ in read}]
     if lacking or not read:
         kinds = ", ".join(f'"{of}"' for of in block.of)
-        raise UsageError(f"[[{function}]] needs a section [[probe]] {''.join(lacking[:1])}with of = [{kinds}].")
+        apart = " and without together" if any(probe.together for probe in plan.study.probe) else ""
+        raise UsageError(f"[[{function}]] needs a section [[probe]] {''.join(lacking[:1])}with of = [{kinds}]{apart}.")
     return read
 
 

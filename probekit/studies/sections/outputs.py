@@ -85,7 +85,8 @@ def summary_step(summary: Summary, steps: Sequence[Step]) -> Step:
     first, *more = [Inside(path) for _, path in found]
     options = arguments_of("summary", summary.options)
     arguments = {"first": first, "more": more, **options, "out": Inside(rows_leaf(name))}
-    return Step(name, "summary", arguments, _needs(found), (rows_leaf(name),))
+    needs = _needs(found)
+    return Step(name, "summary", arguments, needs, (rows_leaf(name),), partly=True, inputs=("first", "more"))
 
 
 def report_step(study: Study, steps: Sequence[Step]) -> Step:
