@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import weakref
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -165,12 +166,18 @@ def test_a_list_within_itself_is_no_recipe():
         probekit.glue_score(rows)
 
 
-def test_a_check_leaves_no_cycle_that_keeps_the_callers_values():
-    gc.collect()
+class Text(str):
+    """A text that can be referred to weakly."""
+
+
+@pytest.mark.parametrize("given", [lambda text: text, lambda text: (text, "b"), lambda text: [text]])
+def test_a_check_leaves_no_cycle_that_keeps_the_callers_values(given):
+    text = Text("a")
+    kept = weakref.ref(text)
     gc.disable()
     try:
-        for value in (Path("a"), "a", None, ("a", "b"), 3):
-            check("out", int | str | Path | tuple[str, ...] | None, value)
-        assert gc.collect() == 0
+        check("out", int | str | Path | tuple[str, ...] | None, given(text))
+        del text
+        assert kept() is None
     finally:
         gc.enable()
