@@ -53,7 +53,7 @@ class Pairs(ExitStack):
     Attributes
     ----------
     reads : list of Read
-        The entries of the opened ones in a card.
+        The entries of the opened ones in a card, with the task that they are read for.
     """
 
     def __init__(self, caches: Sequence[str | Path | ActivationCache], second: str = "DEV.h5") -> None:
@@ -67,8 +67,10 @@ class Pairs(ExitStack):
         of = load_task(task, data_dir) if isinstance(task, str) else task
         for pair in zip(self.caches[::2], self.caches[1::2], strict=True):
             a, b = open_caches(pair, self)
+            if of is not None:
+                a, b = (cache.for_task(of, cache.spec["split"]) for cache in (a, b))
             self.reads += [read_of(a), read_of(b)]
-            yield (a, b) if of is None else (a.for_task(of, a.spec["split"]), b.for_task(of, b.spec["split"]))
+            yield a, b
 
     def result(
         self,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import probekit
+from probekit.analyses.train_dev import Pairs
 from probekit.errors import UsageError
 from probekit.tasks.task import Example, Span, Split, Target, Task, TaskKind
 from probekit.tasks.union import union
@@ -72,6 +73,13 @@ def test_pairs_of_spans_are_probed_with_the_controls_of_words(tiny_bert: Path, t
     (found,) = result.predictions
     assert len(np.unique(found.groups)) < 80 + 1
     assert found.ids[:5].tolist() == ["dev0:0", "dev0:1", "dev0:2", "dev0:3", "dev1:0"]
+
+
+def test_a_card_names_the_task_that_a_cache_of_several_is_read_for(tiny_bert: Path, tmp_path: Path) -> None:
+    with Pairs(cached(tiny_bert, union("one+many", [ONE, MANY]), tmp_path)) as pairs:
+        ((train, dev),) = pairs.opened(ONE)
+        read = [one.about["spec"]["task"] for one in pairs.reads]
+    assert read == [train.spec["task"], dev.spec["task"]] == ["one", "one"]  # scoreboards look for it
 
 
 @pytest.mark.slow
