@@ -53,8 +53,8 @@ GivenInCaches = Annotated[Options, AfterValidator(partial(not_set, names=SET_IN_
 GivenInTasks = Annotated[Options, AfterValidator(partial(not_set, names=SET_IN_TASKS))]
 
 
-def is_page(name: str) -> str:
-    """The name of a page; ValueError if it is none."""
+def page_name(name: str) -> str:
+    """The name of a page, checked; ValueError if it is none."""
     if not name.removesuffix(".html") or not name.endswith(".html") or "/" in name:
         raise ValueError(f"{name!r} is not the name of a page, such as report.html")
     return name
@@ -363,7 +363,7 @@ class _Study(Section):
     encoders: dict[str, Options] = {}
     data: dict[str, str] = {}
     caches: GivenInCaches = {}
-    page: Annotated[str, AfterValidator(is_page)] = "report.html"
+    page: Annotated[str, AfterValidator(page_name)] = "report.html"
     of: list[Literal["pretrained", "random"]] = Field(["pretrained", "random"], min_length=1)
     random_seed: Seed = 0
     limit: Count | None = None
