@@ -38,8 +38,7 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-WITH_SUBPAGES = ("api", "commands", "gallery")
-html_sidebars = {page.stem: [] for page in Path(__file__).parent.glob("*.md") if page.stem not in WITH_SUBPAGES}
+html_sidebars = {"index": [], "install": []}
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

@@ -1,7 +1,8 @@
 """Pages generated from the code at each build: one for each command, one for each public name, the notebooks.
 
-The files are in ``commands/``, ``api/`` and ``gallery/``, which git ignores. Pages link to ``commands.md#COMMAND`` and
-``../notebooks/``, so that they can also be read where nothing is built; on the site these links lead to the files.
+The files are in ``commands/``, ``api/`` and ``gallery/``, which git ignores. Pages link to ``commands.md#COMMAND``,
+``../notebooks/`` and ``../probekit/__init__.pyi`` (the list of public names), so that they can also be read where
+nothing is built; on the site these links lead to the files.
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ def tagged_figures(notebook: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 
 def lead_to_generated(_: Sphinx, page: str, source: list[str]) -> None:
-    """Turn links to a command in ``commands.md``, and to a notebook, into links to its page."""
+    """Turn links to a command in ``commands.md``, a notebook and the list of names into links to their pages."""
     text = "\n".join(commands_page()) if page == "commands" else source[0]
     text = re.sub(r"\]\(((?:\.\./)*)commands\.md#([\w-]+)\)", r"](\1commands/\2.md)", text)
-    source[0] = re.sub(r"\]\(\.\./((?:\.\./)*)notebooks/(\w+\.ipynb)\)", r"](\1gallery/\2)", text)
+    text = re.sub(r"\]\(\.\./((?:\.\./)*)notebooks/(\w+\.ipynb)\)", r"](\1gallery/\2)", text)
+    source[0] = re.sub(r"\]\(\.\./((?:\.\./)*)probekit/__init__\.pyi\)", r"](\1api.md)", text)
 
 
 def commands_list() -> Iterator[str]:
