@@ -102,16 +102,16 @@ def _neighbours(scene: Scene, progress: Progress) -> tuple[dict[str, np.ndarray]
 
 def _strips(scene: Scene, progress: Progress) -> tuple[dict[str, dict[int, Any]], str]:
     """The tokens of the examples that tell most, by kind; and what is said of all others."""
-    chosen, found, reason = _points_with_tokens(scene), dict[str, dict[int, Any]](), ""
-    for kind in [kind for kind in STRIPS if kind != "unit"]:
-        try:
-            found[kind] = {}
-            for number, index in enumerate(chosen):
+    chosen, kinds, reason = _points_with_tokens(scene), [kind for kind in STRIPS if kind != "unit"], ""
+    found: dict[str, dict[int, Any]] = {kind: {} for kind in kinds}
+    for number, index in enumerate(chosen):
+        for kind in list(found):
+            try:
                 found[kind][index] = _all_sides(scene, index, kind)
-                progress(f"tokens ({STRIPS[kind]})", number + 1, len(chosen))
-        except ProbekitError as error:
-            del found[kind]
-            reason = reason or str(error)
+            except ProbekitError as error:
+                del found[kind]
+                reason = reason or str(error)
+        progress("tokens", number + 1, len(chosen))
     text = (
         f"This page holds the tokens of {len(chosen):,} of {len(scene):,} points: first those gained or lost, then "
         "those that moved most; open the caches for others."
@@ -305,11 +305,12 @@ def _bundle(head: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     for name, array in arrays.items():
         places[name] = {"dtype": str(array.dtype), "shape": list(array.shape), "start": start}
         start += array.nbytes + -array.nbytes % 4
-    size = len(json.dumps(head | {"arrays": places}, ensure_ascii=False).encode()) + 12 * len(places) + 4
+    beginning = json.dumps(head, ensure_ascii=False, allow_nan=False).encode()[:-1] + b', "arrays": '
+    size = len(beginning) + len(json.dumps(places).encode()) + 1 + 12 * len(places) + 4
     size += -size % 4
     for one in places.values():
         one["start"] += 4 + size
-    text = json.dumps(head | {"arrays": places}, ensure_ascii=False, allow_nan=False).encode().ljust(size)
+    text = (beginning + json.dumps(places).encode() + b"}").ljust(size)
     parts = [len(text).to_bytes(4, "little"), text]
     for array in arrays.values():
         parts += [np.ascontiguousarray(array).tobytes(), bytes(-array.nbytes % 4)]

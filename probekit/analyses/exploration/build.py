@@ -12,7 +12,7 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.grouping import cached_groups
-from probekit.analyses.exploration.points import Points, find_points
+from probekit.analyses.exploration.points import Points, TokenTable, find_points
 from probekit.analyses.exploration.predictions import rows_of_sides
 from probekit.analyses.exploration.scene import Scene, Side
 from probekit.analyses.exploration.sources import Sources, matched_layers, matched_train
@@ -200,7 +200,8 @@ def _texts(texts: Texts | None, points: Points, cache: ActivationCache) -> list[
         of_words = [texts[name][0].split(" ") for name in names]
         return [(words[k], *texts[name]) for words, k, name in zip(of_words, points.position, names, strict=True)]
     examples, first = np.unique(points.examples[0], return_index=True)
-    tokens = dict(zip(examples.tolist(), surfaces(cache, examples, [texts[names[i]] for i in first]), strict=True))
+    strings = surfaces(TokenTable(cache), examples, [texts[names[i]] for i in first])
+    tokens = dict(zip(examples.tolist(), strings, strict=True))
     places = zip(names, points.examples[0].tolist(), points.position.tolist(), strict=True)
     return [(tokens[example][k], *texts[name]) for name, example, k in places]
 

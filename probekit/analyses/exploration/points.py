@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -125,7 +126,7 @@ def _tokens(
     levels = {str(cache.spec["tokens"]) for cache in caches}
     if len(levels) > 1:
         raise UsageError(f"the token vectors of the caches are of {' and '.join(sorted(levels))}; make them alike.")
-    spans = [token_rows(cache, at) for cache, at in zip(caches, rows, strict=True)]
+    spans = [TokenTable(cache).rows(at) for cache, at in zip(caches, rows, strict=True)]
     counts = np.array([count for _, count in spans])
     alike = (counts == counts[0]).all(0)
     if not alike.any() or (alike.mean() < 0.5):
@@ -147,19 +148,50 @@ def _tokens(
     return found, np.repeat(np.flatnonzero(alike), count), position, notes
 
 
-def token_rows(cache: ActivationCache, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of ``/tokens`` of some examples without special pieces, concatenated, and their number for each example."""
-    special = cache.special_rows()
-    start, length = (cache.index(name)[examples] for name in ("start", "length"))
-    flat_start, flat_length = start.reshape(-1), length.reshape(-1)  # pairs: first and second text in turn
-    every = np.arange(int(flat_length.sum())) + np.repeat(
-        flat_start - (np.cumsum(flat_length) - flat_length), flat_length
-    )
-    keep = ~special[every]
-    owner = np.repeat(np.repeat(np.arange(len(examples)), start.size // max(len(examples), 1)), flat_length)
-    return every[keep], np.bincount(owner[keep], minlength=len(examples))
+@dataclass(frozen=True, eq=False)
+class TokenTable:
+    """The tokens of a cache without special pieces; what it reads of the file, but for vectors, it reads once.
 
+    Attributes
+    ----------
+    cache : ActivationCache
+        With token vectors.
+    """
 
-def token_vectors(cache: ActivationCache, layer: str, rows: np.ndarray) -> np.ndarray:
-    """Some rows of the token vectors of a layer, (k, d), read without the others."""
-    return TokenReader(cache, [layer]).gather(rows, np.ones_like(rows))[0]
+    cache: ActivationCache
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    readers: dict[str, TokenReader] = field(default_factory=dict)
+
+    @cached_property
+    def special(self) -> np.ndarray:
+        """Bool (t,), the pieces that the tokenizer added."""
+        return self.cache.special_rows()
+
+    @cached_property
+    def first_lengths(self) -> np.ndarray:
+        """(n,) numbers of tokens of the first texts."""
+        return self.cache.pieces[0].length
+
+    def column(self, name: str) -> np.ndarray:
+        """An array of the cache's index."""
+        if name not in self.columns:
+            self.columns[name] = self.cache.index(name)
+        return self.columns[name]
+
+    def rows(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of ``/tokens`` of some examples, concatenated, and their number for each example."""
+        start, length = self.column("start")[examples], self.column("length")[examples]
+        flat_start, flat_length = start.reshape(-1), length.reshape(-1)  # pairs: first and second text in turn
+        every = np.arange(int(flat_length.sum())) + np.repeat(
+            flat_start - (np.cumsum(flat_length) - flat_length), flat_length
+        )
+        keep = ~self.special[every]
+        owner = np.repeat(np.repeat(np.arange(len(examples)), start.size // max(len(examples), 1)), flat_length)
+        return every[keep], np.bincount(owner[keep], minlength=len(examples))
+
+    def vectors(self, layer: str, rows: np.ndarray) -> np.ndarray:
+        """Some rows of the token vectors of a layer, (k, d), read without the others."""
+        if layer not in self.readers:
+            self.readers[layer] = TokenReader(self.cache, [layer])
+        first = np.flatnonzero(np.diff(rows, prepend=-2) != 1)  # neighbours are read at once
+        return self.readers[layer].gather(rows[first], np.diff(first, append=len(rows)))[0]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.description import check_same
-from probekit.analyses.exploration.points import Points, token_vectors
+from probekit.analyses.exploration.points import Points, TokenTable
 from probekit.analyses.vectors import PairFeatures
 from probekit.errors import UsageError
 from probekit.probes.protocol.pieces import keys
@@ -43,6 +43,10 @@ class Sources:
         Pooling of the vectors of examples.
     stack : ExitStack
         Closes the caches that the scene opened.
+    fitted : dict
+        The linear discriminants that were asked for, by side and layer.
+    strip : dict
+        The tokens and vectors of the last example that was asked for.
     """
 
     caches: tuple[ActivationCache, ...]
@@ -52,16 +56,22 @@ class Sources:
     pooling: str | None
     stack: ExitStack
     fitted: dict[tuple[int, int], Discriminant] = field(default_factory=dict)
+    strip: dict[int, tuple[list[Any], list[Any]]] = field(default_factory=dict)
 
     def vectors(self, side: int, layer: int) -> Any:
         """The vectors of all points in a layer of a side, (n, d), by the layer's position."""
         cache, name, rows = self.caches[side], self.layers[side][layer], self.points.rows[side]
         if self.points.unit == "tokens":
-            return token_vectors(cache, name, rows)
+            return self.tokens[side].vectors(name, rows)
         x = cache.layer_words(name) if self.points.unit == "words" else cache.layer(name, self.pooling)
         in_order = len(rows) == len(x) and (rows == np.arange(len(rows))).all()
         x = x if in_order else x[rows]
         return PairFeatures(x) if self.is_paired(side) else x
+
+    @cached_property
+    def tokens(self) -> tuple[TokenTable, ...]:
+        """The tokens of each side."""
+        return tuple(TokenTable(cache) for cache in self.caches)
 
     def is_paired(self, side: int) -> bool:
         """Whether a point is a pair of texts that the model read separately."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.analyses.exploration.points import token_rows, token_vectors
 from probekit.analyses.exploration.texts import surfaces
 from probekit.errors import UsageError, did_you_mean
 
@@ -72,15 +71,8 @@ def token_strip(
     """
     if kind not in KINDS:
         raise UsageError(f"kind is {kind!r}; {did_you_mean(kind, KINDS)}")
-    sources, at = scene.open_sources, scene.index(i)
-    tokens, vectors = [], []
-    for s, cache in enumerate(sources.caches):
-        if not cache.spec["tokens"]:
-            raise UsageError(f"{cache.path} has no token vectors; make it with --tokens.")
-        row = sources.example_row(s, at)
-        rows, _ = token_rows(cache, np.array([row]))
-        tokens.append(surfaces(cache, np.array([row]), [scene.text_of(at)])[0])
-        vectors.append([token_vectors(cache, name, rows).astype(np.float64) for name in sources.layers[s]])
+    at = scene.index(i)
+    tokens, vectors = _read(scene, at)
     if kind == "norm":
         found, note = (
             [_stack(np.linalg.norm(x, axis=1) for x in side) for side in vectors],
@@ -94,6 +86,23 @@ def token_strip(
         found, note = _logits(scene, vectors, label)
     name = str(scene.ids[at]).rpartition(":")[0] if scene.tokens_unit else str(scene.ids[at])
     return TokenStrip(kind, name, tuple(tokens), tuple(found), note)
+
+
+def _read(scene: SceneData, at: int) -> tuple[list[Any], list[Any]]:
+    """The tokens of a point's example on each side, and their vectors in each layer; those of the last one are kept."""
+    sources = scene.open_sources
+    if at not in sources.strip:
+        tokens, vectors = [], []
+        for s, table in enumerate(sources.tokens):
+            if not table.cache.spec["tokens"]:
+                raise UsageError(f"{table.cache.path} has no token vectors; make it with --tokens.")
+            example = np.array([sources.example_row(s, at)])
+            rows, _ = table.rows(example)
+            tokens.append(surfaces(table, example, [scene.text_of(at)])[0])
+            vectors.append([table.vectors(name, rows).astype(np.float64) for name in sources.layers[s]])
+        sources.strip.clear()
+        sources.strip[at] = tokens, vectors
+    return sources.strip[at]
 
 
 def _stack(layers: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ from probekit.activations import ActivationCache
 from probekit.activations.pooling import TokenLevel
 from probekit.activations.writing.request import data_digest
 from probekit.addresses import offline
-from probekit.analyses.exploration.points import token_rows
+from probekit.analyses.exploration.points import TokenTable
 from probekit.errors import ProbekitError, first_line
 from probekit.tasks.context import in_context
 from probekit.tasks.load import load_task
@@ -107,23 +107,21 @@ def _decoded(cache: ActivationCache) -> Texts:
     }
 
 
-def surfaces(
-    cache: ActivationCache, examples: np.ndarray, texts: Sequence[tuple[str, ...] | None]
-) -> list[tuple[str, ...]]:
+def surfaces(table: TokenTable, examples: np.ndarray, texts: Sequence[tuple[str, ...] | None]) -> list[tuple[str, ...]]:
     """The tokens of examples as they stand in their texts, without special ones.
 
     Parameters
     ----------
-    cache : ActivationCache
-        With token vectors.
+    table : TokenTable
+        The tokens of a cache.
     examples : np.ndarray
         Rows of the examples.
     texts : sequence
         Their texts, for pairs both; None gives numbers in the vocabulary.
     """
-    rows, count = token_rows(cache, examples)
+    cache, (rows, count) = table.cache, table.rows(examples)
     names = ("token_ids", "char_start", "char_end", "word_index")
-    number, start, end, word = (cache.index(name)[rows].tolist() for name in names)
+    number, start, end, word = (table.column(name)[rows].tolist() for name in names)
     if {"chat_template", "generate"} & cache.spec.keys():  # the model read another text than the task's
         decode = tokenizer_of(cache).decode
         known = {one: decode([one], skip_special_tokens=False) for one in set(number)}
@@ -131,7 +129,7 @@ def surfaces(
         return [tuple(known[number[t]] for t in range(b - n, b)) for b, n in zip(stop, count, strict=True)]
     in_words = cache.spec["kind"] == "sequence-labelling"  # places are then those in the word
     whole = in_words and cache.spec["tokens"] in (TokenLevel.WORD_FIRST, TokenLevel.WORD_MEAN)
-    first = _first_tokens(cache, examples, count)
+    first = _first_tokens(table, examples, count)
     found, at = [], 0
     for text, tokens, of_first in zip(texts, count.tolist(), first.tolist(), strict=True):
         span = range(at, at + tokens)
@@ -151,16 +149,16 @@ def surfaces(
     return found
 
 
-def _first_tokens(cache: ActivationCache, examples: np.ndarray, count: np.ndarray) -> np.ndarray:
+def _first_tokens(table: TokenTable, examples: np.ndarray, count: np.ndarray) -> np.ndarray:
     """How many tokens of each example belong to its first text."""
-    if cache.spec["pairs"] is None:
+    if table.cache.spec["pairs"] is None:
         return count
-    length = cache.index("length")
+    start, length = table.column("start")[examples], table.column("length")[examples]
     if length.ndim == 2:
-        special = np.concatenate([[0], np.cumsum(~cache.special_rows())])
-        start = cache.index("start")[examples, 0]
-        return special[start + length[examples, 0]] - special[start]
-    return np.minimum(cache.pieces[0].length[examples], count)
+        return np.array(
+            [int((~table.special[a : a + n]).sum()) for a, n in zip(start[:, 0], length[:, 0], strict=True)]
+        )
+    return np.minimum(table.first_lengths[examples], count)
 
 
 def marks(scene: SceneData, points: np.ndarray) -> np.ndarray:
@@ -179,19 +177,19 @@ def marks(scene: SceneData, points: np.ndarray) -> np.ndarray:
         int64 (k, 3): the place of the text in ``scene.texts[point]``, and the first character of the token there and
         the one after its last; 0 where it is not known.
     """
-    sources, cache = scene.open_sources, scene.open_sources.caches[0]
+    sources, table = scene.open_sources, scene.open_sources.tokens[0]
     found = np.zeros((len(points), 3), np.int64)
     if scene.texts is None or sources.points.position is None:
         return found
     position, examples = sources.points.position[points], sources.points.examples[0][points]
-    in_words = cache.spec["kind"] == "sequence-labelling"  # places are then those in the word
+    in_words = table.cache.spec["kind"] == "sequence-labelling"  # places are then those in the word
     if sources.points.unit == "words":
         word, start = position, np.zeros_like(position)
     else:
-        word, start = (cache.index(name)[sources.points.rows[0][points]] for name in ("word_index", "char_start"))
+        word, start = (table.column(name)[sources.points.rows[0][points]] for name in ("word_index", "char_start"))
     distinct, place = np.unique(examples, return_inverse=True)
-    first = _first_tokens(cache, distinct, token_rows(cache, distinct)[1])
-    second = (position >= first[place]) & (cache.spec["pairs"] is not None)
+    first = _first_tokens(table, distinct, table.rows(distinct)[1])
+    second = (position >= first[place]) & (table.cache.spec["pairs"] is not None)
     for i, point in enumerate(points.tolist()):
         token, *texts = scene.texts[point]
         at = len(texts) if second[i] else 1

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from probekit.analyses.exploration.points import token_rows
 from probekit.analyses.exploration.selection import label_texts
 from probekit.analyses.exploration.texts import surfaces
 from probekit.errors import UsageError, did_you_mean
@@ -133,7 +132,7 @@ def _top_tokens(scene: SceneData, side: int, at: int, direction: np.ndarray, k: 
 
     sources, cache = scene.open_sources, scene.open_sources.caches[side]
     examples, first = np.unique(sources.points.examples[side], return_index=True)
-    rows, count = token_rows(cache, examples)
+    rows, count = sources.tokens[side].rows(examples)
     x = cache.tokens(sources.layers[side][at]).values
     parts = np.array_split(rows, len(rows) // 8192 + 1)
     activation = np.concatenate([x[part].astype(np.float64) @ direction for part in parts])
@@ -142,7 +141,7 @@ def _top_tokens(scene: SceneData, side: int, at: int, direction: np.ndarray, k: 
     owner = np.repeat(np.arange(len(examples)), count)[top]
     place = top - (np.cumsum(count) - count)[owner]
     points = first[owner].tolist()
-    strings = surfaces(cache, examples[owner], [scene.text_of(p) for p in points])
+    strings = surfaces(sources.tokens[side], examples[owner], [scene.text_of(p) for p in points])
     shown = list(zip(strings, place.tolist(), strict=True))
     return pd.DataFrame(
         {
