@@ -10,7 +10,7 @@ import pandas as pd
 
 from probekit.explore.colours import Colour
 
-HEIGHT = 380
+HEIGHT = 320
 TRANSITION = 150
 """Milliseconds in which points move from layer to layer."""
 LONGEST = 300
@@ -47,9 +47,10 @@ def new_map(texts: list[str], view_sync: str) -> Any:
     n = len(texts)
     short = [text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in texts]
     data = pd.DataFrame({"x": np.zeros(n), "y": np.zeros(n), "text": short})
+    opacity: dict[str, Any] = {"opacity": 0.7} if n < 2000 else {"opacity_by": "density"}  # points show through
     scatter = jscatter.Scatter(
         data=data, x="x", y="y", height=HEIGHT, axes=False, x_scale=(-1, 1), y_scale=(-1, 1),
-        size=6 if n < 2000 else 4 if n < 20_000 else 2, opacity_unselected=0.15,
+        size=6 if n < 2000 else 4 if n < 20_000 else 2, opacity_unselected=0.15, **opacity,
         tooltip=True, tooltip_properties=[], tooltip_preview="text", tooltip_histograms=False,
         options={"pointSizeSelected": 3, "pointOutlineWidth": 1, "height": "auto"},
         transition_points_duration=TRANSITION,

@@ -135,8 +135,9 @@ def _without_tokens(scene: Scene) -> str:
         by[bool(cache.spec["tokens"])].append(cache.path.name)
     if not by[False]:
         return ""
-    held = f"; {' and '.join(by[True])} has them" if by[True] else ""
-    return f"{' and '.join(by[False])} has no token vectors (make it with --tokens){held}."
+    held = f"; {' and '.join(by[True])} {'has' if len(by[True]) == 1 else 'have'} them" if by[True] else ""
+    has, it = ("has", "it") if len(by[False]) == 1 else ("have", "them")
+    return f"{' and '.join(by[False])} {has} no token vectors (make {it} with --tokens){held}."
 
 
 def _all_sides(scene: Scene, index: int, kind: str) -> dict[str, Any]:
@@ -172,7 +173,7 @@ MOST = 20_000
 """Points of a page, at most."""
 LONGEST = 10_000
 """Characters of a text, at most."""
-MODULES = ("controls", "caption", "curve", "selection", "example", "units")
+MODULES = ("controls", "caption", "curve", "selection", "example", "units", "notes")
 
 
 def save_page(view: View, path: str | Path, progress: Progress = no_progress) -> Path:

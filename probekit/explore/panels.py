@@ -130,8 +130,8 @@ def values(scene: Scene, colours: Sequence[Colour]) -> dict[str, dict[str, Any]]
             "steps": names,
             "methods": [[name, METHODS.get(name, name)] for name in methods(scene)],
             "colours": [[colour.name, colour.title] for colour in colours],
-            "notes": list(scene.notes),
         },
+        "notes": {"notes": list(scene.notes)},
         "curve": {
             "layers": layers, "sides": names, "n": n, "panels": panels(scene), "missing": NO_CURVE,
             "outcomes": together.tobytes(), "tests": tests,

@@ -282,14 +282,14 @@ def _compare(scene: Scene, asked: Mapping[str, Any], selected: np.ndarray) -> di
     rows = []
     row: Any
     for row in table[table["model"].isin(names)].itertuples():
-        where = f", {row.model}, layer {row.layer}" if row.model else ""
+        of = f"{row.model}, layer {row.layer}" if row.model else "all layers"
         cells = [
             f"{v:.3f}" if isfinite(v) else ""
             for v in (row.selection, row.rest, row.difference, row.ci_low, row.ci_high)
         ]
         if row.quantity == "accuracy" and row.model in defining:
             cells[2:] = "", "", ""
-        rows.append([f"{row.quantity}{where}", *cells[:3], f"{cells[3]} to {cells[4]}" if cells[3] else ""])
+        rows.append([of, row.quantity, *cells[:3], f"{cells[3]} to {cells[4]}" if cells[3] else ""])
     return {"rows": rows, "notes": [*[DEFINED] * bool(defining), table.attrs["note"]]}
 
 

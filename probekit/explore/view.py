@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import numpy as np
 import traitlets as t
-from ipywidgets import GridBox, Layout, VBox
+from ipywidgets import Box, VBox
 
 from probekit.errors import ProbekitError, UsageError, did_you_mean
 from probekit.explore.colours import Colour, colours
@@ -141,16 +141,18 @@ class View(t.HasTraits):
         self.widget: Final = self._laid_out()
 
     def _laid_out(self) -> VBox:
-        """The widget of the whole view: maps side by side, below each other where there is no room."""
-        columns = Layout(grid_template_columns="repeat(auto-fit, minmax(min(100%, 340px), 1fr))", grid_gap="4px 12px")
-        framed = []
-        for one, name in zip(self.maps, ("left", "right"), strict=False):
-            box = VBox([one, self._panels[name]])
-            box.add_class("pk-map")
-            framed.append(box)
+        """The widget of the whole view; where its parts stand is said in explore.css, by their classes."""
         panel = self._panels
-        below = GridBox([panel["curve"], panel["selection"]], layout=columns)
-        return VBox([panel["controls"], GridBox(framed, layout=columns), panel["example"], below, panel["units"]])
+        maps = zip(self.maps, ("left", "right"), strict=False)
+        parts = {name: VBox([one, panel[name]]).add_class("pk-map") for one, name in maps}
+        parts |= {name: panel[name] for name in ("controls", "example", "units", "notes")}
+        parts["side"] = VBox([panel["curve"], panel["selection"]])
+        for name, part in parts.items():
+            part.add_class(f"pk-at-{name}")
+        view = Box(list(parts.values())).add_class("pk-view")
+        if len(self.maps) == 1:
+            view.add_class("pk-one")
+        return VBox([view]).add_class("pk-frame")
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return self.widget._repr_mimebundle_(**kwargs)

@@ -35,13 +35,13 @@ def _bytes() -> Any:
 
 
 class Controls(anywidget.AnyWidget):
-    """Layer, step, projection and colour, with the legend and the notes.
+    """Layer, step, projection and colour, with the legend.
 
     ``dark`` and ``still`` are what the browser sees and what its reader asks for: dark paper, less motion.
     """
 
     _esm, _css = _module("controls"), STYLE
-    title, notes = _text(), _list()
+    title = _text()
     layers, layer = _list(), _integer(0)
     steps, step = _list(), _integer(1)
     methods, method = _list(), _text()
@@ -49,6 +49,13 @@ class Controls(anywidget.AnyWidget):
     legend = t.Dict().tag(sync=True)
     dark = t.Bool(default_value=False).tag(sync=True)
     still = t.Bool(default_value=False).tag(sync=True)
+
+
+class Notes(anywidget.AnyWidget):
+    """What must be known of the data and the models."""
+
+    _esm, _css = _module("notes"), STYLE
+    notes = _list()
 
 
 class Caption(anywidget.AnyWidget):
@@ -103,6 +110,6 @@ class SelectionPanel(anywidget.AnyWidget):
 
 PANELS: dict[str, Callable[..., Any]] = {
     "controls": Controls, "left": Caption, "right": Caption, "curve": Curve, "example": Example, "units": Units,
-    "selection": SelectionPanel,
+    "selection": SelectionPanel, "notes": Notes,
 }  # fmt: skip
 """The panels of a view, by name."""

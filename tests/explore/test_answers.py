@@ -68,9 +68,9 @@ def test_every_question_has_an_answer(shown):
     chosen = ask(shown, "selection", [4, 7])
     assert chosen["ids"] == ["4", "7"]
     compared = ask(shown, "compare", range(20), layer=1, step=1, origin=["gained at layer 1", 1, 1])
-    assert {tuple(row[3:]) for row in compared["rows"] if row[0].startswith("accuracy")} == {("", "")}
+    assert {tuple(row[4:]) for row in compared["rows"] if row[1] == "accuracy"} == {("", "")}
     compared = ask(shown, "compare", range(20), layer=1, step=1, origin=["gained at layer 2", 2, 1])
-    assert all(row[3] for row in compared["rows"] if row[0].startswith("accuracy"))
+    assert all(row[4] for row in compared["rows"] if row[1] == "accuracy")
     assert len(compared["rows"]) == len(shown.compare_selection(shown.ids[:20], 1))
     heads = ask(shown, "attention", index=3, step=0, block=0, head=1) if shown.texts else None
     assert heads is None or np.allclose(np.sum(heads["sides"][0]["weights"], axis=1), 1, atol=1e-3)

@@ -15,7 +15,7 @@ def controls(module, **change):
     return module(
         "controls", title=SCRIPT, layers=LAYERS, layer=2, steps=[*BOTH, "step 20"], step=1, legend=legend,
         methods=[["pca", "PCA"], ["umap", "UMAP"]], method="pca", colours=[["label", "label"], ["error", "error"]],
-        colour="label", notes=["120 of 130 ids agree."], **change,
+        colour="label", **change,
     )  # fmt: skip
 
 
@@ -285,9 +285,9 @@ def test_the_selection_is_listed_and_compared(module):
     assert page.locator("li").all_inner_texts() == [f"{HARD[0]} (no)", HARD[1], "and 1 more"]
     page.get_by_role("button", name="compare with the rest").click()
     assert page.evaluate("sent.at(-1).question") == "compare"
-    rows = [["accuracy", "0.900", "0.800", "0.100", "0.050 – 0.150"]]
+    rows = [["pretrained, layer 1", "accuracy", "0.900", "0.800", "0.100", "0.050 to 0.150"]]
     page.evaluate("rows => fire('msg:custom', {question: 'compare', number: 2, rows, notes: ['By eye.']})", rows)
-    assert page.locator("td").all_inner_texts() == rows[0][1:]
+    assert page.locator("td").all_inner_texts() == ["0.900", "0.800", "0.100\n[0.050 to 0.150]"]
     page.evaluate("model.set('layer', 2)")  # the table is of the layer that is shown
     assert page.evaluate("[sent.at(-1).question, sent.at(-1).layer]") == ["compare", 2]
     page.get_by_role("button", name="clear").click()

@@ -80,22 +80,21 @@ export default { render({ model, el }) {
   const title = make("h2");
   const bar = make("div", "", { className: "bar" });
   const colours = make("ul", "", { className: "legend" });
-  const notes = make("div", "", { className: "soft" });
   const [layer, drawLayer] = slider(model, "layer", "layers", "layer", 0);
   const [step, drawStep] = slider(model, "step", "steps", "checkpoint", 1);
   const [method, drawMethod] = select(model, "method", "methods", "projection");
   const [colour, drawColour] = select(model, "colour", "colours", "colour");
   bar.append(layer, step, method, colour);
+  const how = make("p", "On a map: drag to move, scroll to zoom, drag with Shift (or the loop) to select, click for an example.", { className: "soft" });
   const draw = () => {
     title.textContent = model.get("title");
     for (const one of [drawLayer, drawStep, drawMethod, drawColour]) one();
     legend(model, colours);
-    notes.replaceChildren(...model.get("notes").map((text) => make("p", text)));
   };
-  el.append(title, bar, colours, notes);
+  el.append(title, bar, colours, how);
   el.role = "group";
   el.ariaLabel = "Layer, projection and colour of the maps";
-  const names = ["title", "layers", "layer", "steps", "step", "methods", "method", "colours", "colour", "legend", "notes"];
+  const names = ["title", "layers", "layer", "steps", "step", "methods", "method", "colours", "colour", "legend"];
   for (const name of names) model.on(`change:${name}`, draw);
   draw();
   const watched = [watchPaper(model, el), watchMotion(model)];

@@ -7,7 +7,7 @@ const draw = (tag, at, parent, text) => {
   parent?.append(node);
   return node;
 };
-const WIDTH = 460, HEIGHT = 190, LEFT = 44, RIGHT = 8, TOP = 10, BOTTOM = 34;
+const WIDTH = 400, HEIGHT = 180, LEFT = 44, RIGHT = 8, TOP = 10, BOTTOM = 34;
 const OUTCOMES = ["wrong in both", "lost", "gained", "right in both"];
 const short = (value) => Number(value.toPrecision(3)).toString();
 

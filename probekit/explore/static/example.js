@@ -46,12 +46,14 @@ function facts(model, found) {
 }
 
 // Examples as buttons, each with a number before it if it has one.
-function listed(items, choose) {
+function listed(items, choose, shared = new Set()) {
   const list = make("ol", "", { className: "list" });
   for (const { index, text, label, distance } of items) {
     const button = make("button", "", { title: "show this example" });
     if (distance !== undefined) button.append(make("span", `${short(distance)} `, { className: "soft" }));
-    button.append(make("bdi", text), make("span", label ? ` (${label})` : "", { className: "soft" }));
+    const text_ = make(shared.has(index) ? "b" : "bdi", text, { dir: "auto" });
+    button.append(text_, make("span", label ? ` (${label})` : "", { className: "soft" }));
+    if (shared.has(index)) button.append(make("span", " ⇄", { title: "near in both models" }));
     button.onclick = () => choose(index);
     const li = make("li");
     li.append(button);
@@ -62,13 +64,15 @@ function listed(items, choose) {
 
 function neighbours(sides, choose) {
   const two = make("div", "", { className: "two" });
+  const [left, right] = [sides[0].items, sides.at(-1).items].map((items) => items.map(({ index }) => index));
+  const shared = new Set(sides.length > 1 ? left.filter((index) => right.includes(index)) : []);
   for (const { name, items, reason } of sides) {
     const part = make("section");
     part.append(make("h3", `Nearest in ${name}`));
-    part.append(reason ? make("p", reason, { className: "soft" }) : listed(items, choose));
+    part.append(reason ? make("p", reason, { className: "soft" }) : listed(items, choose, shared));
     two.append(part);
   }
-  const told = make("p", "Numbers are cosine distances between the vectors of this layer, not distances on the map.", { className: "soft" });
+  const told = make("p", `Numbers are cosine distances between the vectors of this layer, not distances on the map.${shared.size ? ` ⇄ marks the ${shared.size} that are near in both models.` : ""}`, { className: "soft" });
   return sides.some(({ items }) => items.length) ? [two, told] : [two];
 }
 
@@ -97,15 +101,16 @@ function predictions({ layers, sides }) {
 }
 
 // One side's tokens at this layer, and below them a heat map with a row for each layer.
-function strip(model, { most, layers }, { name, tokens, values }) {
+function strip(model, { most, layers }, each, { name, tokens, values }) {
   const part = make("section");
   part.append(make("h3", name));
   const layer = model.get("layer");
+  const largest = values.map((row) => (each ? Math.max(...row.map((value) => Math.abs(value ?? 0))) : most));
   const line = make("p", "", { className: "tokens", dir: "auto" });
   tokens.forEach((token, i) => {
     const value = values[layer]?.[i] ?? null;
     const span = make("span", token, { title: short(value) });
-    span.style.background = tint(value, most);
+    span.style.background = tint(value, largest[layer]);
     if (value < 0) span.className = "signed";
     line.append(span, " ");
   });
@@ -114,7 +119,7 @@ function strip(model, { most, layers }, { name, tokens, values }) {
   heat.role = "img";
   heat.ariaLabel = `${name}: a row for each of ${values.length} layers, layer ${layers[0]} on top, a column for each of ${tokens.length} tokens`;
   const pen = heat.getContext("2d");
-  values.forEach((row, l) => row.forEach((value, i) => { pen.fillStyle = tint(value, most); pen.fillRect(i, l, 1, 1); }));
+  values.forEach((row, l) => row.forEach((value, i) => { pen.fillStyle = tint(value, largest[l]); pen.fillRect(i, l, 1, 1); }));
   const told = make("output", "", { className: "soft" });
   heat.onpointermove = (event) => {
     const box = heat.getBoundingClientRect();
@@ -169,8 +174,10 @@ export default { render({ model, el }) {
   units.append(unit);
   kind.dataset.lmSuppressShortcuts = "true"; // or JupyterLab takes arrow keys
   kinds.append(kind);
+  const each = make("input", "", { type: "checkbox" }), scaled = make("label");
+  scaled.append(each, "a scale for each layer");
   const bar = make("div", "", { className: "bar" });
-  bar.append(kinds, units);
+  bar.append(kinds, units, scaled);
   const look = make("button", "show attention"), head = make("input", "", { type: "number", min: 0, value: 0 }), headed = make("label", "head");
   const block = make("input", "", { type: "number", min: 0, value: 0 }), blocked = make("label", "block");
   headed.append(head);
@@ -206,7 +213,7 @@ export default { render({ model, el }) {
     if (!strip_) return;
     const zero = ({ values }) => values.every((row) => row.every((value) => !value)); // the left model is not away from itself
     const shown = strip_.sides.filter((side) => !zero(side)), negative = strip_.sides.some(({ values }) => values.flat().some((value) => value < 0));
-    strips.replaceChildren(...(shown.length ? shown : strip_.sides).map((side) => strip(model, strip_, side)));
+    strips.replaceChildren(...(shown.length ? shown : strip_.sides).map((side) => strip(model, strip_, each.checked, side)));
     told.textContent = `${strip_.note} The text has the colours of this layer; below it is a row for each layer, ${strip_.layers[0]} on top, and a column for each token.${negative ? " Negative numbers are orange and underlined." : ""}`;
   };
   const askStrips = async () => {
@@ -248,6 +255,7 @@ export default { render({ model, el }) {
     if (found.error) refuse(heads, found); else heads.replaceChildren(...found.sides.map(attention));
   };
   kind.onchange = askStrips;
+  each.onchange = drawStrips;
   unit.onchange = askStrips;
   const moved = () => { askExample(); drawStrips(); };
   const changed = () => { askExample(); askStrips(); };

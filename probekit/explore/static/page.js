@@ -114,23 +114,23 @@ function compared(data, chosen, sides, layer, [, where, step]) {
   for (const i of chosen) inside[i] = 1;
   if (!chosen.length || chosen.length === n) return { error: "Select some of the examples, not all, to compare them with the rest." };
   const rows = [];
-  const add = (name, value) => rows.push([name, ...difference(Float64Array.from({ length: n }, (_, i) => value(i)), inside, groups?.values)]);
-  const classes = data.label_names.length > 0, at = `layer ${data.layers[layer]}`;
+  const add = (of, name, value) => rows.push([of, name, ...difference(Float64Array.from({ length: n }, (_, i) => value(i)), inside, groups?.values)]);
+  const classes = data.label_names.length > 0, place = (side) => `${data.sides[side]}, layer ${data.layers[layer]}`, whole = "all layers";
   for (const side of data.sides.keys()) {
     if (!sides.includes(side)) continue;
-    const name = data.sides[side];
+    const of = place(side);
     const predicted = data.predicted[side];
-    if (right && predicted) add(`accuracy, ${name}, ${at}`, (i) => { const v = right.values[right.at(side, layer, i)]; return v === 2 ? NaN : v; });
-    else if (prediction && predicted && !classes) add(`absolute error, ${name}, ${at}`, (i) => Math.abs(prediction.values[prediction.at(side, layer, i)] - (data.labels[i] ?? NaN)));
-    if (confidence && data.confident[side]) add(`confidence, ${name}, ${at}`, (i) => confidence.values[confidence.at(side, layer, i)]);
-    if (movement && side) add(`movement, ${name}, ${at}`, (i) => movement.values[movement.at(side - 1, layer, i)]);
+    if (right && predicted) add(of, "accuracy", (i) => { const v = right.values[right.at(side, layer, i)]; return v === 2 ? NaN : v; });
+    else if (prediction && predicted && !classes) add(of, "absolute error", (i) => Math.abs(prediction.values[prediction.at(side, layer, i)] - (data.labels[i] ?? NaN)));
+    if (confidence && data.confident[side]) add(of, "confidence", (i) => confidence.values[confidence.at(side, layer, i)]);
+    if (movement && side) add(of, "movement", (i) => movement.values[movement.at(side - 1, layer, i)]);
   }
-  add("length", (i) => lengths.values[i]);
-  if (!classes) add("label", (i) => data.labels[i] ?? NaN);
-  data.label_names.forEach((name, k) => add(`share of label ${name}`, (i) => (data.labels[i] < 0 ? NaN : Number(data.labels[i] === k))));
-  data.domain_names.forEach((name, k) => add(`share of domain ${name}`, (i) => Number(domains.values[i] === k)));
-  const defining = where === layer ? [0, step].map((side) => `accuracy, ${data.sides[side]}, ${at}`) : [];
-  for (const row of rows) if (defining.includes(row[0])) row.splice(3, 2, "", "");
+  add(whole, "length", (i) => lengths.values[i]);
+  if (!classes) add(whole, "label", (i) => data.labels[i] ?? NaN);
+  data.label_names.forEach((name, k) => add(whole, `share of label ${name}`, (i) => (data.labels[i] < 0 ? NaN : Number(data.labels[i] === k))));
+  data.domain_names.forEach((name, k) => add(whole, `share of domain ${name}`, (i) => Number(domains.values[i] === k)));
+  const defining = where === layer ? [0, step].map(place) : [];
+  for (const row of rows) if (row[1] === "accuracy" && defining.includes(row[0])) row.splice(4, 2, "", "");
   return { rows, notes: [...(defining.length ? [data.without.defined] : []), data.without.compare] };
 }
 

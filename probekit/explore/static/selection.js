@@ -4,12 +4,21 @@ const make = (tag, text = "", props = {}) => Object.assign(document.createElemen
 function table(rows) {
   const scroll = make("div", "", { className: "scroll" });
   const whole = make("table"), thead = make("thead"), head = make("tr"), body = make("tbody");
-  const columns = ["", "selected", "rest", "difference", "95 % interval"];
+  const columns = ["", "selected", "rest", "difference\n[95 % interval]"];
   head.append(...columns.map((text, i) => make("th", text, { scope: "col", className: i ? "n" : "" })));
   thead.append(head);
-  for (const [name, ...cells] of rows) {
+  let group = "";
+  for (const [of, name, ...cells] of rows) {
+    if (of !== group) {
+      const tr = make("tr");
+      tr.append(make("th", of, { scope: "rowgroup", className: "of", colSpan: columns.length }));
+      body.append(tr);
+    }
+    group = of;
     const tr = make("tr");
-    tr.append(make("th", name, { scope: "row" }), ...cells.map((text) => make("td", text, { className: "n" })));
+    const [selected, rest, by, interval] = cells;
+    for (const text of [selected, rest, interval ? `${by}\n[${interval}]` : by]) tr.append(make("td", text, { className: "n" }));
+    tr.prepend(make("th", name, { scope: "row" }));
     body.append(tr);
   }
   whole.append(make("caption", "The selection and the rest"), thead, body);
@@ -32,11 +41,12 @@ export default { render({ model, el }) {
   el.ariaLabel = "Selected examples";
   const ask = (question) => model.send({ question, number: ++last, step: model.get("step"), layer: model.get("layer"), origin: model.get("origin") });
   const choose = (index) => { model.set("example", index); model.save_changes(); };
-  const name = () => { origin.textContent = model.get("origin")[0] ?? ""; };
+  const name = () => { origin.textContent = model.get("selected").byteLength ? model.get("origin")[0] ?? "" : ""; };
   const moved = () => { if (open) ask("compare"); }; // the table is of the layer that is shown
   const draw = () => {
     const n = model.get("selected").byteLength / 4;
-    count.textContent = n ? `${n.toLocaleString("en")} of ${model.get("n").toLocaleString("en")} selected` : "Nothing is selected";
+    const cell = model.get("origin")[0];
+    count.textContent = n ? `${n.toLocaleString("en")} of ${model.get("n").toLocaleString("en")} selected` : cell ? `No example is ${cell}` : "Nothing is selected";
     bar.hidden = list.hidden = !n;
     open = false;
     name();
