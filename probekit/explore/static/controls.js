@@ -85,7 +85,7 @@ export default { render({ model, el }) {
   const [method, drawMethod] = select(model, "method", "methods", "projection");
   const [colour, drawColour] = select(model, "colour", "colours", "colour");
   bar.append(layer, step, method, colour);
-  const how = make("p", "On a map: drag to move, scroll to zoom, drag with Shift (or the loop) to select, click for an example.", { className: "soft" });
+  const how = make("p", "On a map: drag to move it, scroll to zoom, click a point for its example; to select many, press its loop and draw around them.", { className: "soft" });
   const draw = () => {
     title.textContent = model.get("title");
     for (const one of [drawLayer, drawStep, drawMethod, drawColour]) one();
