@@ -65,7 +65,7 @@ notebooks: figures/demo/layers.parquet $(VENV)/.dev
 notebooks-write: figures/demo/layers.parquet $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/write.py $(wildcard notebooks/*.ipynb)
 
-# the rates of docs/calibration.md: an hour or two at the small size
+# the rates of docs/tables/calibration.csv: an hour or two at the small size
 calibration: $(VENV)/.dev
 	$(BIN)/python benchmarks/calibration.py --write
 

@@ -3,7 +3,7 @@
     python benchmarks/calibration.py                      every case at its small size: minutes
     python benchmarks/calibration.py "intervals*" -n 500  some cases, so many runs each
     python benchmarks/calibration.py --nightly            every case at its full size
-    python benchmarks/calibration.py --write              … and write each line of docs/calibration.md at once
+    python benchmarks/calibration.py --write              … and write each line of docs/tables/calibration.csv at once
 
 A case simulates one experiment from its seed and says whether the claim came out false (``false positives``) or the
 interval held the truth (``coverage``); None is a refusal, with a reason given to the user, and is counted apart. The
@@ -14,6 +14,7 @@ in ``--results``, so that an interrupted run goes on where it was.
 from __future__ import annotations
 
 import argparse
+import csv
 import fnmatch
 import hashlib
 import importlib
@@ -22,7 +23,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,8 +31,9 @@ from typing import Any, Literal
 import numpy as np
 
 HERE = Path(__file__).parent
-TABLE = HERE.parent / "docs" / "calibration.md"
-MARKS = ("<!-- table -->", "<!-- end of table -->")
+TABLE = HERE.parent / "docs" / "tables" / "calibration.csv"
+SUBJECTS = TABLE.with_name("calibration-subjects.csv")
+TITLES = ("case", "promised", "before", "now", "runs", "refused")
 BEFORE: dict[str, str] = json.loads((HERE / "before.json").read_text())
 """What version 0.1 covered of the same draws, of intervals and differences: percentiles of the bootstrap."""
 Outcome = bool | None
@@ -141,30 +143,48 @@ def summed_up(one: Case, found: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The results as Markdown."""
-    lines = ["| claim, setting | promised | before | now | runs | refused |", "|---|---|---|---|---|---|"]
-    for name, found in results.items():
-        one = CASES[name]
-        promised = f"≤ {100 * one.nominal:.3g}%" if one.kind == "false positives" else f"covers {100 * one.nominal:g}%"
-        now = "refused" if np.isnan(found["rate"]) else f"{found['rate']:.1%} ± {found['error']:.1%}"
-        mark = "" if found["ok"] else " **outside**"
-        lines.append(
-            f"| {name} | {promised} | {one.before or '–'} | {now}{mark} | {found['runs']} | {found['refused']} |"
-        )
-    return "\n".join(lines)
+def line(name: str, found: Mapping[str, Any]) -> list[str]:
+    """The result of one case as cells below `TITLES`."""
+    one = CASES[name]
+    promised = f"≤ {100 * one.nominal:.3g}%" if one.kind == "false positives" else f"covers {100 * one.nominal:g}%"
+    now = "refused" if np.isnan(found["rate"]) else f"{found['rate']:.1%} ± {found['error']:.1%}"
+    mark = "" if found["ok"] else " **outside**"
+    return [name, promised, one.before or "–", f"{now}{mark}", str(found["runs"]), str(found["refused"])]
+
+
+def table(lines: Iterable[Sequence[str]]) -> str:
+    """Lines as Markdown."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (TITLES, ["---"] * len(TITLES), *lines))
+
+
+def subjects(lines: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    """For each subject and promise: the cases with results, their mean and worst rate, how many are outside."""
+    groups: dict[tuple[str, str], list[Sequence[str]]] = {}
+    for cells in lines:
+        if cells[3] != "refused":
+            groups.setdefault((cells[0].split("/")[0], cells[1]), []).append(cells)
+    for (subject, promised), group in sorted(groups.items()):
+        rates = [float(cells[3].split("%")[0]) for cells in group]
+        worst = group[int((np.argmax if "≤" in promised else np.argmin)(rates))]
+        told = f"{worst[3]}: {worst[0].split('/', 1)[1]}"
+        outside = sum("outside" in cells[3] for cells in group)
+        yield [subject, promised, str(len(group)), f"{np.mean(rates):.1f}%", told, str(outside)]
 
 
 def write(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Put results into the table of docs/calibration.md; the lines of other cases stay as they were measured."""
-    text = TABLE.read_text()
-    head, rest = text.split(MARKS[0])
-    old, tail = rest.split(MARKS[1])
-    lines = {line.split(" | ")[0][2:]: line for line in [*old.splitlines(), *table(results).splitlines()[2:]]}
-    rows = {name: lines[name].split(" | ") for name in CASES if name in lines}
-    told = (" | ".join([*row[:2], CASES[name].before or "–", *row[3:]]) for name, row in rows.items())
-    kept = "\n".join([*table({}).splitlines(), *told])
-    TABLE.write_text(f"{head}{MARKS[0]}\n{kept}\n{MARKS[1]}{tail}")
+    """Put results into the tables that docs/calibration.md shows; other cases stay as they were measured."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        kept = {cells[0]: cells for cells in csv.reader(file)}
+    kept |= {name: line(name, found) for name, found in results.items()}
+    lines = [[*kept[name][:2], one.before or "–", *kept[name][3:]] for name, one in CASES.items() if name in kept]
+    save(TABLE, TITLES, lines)
+    save(SUBJECTS, ("subject", "promised", "cases", "mean", "worst case", "outside"), subjects(lines))
+
+
+def save(path: Path, titles: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+    """Write a table of the pages."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([titles, *lines])
 
 
 def main() -> int:
@@ -175,7 +195,7 @@ def main() -> int:
     parser.add_argument("--nightly", action="store_true", help="the full number of runs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--results", type=Path, default=HERE / "calibration.json", help="where results are kept")
-    parser.add_argument("--write", action="store_true", help="write their lines of docs/calibration.md")
+    parser.add_argument("--write", action="store_true", help="write their lines of docs/tables/calibration.csv")
     given = parser.parse_args()
     load()
     kept = json.loads(given.results.read_text()) if given.results.is_file() else {}
@@ -192,8 +212,8 @@ def main() -> int:
         results[name] = kept[name]
         if given.write:
             write({name: kept[name]})
-        print(table({name: kept[name]}).splitlines()[-1], f"{kept[name]['seconds']:.0f} s", flush=True)
-    print(f"\n{table(results)}")
+        print(*line(name, kept[name]), f"{kept[name]['seconds']:.0f} s", sep=" | ", flush=True)
+    print(f"\n{table(line(name, found) for name, found in results.items())}")
     return int(any(not found["ok"] for found in results.values()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import sys
 from pathlib import Path
@@ -53,9 +54,20 @@ def test_what_bears_a_claim(calibration: ModuleType, kind: str, rate: float, err
 def test_the_table_marks_what_is_outside(calibration: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     one = calibration.Case("toy/b", "false positives", lambda rng: True, before="41 % of 400")
     monkeypatch.setitem(calibration.CASES, "toy/b", one)
-    row = calibration.table({"toy/b": calibration.summed_up(one, [True] * 10)}).splitlines()[-1]
-    assert "41 % of 400" in row
-    assert "**outside**" in row
+    row = calibration.line("toy/b", calibration.summed_up(one, [True] * 10))
+    assert row[2] == "41 % of 400"
+    assert "**outside**" in row[3]
+    assert next(calibration.subjects([row])) == ["toy", "≤ 5%", "1", "100.0%", f"{row[3]}: b", "1"]
+
+
+def test_the_page_says_what_its_tables_say(calibration: ModuleType) -> None:
+    titles, *lines = csv.reader(calibration.TABLE.read_text(encoding="utf-8").splitlines())
+    assert titles == list(calibration.TITLES)
+    _, *subjects = csv.reader(calibration.SUBJECTS.read_text(encoding="utf-8").splitlines())
+    assert subjects == list(calibration.subjects(lines))
+    page = (BENCHMARKS.parent / "docs" / "calibration.md").read_text(encoding="utf-8")
+    assert f"**Of {len(lines)} simulated cases, none is outside" in page
+    assert {row[-1] for row in subjects} == {"0"}
 
 
 def test_every_file_of_cases_registers_some(calibration: ModuleType) -> None:

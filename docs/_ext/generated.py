@@ -3,10 +3,12 @@
 The files are in ``commands/``, ``api/`` and ``gallery/``, which git ignores. Pages link to ``commands.md#COMMAND``,
 ``../notebooks/`` and ``../probekit/__init__.pyi`` (the list of public names), so that they can also be read where
 nothing is built; on the site these links lead to the files.
+A line that is a link to ``tables/NAME.csv`` and nothing else shows the table, which the reader can search and download.
 """
 
 from __future__ import annotations
 
+import csv
 import inspect
 import json
 import re
@@ -34,6 +36,10 @@ options as the command of the same name.
 """
 CALLED = {name: FUNCTIONS[name] for name in probekit.__all__ if name in FUNCTIONS and find_spec(f"probekit.{name}")}
 """Packages that share their name with a function, and the module of that function."""
+
+
+TABLE = re.compile(r"^\[[^\]\n]+\]\(((?:\.\./)*tables/[\w-]+\.csv)\)$", re.M)
+"""A line of a page that is a link to a table and nothing else."""
 
 
 def write_pages(app: Sphinx, _: Config) -> None:
@@ -67,6 +73,24 @@ def lead_to_generated(_: Sphinx, page: str, source: list[str]) -> None:
     text = re.sub(r"\]\(((?:\.\./)*)commands\.md#([\w-]+)\)", r"](\1commands/\2.md)", text)
     text = re.sub(r"\]\(\.\./((?:\.\./)*)notebooks/(\w+\.ipynb)\)", r"](\1gallery/\2)", text)
     source[0] = re.sub(r"\]\(\.\./((?:\.\./)*)probekit/__init__\.pyi\)", r"](\1api.md)", text)
+
+
+def show_tables(app: Sphinx, page: str, source: list[str]) -> None:
+    """Show each table below the link to its file."""
+    folder = (Path(app.srcdir) / page).parent
+    for name in re.findall(TABLE, source[0]):
+        app.env.note_dependency(str(folder / name))
+    show = ":::{{container}} lines\n{}\n\n{}\n:::".format
+    source[0] = re.sub(TABLE, lambda link: show(link[0], table(folder / link[1])), source[0])
+
+
+def table(path: Path) -> str:
+    """A CSV file as Markdown; its first line has the titles."""
+    with path.open(encoding="utf-8", newline="") as file:
+        head, *rows = (
+            [cell.replace("|", r"\|").replace(" ± ", "\u00a0±\u00a0") for cell in line] for line in csv.reader(file)
+        )
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
 
 
 def commands_list() -> Iterator[str]:
@@ -120,4 +144,6 @@ def _section(title: str, module: str, names: list[str]) -> Iterator[str]:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", write_pages)  # before Sphinx looks for pages
     app.connect("source-read", lead_to_generated)
+    app.connect("source-read", show_tables)
+    app.add_js_file("tables.js", loading_method="defer")
     return {"parallel_read_safe": True, "parallel_write_safe": True}
