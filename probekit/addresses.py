@@ -6,7 +6,9 @@ an evidence card of another person, is opened only with ``--allow-remote``: whoe
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,14 +138,19 @@ def refuse_addresses(value: Any, file: Path, *, allowed: bool = False) -> None:
 def offline() -> Iterator[None]:
     """Fetch nothing from the hub in the block, whose libraries read HF_HUB_OFFLINE only when they are imported."""
     import huggingface_hub.constants as hub
-    from datasets import config
 
-    before = hub.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
-    hub.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
+    if "HF_DATASETS_OFFLINE" in os.environ:  # then datasets, which takes a second to import, does not ask hub
+        import datasets.config  # noqa: F401
+    before = {module: module.HF_HUB_OFFLINE for module in (hub, sys.modules.get("datasets.config")) if module}
+    for module in before:
+        module.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
-        hub.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
+        # datasets, if it was imported meanwhile, took over what hub says
+        for module in (hub, sys.modules.get("datasets.config")):
+            if module:
+                module.HF_HUB_OFFLINE = before.get(module, before[hub])
 
 
 def check_data_card(repository: str, revision: str | None = None) -> None:

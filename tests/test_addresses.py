@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
+from types import ModuleType
 
 import pytest
 
@@ -86,3 +88,21 @@ def test_a_step_of_a_study_opens_an_address_only_where_it_is_allowed(tmp_path, a
     recipe = Recipe("probe", {"train": "memory://a.h5", "dev": "memory://b.h5"})
     ended = perform(recipe, str(tmp_path / "log"), {}, allow_remote=allowed)
     assert ("does not exist" if allowed else "add --allow-remote") in ended.error
+
+
+@pytest.mark.parametrize("when", ["before", "inside"])
+def test_offline_holds_for_datasets_and_is_undone(monkeypatch, when):
+    import huggingface_hub.constants as hub
+
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+    monkeypatch.delitem(sys.modules, "datasets.config", raising=False)
+    datasets = ModuleType("datasets.config")
+    datasets.HF_HUB_OFFLINE = False
+    if when == "before":
+        monkeypatch.setitem(sys.modules, "datasets.config", datasets)
+    with offline():
+        if when == "inside":  # as datasets does when it is imported
+            datasets.HF_HUB_OFFLINE = hub.HF_HUB_OFFLINE
+            monkeypatch.setitem(sys.modules, "datasets.config", datasets)
+        assert [hub.HF_HUB_OFFLINE, datasets.HF_HUB_OFFLINE] == [True, True]
+    assert [hub.HF_HUB_OFFLINE, datasets.HF_HUB_OFFLINE] == [False, False]
