@@ -16,7 +16,7 @@ from probekit.plugins import added, load, named
 
 __all__ = ["Analysis", "Corrected", "Reads", "analyses", "load", "modules"]
 
-GROUP = "probekit.analyses"
+GROUP, FIGURES = "probekit.analyses", "probekit.figures"
 
 
 class Reads(StrEnum):
@@ -62,8 +62,8 @@ class Analysis:
     view : str
         "module:VIEW", rows and options to tables, each with the lines below it; a :class:`probekit.view.View` for
         tables by layer.
-    plot : str
-        "module:function": rows to one Axes, for ``result.plot()``; "" for none.
+    figure : str
+        The kind of figure that ``result.plot()`` draws, if it is neither that of its own name nor "layers".
     layered : bool
         Whether its rows are curves by layer, which ``probekit plot layers`` draws.
     curves : str
@@ -91,7 +91,7 @@ class Analysis:
     corrected: Corrected = Corrected.NOT
     judge: str = ""
     view: str = ""
-    plot: str = ""
+    figure: str = ""
     layered: bool = False
     curves: str = ""
     controls: Mapping[str, str] = field(default_factory=dict)
@@ -101,6 +101,11 @@ class Analysis:
     in_suites: float = 0.0
     board: str = ""
     of_one_label: tuple[str, str] | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of figure of its rows; "" for none."""
+        return self.figure or (self.name if self.name in named(FIGURES) else "layers" if self.layered else "")
 
 
 def modules() -> Mapping[str, str]:

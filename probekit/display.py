@@ -59,8 +59,20 @@ def shown_model(name: str) -> str:
 
 
 def shown_label(label: str) -> str:
-    """A label such as "bert-base-uncased, fine-tuned" with the short names of public models; other names stay whole."""
-    return ", ".join(MODELS.get(part.rpartition("/")[2], part) for part in label.split(", "))
+    """A label such as "bert-base-uncased, random-0" in words, with the short names of public models.
+
+    Examples
+    --------
+    >>> shown_label("bert-base-uncased, random-0, mean"), shown_label("runs/mine, step 100")
+    ('BERT-base (uncased), random weights, mean', 'runs/mine, step 100')
+    """
+    return ", ".join(shown_checkpoint(MODELS.get(part.rpartition("/")[2], part)) for part in label.split(", "))
+
+
+def shown_checkpoint(name: str) -> str:
+    """The name of a checkpoint; caches of random weights have "random-SEED"."""
+    seed = name.removeprefix("random-")
+    return f"random weights{'' if seed == '0' else f' {seed}'}" if seed != name and seed.isdecimal() else name
 
 
 def shown_score(score: str, task: str = "") -> str:

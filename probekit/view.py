@@ -24,8 +24,8 @@ NO_VECTORS = ("none", "lm-head")
 
 
 def interval(options: Options) -> str:
-    """The header of intervals: their coverage."""
-    return f"{100 * options['level']:g} % interval"
+    """The header of intervals: their coverage, if it is known."""
+    return "interval" if options["level"] is None else f"{100 * options['level']:g} % interval"
 
 
 def p_text(row: Mapping[str, Any]) -> str:

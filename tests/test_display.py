@@ -32,10 +32,10 @@ def test_labels_change_whole_parts_only():
 
 def test_names_that_are_given_win():
     """By the name in the rows, or by the one that is shown."""
-    assert Look().shown("all-MiniLM-L6-v2, random-0") == "MiniLM, random-0"
-    assert Look({"all-MiniLM-L6-v2": "M"}).shown("all-MiniLM-L6-v2, random-0") == "M, random-0"
+    assert Look().shown("all-MiniLM-L6-v2, random-0") == "MiniLM, random weights"
+    assert Look({"all-MiniLM-L6-v2": "M"}).shown("all-MiniLM-L6-v2, random-0") == "M, random weights"
     look = Look({"MiniLM": "M"})
-    assert look.shown("all-MiniLM-L6-v2, random-0") == "M, random-0"
+    assert look.shown("all-MiniLM-L6-v2, random-0") == "M, random weights"
     look.check()
 
 

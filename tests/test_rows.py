@@ -14,6 +14,7 @@ from probekit.files import digest_of_content
 from probekit.recipe import Read, Recipe
 from probekit.rows import (
     COLUMNS,
+    Result,
     as_rows,
     card_path,
     check_out,
@@ -288,3 +289,36 @@ def test_examples_that_are_gone_are_no_others(tmp_path):
     assert told_by({"examples": told}, [tmp_path / "a"]) == [tmp_path / "a"]
     with pytest.raises(DataError, match="describes other examples"):
         told_by({"examples": ["of a file that is gone"]}, [tmp_path / "a"])
+
+
+def test_a_result_is_a_small_table_whose_values_stand_beside_their_layers():
+    numbers = {"value": 0.5, "ci_low": 0.4, "ci_high": 0.6, "p_adjusted": 0.01, "analysis": "similarity"}
+    pairs = [
+        record(metric="cka", layer=a, layer_b=b, site_b="resid_post", model_b="tiny", step_b=100, **numbers)
+        for a, b in ((0, 0), (0, 1), (1, 0), (1, 1))
+    ]
+    noise = [record(metric="cka", layer=0, layer_b=0, target="permuted", draw=0, **numbers)]
+    result = Result(make_rows([*pairs, *noise]))
+    table = result.table()
+    assert [*table][:5] == ["layer", "value", "ci_low", "ci_high", "p_adjusted"]
+    assert [*table][5:] == ["metric", "layer_b", "model", "model_b", "task"]
+    assert table[["layer", "layer_b"]].to_numpy().tolist() == [["0", "0"], ["0", "1"], ["1", "0"], ["1", "1"]]
+    assert set(table["model_b"]) == {"tiny, step 100"}
+
+    curve = [record(layer=n, value=v, analysis="probe") for n, v in ((0, 0.2), (1, 0.9), (2, 0.5))]
+    curve += [record(layer=n, value=0.7, metric="above-permuted(accuracy)", analysis="probe") for n in (0, 1, 2)]
+    curve += [record(layer=None, value=0.1, representation="length", analysis="probe")]
+    result = Result(make_rows(curve))
+    best, table = result.best(), result.table()
+    assert best[["layer", "value", "metric"]].to_numpy().tolist() == [["1", 0.9, "accuracy"]]
+    assert table[["layer", "value", "representation"]].to_numpy().tolist()[-1] == ["", 0.1, "length"]
+    assert len(table) == 4
+
+
+def test_rows_without_a_table_say_how_many_are_shown():
+    result = Result(make_rows([record(layer=n, analysis="train", value=n / 40) for n in range(30)]))
+    html = result._repr_html_()
+    assert "10 of 30 values" in html
+    assert html.count("<tr>") == 11
+    assert result.to_markdown().count("\n") == 32
+    assert r"\toprule" in result.to_latex()

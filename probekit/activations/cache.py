@@ -169,10 +169,12 @@ class ActivationCache:
         return int(self.spec["n"])
 
     def __repr__(self) -> str:
+        from probekit.activations.description import model_of
+
         s = self.spec
         what = [*self.poolings, *([f"tokens ({s['tokens']})"] if s["tokens"] else [])]
         return (
-            f"ActivationCache({str(self.path)!r}: {s['task']} {s['split']}, {len(self)} examples, {s['model']}, "
+            f"ActivationCache({str(self.path)!r}: {s['task']} {s['split']}, {len(self)} examples, {model_of(self)}, "
             f"layers {self.layers[0]}–{self.layers[-1]}, width {self.width}, {' + '.join(what)}, {s['store']})"
         )
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from probekit.errors import CacheMismatch
 from probekit.files import in_words
+from probekit.rows.schema import called
 
 MOST = 12
 """Labels that are named."""
@@ -38,17 +39,22 @@ def check_same(first: Any, second: Any, names: Iterable[str]) -> None:
             )
 
 
+def model_of(cache: Any) -> str:
+    """The name of a cache's model, as that of its rows: "minilm, random weights", "minilm, fine-tuned, run mrpc"."""
+    s, trained = cache.spec, cache.origin
+    random, untrained = s.get("random_weights"), trained.get("untrained")
+    checkpoint = s.get("checkpoint") or (f"untrained, seed {untrained}" if untrained is not None else "")
+    checkpoint = checkpoint if random is None else f"random-{random}"
+    return called({**s, "checkpoint": checkpoint, "regime": trained.get("regime", ""), "representation": ""})
+
+
 def describe(cache: Any) -> dict[str, str]:
     """The contents of an open :class:`~probekit.activations.cache.ActivationCache`, by name."""
     s, counts = cache.spec, cache.spec["counts"]
     trained, computed, distinct = cache.origin, s["environment"].get("path"), dict.fromkeys(cache.widths)
-    model = [s["model"], f"random weights {s['random_weights']}" if s.get("random_weights") is not None else ""]
-    model += [s["checkpoint"]] if s.get("checkpoint") not in (None, s["model"]) else []
-    model += [f"step {s['step']:,}"] if "step" in s else []
-    model += [f"untrained, seed {trained['untrained']}"] if "untrained" in trained else []
     facts = {
         "task": f"{s['task']} {s['split']} ({s['kind']}, metrics {', '.join(s['metrics'])})",
-        "model": ", ".join(filter(None, model)),
+        "model": model_of(cache),
         "trained on": ", ".join(str(trained[k]) for k in ("trained_on", "regime", "head", "variant") if trained.get(k)),
         "examples": f"{len(cache):,} ({counts['unique']:,} distinct texts, {counts['pieces']:,} pieces, "
         f"{counts['truncated']:,} truncated, {counts['empty']:,} without content)",

@@ -21,8 +21,6 @@ from probekit.constraint import FILE, MANY, plain
 from probekit.functions import FUNCTIONS, SILENT, find, outputs, place_of
 from probekit.grid import Format
 from probekit.heads import head, hint
-from probekit.recipe import Recipe
-from probekit.view import tables
 
 P = inspect.Parameter
 OUT = (
@@ -124,8 +122,7 @@ def show_tables(result: Any) -> None:
     """The tables of a result, and the lines below each."""
     from probekit.cli.terminal import show_table
 
-    recipe: Recipe = result.recipe
-    for grid, notes in tables(recipe.function, result.rows, {**recipe.defaults, **recipe.arguments}):
+    for grid, notes in result.grids():
         if grid is not None:
             show_table(grid)
         for note in notes:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,26 +23,29 @@ from probekit.calls import checked
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest_of_content, read_json
 from probekit.functions import find, rows_of
-from probekit.grid import Grid, to_html
+from probekit.grid import WRITERS, Format, Grid, to_html
 from probekit.recipe import Read, Recipe
 from probekit.rows.card import card_path, make_card, read_card
 from probekit.rows.examples import EXAMPLES, examples_of, examples_path, told_by
 from probekit.rows.files import card_of, check_out, read_rows, saved_examples, write_rows
-from probekit.rows.schema import called, layer_labels, make_rows
+from probekit.rows.schema import called, make_rows
+from probekit.rows.tidy import as_grid, best_rows, main_rows, tidy
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PREDICTIONS, BY_SPLIT = "probekit.statistics.predictions:Predictions", "probekit.statistics.predictions:by_split"
 VERDICT, TABLES = "probekit.analyses.verdict:verdict", "probekit.view:tables"
-PLOTS = {"train": "probekit.plots:mix_weights", "transfer": "probekit.plots:transfer_matrix"}
-"""The plot of each analysis on one Axes. This module does not import plots or statistics; names are looked up late."""
-SHOWN = ("task", "split", "model", "checkpoint", "step", "regime", "head", "variant", "representation", "estimator")
-COMPARED = ("domain_a", "domain_b", "against", "prefer")
-TITLE = ("task", "split", "model", "checkpoint", "step", "representation")
-"""The columns that a result's title names."""
-CURVE = (*SHOWN, "analysis", "trained_on", "target", "metric", "seed")
+"""This module does not import analyses or statistics; names are looked up late."""
+FIGURES = {"train": "mix", "transfer": "transfer"}
+"""The kind of figure of rows that are of no analysis."""
+MOST, FIRST = 12, 10
+"""Tables that a notebook shows, and rows of an analysis without a table."""
+CURVE = (
+    *("task", "split", "model", "checkpoint", "step", "regime", "head", "variant", "representation", "estimator"),
+    *("analysis", "trained_on", "target", "metric", "seed"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,29 +138,48 @@ class Result:
         """The findings in sentences; () for analyses without a verdict. See :mod:`probekit.analyses.verdict`."""
         return tuple(load(VERDICT)(self))
 
+    def table(self) -> pd.DataFrame:
+        """The measured values as a small table: the value beside the layer; ``rows`` has all columns and all controls.
+
+        Returns
+        -------
+        DataFrame
+            A row for each layer and metric on gold labels: layer, value, interval and corrected p, the metric, the
+            columns that tell rows apart, the model and the task.
+        """
+        return tidy(main_rows(self.rows))
+
     def best(self) -> pd.DataFrame:
-        """The best layer of each curve, one row per curve.
+        """The best layer of each curve, one row per curve, with the columns of :meth:`table`.
 
         The best of several layers looks better than it is. Its interval is therefore the simultaneous one for all
         layers (``joint_low``, ``joint_high``), if the rows have it. ``compare("best")`` tests whether the layers
         differ.
         """
-        rows = self.rows[self.rows["layer"].notna() & self.rows["value"].notna()]
-        from probekit.metrics import metric
+        return tidy(best_rows(self.rows, CURVE))
 
-        gold = rows[(rows["target"] == "gold") & rows["draw"].isna()]
-        keys = [c for c in CURVE if c in gold]
-        found = []
-        for _, curve in gold.groupby(keys, sort=False, dropna=False):
-            if (curve_metric := metric(str(curve["metric"].iloc[0]))).better:
-                found.append(curve.iloc[[curve_metric.best(curve["value"].to_numpy(dtype=float))]])
-        import pandas as pd
+    def grids(self) -> Iterator[tuple[Grid | None, list[str]]]:
+        """The tables that its command prints, each with the lines below it; without a recipe those of its analyses."""
+        function, options = "", {"level": None}
+        if self.recipe is not None:
+            function, options = self.recipe.function, {**self.recipe.defaults, **self.recipe.arguments}
+        parts = {str(name): rows for name, rows in self.rows.groupby("analysis", sort=False)}
+        if function not in parts and function in analyses():  # one that makes rows of others
+            parts = {function: self.rows}
+        for name, rows in parts.items():
+            is_its = name == function or function not in analyses()
+            yield from load(TABLES)(name, rows, options if is_its else {"level": None})
 
-        best = pd.concat(found, ignore_index=True) if found else gold.iloc[:0]
-        joint = [c for c in ("joint_low", "joint_high") if c in best]
-        for end, c in zip(("ci_low", "ci_high"), joint, strict=False):
-            best[end] = best[c].fillna(best[end])
-        return best.drop(columns=joint)
+    def to_markdown(self) -> str:
+        """Its tables in Markdown, as its command prints them with ``--format markdown``."""
+        return self._written(Format.MARKDOWN)
+
+    def to_latex(self) -> str:
+        """Its tables in LaTeX with the rules of booktabs, as its command prints them with ``--format latex``."""
+        return self._written(Format.LATEX)
+
+    def _written(self, form: Format) -> str:
+        return "\n".join(WRITERS[form](grid) for grid, _ in self._tables(most=None) if grid is not None)
 
     def summary(self, **options: Any) -> Result:
         """Summarise layer curves in a few numbers with intervals; see :func:`probekit.summary`."""
@@ -178,15 +200,30 @@ class Result:
             return compare(self, against=against, **options)
         return compare(self, against, **options)
 
-    def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
-        """Plot the rows on one Axes; raises UsageError for an analysis without such a plot."""
-        kinds = set(self.rows["analysis"])
-        plots = PLOTS | {one.name: one.plot for one in analyses().values() if one.plot}
-        if len(kinds) != 1 or not kinds <= plots.keys():
-            raise UsageError(
-                f"rows of {', '.join(sorted(map(str, kinds)))} have no single-panel plot; see probekit.plots."
-            )
-        return load(plots[kinds.pop()])(self.rows, ax=ax, **options)
+    def plot(self, **options: Any) -> Figure:
+        """Draw the figure that ``probekit.plot(KIND, result)`` draws, of the kind that suits its analysis.
+
+        Parameters
+        ----------
+        **options
+            Options of :func:`probekit.plot`, such as ``metric``, ``width`` and ``out``.
+
+        Returns
+        -------
+        Figure
+            Not shown; saved if ``out`` is given. For one Axes of your own see :mod:`probekit.plots`.
+
+        Raises
+        ------
+        UsageError
+            For rows of several analyses, and of one without a figure.
+        """
+        names = sorted(map(str, self.rows["analysis"].unique()))
+        figures = FIGURES | {one.name: one.kind for one in analyses().values()}
+        kinds = {figures.get(name, "") for name in names}
+        if len(kinds) != 1 or not (kind := kinds.pop()):
+            raise UsageError(f"rows of {', '.join(names)} have no figure of their own; probekit.plot draws a kind.")
+        return find("plot")(kind, self, **options)
 
     def file(self) -> Path | None:
         """The file in which it is saved; None if it is not saved, or if the file has changed since."""
@@ -229,46 +266,27 @@ class Result:
         return f"<Result {self.title}; {len(self.rows):,} rows{n_examples}>"
 
     def _repr_html_(self) -> str:
-        grids = "".join(
-            to_html(grid) + "".join(f"<p>{escape(note)}</p>" for note in notes) for grid, notes in self._tables()
-        )
-        return (
-            f"<p><b>{escape(self.title)}</b>; {len(self.rows):,} rows.</p>{grids or self._frame()}"
-            + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.verdict)
-            + (f"<p><code>{escape(str(self.recipe))}</code></p>" if self.recipe and self.recipe.is_command else "")
-        )
+        parts = [f"<p><b>{escape(self.title)}</b>; {len(self.rows):,} rows.</p>"]
+        for grid, notes in self._tables(most=MOST):
+            parts.append(to_html(grid) if grid is not None else "")
+            parts += [f"<p>{escape(note)}</p>" for note in notes]
+        parts += [f"<p>{escape(sentence)}</p>" for sentence in self.verdict]
+        if self.recipe and self.recipe.is_command:
+            parts.append(f"<p><code>{escape(str(self.recipe))}</code></p>")
+        return "".join(parts)
 
-    def _tables(self) -> list[tuple[Grid, list[str]]]:
-        """The tables of its analysis, as the command prints them; none if it is not known how its rows were made."""
-        if self.recipe is None or self.rows["analysis"].nunique() != 1:
-            return []
+    def _tables(self, most: int | None) -> list[tuple[Grid | None, list[str]]]:
+        """Its tables, the first ``most``; without a view of its analysis the first rows of :meth:`table`."""
+        found: list[tuple[Grid | None, list[str]]] = []
         with suppress(Exception):  # rows of an earlier version, or a part of the rows, may lack what a table needs
-            options = {**self.recipe.defaults, **self.recipe.arguments}
-            return list(load(TABLES)(self.rows["analysis"].iloc[0], self.rows, options))
-        return []
-
-    def _frame(self) -> str:
-        """Its first rows as a table."""
-        shown = self._first_rows()
-        table = shown[[c for c in (*SHOWN, *COMPARED) if c in shown and self._is_informative(shown[c])]]
-        if shown["layer"].notna().any():
-            table = table.assign(layer=layer_labels(shown))
-        table = table.assign(**{c: shown[c].round(4) for c in ("metric", "value", "ci_low", "ci_high")})
-        return str(table.to_html(index=False, escape=True, max_rows=20, na_rep=""))
-
-    def _first_rows(self) -> pd.DataFrame:
-        """Up to ten rows on gold labels; only the first metric if there are more."""
-        gold = self.rows[(self.rows["target"] == "gold") & self.rows["draw"].isna()]
-        if len(gold) > 10:
-            gold = gold[gold["metric"] == gold["metric"].iloc[0]]
-        return (gold if len(gold) else self.rows).head(10)
-
-    @staticmethod
-    def _is_informative(column: pd.Series) -> bool:
-        """Whether a column says more than the title does: it varies, or the title does not name it."""
-        if column.nunique(dropna=False) > 1:
-            return True
-        return column.name not in TITLE and bool(column.notna().all() and column.ne("").all())
+            found = list(self.grids())
+        if not found:
+            table = self.table()
+            return [as_grid(table if most is None else table.head(FIRST), len(table), len(self.rows))]
+        if most is not None and len(found) > most:
+            more = f"{most} of {len(found)} tables; result.to_markdown() has all, result.table() their numbers."
+            return [*found[:most], (None, [more])]
+        return found
 
 
 def joined(results: Sequence[Result]) -> Result:

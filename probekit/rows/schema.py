@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from probekit.display import shown_checkpoint
 from probekit.errors import DataError
 
 if TYPE_CHECKING:
@@ -210,9 +211,38 @@ def fit_labels(rows: pd.DataFrame) -> pd.Series:
 
 
 def called(row: Mapping[Any, Any] | pd.Series) -> str:
-    """A description of a row's model: model, checkpoint, step and representation, if present."""
-    step = "" if str(row["step"]) in ("<NA>", "nan", "None") else f"step {row['step']:,}"
-    return ", ".join(dict.fromkeys(filter(None, (row["model"], row["checkpoint"], step, row["representation"]))))
+    """The name of a row's model, the same wherever it is shown: the model, its states, and the representation.
+
+    Examples
+    --------
+    >>> called({"model": "minilm", "checkpoint": "mrpc", "step": 47, "regime": "fine-tune", "representation": "mean"})
+    'minilm, fine-tuned, run mrpc, step 47, mean'
+    >>> called({"model": "minilm", "checkpoint": "random-0"})
+    'minilm, random weights'
+    """
+    return ", ".join(dict.fromkeys(filter(None, (_text(row, "model"), *states(row), _text(row, "representation")))))
+
+
+def states(row: Mapping[Any, Any] | pd.Series) -> list[str]:
+    """What a row's model is beside its name, in words: random weights; fine-tuned, the run, the step."""
+    checkpoint, regime, step = (_text(row, name) for name in ("checkpoint", "regime", "step"))
+    if (random := shown_checkpoint(checkpoint)) != checkpoint:
+        return [random]
+    trained = regime == "fine-tune"
+    run = "" if checkpoint == _text(row, "model") else f"run {checkpoint}" if trained and checkpoint else checkpoint
+    return list(filter(None, ("fine-tuned" * trained, run, f"step {int(float(step)):,}" if step else "")))
+
+
+def identified(row: Mapping[Any, Any] | pd.Series) -> str:
+    """A row's model as rows name it in a column of another model: model, checkpoint, step and representation."""
+    step = f"step {int(float(step)):,}" if (step := _text(row, "step")) else ""
+    parts = (_text(row, "model"), _text(row, "checkpoint"), step, _text(row, "representation"))
+    return ", ".join(dict.fromkeys(filter(None, parts)))
+
+
+def _text(row: Mapping[Any, Any] | pd.Series, name: str) -> str:
+    """A value of a row as text; "" if it is missing."""
+    return "" if (text := str(row.get(name, ""))) in ("<NA>", "nan", "None") else text
 
 
 def _label(layer: Any) -> str:

@@ -125,7 +125,7 @@ def test_similarity_is_that_of_arrays(state, caches):
             assert of["n"].item() == 400
     result = replace(state[1], rows=rows[rows["analysis"] == "similarity"])
     assert "of neighbouring layers" in result.verdict[0]
-    assert result.plot().images
+    assert result.plot().axes[0].images
 
 
 def test_erasers_remove_what_is_linear(state, caches):

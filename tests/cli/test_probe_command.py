@@ -245,7 +245,7 @@ def test_a_result_is_worked_with(caches, tmp_path):
     best = result.best()
     assert (best.groupby("metric").size() == 1).all()
     mpl.use("agg")
-    assert result.plot().get_ylabel().startswith("Accuracy")
+    assert result.plot().axes[0].get_ylabel().startswith("Accuracy")
     saved = result.save(out)
     for given in (saved, out, str(out), tmp_path / "rows.examples.parquet", saved.predictions[0]):
         again = probekit.compare(given, against="shuffled", resamples=200)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.analyses.verdict.words import ALPHA, number
+from probekit.display import shown_label
 from probekit.rows.schema import called
 from probekit.statistics.predictions import Predictions
 
@@ -27,8 +28,9 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
             said = "more often than" if whole["value"] > whole["chance"] else "less often than"
         by = part[part["level"] == "matching"]
         of = ", ".join(f"{row['of']} {100 * row['value']:.1f} %" for _, row in by.iterrows())
+        name = shown_label(called(whole)).removesuffix(", lm-head")
         yield (
-            f"the likeliest answer of {called(whole).removesuffix(', lm-head')} matches in {number(whole['value'])} "
+            f"the likeliest answer of {name} matches in {number(whole['value'])} "
             f"({number(whole['ci_low'])}–{number(whole['ci_high'])}) of "
             f"{whole['n']:,} questions, {said} chance ({100 * whole['chance']:.1f} %); by matching answer: {of}"
         )

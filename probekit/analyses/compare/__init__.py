@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.analysis import Analysis, Corrected
-from probekit.display import shown_label
+from probekit.display import shown_checkpoint, shown_label
 from probekit.grid import Column, Grid
 from probekit.public import public
 from probekit.rows.schema import layer_labels
@@ -98,7 +98,7 @@ def curve_table(rows: pd.DataFrame, title: str, options: Options, *, by: str, mo
     import pandas as pd
 
     curve = ("task", "model", "checkpoint", "step", "representation")
-    rows = rows.assign(checkpoint=named_checkpoints(rows))
+    rows = rows.assign(checkpoint=rows["checkpoint"].map(shown_checkpoint))
     names = (*(name for name in curve if (rows[name].astype("string").fillna("") != "").any()), by)
     columns = [Column(name, align="right" if name == "layer" else "left", key=True, label=name != by) for name in names]
     columns += [Column("value"), Column(interval(options), align="center", dim=True)]
@@ -112,15 +112,6 @@ def curve_table(rows: pd.DataFrame, title: str, options: Options, *, by: str, mo
         value = "undetermined" if value == "nan" else value
         lines.append([*cells, value, ends, *(_cell(row[name]) for name in more)])
     return Grid(columns, lines, title)
-
-
-def named_checkpoints(rows: pd.DataFrame) -> pd.Series:
-    """The names of checkpoints; those of random weights in words, with a seed other than 0."""
-    if "random_weights" not in rows:
-        return rows["checkpoint"]
-    seeds = rows["random_weights"].astype("Int64")
-    random = ("random weights " + seeds.astype("string")).where(seeds != 0, "random weights")
-    return rows["checkpoint"].where(seeds.isna(), random)
 
 
 def _cell(value: Any) -> str:
@@ -160,6 +151,6 @@ ANALYSIS = Analysis(
     corrected=Corrected.CURVE,
     judge="probekit.analyses.compare.sentences:sentences",
     view="probekit.analyses.compare:view",
-    plot="probekit.plots:layer_differences",
+    figure="differences",
     place=90,
 )

@@ -97,6 +97,5 @@ ANALYSIS = Analysis(
     corrected=Corrected.CURVE,
     judge="probekit.analyses.domains.sentences:sentences",
     view="probekit.analyses.domains.tables:tables",
-    plot="probekit.plots:domain_matrix",
     place=90,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from probekit.display import shown_label
 from probekit.rows.schema import called, layer_labels
 from probekit.statistics.predictions import Predictions
 
@@ -21,7 +22,7 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         gold = layers[layers["target"] == "gold"]
         best = gold.iloc[int(gold["value"].argmax())]
         controls = layers[layers["draw"].isna() & (layers["label"] == best["label"]) & (layers["target"] != "gold")]
-        text = f"layer {best['label']} of {called(best)} has the highest {main}, {_with_interval(best)}"
+        text = f"layer {best['label']} of {shown_label(called(best))} has the highest {main}, {_with_interval(best)}"
         for kind, value in zip(controls["target"], controls["value"], strict=True):
             text += f", {kind.replace('-', ' ')} {value:.3f}"
         if len(centre := part[part["metric"] == "centre-of-gravity"]):

@@ -24,6 +24,7 @@ from probekit.errors import UsageError
 from probekit.projection import clusters as clusters_of
 from probekit.projection import project
 from probekit.rows import Result
+from probekit.rows.schema import states
 from probekit.runtime import Progress, blas_thread, no_progress
 from probekit.tasks.load import load_task, shown_task
 from probekit.tasks.task import Task
@@ -236,12 +237,8 @@ def _names(caches: Sequence[ActivationCache]) -> list[str]:
     all_columns = [columns_of(cache, "") for cache in caches]
     tuned = {c["model"] for c in all_columns if c["checkpoint"] and c["random_weights"] is None}
     for columns in all_columns:
-        random, step = columns["random_weights"], columns["step"]
-        weights = columns["checkpoint"] or ("pretrained" if columns["model"] in tuned else "")
-        parts = [shown_model(str(columns["model"]))]
-        parts += [f"random weights {random}"] if random is not None else [weights]
-        parts += [f"step {step:,}"] if step is not None else []
-        names.append(", ".join(filter(None, parts)))
+        state = states(columns) or ["pretrained"] * (columns["model"] in tuned)
+        names.append(", ".join([shown_model(str(columns["model"])), *state]))
     if len(set(names)) < len(names):
         names = [f"{name} ({cache.path.stem})" for name, cache in zip(names, caches, strict=True)]
     if len(set(names)) < len(names):

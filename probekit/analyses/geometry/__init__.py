@@ -127,7 +127,6 @@ ANALYSIS = Analysis(
     reads=Reads.CACHES,
     judge="probekit.analyses.geometry.sentences:sentences",
     view="probekit.analyses.geometry:VIEW",
-    plot="probekit.plots:layer_curve",
     layered=True,
     place=70,
     of_vectors=True,

@@ -120,7 +120,6 @@ ANALYSIS = Analysis(
     corrected=Corrected.CURVES,
     judge="probekit.analyses.mdl.sentences:sentences",
     view="probekit.analyses.mdl:VIEW",
-    plot="probekit.plots:layer_curve",
     layered=True,
     best="Layer with the shortest code for the labels.",
     place=30,

@@ -151,7 +151,6 @@ ANALYSIS = Analysis(
     corrected=Corrected.CURVES,
     judge="probekit.analyses.mi.sentences:sentences",
     view="probekit.analyses.mi:VIEW",
-    plot="probekit.plots:layer_curve",
     layered=True,
     best="Layer with the largest mutual information (lower bounds, bits); share is relative to H(Y).",
     place=20,

@@ -164,7 +164,6 @@ ANALYSIS = Analysis(
     corrected=Corrected.CURVE,
     judge="probekit.analyses.movement.sentences:sentences",
     view="probekit.analyses.movement:tables",
-    plot="probekit.plots:layer_curve",
     layered=True,
     curves="probekit.plots.movement:mean_distances",
     place=60,

@@ -20,7 +20,8 @@ from probekit.errors import UsageError
 from probekit.files import FileKind, check_folder, parse_json, whole
 from probekit.metrics import derive
 from probekit.recipe import current
-from probekit.rows import Result, called, make_rows
+from probekit.rows import Result, make_rows
+from probekit.rows.schema import identified
 from probekit.runtime import Progress
 from probekit.similarity.movement import FEWEST, FOLDS, Movement, movement
 from probekit.similarity.options import DISTANCES
@@ -155,7 +156,7 @@ def _rows(
     heads = [
         {
             "analysis": "movement", **side.columns, **found.group_columns, "layer_name": name, "estimator": "",
-            "against": called(found.sides[0].columns), "target": "gold", "metric": DISTANCES[k],
+            "against": identified(found.sides[0].columns), "target": "gold", "metric": DISTANCES[k],
             "seed": options.seed, "label": "", "example": "", "text": "",
             "note": _note(found, side, name) if DISTANCES[k] == ALIGNED else "",
         }

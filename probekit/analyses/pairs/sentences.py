@@ -9,6 +9,7 @@ import numpy as np
 
 from probekit.analyses.verdict.suites import best_of, like, percent
 from probekit.analyses.verdict.words import ALPHA, layer_of
+from probekit.display import shown_label
 from probekit.rows.families import level
 from probekit.rows.schema import called
 from probekit.statistics.predictions import Predictions
@@ -33,9 +34,9 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
     curves = whole.groupby(["model", "checkpoint", "step", "representation", "estimator"], sort=False, dropna=False)
     for _key, part in curves:
         best = part.iloc[int(part["value"].argmax())]
-        where = f"{called(best).removesuffix(', lm-head')} prefers"
+        where = f"{shown_label(called(best)).removesuffix(', lm-head')} prefers"
         if len(part) > 1:
-            where = f"layer {layer_of(best)} of {called(best)}, the best of {len(part)}, prefers"
+            where = f"layer {layer_of(best)} of {shown_label(called(best))}, the best of {len(part)}, prefers"
         if best["estimator"] == "pair-probe":
             chance = _above_chance(best, curves.ngroups)
             best = best_of(part, len(whole))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.analyses.verdict.words import ALPHA, layer_of
+from probekit.display import shown_label
 from probekit.rows.schema import called, layer_labels
 from probekit.statistics.predictions import Predictions
 
@@ -26,7 +27,7 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         below = f"{_gap(at, 'centroid')} the middle of train"
         noise = f"; probes of exchanged places {shuffled.min():,.0f} km or more" if len(shuffled) else ""
         yield (
-            f"layer {layer_of(best)} of {called(best)} places names {best['value']:,.0f} km "
+            f"layer {layer_of(best)} of {shown_label(called(best))} places names {best['value']:,.0f} km "
             f"({best['ci_low']:,.0f}–{best['ci_high']:,.0f}) from the truth on average, {below} "
             f"({middle['value']:,.0f} km){_first_layer(at)}{noise}"
         )

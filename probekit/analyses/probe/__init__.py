@@ -137,7 +137,7 @@ def _cells(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
 
 
 def _title(rows: pd.DataFrame, options: Options) -> str:
-    return f": {rows['n'].iloc[-1]:,} evaluated, {rows['n_train'].iloc[-1]:,} fitted"
+    return f": {rows['n'].iloc[-1]:,} evaluated, {rows['n_train'].iloc[-1]:,.0f} fitted"
 
 
 def _notes(rows: pd.DataFrame, options: Options) -> Iterator[str]:
@@ -165,7 +165,6 @@ ANALYSIS = Analysis(
     corrected=Corrected.CURVES,
     judge="probekit.analyses.probe.sentences:sentences",
     view="probekit.analyses.probe:VIEW",
-    plot="probekit.plots:layer_curve",
     layered=True,
     best="Best layer of each curve. It was selected on the examples on which it is reported; its interval holds "
     "for all layers at once, if the rows have such intervals.",

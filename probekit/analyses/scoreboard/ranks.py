@@ -14,7 +14,7 @@ from probekit.analyses.scoreboard import ScoreboardOptions
 from probekit.analyses.scoreboard.line import MODEL, Line, counted, keys_of, models_of
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.rows.schema import called
+from probekit.rows.schema import identified
 from probekit.statistics.bootstrap import estimates
 from probekit.statistics.comparisons import FINE
 from probekit.statistics.permutation import BLOCK, exchanged
@@ -104,7 +104,7 @@ def _choices(line: Line, place: int) -> int:
 def _rank_rows(
     one: Ranks, fields: Sequence[pd.DataFrame], models: Sequence[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    names = [called({**about, "representation": ""}) for about in models]
+    names = [identified({**about, "representation": ""}) for about in models]
     for t, rows in enumerate(fields):
         for m, about in enumerate(models):
             own = rows.iloc[m]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from probekit.analyses.scoreboard.line import MODEL
+from probekit.display import shown_label
 from probekit.rows.schema import called
 from probekit.statistics.predictions import Predictions
 
@@ -21,7 +22,9 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
             continue
         whole = means[means["group"] == ""].iloc[0]
         above = of[(of["metric"] == "above-control") & (of["group"] == "")].iloc[0]
-        text = f"{called(whole)} is above the control on {above['value']:.0f} of {above['tasks']:.0f} tasks"
+        text = (
+            f"{shown_label(called(whole))} is above the control on {above['value']:.0f} of {above['tasks']:.0f} tasks"
+        )
         text += f" (mean {100 * whole['value']:z.0f} % of the way to the ceiling"
         groups = means[means["group"] != ""].sort_values("value", ascending=False, kind="stable")
         if len(groups) > 1:

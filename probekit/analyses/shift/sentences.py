@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probekit.analyses.verdict.words import ALPHA, adjusted, layer_of, number, p_value, short
+from probekit.display import shown_label
 from probekit.rows.schema import called, layer_labels
 from probekit.statistics.predictions import Predictions
 
@@ -26,7 +27,7 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         home = gold[gold["trained_on"] == task]
         best = home.iloc[int(home["value"].fillna(-1).argmax())]
         at = part[layer_labels(part) == layer_of(best)]
-        where = f"{called(best)}, {best['estimator']}, layer {layer_of(best)}"
+        where = f"{shown_label(called(best))}, {best['estimator']}, layer {layer_of(best)}"
         own = f"a probe of {short(task)} itself has {main} {number(best['value'])}"
         yield f"{where}: {own}; {'; '.join(_transfers(at, main, task))}"
 

@@ -97,7 +97,6 @@ ANALYSIS = Analysis(
     corrected=Corrected.CURVE,
     judge="probekit.analyses.similarity.sentences:sentences",
     view="probekit.analyses.similarity.tables:tables",
-    plot="probekit.plots:similarity_matrix",
     layered=True,
     curves="probekit.plots.similarity:same_layers",
     controls={"permuted": "permuted examples"},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from probekit.analyses.verdict.suites import best_of, like, percent
 from probekit.analyses.verdict.words import ALPHA, layer_of
+from probekit.display import shown_label
 from probekit.rows.schema import called
 from probekit.statistics.predictions import Predictions
 
@@ -33,7 +34,7 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
         more = f"; probes of shuffled trees at most {100 * noise:.1f} %" if len(shuffled) else ""
         more += "".join(f"; a parser finds {percent(one)} at layer {layer_of(one)}" for one in arcs)
         yield (
-            f"layer {layer_of(best)} of {called(best)}, rank {best['rank']:g}, has {percent(best)} of "
+            f"layer {layer_of(best)} of {shown_label(called(best))}, rank {best['rank']:g}, has {percent(best)} of "
             f"the edges of gold trees, {_beyond(best, tested)} the linear chain ({100 * chain:.1f} %){more}"
         )
 

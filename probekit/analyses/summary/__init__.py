@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from probekit.analyses.compare import curve_table, named_checkpoints
+from probekit.analyses.compare import curve_table
 from probekit.analysis import Analysis, Reads
+from probekit.display import shown_label
 from probekit.grid import Grid
 from probekit.public import public
 from probekit.rows.schema import called
@@ -91,11 +92,10 @@ def view(rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]
 
 def _names(rows: pd.DataFrame) -> list[str]:
     """The curve of each row: task, model and pooling, and the columns in which the rows differ."""
-    rows = rows.assign(checkpoint=named_checkpoints(rows))
     columns = ("split", "trained_on", "estimator", "seed")
     differ = [name for name in columns if rows[name].astype("string").nunique(dropna=False) > 1]
     return [
-        ", ".join((str(row["task"]), called(row), *(str(row[name]) for name in differ)))
+        ", ".join((str(row["task"]), shown_label(called(row)), *(str(row[name]) for name in differ)))
         for row in rows.to_dict("records")
     ]
 

@@ -145,7 +145,6 @@ ANALYSIS = Analysis(
     corrected=Corrected.CURVE,
     judge="probekit.analyses.transferability.sentences:sentences",
     view="probekit.analyses.transferability:VIEW",
-    plot="probekit.plots:layer_curve",
     layered=True,
     place=40,
 )

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers
-from probekit.display import shown_model
+from probekit.display import shown_checkpoint, shown_model
 from probekit.rows import layer_labels, layer_order
+from probekit.rows.schema import states
 from probekit.rows.selection import CURVE, curve_keys, over_curves
 
 if TYPE_CHECKING:
@@ -138,13 +139,26 @@ def names(curves: Sequence[Curve]) -> list[str]:
         {c: "" if (v := str(one.head.get(c, ""))) in ("<NA>", "nan", "None") else v for c in SHOWN} for one in curves
     ]
     varying = [c for c in SHOWN if len({one[c] for one in cells}) > 1]
-    show = {"step": "step {}".format, "seed": "seed {}".format, "model": shown_model, "checkpoint": _checkpoint}
+    show: dict[str, Callable[[str], str]] = {"seed": "seed {}".format, "model": shown_model}
     if len({shown_model(one["model"]) for one in cells}) < len({one["model"] for one in cells}):
         del show["model"]  # two folders of one name
-    labels = [list(dict.fromkeys(show.get(c, str)(one[c]) for c in varying if one[c])) for one in cells]
-    if "checkpoint" in varying:  # next to its checkpoints, a model itself is named as well
-        labels = [parts or ["pretrained"] for parts in labels]
+    of_run = [c for c in varying if c not in ("regime", "head")]  # a run says which ones it has
+    labels: list[list[str]] = []
+    for kept in (of_run if "checkpoint" in varying else varying, varying):
+        labels = [_parts(one, kept, show) for one in cells]
+        if len(set(map(tuple, labels))) == len(labels):
+            break
     return [f"{', '.join(parts)}: " if parts else "" for parts in labels]
+
+
+def _parts(one: Mapping[str, str], kept: Sequence[str], show: Mapping[str, Callable[[str], str]]) -> list[str]:
+    """What is said of a curve: of the model, its states, and the other columns that are kept."""
+    state = states({"model": one["model"], **{c: one[c] for c in ("checkpoint", "step") if c in kept}})
+    if "checkpoint" in kept:  # next to its checkpoints, a model itself is named as well
+        state = states({**one, "step": one["step"] * ("step" in kept)})
+    words = {c: show.get(c, str)(one[c]) for c in kept if one[c] and c not in ("checkpoint", "step")}
+    parts = list(dict.fromkeys(filter(None, [words.pop("model", ""), *state, *words.values()])))
+    return parts or ["pretrained"] * ("checkpoint" in kept)
 
 
 def named(head: Mapping[Any, Any], *, run: bool = False) -> str:
@@ -153,19 +167,13 @@ def named(head: Mapping[Any, Any], *, run: bool = False) -> str:
     tuned, checkpoint = head["regime"] == "fine-tune", head["checkpoint"]
     if tuned and run and checkpoint:
         return model_in(head["model"], "fine-tuned", f"run {checkpoint}")
-    return model_in(head["model"], "fine-tuned" if tuned else _checkpoint(checkpoint))
+    return model_in(head["model"], "fine-tuned" if tuned else shown_checkpoint(checkpoint))
 
 
 def model_in(model: str, *states: str) -> str:
     """A model with what is special about it in parentheses: "MiniLM (random weights)"."""
     states = tuple(state for state in states if state and state != model)  # a pretraining has the name of its run
     return f"{shown_model(model)} ({', '.join(states)})" if states else shown_model(model)
-
-
-def _checkpoint(name: str) -> str:
-    """The name of a checkpoint; caches of random weights have "random-SEED"."""
-    seed = name.removeprefix("random-")
-    return name if seed == name else f"random weights{'' if seed == '0' else f', seed {seed}'}"
 
 
 def smallest(curve: Curve) -> str:

@@ -84,7 +84,6 @@ ANALYSIS = Analysis(
     reads=Reads.CACHES,
     judge="stranger.norm.sentences:sentences",
     view="stranger.norm:VIEW",
-    plot="probekit.plots:layer_curve",
     layered=True,
     of_vectors=True,
 )
