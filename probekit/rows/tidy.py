@@ -42,7 +42,7 @@ def tidy(rows: pd.DataFrame) -> pd.DataFrame:
     first |= {c: rows[c] for c in numbers}
     if rows["representation"].nunique() > 1:  # baselines beside layers
         first["representation"] = rows["representation"]
-    last = {"model": models(rows)}
+    last: dict[str, Any] = {"model": models(rows)}
     if "model_b" in rows:
         last["model_b"] = models(pd.DataFrame({c: rows[f"{c}_b"] for c in STATE if f"{c}_b" in rows}))
     last["task"] = rows["task"]
@@ -57,10 +57,10 @@ def _apart(rows: pd.DataFrame, known: dict[str, Any]) -> dict[str, pd.Series]:
     import pandas as pd
 
     found: dict[str, pd.Series] = {}
-    codes = pd.DataFrame(
+    base = pd.DataFrame(
         {c: known[c] for c in ("layer", "metric", "representation", "model", "model_b", "task") if c in known}
     )
-    codes = codes.set_axis(rows.index).groupby([*codes], sort=False, dropna=False).ngroup()
+    codes = base.set_axis(rows.index).groupby([*base], sort=False, dropna=False).ngroup()
     for c in dict.fromkeys((*NAMED, *rows.columns)):
         if codes.nunique() == len(rows):
             break
@@ -122,7 +122,7 @@ def as_grid(table: pd.DataFrame, rows: int, of: int) -> tuple[Grid, list[str]]:
         How many that table has, and how many rows the result has.
     """
     numbers = {c: table[c].dtype.kind == "f" for c in table}
-    columns = [Column(c, "right" if numbers[c] else "left", key=c == "layer") for c in table]
+    columns = [Column(str(c), "right" if numbers[c] else "left", key=c == "layer") for c in table]
 
     def cell(value: Any, *, real: bool) -> str:
         text = f"{value:.3f}" if real else str(value)

@@ -40,7 +40,7 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
     assert main(["mi", str(caches["plain"]), str(caches["random"]), *asked]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "classification train, " in shown
-    assert "random-3, mean, knn: 239 examples; entropy of the labels 0.992 bits" in shown
+    assert "random weights 3, mean, knn: 239 examples; entropy of the labels 0.992 bits" in shown
     assert "noise, 97.5 %" in shown
     assert shown.count("unlabelled, left out: 1") == 4
     rows = read_rows(out)

@@ -35,7 +35,7 @@ def test_from_two_caches_to_tables_figures_and_a_report(call, caches, tmp_path):
     assert "by chance calibrated p adjusted" in words
     one = call("similarity", *caches[:2], "--layers", "1", "--draws", "99", "--resamples", "0")
     assert "p adjusted: corrected over the one pair of layers; " in " ".join(one.out.split())
-    assert re.search(r"CKA: layers of (\w+), mean with those of \1, random-1, mean, n = 50", words)
+    assert re.search(r"CKA: layers of (\w+), mean with those of \1, random weights 1, mean, n = 50", words)
     assert len(read_rows(names["similarity"])) == 32
     moved = call(
         "movement", *caches[:2], "--top", "2", "--out", names["movement"], "--examples", tmp_path / "d.parquet"
@@ -70,7 +70,7 @@ def test_many_models_in_one_table_and_a_tree(call, caches, tmp_path):
     words = " ".join(done.out.split())
     assert "CKA of the same layers, n = 50" in words
     assert "* not shown to be more alike than chance (p adjusted over the 160 pairs of layers > 0.05)" in words
-    assert words.count("random-4") >= 4
+    assert words.count("random weights 4") >= 4
     drawn = call("plot", "dendrogram", out, "--out", tmp_path / "tree.png")
     assert drawn.status == 0, drawn.err
 

@@ -32,5 +32,7 @@ def sentences(rows: pd.DataFrame, _: Sequence[Predictions]) -> Iterator[str]:
             text += f"; most in {best['group']}, {100 * best['value']:z.0f} %, "
             text += f"least in {worst['group']}, {100 * worst['value']:z.0f} %"
         rank = of[(of["metric"] == "rank") & (of["line"].fillna("") == "")]
-        better = str(rank["better_than"].fillna("").iloc[0]) if len(rank) else ""
+        better = (
+            "; ".join(map(shown_label, str(rank["better_than"].fillna("").iloc[0]).split("; "))) if len(rank) else ""
+        )
         yield text + ")" + (f"; its mean is higher than that of {better}" if better else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from probekit.display import shown_label
 from probekit.grid import Column, Grid
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def tables(rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]]]:
     """A line for each task and a column for each model; then means of groups and ranks, and what they are worth."""
-    named = rows.assign(name=[called({**row, "representation": ""}) for row in rows.to_dict("records")])
+    named = rows.assign(name=[shown_label(called({**row, "representation": ""})) for row in rows.to_dict("records")])
     models = list(dict.fromkeys(named.loc[named["name"] != "", "name"]))
     scores = named[named["metric"].str.startswith("normalised(") & named["chosen"].fillna(value=False).astype(bool)]
     scores = scores.assign(at=layer_labels(scores))
