@@ -7,12 +7,14 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from textwrap import wrap
 from typing import Any, TypeVar, cast, get_type_hints
 
 from probekit.constraint import check, spelled
 from probekit.errors import UsageError, did_you_mean
 from probekit.former import renamed
 from probekit.functions import REPEATED, SILENT, types_of
+from probekit.progress import HELP, reported
 from probekit.recipe import as_json
 
 T = TypeVar("T")
@@ -38,7 +40,8 @@ def keywords(**options: type) -> Callable[[Callable[..., T]], Callable[..., T]]:
             given = dict(bound.arguments)
             groups = {part: kind(**{k: given.pop(k) for k in fields_of(kind)}) for part, kind in options.items()}
             positional, keyword = split(flat, given)
-            return function(*positional, **keyword, **groups)
+            with reported(keyword):
+                return function(*positional, **keyword, **groups)
 
         call.__doc__ = documented(function.__doc__ or "", flat, options)
         vars(call).update(__signature__=flat, options=options)
@@ -66,6 +69,9 @@ def documented(doc: str, flat: inspect.Signature, options: Mapping[str, type]) -
         entries += [_entry(f, flat.parameters[f.name]) for f in dataclasses.fields(kind)]
     if "out" in flat.parameters and not any(entry[0].startswith("out") for entry in entries):
         entries.append(["out : path, optional", "    File for the result: ``ROWS.parquet`` or ``ROWS.csv``."])
+    for entry in entries:
+        if entry[0].startswith("progress :"):
+            entry[:] = ["progress : callable or bool, optional", *(f"    {line}" for line in wrap(HELP, 110))]
     order = {name: i for i, name in enumerate(flat.parameters)}
     entries.sort(key=lambda entry: order.get(re.split(r"[ ,]", entry[0].lstrip("*"))[0], len(order)))
     documented = [line for entry in entries for line in entry]

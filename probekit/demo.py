@@ -13,7 +13,7 @@ from probekit.models.find import minilm_folder
 from probekit.public import public
 from probekit.recipe import current
 from probekit.rows import Result
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress, no_progress, part_of
 
 DEMO_TASKS = ("acceptability", "sentiment", "paraphrase", "similarity")
 CONTROLS = 3  # shuffles; 10 take three times as long
@@ -67,10 +67,11 @@ def demo(
 
     folder, began = minilm_folder(), monotonic()
     found: list[Result] = []
-    for seed in (None, 0):
+    for part, seed in enumerate((None, 0)):
         encoder = load_encoder(folder, device="cpu", random_weights=seed)
         name = "MiniLM" if seed is None else "MiniLM-random"
-        for task in DEMO_TASKS:
+        for number, task in enumerate(DEMO_TASKS, part * len(DEMO_TASKS)):
+            of_all = part_of(progress, number, 2 * len(DEMO_TASKS))
             pair = [
                 cache_activations(
                     encoder, f"grammar:{task}", split, model_name="MiniLM",
@@ -78,7 +79,7 @@ def demo(
                 )
                 for split in ("train", "dev")
             ]  # fmt: skip
-            found.append(probe(*pair, hold_out_domains=True, controls=CONTROLS, progress=progress))
+            found.append(probe(*pair, hold_out_domains=True, controls=CONTROLS, progress=of_all))
             for cache in pair:
                 cache.close()
     rows = pd.concat([probed.rows for probed in found], ignore_index=True)

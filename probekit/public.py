@@ -13,13 +13,14 @@ from typing import Any
 from probekit.calls import bind, documented, fields_of, fitting, flattened, split, spread
 from probekit.errors import UsageError
 from probekit.functions import REPEATED, rows_of
+from probekit.progress import is_given, reported
 from probekit.recipe import Recipe, making
 from probekit.rows.files import check_out
 from probekit.rows.result import Result
 
 
 def public(
-    name: str | None = None, /, *, saves: bool = True, **options: type
+    name: str | None = None, /, *, saves: bool = True, faster: str = "", **options: type
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a function public: it accepts options as keyword arguments, and its result stores the recipe.
 
@@ -36,6 +37,8 @@ def public(
         Name in :data:`FUNCTIONS`; by default the function's name.
     saves : bool
         Whether its result is saved.
+    faster : str
+        What makes long work faster, as an argument in Python: "controls=0". Its progress says so.
     **options : type
         For each parameter, the frozen dataclass whose fields become keyword arguments.
 
@@ -71,12 +74,12 @@ def public(
             taken = {k for kind in options.values() for k in fields_of(kind)} | ({"out"} if gets_out else set())
             passed = {k: v for k, v in bound.arguments.items() if k not in taken}
             positional, keyword = split(signature, passed)
-            with making(recipe):
+            with making(recipe), reported(keyword, "" if is_given(faster, arguments) else faster):
                 result = function(*positional, **keyword, **groups)
             return _finish(result, recipe, out, monotonic() - began)
 
         call.__doc__ = documented(function.__doc__ or "", flat, options)
-        vars(call).update(__signature__=flat, options=options)
+        vars(call).update(__signature__=flat, options=options, faster=faster)
         return call
 
     return decorate

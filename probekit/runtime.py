@@ -59,7 +59,7 @@ DtypeName = Annotated[str, Into(dtype_name)]
 
 
 class Progress(Protocol):
-    """Called during the computation; the command line displays it, the library stays quiet."""
+    """Called during the computation; :mod:`probekit.progress` displays it."""
 
     def __call__(self, stage: str, done: int, total: int, /, **rates: float) -> None:
         """``done`` of ``total`` units of ``stage`` are finished; ``rates`` holds running totals such as tokens."""
@@ -69,27 +69,80 @@ def no_progress(stage: str, done: int, total: int, /, **rates: float) -> None:
     """A Progress that does nothing."""
 
 
-def progress_lines(to: TextIO, clock: Callable[[], float] = monotonic) -> Progress:
-    """A Progress that writes a line every ten seconds, and nothing for shorter work."""
-    last_line = clock()
-    begun: dict[str, tuple[float, int, int, int]] = {}  # by stage: start time, first count, last count and total
+def part_of(progress: Progress, number: int, parts: int) -> Progress:
+    """Progress of one of several parts of about equal size, counted over all of them; ``number`` begins with 0."""
 
     def show(stage: str, done: int, total: int, /, **rates: float) -> None:
-        nonlocal last_line
-        now = clock()
-        began, first, *last = begun.get(stage, (now, done, done, total))
-        if done < last[0] or total != last[1]:  # the same stage of another job
+        progress(stage, number * total + done, parts * total, **rates)
+
+    return show
+
+
+def remaining(seconds: float, done: int, todo: int) -> float | None:
+    """The seconds that are left if ``done`` units took so many seconds; None if nothing is done yet, or all is."""
+    return todo * seconds / done if done > 0 and todo > 0 else None
+
+
+def time_left(seconds: float) -> str:
+    """A remaining time in words: "40 s left", "4 min left", "2.5 h left"."""
+    if seconds < 90:
+        return f"{seconds:,.0f} s left"
+    return f"{seconds / 60:,.0f} min left" if seconds < 5400 else f"{seconds / 3600:,.1f} h left"
+
+
+class Clock:
+    """When each stage began, and how long it will take."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.clock, self.begun = clock, dict[str, tuple[float, int, int]]()
+
+    def __call__(self, stage: str, done: int) -> tuple[float, int, bool]:
+        """The seconds since a stage began, its first count, and whether it begins now, or again on other data."""
+        now = self.clock()
+        began, first, last = self.begun.get(stage, (now, done, done))
+        new = stage not in self.begun or done < last
+        if new:
             began, first = now, done
-        begun[stage] = began, first, done, total
-        if now - last_line < EVERY:
+        self.begun[stage] = began, first, done
+        return max(now - began, 1e-9), first, new
+
+
+def progress_lines(
+    to: TextIO,
+    clock: Callable[[], float] = monotonic,
+    *,
+    first: float | None = None,
+    tip: Callable[[float | None], str] = lambda left: "",
+) -> Progress:
+    """A Progress that writes a line every ten seconds, and nothing for shorter work.
+
+    Parameters
+    ----------
+    to : file
+        Where it writes.
+    clock : callable
+        The time in seconds.
+    first : float, optional
+        Seconds until the first line, if they are fewer.
+    tip : callable
+        What a line says at its end, from the seconds that are left.
+    """
+    stages = Clock(clock)
+    next_line = clock() + (EVERY if first is None else min(first, EVERY))
+
+    def show(stage: str, done: int, total: int, /, **rates: float) -> None:
+        nonlocal next_line
+        seconds, before, _ = stages(stage, done)
+        now = clock()
+        if now < next_line:
             return
-        last_line, seconds = now, max(now - began, 1e-9)
+        next_line = now + EVERY
+        left = remaining(seconds, done - before, total - done)
         parts = [f"{stage}: {done:,} of {total:,} ({100 * done / max(total, 1):.0f} %)"]
-        if now > began:
+        if seconds > 1e-6:
             parts += [f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value]
-        if done > first:
-            parts.append(f"{(total - done) * seconds / (done - first):,.0f} s left")
-        print(shown(", ".join(parts)), file=to, flush=True)
+        parts += [] if left is None else [time_left(left)]
+        print(shown(", ".join(filter(None, [*parts, tip(left)]))), file=to, flush=True)
 
     return show
 
@@ -202,7 +255,7 @@ def local_executor(
 
     # a worker is restarted when it has grown too large, which is fine
     warnings.filterwarnings("ignore", message="A worker was restarted", category=UserWarning)
-    environment = dict(environment or {})
+    environment = {"PROBEKIT_PROGRESS": "0", **(environment or {})}  # this process shows the progress of all
     if threads or workers > 1:
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
         environment |= dict.fromkeys(names, str(threads or max(1, cores() // workers)))

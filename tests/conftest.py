@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+os.environ["PROBEKIT_PROGRESS"] = "0"  # a busy machine's lines are no output of a test
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: several threads wait for each other
 
 

@@ -34,6 +34,7 @@ RANK = {
             "metrics",
             "parquet",
             "plugins",
+            "progress",
             "public",
             "recipe",
             "rows",

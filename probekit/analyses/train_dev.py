@@ -24,6 +24,7 @@ from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.pieces import keys, word_types
 from probekit.recipe import Read
 from probekit.rows import Result
+from probekit.runtime import Progress, part_of
 from probekit.statistics.duplicates import related
 from probekit.statistics.folds import duplicates
 from probekit.statistics.predictions import Predictions, by_split
@@ -52,6 +53,8 @@ class Pairs(ExitStack):
 
     Attributes
     ----------
+    count : int
+        The number of pairs.
     reads : list of Read
         The entries of the opened ones in a card, with the task that they are read for.
     """
@@ -60,7 +63,7 @@ class Pairs(ExitStack):
         if len(caches) % 2:
             raise UsageError(f"caches must be given in pairs, TRAIN.h5 {second}; {len(caches)} were given.")
         super().__init__()
-        self.caches, self.reads = caches, list[Read]()
+        self.caches, self.count, self.reads = caches, len(caches) // 2, list[Read]()
 
     def opened(self, task: str | Task | None = None, data_dir: str | Path | None = None) -> Iterator[Pair]:
         """Each pair; of caches of the sentences of several tasks, as caches of one of them."""
@@ -74,17 +77,22 @@ class Pairs(ExitStack):
 
     def result(
         self,
-        of_pair: Callable[[ActivationCache, ActivationCache, tuple[str, ...] | None], tuple[pd.DataFrame, Predictions]],
+        of_pair: Callable[..., tuple[pd.DataFrame, Predictions]],
+        progress: Progress,
         metrics: tuple[str, ...] | str | None,
         task: str | Task | None,
         data_dir: str | Path | None,
     ) -> Result:
         """The rows and predictions of all pairs, from those of each with the names of metrics (None: the task's)."""
+        tables, predictions = list[pd.DataFrame](), list[Predictions]()
         names = (metrics,) if isinstance(metrics, str) else metrics
         for name in names or ():
             metric(name)
         with self:
-            tables, predictions = zip(*(of_pair(*pair, names) for pair in self.opened(task, data_dir)), strict=True)
+            for i, pair in enumerate(self.opened(task, data_dir)):
+                rows, evaluated = of_pair(*pair, names, progress=part_of(progress, i, self.count))
+                tables.append(rows)
+                predictions.append(evaluated)
         return Result(pd.concat(tables, ignore_index=True), tuple(by_split(predictions)), reads=tuple(self.reads))
 
 

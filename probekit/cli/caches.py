@@ -65,10 +65,10 @@ def _waiting(seen: dict[str, float]) -> None:
 @contextmanager
 def _watching(prefix: str) -> Iterator[tuple[Progress, dict[str, float]]]:
     """A progress bar, and what it measures: total seconds, seconds in the model ("model", if it ran), counts."""
-    from probekit.cli.progress import bar
+    from probekit.progress import display
 
     began, seen = monotonic(), {"seconds": 0.0}
-    with bar() as progress:
+    with display() as progress:
 
         def watch(stage: str, done: int, total: int, /, **rates: float) -> None:
             if stage == "model":

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from cyclopts import Parameter
 
 from probekit.analysis import Analysis, Reads, analyses
-from probekit.calls import fields_of
+from probekit.calls import fields_of, spread
 from probekit.cli.show import saved, say
 from probekit.constraint import FILE, MANY, plain
 from probekit.functions import FUNCTIONS, SILENT, find, outputs, place_of
@@ -91,12 +91,15 @@ def made(name: str = "", *, instead: bool = False) -> Callable[[Callable[..., An
 
 def work(name: str, /, *arguments: Any, **options: Any) -> Any:
     """What the public function with this name returns, with a progress bar if it tells of its progress."""
-    from probekit.cli.progress import bar
+    from probekit.progress import display, is_given
 
     function = find(name)
     if "progress" not in inspect.signature(function).parameters:
         return function(*arguments, **options)
-    with bar() as progress:
+    faster: str = getattr(function, "faster", "")
+    given = spread(options, getattr(function, "options", {}))
+    words = "" if not faster or is_given(faster, given) else f"--{faster.replace('=', ' ')}"
+    with display(words.replace("_", "-").removesuffix(" True")) as progress:
         return function(*arguments, progress=progress, **options)
 
 

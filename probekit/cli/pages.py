@@ -34,9 +34,9 @@ def explore(
     out
         The page to write, .html.
     """
-    from probekit.cli.progress import bar
     from probekit.explore.build import check_page
     from probekit.explore.build import explore as explore_caches
+    from probekit.progress import display
     from probekit.tasks import load_task
 
     if data_dir is not None and task is None:
@@ -46,7 +46,7 @@ def explore(
     texts = None if task is None else load_task(task, data_dir)
     began = monotonic()
     check_page(out)
-    with bar() as progress:
+    with display() as progress:
         view = explore_caches(*more, task=texts, progress=progress, **options)
         try:
             page = view.save(out, progress=progress)

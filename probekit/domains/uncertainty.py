@@ -36,7 +36,7 @@ from probekit.domains.options import Measure
 from probekit.domains.resampling import HELD, blocks_of, called, has_like, pair_null, replicates, shares, stream
 from probekit.errors import UsageError
 from probekit.metrics import METRICS
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress, no_progress, part_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def _spreads(drawn: _Drawing, resamples: int) -> dict[str, np.ndarray]:
             rows=len(rows),
             resamples=resamples,
             seed=drawn.seed,
-            progress=_part_of(drawn.progress, number, len(tiles)),
+            progress=part_of(drawn.progress, number, len(tiles)),
             **drawn.options,
         )
         for name, values in again.items():
@@ -240,15 +240,6 @@ def _spreads(drawn: _Drawing, resamples: int) -> dict[str, np.ndarray]:
                 if name not in DIRECTED:
                     out[name][:, columns, i] = found
     return out
-
-
-def _part_of(progress: Progress, number: int, parts: int) -> Progress:
-    """Progress of one of several equal parts."""
-
-    def show(stage: str, done: int, total: int, /, **rates: float) -> None:
-        progress(stage, number * total + done, parts * total, **rates)
-
-    return show
 
 
 def _around(value: np.ndarray, spread: np.ndarray, top: float) -> np.ndarray:

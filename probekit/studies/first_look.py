@@ -29,7 +29,7 @@ ABOUT_QUICK = (
 )
 
 
-@public(options=RunOptions)
+@public(options=RunOptions, faster="quick=True")
 def run(
     model: str | Path,
     task: str | Path,

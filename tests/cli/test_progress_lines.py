@@ -19,7 +19,7 @@ def test_a_line_every_ten_seconds():
     assert len(told) == 6
     assert told[0] == "encoding: 100 of 600 (17 %), 1,111 pieces/s, 50 s left"
     assert told[-1].startswith("encoding: 600 of 600 (100 %)")
-    assert told[-1].endswith(", 0 s left")
+    assert not told[-1].endswith("left")
 
 
 def test_nothing_of_short_work_and_a_new_start_for_other_work():
@@ -36,9 +36,9 @@ def test_nothing_of_short_work_and_a_new_start_for_other_work():
 
 def test_a_pipe_gets_lines_and_no_escapes():
     script = (
-        "import probekit.cli.progress as p, probekit.runtime as runtime\n"
+        "import probekit.progress as p, probekit.runtime as runtime\n"
         "runtime.EVERY = 0.0\n"
-        "with p.bar() as show:\n"
+        "with p.display() as show:\n"
         "    show('layers', 1, 4); show('layers', 4, 4)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -8,9 +8,9 @@ import logging
 import pytest
 from rich.table import Table
 
-from probekit.cli.progress import bar
 from probekit.cli.show import console, say, warn
 from probekit.display import shown
+from probekit.progress import display
 
 EVIL = "good\x1b]0;pwned\x07\x1b[2J\x9b31m\u202edab\u2066"
 TOLD = r"good\x1b]0;pwned\x07\x1b[2J\x9b31m\u202edab\u2066"
@@ -67,7 +67,7 @@ def test_progress_and_logging(monkeypatch):
 
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
-    with bar() as progress:
+    with display() as progress:
         progress(EVIL[:12] + "\u202e", 1, 2)
     assert "\x07" not in stream.getvalue()
     assert "\u202e" not in stream.getvalue()

@@ -43,8 +43,8 @@ def measure(
     """The rows and predictions of :func:`probekit.edges`."""
     if vectors.pooling is not None or vectors.span is not None:
         raise UsageError("edge probes train their own pooling of spans; leave out pooling and span.")
-    of_pair = partial(_of_pair, vectors=vectors, options=options, progress=progress)
-    return caches.result(of_pair, metrics, task, data_dir)
+    of_pair = partial(_of_pair, vectors=vectors, options=options)
+    return caches.result(of_pair, progress, metrics, task, data_dir)
 
 
 def _of_pair(

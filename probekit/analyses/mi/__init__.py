@@ -24,7 +24,7 @@ BITS = "mutual-information"
 MARKS = {"undetermined": "?", "warning": "†"}  # no asterisks: beside a number they read as significance
 
 
-@public(vectors=VectorOptions, options=InformationOptions)
+@public(vectors=VectorOptions, options=InformationOptions, faster="controls=0")
 def mi(
     *caches: str | Path | ActivationCache,
     vectors: VectorOptions,

@@ -16,7 +16,7 @@ from probekit.errors import UsageError
 from probekit.information.curves import check_estimators, layer_information
 from probekit.information.options import InformationOptions
 from probekit.rows import Result, called
-from probekit.runtime import Progress
+from probekit.runtime import Progress, part_of
 
 CURVE = ("task", "split", "model", "checkpoint", "step", "representation")
 """The columns that identify a curve."""
@@ -37,8 +37,8 @@ def measure(
         columns = [columns_of(cache, layers.representation) for cache, layers in zip(opened, chosen, strict=True)]
         _check_distinct(opened, columns)
         rows = [
-            _measured(cache, layers, about, options, progress)
-            for cache, layers, about in zip(opened, chosen, columns, strict=True)
+            _measured(cache, layers, about, options, part_of(progress, i, len(opened)))
+            for i, (cache, layers, about) in enumerate(zip(opened, chosen, columns, strict=True))
         ]
         reads = tuple(read_of(cache) for cache in opened)
     return Result(pd.concat(rows, ignore_index=True), reads=reads)

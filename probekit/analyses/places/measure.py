@@ -18,7 +18,7 @@ from probekit.metrics import derive
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.selection import Problem, grid, select
 from probekit.rows import Result, make_rows
-from probekit.runtime import Progress
+from probekit.runtime import Progress, part_of
 from probekit.statistics.clusters import FEWEST_PAIRED, mean_of_differences
 from probekit.statistics.controls import shuffled
 from probekit.statistics.distances import centroid, great_circle, mean_interval, median_interval, on_sphere, r2_interval
@@ -47,10 +47,10 @@ def measure(
     records: list[dict[str, Any]] = []
     with caches:
         first: Errors | None = None
-        for pair in list(caches.opened()):
+        for i, pair in enumerate(list(caches.opened())):
             check_same(*pair, SAME)
             sides = [[cache.for_task(part, cache.spec["split"]) for part in of_part] for cache in pair]
-            rows, errors = _of_pair(task, sides[0], sides[1], vectors, options, progress)
+            rows, errors = _of_pair(task, sides[0], sides[1], vectors, options, part_of(progress, i, caches.count))
             records += [*rows, *difference_rows(errors, first, options)]
             first = first or errors
         return Result(make_rows(records), reads=tuple(caches.reads))

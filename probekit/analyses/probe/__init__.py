@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from probekit.tasks import Task
 
 
-@public(vectors=VectorOptions, options=ProbeOptions)
+@public(vectors=VectorOptions, options=ProbeOptions, faster="controls=0")
 def probe(
     train: str | Path | ActivationCache,
     dev: str | Path | ActivationCache,

@@ -39,8 +39,8 @@ def measure(
     progress: Progress,
 ) -> Result:
     """The rows and predictions of :func:`probekit.probe`."""
-    of_pair = partial(probe_pair, vectors=vectors, options=options, progress=progress)
-    return caches.result(of_pair, metrics, task, data_dir)
+    of_pair = partial(probe_pair, vectors=vectors, options=options)
+    return caches.result(of_pair, progress, metrics, task, data_dir)
 
 
 def probe_pair(

@@ -21,7 +21,7 @@ from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.pieces import keys
 from probekit.probes.shift import Trained, blocks_of, fit_blocks
 from probekit.rows import Result, make_fits, make_rows
-from probekit.runtime import Progress
+from probekit.runtime import Progress, part_of
 from probekit.statistics.controls import shuffled
 from probekit.statistics.folds import duplicates
 from probekit.statistics.predictions import Predictions, by_split
@@ -56,9 +56,9 @@ def measure(
         models = _models(pairs)
         found: list[Predictions] = []
         measured: list[list[Cell]] = []
-        for of_model in models:
+        for i, of_model in enumerate(models):
             sets = [_DataSet.of(*pair, vectors) for pair in of_model]
-            cells = list(_cells(sets, options, progress))
+            cells = list(_cells(sets, options, part_of(progress, i, len(models))))
             measured.append(cells)
             for cell in cells:
                 records += cell_rows(cell, options)

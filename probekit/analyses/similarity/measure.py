@@ -19,7 +19,7 @@ from probekit.analyses.vectors import precision_of
 from probekit.display import shown_label
 from probekit.errors import NonFiniteError
 from probekit.rows import Result, called, make_rows
-from probekit.runtime import Progress
+from probekit.runtime import Progress, part_of
 from probekit.similarity.layer_pairs import PairValues, layer_pairs
 from probekit.similarity.options import SimilarityOptions
 from probekit.sites import Site
@@ -47,7 +47,7 @@ def measure(
     with ExitStack() as stack:
         found = matched(by_step(opened(caches, stack)), vectors)
         pairs = list(_pairs(found.sides, against))
-        tables = [_rows(a, b, found, options, progress) for a, b in pairs]
+        tables = [_rows(a, b, found, options, part_of(progress, i, len(pairs))) for i, (a, b) in enumerate(pairs)]
         reads = tuple(side.read for side in found.sides)
     rows = pd.concat(tables, ignore_index=True)
     rows["p_adjusted"] = np.minimum(1, rows["p_adjusted"] * len(pairs))  # layers: largest value; caches: Bonferroni

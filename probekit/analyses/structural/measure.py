@@ -24,7 +24,7 @@ from probekit.probes.trees.fit import Trees, fit, predict
 from probekit.probes.trees.gold import chain, distances, sentences
 from probekit.probes.trees.options import StructuralOptions
 from probekit.rows import Result, make_fits, make_rows
-from probekit.runtime import Progress
+from probekit.runtime import Progress, part_of
 from probekit.statistics.comparisons import Null, difference_columns, paired
 from probekit.statistics.options import CompareOptions, Over
 from probekit.statistics.predictions import Predictions, by_split
@@ -50,9 +50,9 @@ def measure(
         raise UsageError("structural probes read the means of the pieces of words; leave out pooling and span.")
     tables = list[_Table]()
     with caches:
-        for pair in caches.opened(task, data_dir):
+        for i, pair in enumerate(caches.opened(task, data_dir)):
             check_same(*pair, SAME)
-            tables.append(_of_pair(*pair, vectors, options, progress))
+            tables.append(_of_pair(*pair, vectors, options, part_of(progress, i, caches.count)))
     found = by_split(table.predictions() for table in tables)
     beside = [row for one in found for row in _beside_the_chain(one, options)]
     rows = make_rows([*(row for table in tables for row in table.rows), *beside])
