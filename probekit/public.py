@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from time import monotonic
@@ -13,6 +13,7 @@ from typing import Any
 from probekit.calls import bind, documented, fields_of, fitting, flattened, split, spread
 from probekit.errors import UsageError
 from probekit.functions import REPEATED, rows_of
+from probekit.notes import collected
 from probekit.progress import is_given, reported
 from probekit.recipe import Recipe, making
 from probekit.rows.files import check_out
@@ -74,9 +75,9 @@ def public(
             taken = {k for kind in options.values() for k in fields_of(kind)} | ({"out"} if gets_out else set())
             passed = {k: v for k, v in bound.arguments.items() if k not in taken}
             positional, keyword = split(signature, passed)
-            with making(recipe), reported(keyword, "" if is_given(faster, arguments) else faster):
+            with collected() as notes, making(recipe), reported(keyword, "" if is_given(faster, arguments) else faster):
                 result = function(*positional, **keyword, **groups)
-            return _finish(result, recipe, out, monotonic() - began)
+            return _finish(result, recipe, out, monotonic() - began, notes)
 
         call.__doc__ = documented(function.__doc__ or "", flat, options)
         vars(call).update(__signature__=flat, options=options, faster=faster)
@@ -85,7 +86,7 @@ def public(
     return decorate
 
 
-def _finish(result: Any, recipe: Recipe, out: Any, seconds: float) -> Any:
+def _finish(result: Any, recipe: Recipe, out: Any, seconds: float, notes: Sequence[str]) -> Any:
     if not isinstance(result, Result):
         return result
     from probekit.metrics import metric
@@ -95,5 +96,10 @@ def _finish(result: Any, recipe: Recipe, out: Any, seconds: float) -> Any:
             metric(known)
         except UsageError as error:
             raise UsageError(f"{error} A package names its own among the entry points probekit.metrics.") from None
-    result = dataclasses.replace(result, recipe=recipe, seconds={recipe.function: seconds, **result.seconds})
+    result = dataclasses.replace(
+        result,
+        recipe=recipe,
+        seconds={recipe.function: seconds, **result.seconds},
+        notes=tuple(dict.fromkeys((*result.notes, *notes))),
+    )
     return result if out is None else result.save(out)

@@ -33,6 +33,7 @@ RANK = {
             "hdf5",
             "metrics",
             "parquet",
+            "notes",
             "plugins",
             "progress",
             "public",

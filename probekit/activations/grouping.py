@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 from probekit.activations.options import GROUPS
 from probekit.activations.writing.request import data_digest
 from probekit.errors import DataError, UsageError
+from probekit.notes import logger
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.duplicates import Numbered, find_groups, related, text_numbers
 from probekit.statistics.equal_rows import copies, equal_everywhere, with_copies
@@ -22,7 +22,7 @@ from probekit.tasks.task import Example, Task, TaskKind
 if TYPE_CHECKING:
     from probekit.activations.cache import ActivationCache
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _with_warning(cache: ActivationCache, groups: Groups) -> Groups:
     kinds = [f"{counts[name]:,} {called}" for name, called in names.items() if counts.get(name)]
     log.warning(
         "%s %s: %s of %s examples are not independent (%s). They form %s, the largest with %s examples, which "
-        "are shuffled, held out and resampled together; --groups none treats every example as independent.%s",
+        "are shuffled, held out and resampled together; the option groups none treats every example as independent.%s",
         cache.spec["task"],
         cache.spec["split"],
         f"{int(size[size > 1].sum()):,}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,13 +16,14 @@ from probekit.activations.writing.request import data_digest
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, open_caches, read_of
 from probekit.errors import DataError, NonFiniteError, ProbekitError, UsageError
+from probekit.notes import logger
 from probekit.probes.protocol.labels import Labels
 from probekit.probes.protocol.pieces import keys
 from probekit.recipe import Read
 from probekit.tasks.context import in_context
 from probekit.tasks.load import load_task
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 FEWEST = 4
 """Fewer examples show nothing about two layers."""
 SHOWN = 3  # ids in a message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 
 from probekit.activations.grouping import stored_groups
 from probekit.errors import UsageError
+from probekit.notes import logger
 from probekit.tasks.check import FEW_GROUPS
 from probekit.tasks.datasets.sources import HUB_SPLITS, from_hub
 from probekit.tasks.files.description import SUFFIXES, Format
@@ -20,7 +20,7 @@ from probekit.tasks.files.group_column import missing
 from probekit.tasks.files.guess import Guess, Raw, by_split, read_any, split_files
 from probekit.tasks.task import Example, TaskKind
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 MIN_ROWS = 20
 """No split is drawn from fewer rows."""
 

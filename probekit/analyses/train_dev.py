@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from probekit.activations.targets import span_pieces
 from probekit.analyses.vectors import LayerVectors, open_caches, read_of
 from probekit.errors import CacheMismatch, UsageError
 from probekit.metrics import metric, unfit
+from probekit.notes import logger
 from probekit.probes.protocol.labels import Labels
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.pieces import keys, word_types
@@ -31,7 +31,7 @@ from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Task
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SAME = (
     *("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest"),

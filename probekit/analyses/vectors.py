@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,13 +18,14 @@ from probekit.activations.targets import Targets
 from probekit.activations.tokens import TokenReader
 from probekit.analyses.options import SpanVector, VectorOptions
 from probekit.errors import UsageError
+from probekit.notes import logger
 from probekit.probes.protocol.labels import Labels
 from probekit.probes.solvers.attention import Sequences
 from probekit.probes.spans import span_vectors
 from probekit.recipe import Read
 from probekit.rows.card import CACHE
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 OF_TRAINING = {"trained_on": "trained_on", "regime": "regime", "head": "head", "variant": "variant", "seed": "run_seed"}
 """Keys of a cache's origin that describe a trained model, and their columns."""

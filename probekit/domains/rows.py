@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
@@ -19,6 +18,7 @@ from probekit.domains.resampling import halves, has_like, stream
 from probekit.domains.terms import Terms
 from probekit.domains.uncertainty import Uncertain, by_size, uncertainty
 from probekit.errors import UsageError
+from probekit.notes import logger
 from probekit.rows import make_rows
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.duplicates import TextNumbers, find_groups
@@ -26,7 +26,7 @@ from probekit.statistics.duplicates import TextNumbers, find_groups
 if TYPE_CHECKING:
     import pandas as pd
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LONGER = 2.0  # ratio of mean lengths above which a note says that documents differ in length
 REST = "(all other terms)"

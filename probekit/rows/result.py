@@ -68,6 +68,8 @@ class Result:
         The evidence card of its file; {} if it was not read from a file.
     path : Path or None
         The file, if it is saved.
+    notes : tuple of str
+        What it says of its data: groups, texts left out …; each is shown once a session.
     """
 
     rows: pd.DataFrame
@@ -77,6 +79,7 @@ class Result:
     seconds: Mapping[str, float] = field(default_factory=dict)
     card: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
+    notes: tuple[str, ...] = ()
 
     def save(self, path: str | Path) -> Result:
         """Write the rows, their evidence card, and the predictions for each example.
@@ -106,7 +109,7 @@ class Result:
         if recipe and key and not inside:
             recipe = replace(recipe, leaves={**recipe.leaves, key: str(path)})
         card = make_card(recipe, self.reads, self.seconds) if recipe else dict(self.card)
-        card |= {"verdict": list(self.verdict)}
+        card |= {"verdict": list(self.verdict), **({"notes": list(self.notes)} if self.notes else {})}
         before, paths = saved_examples(path), self.prediction_paths(path)
         for predictions, to in zip(self.predictions, paths, strict=True):
             predictions.write(to)
@@ -301,7 +304,8 @@ def joined(results: Sequence[Result]) -> Result:
 
     rows = make_rows(pd.concat([one.rows for one in results], ignore_index=True))
     predictions = load(BY_SPLIT)(table for one in results for table in one.predictions)
-    return Result(rows, tuple(predictions), results[0].recipe, tuple(read for one in results for read in one.reads))
+    reads, notes = ([x for one in results for x in of(one)] for of in (lambda one: one.reads, lambda one: one.notes))
+    return Result(rows, tuple(predictions), results[0].recipe, tuple(reads), notes=tuple(dict.fromkeys(notes)))
 
 
 @checked
@@ -344,7 +348,8 @@ def read(path: str | Path) -> Result:
     if not isinstance(card.get("examples"), list):  # only the names say that they belong together
         for predictions, place in zip(all_predictions, found, strict=True):
             _check_fits(rows, predictions.fits, place)
-    return Result(rows, all_predictions, recipe, reads, seconds, card, path)
+    notes = tuple(map(str, listed)) if isinstance(listed := card.get("notes"), list) else ()
+    return Result(rows, all_predictions, recipe, reads, seconds, card, path, notes)
 
 
 def _card(path: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from probekit.addresses import no_addresses
 from probekit.errors import ProbekitError
 from probekit.files import open_to_write
 from probekit.functions import parameters
+from probekit.notes import each_time
 from probekit.recipe import Recipe
 from probekit.runtime import progress_lines
 from probekit.studies.pools import Pool
@@ -64,7 +65,12 @@ def perform(recipe: Recipe, log: str, more: Mapping[str, Any], run: str = "", *,
     began = monotonic()
     path = Path(log)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(open_to_write(path), "w", encoding="utf-8") as stream, _logged(stream) as warned, keeping_tasks(run):
+    with (
+        os.fdopen(open_to_write(path), "w", encoding="utf-8") as stream,
+        _logged(stream) as warned,
+        each_time(),
+        keeping_tasks(run),
+    ):
         with no_addresses(allowed=allow_remote):
             error = _run_and_explain(recipe, more, stream)
         if error:

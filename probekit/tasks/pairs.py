@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from probekit.errors import DataError, UsageError, did_you_mean
+from probekit.notes import logger
 from probekit.tasks.datasets.published import dataset, files_of
 from probekit.tasks.datasets.sources import treebank_files
 from probekit.tasks.files.description import Dataset
@@ -17,7 +17,7 @@ from probekit.tasks.files.readers import read_csv, read_json_lines, read_tsv
 from probekit.tasks.task import SEVERAL, Example, Task
 from probekit.tasks.treebank import Tree, read_trees
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 GOOD, BAD = ("good", "sentence_good"), ("bad", "sentence_bad")
 """Names of the columns of the two sentences; the first is that of your own files, the second that of BLiMP."""

@@ -42,7 +42,7 @@ def test_copies_are_stored_and_told(encoder, tmp_path, caplog):
         with caplog.at_level(logging.WARNING):
             found = groups_of(cache)
         assert "are not independent" in caplog.text
-        assert "resampled together; --groups none" in caplog.text
+        assert "resampled together; the option groups none" in caplog.text
         assert found.columns["n_groups"] == len(set(cache.groups))
         assert layer_vectors(cache).labels.groups.tolist() == cache.groups.tolist()
         assert layer_vectors(cache, VectorOptions(groups="none")).labels.groups is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -12,13 +11,14 @@ from probekit.activations.positions import ROLES, Known, Positions
 from probekit.errors import UsageError
 from probekit.models.chat import Chat, ChatTemplate
 from probekit.models.encoder import Rendered, Text
+from probekit.notes import logger
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.chat import ROLES as SPEAKERS
 from probekit.tasks.chat import contents, conversation
 from probekit.tasks.targets import reads_words, targets_of
 from probekit.tasks.task import Example, Span, TaskKind
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 CHAT = frozenset(ROLES) - {"text", "special", "generated"}
 """The roles that only conversations have."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +18,12 @@ from probekit.activations.writing.written import Written
 from probekit.errors import UsageError
 from probekit.models.chat import ChatTemplate
 from probekit.models.encoder import Encoder, Text, Tokens
+from probekit.notes import logger
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.targets import reads_words
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 TEXTS, CHARACTERS = 4096, 1 << 20
 """The largest number of texts, and about that of characters, that are tokenised at a time."""
 

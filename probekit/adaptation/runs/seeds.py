@@ -198,7 +198,7 @@ def train_seeds(
     )
     card |= {"seeds": {"seed": ", ".join(map(str, seeds))}, "diverged": diverged}
     predictions = tuple(table for run in runs for table in run.predictions)
-    return Run(rows, predictions, recipe, runs[0].reads, seconds, card, out, tuple(runs))
+    return Run(rows, predictions, recipe, runs[0].reads, seconds, card, out, runs=tuple(runs))
 
 
 def _entries(rows: pd.DataFrame, task: str, splits: Sequence[str], out: Path) -> dict[str, Any]:

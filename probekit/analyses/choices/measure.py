@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from probekit.analyses.vectors import model_columns, read_of_model
 from probekit.errors import DataError
 from probekit.models.options import ScorerOptions
 from probekit.models.scoring import load_scorer
+from probekit.notes import logger
 from probekit.rows import Result, make_fits, make_rows
 from probekit.runtime import Progress
 from probekit.statistics.comparisons import in_deviations
@@ -25,7 +25,7 @@ from probekit.statistics.proportions import wilson
 from probekit.statistics.relabelling import shuffles
 from probekit.tasks.questions import Question, load_questions
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def measure(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,13 +10,14 @@ import pandas as pd
 from probekit.analysis import analyses
 from probekit.errors import UsageError, naming
 from probekit.files import digest_of_content
+from probekit.notes import logger
 from probekit.recipe import Read
 from probekit.rows import Result, read
 from probekit.statistics.comparisons import compare_tables
 from probekit.statistics.options import CompareOptions
 from probekit.statistics.predictions import Predictions
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Evaluated = str | Path | Result | Predictions
 """Predictions for each example: a result, its file, the file of the predictions, or the table itself."""

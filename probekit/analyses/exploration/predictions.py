@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,14 @@ from probekit.activations import ActivationCache
 from probekit.analyses.exploration.sources import Sources
 from probekit.analyses.vectors import columns_of
 from probekit.errors import UsageError
+from probekit.notes import logger
 from probekit.rows import Result, layer_labels, read
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
     import pandas as pd
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 MODEL = ("model", "checkpoint", "step", "random_weights", "run_seed")
 """Columns that identify the model of a side."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from probekit.analyses.matching import FEWEST, check_finite, drawn, opened
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, PairFeatures, columns_of, layer_vectors, precision_of, read_of
 from probekit.errors import UsageError
+from probekit.notes import logger
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
 from probekit.similarity.geometry import (
@@ -29,7 +29,7 @@ from probekit.similarity.geometry import (
 if TYPE_CHECKING:
     from probekit.analyses.geometry import GeometryOptions
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def measure(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +18,7 @@ from probekit.analyses.vectors import PairFeatures
 from probekit.errors import UsageError
 from probekit.files import FileKind, check_folder, parse_json, whole
 from probekit.metrics import derive
+from probekit.notes import logger
 from probekit.recipe import current
 from probekit.rows import Result, make_rows
 from probekit.rows.schema import identified
@@ -31,7 +31,7 @@ from probekit.statistics.label_means import differences_of_means
 if TYPE_CHECKING:
     from probekit.analyses.movement import MovementOptions
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 FORMAT = "probekit-movement/1"
 ALIGNED = "aligned-distance"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from probekit.analyses.vectors import columns_of, model_columns, open_caches, re
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.models.options import ScorerOptions
 from probekit.models.scoring import Score, Scorer, load_scorer
+from probekit.notes import logger
 from probekit.probes.pairs import held_out_scores
 from probekit.recipe import Read
 from probekit.rows import Result, make_fits, make_rows
@@ -28,7 +28,7 @@ from probekit.statistics.predictions import Predictions
 from probekit.statistics.proportions import mean_of_proportions, wilson
 from probekit.tasks.pairs import Pair, Pairs, load_pairs
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PREFERS = ("bad", "good")
 

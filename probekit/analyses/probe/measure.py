@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
+from probekit.notes import logger
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
 from probekit.probes.protocol.labels import Labels, Question
@@ -26,7 +26,7 @@ from probekit.runtime import Progress, no_progress
 from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Task
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def measure(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import logging
 from collections.abc import Iterator, Mapping
 from io import StringIO
 from math import isfinite
@@ -16,12 +15,13 @@ from probekit.analyses.scoreboard import line_name
 from probekit.analyses.scoreboard.line import MODEL
 from probekit.errors import DataError, UsageError
 from probekit.files import read_lines
+from probekit.notes import logger
 from probekit.statistics.correlation import relation
 
 if TYPE_CHECKING:
     import pandas as pd
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 FEWEST = 3
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from probekit.analyses.scoreboard.line import MODEL, Line, Table, choose, keys_o
 from probekit.analysis import analyses, load
 from probekit.errors import UsageError
 from probekit.metrics import derive
+from probekit.notes import logger
 from probekit.rows import Result
 from probekit.rows.examples import examples_path
 from probekit.statistics._sums import Units
@@ -27,7 +27,7 @@ from probekit.statistics.predictions import Predictions, join
 from probekit.statistics.shared_units import Source, shared_units
 from probekit.tasks.union import JOIN
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 GUESS = 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +18,13 @@ from probekit.analyses.scoreboard.ranks import ranked
 from probekit.analysis import analyses
 from probekit.errors import UsageError
 from probekit.files import digest_of_content
+from probekit.notes import logger
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows, read
 from probekit.statistics.multiplicity import widened
 from probekit.statistics.normalised import mean_score
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def measure(

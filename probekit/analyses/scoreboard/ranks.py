@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from probekit.analyses.scoreboard import ScoreboardOptions
 from probekit.analyses.scoreboard.line import MODEL, Line, counted, keys_of, models_of
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
+from probekit.notes import logger
 from probekit.rows.schema import identified
 from probekit.statistics.bootstrap import estimates
 from probekit.statistics.comparisons import FINE
@@ -21,7 +21,7 @@ from probekit.statistics.permutation import BLOCK, exchanged
 from probekit.statistics.predictions import Predictions, join
 from probekit.statistics.rankings import Ranks, ranks
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class _Field(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from probekit.analyses.shift.rows import Cell, cell_rows, difference_rows
 from probekit.analyses.train_dev import Pair, Pairs
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
 from probekit.errors import CacheMismatch, UsageError
+from probekit.notes import logger
 from probekit.probes.protocol.options import Estimator
 from probekit.probes.protocol.pieces import keys
 from probekit.probes.shift import Trained, blocks_of, fit_blocks
@@ -32,7 +32,7 @@ from probekit.tasks.union import JOIN
 if TYPE_CHECKING:
     from probekit.analyses.shift import ShiftOptions
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 MODEL = ("random_weights", "weights_digest", "tokenizer_digest", "cut_at", "stateful", "dtype", "store")
 """The keys of the spec in which all caches of a model agree."""

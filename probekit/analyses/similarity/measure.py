@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import combinations
@@ -18,13 +17,14 @@ from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import precision_of
 from probekit.display import shown_label
 from probekit.errors import NonFiniteError
+from probekit.notes import logger
 from probekit.rows import Result, called, make_rows
 from probekit.runtime import Progress, part_of
 from probekit.similarity.layer_pairs import PairValues, layer_pairs
 from probekit.similarity.options import SimilarityOptions
 from probekit.sites import Site
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 OTHER = (
     *("model", "checkpoint", "step", "representation", "trained_on", "regime", "head", "variant"),
     *("random_weights", "run_seed"),

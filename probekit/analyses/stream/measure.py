@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from probekit.analyses.vectors import numbered
 from probekit.errors import UsageError
 from probekit.files import check_folder
 from probekit.models.encoder import Encoder
+from probekit.notes import logger
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.rows import probe_rows
 from probekit.rows import Result, make_rows
@@ -31,7 +31,7 @@ from probekit.statistics.controls import shuffled
 from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Example, Task, TaskKind
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 RANDOM = "random:"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from probekit.analyses.stream.options import Analysis, StreamOptions
 from probekit.analyses.stream.state import State
 from probekit.errors import UsageError
+from probekit.notes import logger
 from probekit.probes.protocol.baselines import constant_fit
 from probekit.probes.protocol.diagnostic import gathered
 from probekit.probes.protocol.experiment import Fits, columns_of
@@ -27,7 +27,7 @@ from probekit.statistics.controls import shuffled
 if TYPE_CHECKING:
     from probekit.statistics.predictions import Predictions
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 PROBES = (Analysis.RIDGE, Analysis.MASS_MEAN, Analysis.LOGISTIC)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from probekit.analyses.structural.trees import Treebank, treebank
 from probekit.analyses.train_dev import Pairs
 from probekit.analyses.vectors import columns_of
 from probekit.errors import UsageError
+from probekit.notes import logger
 from probekit.probes.trees.arcs import fit_arcs, parse
 from probekit.probes.trees.fit import Trees, fit, predict
 from probekit.probes.trees.gold import chain, distances, sentences
@@ -30,7 +30,7 @@ from probekit.statistics.options import CompareOptions, Over
 from probekit.statistics.predictions import Predictions, by_split
 from probekit.tasks.task import Task
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CHAIN = "linear-chain"
 """The estimator of the tree in which each word hangs on the one before."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,11 +12,12 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.activations.targets import word_rows
 from probekit.errors import DataError, UsageError
+from probekit.notes import logger
 from probekit.probes.spans import span_vectors
 from probekit.probes.trees.gold import sentences
 from probekit.tasks.treebank import not_a_tree
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

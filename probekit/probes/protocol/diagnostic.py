@@ -8,7 +8,6 @@ model go through the same procedure. The evaluated examples never influence a ch
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,6 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import UsageError
+from probekit.notes import logger
 from probekit.probes.protocol.baselines import Baselines, baseline_fits, constant_fit
 from probekit.probes.protocol.experiment import Experiment, Fits, Vectors
 from probekit.probes.protocol.label_sets import label_sets
@@ -31,7 +31,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def layer_rows(

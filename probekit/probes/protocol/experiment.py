@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.metrics import metric
+from probekit.notes import logger
 from probekit.probes.protocol.label_sets import LabelSets
 from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.options import LOG_LOSS, ProbeOptions
@@ -18,7 +18,7 @@ from probekit.probes.protocol.selection import Chosen, Estimator, Problem, grid,
 from probekit.statistics.bootstrap import estimates
 from probekit.statistics.calibration import MEASURES, tempered
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Vectors = Any | Callable[[], Any]
 """float (n, d), an array or memory map, or a function that returns one."""

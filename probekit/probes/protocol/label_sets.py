@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,12 +9,13 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.metrics import OUTSIDE, metric, span_part
+from probekit.notes import logger
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.statistics.controls import control_task, shuffled_splits
 from probekit.statistics.folds import folds, held_out
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CONTROLS = {"words": 3, "texts": 10}
 """Default number of draws of each control."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +9,9 @@ from pathlib import Path
 
 from probekit.errors import DataError
 from probekit.files import stream_lines
+from probekit.notes import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 TRACE = "-NONE-"
 """The tag of an empty element."""
 ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "\\/": "/", "\\*": "*"}

@@ -1,0 +1,63 @@
+"""What public functions show while they work: progress of long work, and notes on their data once."""
+
+import io
+
+import probekit
+from probekit.functions import FUNCTIONS
+from probekit.notes import each_time, logger
+from probekit.public import public
+from probekit.rows import Result, make_rows
+from probekit.runtime import Progress, no_progress, part_of, progress_lines
+
+
+@public(saves=False)
+def slow(n: int = 3, *, progress: Progress = no_progress) -> Result:
+    """A function with progress, which calls another one, and says something of its data."""
+    logger("probekit.tests").warning("%d texts are empty.", n)
+    progress("layers", 1, 4)
+    if n:
+        slow(n - 1)
+    progress("layers", 2, 4)
+    return Result(make_rows([]))
+
+
+def test_a_function_shows_its_own_progress_and_only_long_work(monkeypatch, capsys):
+    """By default, once and not of what it calls; not if it is short, or told not to; a function gets all of it."""
+    monkeypatch.delenv("PROBEKIT_PROGRESS")
+    monkeypatch.setitem(FUNCTIONS, "slow", __name__)
+    monkeypatch.setattr("probekit.progress.SHORT", 1e9)
+    slow()
+    slow(progress=False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("probekit.progress.SHORT", 1e-9)
+    slow(1)
+    assert capsys.readouterr().err.splitlines() == ["layers: 1 of 4 (25 %)"]
+    monkeypatch.setenv("PROBEKIT_PROGRESS", "0")
+    slow(1)
+    slow(1, progress=lambda *told: print(*told))
+    assert capsys.readouterr() == ("layers 1 4\nlayers 2 4\n", "")
+    assert "False for none" in probekit.probe.__doc__
+
+
+def test_the_parts_of_long_work_count_as_one(capsys):
+    now, out = [0.0], io.StringIO()
+    show = progress_lines(out, lambda: now[0], tip=lambda left: "faster" * ((left or 0) > 60))
+    for curve in range(4):
+        for layer in range(1, 8):
+            now[0] += 20.0
+            part_of(show, curve, 4)("layers", layer, 7)
+    told = out.getvalue().splitlines()
+    assert told[7] == "layers: 8 of 28 (29 %), 7 min left, faster"
+    assert told[-1] == "layers: 28 of 28 (100 %)"
+
+
+def test_a_note_is_shown_once_and_stays_in_each_result(monkeypatch, caplog):
+    monkeypatch.setitem(FUNCTIONS, "slow", __name__)
+    monkeypatch.setattr("probekit.notes._each_time", 0)
+    monkeypatch.setattr("probekit.notes._shown", set())
+    found = [slow(1), slow(1)]
+    assert caplog.messages == ["1 texts are empty.", "0 texts are empty."]
+    assert found[1].notes == found[0].notes == ("1 texts are empty.", "0 texts are empty.")
+    with each_time():
+        slow(0)
+    assert len(caplog.messages) == 3
