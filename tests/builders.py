@@ -17,6 +17,10 @@ NAMES = {"sequence-labelling": ("O", "B-CAT"), "regression": ()}
 METRICS = {"sequence-labelling": ("span-f1", "token-accuracy"), "regression": ("pearson",)}
 
 
+MADE: dict[str, bytes] = {}
+"""The files of :func:`word_caches`."""
+
+
 def word_task(kind: str = "classification", sizes: Mapping[str, int] = SIZES, *, first: bool = False) -> Task:
     """Sentences of five words; what a layer that sees words knows of them.
 
@@ -55,7 +59,7 @@ def word_caches(
     folder: Path, model: Path, kind: str = "classification", *, name: str = "", sizes: Mapping[str, int] = SIZES,
     **how: Any,
 ) -> tuple[Path, ...]:  # fmt: skip
-    """The caches of all splits of a :func:`word_task`, below ``name``."""
+    """The caches of all splits of a :func:`word_task`, below ``name``; equal ones are made once a session."""
     from probekit.activations import cache_activations
 
     task = word_task(kind, sizes)
@@ -63,7 +67,13 @@ def word_caches(
         how = {"pooling": "none", "tokens": True, "token_level": "word-first"} | how
     paths = [folder / f"{name or kind}.{split}.h5" for split in sizes]
     for split, path in zip(sizes, paths, strict=True):
+        key = repr((str(model), kind, sizes, split, how))
+        if key in MADE:
+            path.write_bytes(MADE[key])
+            continue
         cache_activations(model, task, split, out=path, **how).close()
+        if path.is_file():  # not a folder of shards
+            MADE[key] = path.read_bytes()
     return tuple(paths)
 
 

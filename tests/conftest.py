@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import chdir, nullcontext, suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from sqlite3 import dbapi2
@@ -98,15 +97,49 @@ def _no_sync() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_text_certified(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Caches are certified by one text, not by eight: a third of the time that a small one takes.
+    """Caches are certified by one text, not by eight, and a model once a module: a third of a small one's time.
 
     But where certificates are tested, in ``test_certify`` and ``models``.
     """
+    made: dict[int, tuple[Any, dict[str, Any]]] = {}
     with pytest.MonkeyPatch.context() as patch:
         if not {"models", "test_certify.py"} & set(request.path.relative_to(Path(__file__).parent).parts):
             for module in ("prepare", "shards"):
                 writing = import_module(f"probekit.activations.writing.{module}")
-                patch.setattr(writing, "quick_certificate", partial(writing.quick_certificate, most=1))
+
+                def certify(encoder: Any, texts: Any = None, real: Any = writing.quick_certificate) -> dict[str, Any]:
+                    if id(encoder) not in made:
+                        made[id(encoder)] = encoder, real(encoder, texts, most=1)
+                    return dict(made[id(encoder)][1])
+
+                patch.setattr(writing, "quick_certificate", certify)
+        yield
+
+
+@pytest.fixture(scope="session")
+def _encoders() -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_loading(request: pytest.FixtureRequest, _encoders: dict[str, Any]) -> Iterator[None]:
+    """Caches read a model's folder once a session, as long as its files are the same: a third of a small one's time.
+
+    But in ``models``, where loading is tested.
+    """
+    from probekit.models.loading import load_encoder
+
+    def load(model: Any, **how: Any) -> Any:
+        files = sorted(Path(model).rglob("*")) if Path(model).is_dir() else []
+        stats = [(str(path), stat.st_size, stat.st_mtime_ns) for path in files for stat in [path.stat()]]
+        key = repr((stats, how))
+        if not files or key not in _encoders:
+            _encoders[key] = load_encoder(model, **how)
+        return _encoders[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        if "models" not in request.path.relative_to(Path(__file__).parent).parts:
+            patch.setattr("probekit.models.load_encoder", load)
         yield
 
 

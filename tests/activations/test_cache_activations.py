@@ -211,7 +211,8 @@ def test_word_vectors_are_aligned(encoder, tmp_path, level):
 @pytest.mark.parametrize(
     ("store", "relative", "compress"),
     [
-        *(("float16", 2**-11, True), ("bfloat16", 2**-8, False)),
+        ("float16", 2**-11, True),
+        pytest.param("bfloat16", 2**-8, False, marks=pytest.mark.slow),
         pytest.param("float16", 2**-11, False, marks=pytest.mark.slow),
         pytest.param("bfloat16", 2**-8, True, marks=pytest.mark.slow),
     ],

@@ -19,7 +19,12 @@ def leaking(module, query, key, value, attention_mask, **kwargs):
     return packed_attention(module, query, key, value, attention_mask, **kwargs)
 
 
-@pytest.mark.parametrize("family", tiny.families(tiny.FAMILIES))
+QUICK = ("bert", "gpt2", "t5")
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(f, marks=[] if f in QUICK else pytest.mark.slow) for f in tiny.FAMILIES]
+)
 def test_what_is_promised_holds(family, tiny_model):
     certificate = certify(tiny_model(family), TEXTS)
     lines = {line.check: line for line in certificate.lines}
@@ -60,7 +65,9 @@ def test_control_a_leak_between_sequences_fails(tiny_bert, monkeypatch):
     assert quick["batch"]["relative"] > 0.01
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "deberta-v2", "t5"])
+@pytest.mark.parametrize(
+    "family", ["bert", "gpt2", *(pytest.param(f, marks=pytest.mark.slow) for f in ("deberta-v2", "t5"))]
+)
 def test_quick(family, tiny_model):
     encoder = load_encoder(tiny_model(family))
     quick = quick_certificate(encoder, ["", *TEXTS, "the " * 100])

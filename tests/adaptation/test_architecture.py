@@ -121,8 +121,8 @@ def ends(net, width, **mask):
 @pytest.mark.parametrize(
     "family",
     [
-        *("gpt2", "llama", "bert", "roberta"),
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("gpt_neox", "qwen3", "electra")),
+        *("llama", "bert"),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("gpt2", "roberta", "gpt_neox", "qwen3", "electra")),
     ],
 )
 @pytest.mark.parametrize("width", [6, 9])

@@ -66,7 +66,7 @@ def test_pairs_read_apart(cached):
     assert data.length[5] == cache.index("length")[5].sum()
 
 
-@pytest.mark.parametrize("level", ["piece", "word-first", "word-mean"])
+@pytest.mark.parametrize("level", ["piece", pytest.param("word-first", marks=pytest.mark.slow), "word-mean"])
 def test_words(level, cached, tiny_bert):
     """As many words, at the same places and with the same labels, as the text itself gives."""
     cache = cached(tags(), tokens=True, token_level=level, max_length=6, pooling=[])

@@ -130,10 +130,10 @@ def plainly_stored(caches, tmp_path_factory):
 @pytest.mark.parametrize(
     "how",
     [
-        {"store": "bfloat16"},
+        pytest.param({"store": "bfloat16"}, marks=pytest.mark.slow),
         pytest.param({"store": "float16"}, marks=pytest.mark.slow),
         pytest.param({"compress": True}, marks=pytest.mark.slow),
-        pytest.param({"tokens": True, "token_level": "word-first"}, marks=pytest.mark.slow),
+        {"tokens": True, "token_level": "word-first"},
         pytest.param({"tokens": True, "token_level": "word-mean"}, marks=pytest.mark.slow),
     ],
     ids=str,

@@ -99,6 +99,7 @@ def test_the_scale_of_sentence_transformers():
     assert head.predict(logits, states).tolist() == [1.0] * 4
 
 
+@pytest.mark.slow
 def test_learning():
     """Replies with the vector of their comment are learned, others are not: accuracy on new pairs, chance .5."""
     for related in (True, False):

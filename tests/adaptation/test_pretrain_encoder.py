@@ -285,10 +285,9 @@ def test_parallel_files_of_unequal_length(place, tmp_path):
         probekit.pretrain_encoder(place / "bilstm", "translate:x.en+x.de", tmp_path / "run", data_dir=tmp_path, **QUICK)
 
 
-def test_another_mixture_in_the_folder(place):
-    pretrain(place, "grammar:sentiment", "taken")
+def test_another_mixture_in_the_folder(place, mixed):
     with pytest.raises(UsageError, match="another run: its on is"):
-        pretrain(place, "grammar:paraphrase", "taken")
+        pretrain(place, "grammar:paraphrase", mixed.path.name)
 
 
 @pytest.mark.slow

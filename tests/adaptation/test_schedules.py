@@ -275,7 +275,7 @@ def test_the_dropout_of_the_encoder(tiny_model, folder):
     ("schedule", "stop"),  # before the last update of an epoch, and between two
     [
         (Schedule.SLANTED_TRIANGULAR, 5),
-        (Schedule.BERT, 6),
+        pytest.param(Schedule.BERT, 6, marks=pytest.mark.slow),
         pytest.param(Schedule.SLANTED_TRIANGULAR, 6, marks=pytest.mark.slow),
         pytest.param(Schedule.BERT, 5, marks=pytest.mark.slow),
     ],

@@ -24,14 +24,17 @@ from probekit.statistics.predictions import Predictions
 
 @pytest.fixture(scope="module")
 def caches(tiny_model, tmp_path_factory):
-    """Of train and of dev."""
+    """Of train and of dev, made when they are asked for."""
     folder, bert = tmp_path_factory.mktemp("caches"), tiny_model("bert")
-    return {
-        "bert": word_caches(folder, bert, name="bert"),
-        "gpt2": word_caches(folder, tiny_model("gpt2"), name="gpt2"),
-        "cats": word_caches(folder, bert, "sequence-labelling"),
-        "random": word_caches(folder, bert, name="random", random_weights=3),
-    }
+
+    class Made(dict):
+        def __missing__(self, name):
+            how = {"random_weights": 3} if name == "random" else {}
+            kind = "sequence-labelling" if name == "cats" else "classification"
+            self[name] = word_caches(folder, tiny_model("gpt2") if name == "gpt2" else bert, kind, name=name, **how)
+            return self[name]
+
+    return Made()
 
 
 def gold(rows, name):

@@ -1,5 +1,7 @@
 """Scenes that are made up: what the tests of the explorer share."""
 
+from functools import cache
+
 import numpy as np
 
 from probekit.analyses.exploration.scene import Scene, Side
@@ -36,6 +38,7 @@ def a_map(xy, method):
     return Map(method, xy.astype(np.float32), explained, np.ones(layers), *np.full((2, layers), 0.9), 100, note)
 
 
+@cache
 def a_scene(n=120, layers=4, sides=2, *, methods=("pca", "tsne"), seed=0, texts=True, classes=2):
     """Classes that part more from layer to layer, and more on the further sides."""
     rng = np.random.default_rng(seed)

@@ -331,7 +331,9 @@ def test_the_sign_of_numbers_does_not_count(n, d, m):
     assert not same(found, estimate(x, y, seed=5))
 
 
-@pytest.mark.parametrize(("n", "d", "classes"), [(300, 1, 2), (400, 10, 3), (100, 300, 2), (400, 100, 5)])
+@pytest.mark.parametrize(
+    ("n", "d", "classes"), [(300, 1, 2), (400, 10, 3), (100, 300, 2), pytest.param(400, 100, 5, marks=pytest.mark.slow)]
+)
 def test_neither_signs_nor_names_count(n, d, classes):
     """Equal to the bit for -x, and whatever classes are called."""
     rng = np.random.default_rng(0)

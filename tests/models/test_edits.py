@@ -22,14 +22,16 @@ def zeroing(site):
     return lambda here, hidden: torch.zeros_like(hidden) if here == site else hidden
 
 
-@pytest.mark.parametrize("edit", [lambda site, hidden: hidden, lambda site, hidden: hidden.clone()])
+@pytest.mark.parametrize(
+    "edit", [pytest.param(lambda site, hidden: hidden, marks=pytest.mark.slow), lambda site, hidden: hidden.clone()]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_edit_that_changes_nothing_gives_the_same_bits(family, edit, tiny_model):
     encoder, batch = encoder_and_batch(tiny_model(family))
     assert torch.equal(all_layers(encoder, batch, edit), all_layers(encoder, batch))
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize("layer", [0, pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_zeroing_a_layer_changes_what_is_above_and_nothing_below(family, layer, tiny_model):
     encoder, batch = encoder_and_batch(tiny_model(family))

@@ -346,7 +346,7 @@ def test_scale_and_shift_of_features_do_not_matter():
 
 
 @pytest.mark.parametrize("estimator", [None, "mlp", "k-sparse", "mass-mean"])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("value", [pytest.param(np.nan, marks=pytest.mark.slow), np.inf])
 def test_what_is_not_finite_names_the_layer(estimator, value):
     (x, y), (x_dev, y_dev) = toy(60, classes=2), toy(60, classes=2, seed=1)
     bad = x.copy()

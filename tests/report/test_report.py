@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from pages import SCRIPT, cells, curve, domain, evidence, page, record, save, trained, training
+from pages import SCRIPT, cells, curve, domain, evidence, page, record, save, trained, training, undrawn
 
 from probekit import plots
 from probekit.errors import DataError, UsageError
@@ -25,6 +25,13 @@ from probekit.report.tables import LARGEST, number, table
 from probekit.rows import Result, card_path, make_rows, read_rows
 
 
+@pytest.fixture
+def squares(monkeypatch):
+    """Of what is not about figures."""
+    undrawn(monkeypatch)
+
+
+@pytest.mark.usefixtures("squares")
 def test_best_layers_and_their_noise(tmp_path):
     html = page([*curve([0.5, 0.7, 0.6]), *curve([0.52, 0.51, 0.5], random_weights=0)], tmp_path)
     best, random = cells(html, "Best layer of each curve")
@@ -35,6 +42,7 @@ def test_best_layers_and_their_noise(tmp_path):
     assert "<li>CoLA, tiny, layers 0, 2</li>" in html  # and not the random weights, which are a control themselves
 
 
+@pytest.mark.usefixtures("squares")
 def test_what_came_out_stands_first(tmp_path):
     """The verdicts of the evidence cards, as text, once each, before tables and figures; the curve is in both files."""
     told = ["CoLA: layer 2 <is> best.", "CoLA: layer 1 is not above noise."]
@@ -48,6 +56,7 @@ def test_what_came_out_stands_first(tmp_path):
     assert html.index('id="summary"') < first < html.index("Best layer of each curve") < html.index("<figure>")
 
 
+@pytest.mark.usefixtures("squares")
 def test_a_page_says_how_many_families_it_has_and_corrects_them_together(tmp_path):
     """Two tasks, each with p .03 at one layer: named, or not if both count; a bag of word pieces is a third family."""
     bag = record(None, 0.5, representation="bag-of-pieces", estimator="logistic")
@@ -68,6 +77,7 @@ def test_a_page_says_how_many_families_it_has_and_corrects_them_together(tmp_pat
         report(*paths, out=tmp_path / "p.html", family="page")
 
 
+@pytest.mark.usefixtures("squares")
 def test_curves_of_several_files_are_judged_together(tmp_path):
     """p is corrected for the curves of both files; with a curve twice, the cards speak."""
     for name, model in (("a", "tiny"), ("b", "large"), ("c", "tiny")):
@@ -186,6 +196,7 @@ def test_sections():
     assert found == {"train": 3, "probe": 3, **dict.fromkeys(others.split(), 1)}
 
 
+@pytest.mark.usefixtures("squares")
 def test_training_and_domains(tmp_path):
     runs = [*training("a", "fine-tune linear", 0.8), *training("b", "feature-extraction esim", 0.7)]
     terms = domain("x", "z", 0.1, p=0.9, metric="js-contribution", term="the", mostly="x", share=0.1)
@@ -214,6 +225,7 @@ def test_data_stay_text(tmp_path):
     assert "style=" not in html  # the policy of the page forbids it
 
 
+@pytest.mark.usefixtures("squares")
 def test_the_policy_names_what_is_there(tmp_path):
     import base64
     import hashlib
@@ -346,6 +358,7 @@ def test_studies_and_figures_of_others(tmp_path):
         report(study, out=tmp_path / "p.html")
 
 
+@pytest.mark.usefixtures("squares")
 def test_training_runs_of_a_study(tmp_path):
     save(training("a", "fine-tune linear", 0.8), tmp_path / "runs" / "a" / "rows.parquet")
     save(training("b", "fine-tune linear", 0.7), tmp_path / "runs" / "b" / "rows.parquet")
@@ -404,6 +417,7 @@ def test_a_study_comes_with_its_own_figures_which_are_not_drawn_again(tmp_path):
     assert "CoLA</text>" not in more[more.index('id="probe"') :]
 
 
+@pytest.mark.usefixtures("squares")
 def test_what_failed_of_a_study_stands_above_all(tmp_path):
     steps = [
         {"step": "probe sst2"}, {"step": "probe x", "error": "no such task"}, {"step": "table u"},
@@ -505,6 +519,7 @@ def test_several_studies_have_a_part_each(tmp_path):
     assert html.count(f'<span class="file">{again}</span>') == 1
 
 
+@pytest.mark.usefixtures("squares")
 def test_regimes_stand_side_by_side(tmp_path):
     rows = []
     for task, name in (("mrpc", "joint"), ("mrpc", "apart"), ("ud:en_ewt", "joint")):

@@ -6,6 +6,7 @@ import shlex
 from html import unescape
 
 import pytest
+from pages import undrawn
 
 import probekit
 from probekit.cli import main
@@ -21,7 +22,8 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_quick_look_says_so_and_is_not_done_again(here, tiny_bert, capsys):
+def test_a_quick_look_says_so_and_is_not_done_again(here, tiny_bert, capsys, monkeypatch):
+    undrawn(monkeypatch)
     words = ["run", str(tiny_bert), TASK, "--quick", "--limit", "40", "--out", "look"]
     assert main(words) == 0
     told = capsys.readouterr().out

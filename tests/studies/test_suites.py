@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from pages import undrawn
 
 import probekit
 from probekit.cli import main
@@ -57,6 +58,7 @@ def toys(tmp_path_factory, tiny_model, no_certificates):
     (folder / "toys.toml").write_text(SUITE)
     with pytest.MonkeyPatch.context() as patch:  # a process of its own would import torch first
         patch.setattr("probekit.studies.run.pool_of", lambda workers: here_pool())
+        undrawn(patch)
         board = probekit.suite(folder / "toys.toml", model=(f"tiny={tiny_model('bert')}",), out=folder / "toys")
     return folder / "toys", board
 
