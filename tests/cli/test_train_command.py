@@ -26,7 +26,9 @@ def praise(tmp_path_factory):
     for split, n in (("train", 24), ("dev", 30)):
         lines = [f"{('bad', 'good')[i % 2]} cat {i}\t{('bad', 'good')[i % 2]}" for i in range(n)]
         (folder / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines]))
-    (folder / "praise.toml").write_text('name = "praise"\nmetrics = ["accuracy"]\n[splits]\ntrain = "train.tsv"\ndev = "dev.tsv"\n')
+    (folder / "praise.toml").write_text(
+        'name = "praise"\nmetrics = ["accuracy"]\n[splits]\ntrain = "train.tsv"\ndev = "dev.tsv"\n'
+    )
     return folder / "praise.toml"
 
 
