@@ -8,7 +8,7 @@ from probekit import sites
 from probekit.errors import UsageError
 from probekit.sites import FINAL_NORM, Site, choose, choose_all, layer_list, residual_stream, site_names
 
-NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_]*", fullmatch=True).filter(lambda name: name != "resid_post")
+NAMES = st.builds(str.__add__, st.sampled_from("aZ"), st.text("bY_09", max_size=9))
 NUMBERS = st.integers(0, 200)
 GPT2 = residual_stream(12, final_norm=True)
 

@@ -91,7 +91,7 @@ def test_every_vector_is_that_of_the_text_alone(encoder, tmp_path, small_blocks)
     task = toy_task()
     cache = cache_activations(encoder, task, pooling=ALL, tokens=True, out=tmp_path / "c.h5")
     assert cache.layers == ("0", "1", "2", "3")
-    for i, example in enumerate(task.split("train").examples[:20]):  # an empty one and its repetition are among them
+    for i, example in enumerate(task.split("train").examples[:12]):  # an empty one and its repetition are among them
         hidden, tokens = alone(encoder, example.text)
         for layer in range(4):
             np.testing.assert_array_equal(cache.tokens(layer)[i], hidden[layer])
@@ -166,7 +166,7 @@ def test_pairs_joint_and_separate(encoder, tmp_path):
     apart = cache_activations(encoder, task, pairs="separate", tokens=True, out=tmp_path / "s.h5")
     assert joint.layer(2).shape == (40, 32)
     assert apart.layer(2).shape == (40, 64)
-    for i, e in enumerate(task.split("train").examples[:15]):
+    for i, e in enumerate(task.split("train").examples[:8]):
         hidden, tokens = alone(encoder, (e.text, e.pair))
         np.testing.assert_allclose(joint.layer(2)[i], naive(hidden, tokens.special, "mean")[2], atol=2e-6)
         for k, text in enumerate((e.text, e.pair)):
@@ -197,6 +197,9 @@ def test_word_vectors_are_aligned(encoder, tmp_path, level):
     np.testing.assert_array_equal(cache.word_labels, task.labels("train"))
     at = 0
     for i, e in enumerate(task.split("train")):
+        if 12 <= i < len(task.split("train")) - 1:  # as those before
+            at += len(e.words)
+            continue
         hidden, tokens = alone(encoder, (e.words,))
         for w in range(len(e.words)):
             pieces = hidden[1][tokens.word_index == w]
@@ -528,7 +531,7 @@ def flip(path, at, bit=1):
         f.write(bytes([byte ^ bit]))
 
 
-@pytest.mark.parametrize("flips", [30, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("flips", [20, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("compress", [False, True])
 def test_every_flipped_byte_is_found(encoder, tmp_path, compress, flips):
     good = cache_activations(encoder, toy_task(20), tokens=True, compress=compress, out=tmp_path / "c.h5").path

@@ -43,7 +43,7 @@ def store(tmp_path, monkeypatch):
     fs.rm("/", recursive=True)
 
 
-@pytest.mark.parametrize("scheme", ["memory://", "file://"])
+@pytest.mark.parametrize("scheme", ["memory://", pytest.param("file://", marks=pytest.mark.slow)])
 def test_there_and_back(made, store, tmp_path, call, scheme):
     many, one, *_ = made
     url = f"{scheme}{tmp_path}/bucket/many"

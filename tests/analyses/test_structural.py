@@ -99,8 +99,6 @@ def test_rows_have_scores_controls_and_the_linear_chain(tiny_bert: Path, tmp_pat
     assert line["n"] == len(kept)
     found = rows.dropna(subset="ci_low")
     assert (found["ci_low"] <= found["ci_high"]).all()
-    again = probekit.structural(*caches, ranks=(2, 500), epochs=2, resamples=100, groups="none").rows
-    assert again["value"].equals(rows["value"])
 
 
 @pytest.mark.slow
@@ -291,7 +289,7 @@ def test_the_scoreboard_chooses_the_layer_on_held_out_sentences_of_train(
 @pytest.mark.parametrize(
     ("heads", "said"),
     [
-        ([0, 3, 0], "two roots"),
+        pytest.param([0, 3, 0], "two roots", marks=pytest.mark.slow),
         pytest.param([0, 1, 0], "two roots", marks=pytest.mark.slow),
         ([2, 1, 0], "a cycle: word 1 -> 2 -> 1"),
         pytest.param([2, 3, 1], "no root", marks=pytest.mark.slow),

@@ -160,7 +160,7 @@ def test_the_batch_does_not_matter(loaded, dtype, batch, order, room):
         assert len(encoder.table.known) <= room
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batch=batches)
 def test_the_models_own_forward(encoder, batch):
     batch = [s for s in batch if s]

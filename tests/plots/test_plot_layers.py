@@ -571,7 +571,7 @@ def test_bands_of_several_controls_are_one_tint():
     assert line(ax, "majority class").get_zorder() > 1.5
 
 
-@pytest.mark.parametrize("name", ["costs $5_a$", pytest.param(r"$\frac{1$ x", marks=pytest.mark.slow), "a\x1b[31mb"])
+@pytest.mark.parametrize("name", ["costs $5_a$ \x1b[31mb", pytest.param(r"$\frac{1$ x", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("column", ["model", pytest.param("task", marks=pytest.mark.slow)])
 def test_names_are_drawn_as_they_are(tmp_path, column, name):
     """Neither as mathematics nor with control characters, for which matplotlib would warn that no font has them."""
@@ -583,7 +583,8 @@ def test_names_are_drawn_as_they_are(tmp_path, column, name):
         assert not (drawn.get_parse_math() and "$" in drawn.get_text())
         assert "\x1b" not in drawn.get_text()
     svg = (tmp_path / "a.svg").read_text()
-    assert "x1b[31mb" in svg if "\x1b" in name else "$" in svg
+    assert "$" in svg
+    assert ("x1b[31mb" in svg) == ("\x1b" in name)
 
 
 def test_runs_of_one_kind_and_seed_are_told_apart_by_their_names():

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,6 +38,11 @@ def rows(**change):
         "note": "",
     }
     return make_rows(pd.DataFrame(more | base | own | change))
+
+
+@cache
+def compared(off):
+    return compare_rows(rows(), rows(value=[0.5, 0.75 + off, 0.3]))
 
 
 def test_equal_rows_in_any_order():
@@ -402,8 +408,7 @@ def test_a_script_a_notebook_and_a_command_leave_the_same_card(result, tmp_path,
     ],
 )
 def test_the_verdicts(off, elsewhere, tolerance, verdict):
-    found = compare_rows(rows(), rows(value=[0.5, 0.75 + off, 0.3]))
-    assert module._verdict(found, tolerance, SimpleNamespace(elsewhere=elsewhere)) == verdict
+    assert module._verdict(compared(off), tolerance, SimpleNamespace(elsewhere=elsewhere)) == verdict
 
 
 @pytest.mark.slow

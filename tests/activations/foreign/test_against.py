@@ -217,7 +217,7 @@ def test_without_ids_vllms_layers_are_found(gpt2, encoder, tmp_path):
     assert [f.kinds for f in normed] == [("same",), ("another norm",)]
 
 
-@pytest.mark.parametrize("dtype", [pytest.param(torch.float16, marks=pytest.mark.slow), torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_half_precision_has_its_tolerance(dtype, gpt2, encoder, tmp_path):
     arrays = {NAMES[k]: [x.to(dtype) for x in gpt2[k]] for k in "123"}
     path = write_safetensors(tmp_path / "a.safetensors", gpt2.ids, arrays)
