@@ -1,7 +1,6 @@
 """Tasks on one scale: choice of the layer, trees and pairs beside predictions, groups, leaderboards."""
 
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +16,6 @@ from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.statistics.predictions import Predictions
 
-scoreboard = partial(probekit.scoreboard, resamples=300)
 ABOUT = {"analysis": "probe", "split": "dev", "representation": "mean", "estimator": "logistic", "target": "gold"}
 
 
@@ -48,7 +46,7 @@ def of(board, metric, **where):
 
 
 def test_scores_lie_between_control_and_ceiling_at_the_layer_that_train_chooses():
-    board = scoreboard(task("a", {"m": [0.6, 0.9, 0.8]}, held_out=[0.5, 0.4, 0.3]), groups=("a=syntax",))
+    board = probekit.scoreboard(task("a", {"m": [0.6, 0.9, 0.8]}, held_out=[0.5, 0.4, 0.3]), groups=("a=syntax",))
     scores = of(board, "normalised(accuracy)")
     assert scores["value"].round(3).tolist() == [0.2, 0.8, 0.6]
     assert scores["chosen"].tolist() == [False, False, True]  # not the best one on dev
@@ -61,7 +59,7 @@ def test_scores_lie_between_control_and_ceiling_at_the_layer_that_train_chooses(
 def test_models_are_ranked_and_equal_ones_are_not_told_apart():
     one = task("a", {"good": [0.9], "twin": [0.7], "other": [0.7]})
     two = task("b", {"good": [0.8], "twin": [0.61], "other": [0.6]}, seed=1)
-    board = scoreboard(one, two)
+    board = probekit.scoreboard(one, two)
     overall = of(board, "rank", task="").set_index("model")
     assert overall.loc["good", ["value", "ci_low", "ci_high"]].tolist() == [1, 1, 1]
     assert overall.loc["good", "better_than"] == "twin; other"
@@ -82,7 +80,7 @@ def test_trees_and_pairs_stand_beside_their_own_controls():
     pairs = {**ABOUT, "analysis": "pairs", "task": "blimp", "model": "m", "metric": "accuracy", "n": 50, "level": "all"}
     whole = pairs | {"layer": None, "representation": "lm-head", "value": 0.8, "ci_low": 0.7, "ci_high": 0.9}
     lens = whole | {"layer": 0, "representation": "logit-lens", "value": 0.55, "ci_low": 0.45, "ci_high": 0.65}
-    board = scoreboard(Result(make_rows(rows)), Result(make_rows([whole, lens])))
+    board = probekit.scoreboard(Result(make_rows(rows)), Result(make_rows([whole, lens])))
     edges = of(board, "normalised(uuas)")
     assert edges["line"].unique().tolist() == ["ud, structural"]
     assert edges["value"].round(3).tolist() == [0.25, 0.5]
@@ -102,7 +100,7 @@ def test_the_best_layer_on_dev_counts_only_if_its_interval_holds_for_all_layers(
     rows = [trees | {"layer": None, "representation": "none", "estimator": "linear-chain", "value": 0.4}]
     rows += [trees | {"layer": layer, "estimator": "structural-8", "value": 0.5, "ci_low": 0.41, "ci_high": 0.59}
              for layer in range(layers)]  # fmt: skip
-    board = scoreboard(Result(make_rows(rows)))
+    board = probekit.scoreboard(Result(make_rows(rows)))
     assert of(board, "above-control", group="")["value"].item() == above
     assert of(board, "normalised(uuas)")["above"].tolist() == [bool(above)] * layers
     table = probekit.table("scoreboard", board)
@@ -112,7 +110,7 @@ def test_the_best_layer_on_dev_counts_only_if_its_interval_holds_for_all_layers(
 def test_a_leaderboard_in_the_same_order(tmp_path):
     models = {name: [0.9 - 0.08 * i] for i, name in enumerate("abcde")}
     (tmp_path / "board.csv").write_text("model,score\n" + "".join(f"{m},{90 - i}\n" for i, m in enumerate("abcde")))
-    board = scoreboard(task("x", models), against=tmp_path / "board.csv")
+    board = probekit.scoreboard(task("x", models), against=tmp_path / "board.csv")
     found = of(board, "rank-correlation").iloc[0]
     assert found["value"] == pytest.approx(1)
     assert found["n"] == 5
@@ -129,8 +127,8 @@ def test_checkpoints_of_one_name_are_not_averaged_for_a_leaderboard(tmp_path):
     )  # fmt: skip
     others = task("x", {"b": [0.6], "c": [0.9]})
     with pytest.raises(UsageError, match=r"2 models of this name \(step 100; step 200\)"):
-        scoreboard(first, last, others, against=tmp_path / "board.csv")
-    assert len(of(scoreboard(last, others, against=tmp_path / "board.csv"), "rank-correlation")) == 1
+        probekit.scoreboard(first, last, others, against=tmp_path / "board.csv")
+    assert len(of(probekit.scoreboard(last, others, against=tmp_path / "board.csv"), "rank-correlation")) == 1
 
 
 @pytest.mark.parametrize(
@@ -144,27 +142,27 @@ def test_checkpoints_of_one_name_are_not_averaged_for_a_leaderboard(tmp_path):
 def test_mistakes_in_a_leaderboard(tmp_path, text, said):
     (tmp_path / "board.csv").write_text(text)
     with pytest.raises(DataError, match=said):  # before hours of resampling, and of anything else
-        scoreboard(tmp_path / "missing.parquet", against=tmp_path / "board.csv")
+        probekit.scoreboard(tmp_path / "missing.parquet", against=tmp_path / "board.csv")
 
 
 def test_what_is_refused(tmp_path, caplog):
     one = task("x", {"a": [0.8]})
-    board = scoreboard(one, groups=("y=syntax",))  # such as a task that could not be read
+    board = probekit.scoreboard(one, groups=("y=syntax",))  # such as a task that could not be read
     assert "groups: there is no line y; the lines are x." in caplog.text
     assert set(board.rows["group"]) == {""}
     with pytest.raises(UsageError, match="the form TASK=GROUP"):
-        scoreboard(one, groups=("x",))
+        probekit.scoreboard(one, groups=("x",))
     (tmp_path / "board.csv").write_text("model,score\na,1\nb,2\n")
-    board = scoreboard(one, against=tmp_path / "board.csv")
+    board = probekit.scoreboard(one, against=tmp_path / "board.csv")
     assert "1 models in common" in caplog.text
     assert len(of(board, "normalised(accuracy)")) == 1  # the rest is not lost
     assert of(board, "rank-correlation").empty
     with pytest.raises(UsageError, match="no layers to put on a scale"):
-        scoreboard(Result(one.rows.assign(analysis="mi")))
+        probekit.scoreboard(Result(one.rows.assign(analysis="mi")))
 
 
 def test_the_figure_shows_each_layer(tmp_path):
-    board = scoreboard(task("a", {"m": [0.6, 0.9]}), task("b", {"m": [0.5, 0.7]}, seed=1))
+    board = probekit.scoreboard(task("a", {"m": [0.6, 0.9]}), task("b", {"m": [0.5, 0.7]}, seed=1))
     values = probekit.plots.board_values(board)
     assert len(values) == 4
     figure = probekit.plot("scoreboard", board, out=tmp_path / "board.png")
@@ -181,7 +179,7 @@ def test_means_and_their_intervals_have_the_control_of_their_own_model():
     shuffled = np.flatnonzero(table.fits["target"] == "shuffled")
     said[shuffled] = np.where(np.arange(2000) < 1320, table.gold, 1 - table.gold)  # right on .66
     table = Predictions(table.fits, table.ids, table.gold, said, table.metrics)
-    board = scoreboard(one, Result(two.rows, (table,)))
+    board = probekit.scoreboard(one, Result(two.rows, (table,)))
     means = of(board, "mean-normalised", group="").set_index("model")
     assert means["value"].round(3).to_dict() == {"low": 0.6, "high": pytest.approx(0.412, abs=1e-3)}
     assert (means["ci_low"] < means["value"]).all()
@@ -192,11 +190,11 @@ def test_two_models_of_one_name_are_refused():
     twice = Result(pd.concat([task("a", {"m": [0.8]}).rows] * 2, ignore_index=True), ())
     trees = twice.rows.assign(analysis="structural", metric="uuas")
     with pytest.raises(UsageError, match="two values for layer 0 of m"):
-        scoreboard(Result(make_rows(trees)))
+        probekit.scoreboard(Result(make_rows(trees)))
 
 
 def test_a_control_that_only_some_tasks_have(caplog):
-    board = scoreboard(task("a", {"m": [0.8]}), control="control-task")
+    board = probekit.scoreboard(task("a", {"m": [0.8]}), control="control-task")
     assert "a has no control-task; its control is shuffled labels." in caplog.text
     assert of(board, "normalised(accuracy)")["value"].round(3).tolist() == [0.6]
 
@@ -217,7 +215,7 @@ def two_alike(discordant, n=400):
 @pytest.mark.parametrize(("discordant", "better"), [(4, ""), (12, "second")])
 def test_four_to_none_is_no_difference(discordant, better):
     """The exact p of 4 to 0 is .125, that of 12 to 0 .0005."""
-    board = scoreboard(two_alike(discordant))
+    board = probekit.scoreboard(two_alike(discordant))
     assert of(board, "rank", model="first")["better_than"].tolist() == [better, better]
     assert of(board, "rank", model="first")["ci_high"].tolist() == [1 if better else 2] * 2
 
@@ -228,7 +226,7 @@ def test_a_task_counts_once_however_many_lines_it_has(caplog):
     second = [Result(one.rows.assign(representation="max"),
                      tuple(Predictions(p.fits.assign(representation="max"), p.ids, p.gold, p.predicted, p.metrics)
                            for p in one.predictions)) for one in [task("a", {"m": [0.8], "k": [0.5]})]]  # fmt: skip
-    board = scoreboard(first, *second, other)
+    board = probekit.scoreboard(first, *second, other)
     assert of(board, "normalised(accuracy)")["line"].unique().tolist() == ["a, mean", "a, max", "b"]
     means = of(board, "mean-normalised", group="").set_index("model")
     assert means["tasks"].tolist() == [2, 2]
@@ -244,7 +242,7 @@ def test_a_model_with_another_pooling_counts_by_its_own_line():
     other = Result(other.rows.assign(representation="last"),
                    tuple(Predictions(p.fits.assign(representation="last"), p.ids, p.gold, p.predicted, p.metrics)
                          for p in other.predictions))  # fmt: skip
-    means = of(scoreboard(first, other), "mean-normalised", group="").set_index("model")
+    means = of(probekit.scoreboard(first, other), "mean-normalised", group="").set_index("model")
     assert means["value"].round(3).to_dict() == {"m": 0.8, "k": 0.6}
 
 
@@ -253,14 +251,14 @@ def test_tasks_without_examples_are_said_to_take_the_interval_of_means(caplog):
     chain = {"layer": None, "representation": "none", "estimator": "linear-chain", "value": 0.4}
     probe = {"layer": 0, "estimator": "structural-8", "value": 0.55, "ci_low": 0.5, "ci_high": 0.6}
     rows = [trees | chain, trees | probe]
-    board = scoreboard(task("a", {"m": [0.8]}), Result(make_rows(rows)))
+    board = probekit.scoreboard(task("a", {"m": [0.8]}), Result(make_rows(rows)))
     mean = of(board, "mean-normalised", group="").iloc[0]
     assert np.isnan(mean["ci_low"])
     assert "means over tasks with ud, structural have no interval" in caplog.text
 
 
 def test_cells_that_are_not_above_the_control_are_marked():
-    board = scoreboard(task("a", {"m": [0.9], "k": [0.5]}), task("b", {"m": [0.5], "k": [0.8]}, seed=1))
+    board = probekit.scoreboard(task("a", {"m": [0.9], "k": [0.5]}), task("b", {"m": [0.5], "k": [0.8]}, seed=1))
     (table, legend), _ = tables(board_rows(board.rows), {})
     marked = {line[1]: [cell.endswith("∘") for cell in line[4:]] for line in table.rows}
     assert marked == {"a": [False, True], "b": [True, False]}
@@ -276,7 +274,7 @@ def test_rows_without_their_predictions_are_refused(tmp_path, among):
     sources = (task("a", {"k": [0.8]}), alone) if among else (alone,)
     with pytest.raises(UsageError, match=r"alone\.parquet has rows of probe for a, dev, but not its predictions.*Bring "
                        r"alone\.examples\.parquet back"):  # fmt: skip
-        scoreboard(*sources)
+        probekit.scoreboard(*sources)
 
 
 @pytest.mark.slow
@@ -292,7 +290,7 @@ def test_tasks_of_the_same_sentences_are_resampled_together():
             fits = e.fits.assign(task=f"t{i}")
             own = Predictions(fits, ids, *same(e, 300 - i), e.metrics)
             tasks.append(of_cache(Result(one.rows.assign(task=f"t{i}"), (own,))))
-        board = scoreboard(*tasks)
+        board = probekit.scoreboard(*tasks)
         mean = of(board, "mean-normalised", group="").iloc[0]
         scores = of(board, "normalised(accuracy)")
         return (mean["ci_high"] - mean["ci_low"]) / (scores["ci_high"] - scores["ci_low"]).mean()
@@ -318,7 +316,7 @@ def test_tasks_of_other_sentences_do_not_chain():
     made = [task(name, {"good": [0.9], "bad": [0.6]}, seed=seed) for seed, name in enumerate("ab")]
     one, two = (of_cache(result, ids=ids, groups=rng.integers(80, size=400)) for result in made)
     for sources in ((one, two), (two, one)):
-        board = scoreboard(*sources)
+        board = probekit.scoreboard(*sources)
         mean = of(board, "mean-normalised", group="", model="good").iloc[0]
         assert mean["ci_high"] - mean["ci_low"] < 0.15
         assert set(of(board, "rank", model="good")["better_than"]) == {"bad"}
@@ -328,7 +326,7 @@ def test_groups_that_another_task_joins_are_told(caplog):
     ids = np.array([f"weblog-{i}" for i in range(400)])
     one = of_cache(task("a", {"m": [0.8]}), ids=ids)
     documents = of_cache(task("b", {"m": [0.8]}), ids=ids, groups=np.arange(400) // 4)
-    scoreboard(one, documents)
+    probekit.scoreboard(one, documents)
     assert "larger groups: a, probe (100 of 400)." in caplog.text
 
 
@@ -347,7 +345,7 @@ def test_ties_in_a_layer_that_is_not_chosen_leave_the_interval_of_means(value):
     ends = {"metric": "accuracy", "level": "all", "of": ""}
     rows = make_rows([{**head, **ends, "value": value, "ci_low": 0.74, "ci_high": 0.85},
                       {**lens, **ends, "value": 0.5, "ci_low": 0.43, "ci_high": 0.57}])  # fmt: skip
-    board = scoreboard(Result(rows, (table,)), task("a", {"m": [0.8]}))
+    board = probekit.scoreboard(Result(rows, (table,)), task("a", {"m": [0.8]}))
     mean = of(board, "mean-normalised", group="").iloc[0]
     assert mean["value"] == pytest.approx(value - 0.2)
     assert mean["ci_low"] < mean["value"] < mean["ci_high"]
@@ -371,7 +369,7 @@ def trees(layers, shuffled):
 
 def test_the_interval_of_trees_does_not_depend_on_the_other_layers():
     """Layer 0 is beside shuffled trees (.4 > .3), whose error counts; layer 1 is beside the chain, or is not there."""
-    alone, beside = (scoreboard(trees(*made)) for made in (([0.5], [0.4]), ([0.5, 0.6], [0.4, 0.25])))
+    alone, beside = (probekit.scoreboard(trees(*made)) for made in (([0.5], [0.4]), ([0.5, 0.6], [0.4, 0.25])))
     ends = [of(board, "normalised(uuas)", layer=0)[["ci_low", "ci_high"]].iloc[0].tolist() for board in (alone, beside)]
     assert of(beside, "normalised(uuas)")["against"].tolist() == ["shuffled-trees", "linear-chain"]
     np.testing.assert_allclose(*ends, atol=1e-12)
@@ -386,7 +384,7 @@ def step(result, number):
 
 
 def test_steps_of_one_run_are_models_of_their_own():
-    board = scoreboard(step(task("a", {"m": [0.6]}), 100), step(task("a", {"m": [0.9]}), 2000))
+    board = probekit.scoreboard(step(task("a", {"m": [0.6]}), 100), step(task("a", {"m": [0.9]}), 2000))
     assert board.verdict == (
         "m, run, step 100 is above the control on 1 of 1 tasks (mean 20 % of the way to the ceiling).",
         "m, run, step 2,000 is above the control on 1 of 1 tasks (mean 80 % of the way to the ceiling); its mean is "
@@ -399,7 +397,7 @@ def test_steps_of_one_run_are_models_of_their_own():
 def test_models_are_not_ranked_by_the_best_of_unequally_many_layers(layers, ranked, caplog):
     result = task("a", {f"m{i}": [0.9 - 0.2 * i] * n for i, n in enumerate(layers)})
     rows, [e] = result.rows.drop(columns="held_out"), result.predictions
-    board = scoreboard(Result(rows, (replace(e, fits=e.fits.drop(columns="held_out")),)))
+    board = probekit.scoreboard(Result(rows, (replace(e, fits=e.fits.drop(columns="held_out")),)))
     assert set(of(board, "normalised(accuracy)")["chosen_by"]) == {"dev"}
     assert of(board, "rank").empty != ranked
     assert ("a: dev chose the layers, of different numbers" in caplog.text) != ranked
@@ -417,7 +415,7 @@ def test_models_with_different_heads_are_ranked_by_the_score_of_each(tmp_path):
         ends = {"metric": "accuracy", "level": "all", "value": share, "ci_low": share - 0.04, "ci_high": share + 0.04}
         results.append(Result(make_rows([about | ends]), (table,)))
     (tmp_path / "board.csv").write_text("model,score,task\ncausal,3,blimp\nmasked,2,blimp\npoor,1,blimp\n")
-    board = scoreboard(*results, against=tmp_path / "board.csv")
+    board = probekit.scoreboard(*results, against=tmp_path / "board.csv")
     assert of(board, "normalised(accuracy)")["line"].nunique() == 2
     assert of(board, "rank", model="causal")["better_than"].tolist() == ["masked; poor"] * 2
     assert of(board, "rank-correlation")[["value", "n"]].iloc[0].tolist() == [1, 3]
@@ -433,13 +431,13 @@ def test_naming_the_class_that_is_frequent_on_dev_is_no_knowledge():
     table = Predictions(pd.DataFrame(fits), np.arange(n).astype(str), gold, said, ("accuracy",))
     rows = make_rows([{**fit, "metric": "accuracy", "value": float((p == gold).mean())}
                       for fit, p in zip(fits, said, strict=True)])  # fmt: skip
-    row = of(scoreboard(Result(rows, (table,))), "normalised(accuracy)").iloc[0]
+    row = of(probekit.scoreboard(Result(rows, (table,))), "normalised(accuracy)").iloc[0]
     assert row[["value", "control", "against"]].tolist() == [0, pytest.approx(0.53), "majority"]
     assert not row["above"]
 
 
 def test_a_share_that_rounds_to_zero_is_not_minus_zero_in_the_figure():
-    board = scoreboard(task("a", {"m": [0.499, 0.7]}, n=1000))
+    board = probekit.scoreboard(task("a", {"m": [0.499, 0.7]}, n=1000))
     [ax, _] = probekit.plots.board_panels(board).axes
     assert of(board, "normalised(accuracy)", layer=0)["value"].item() == pytest.approx(-0.002)
     assert [text.get_text() for text in ax.texts] == ["0", "40"]

@@ -10,6 +10,7 @@ from scipy import stats
 
 import probekit
 from probekit.activations import ActivationCache
+from probekit.analyses.verdict import sentences
 from probekit.analyses.structural.measure import _orders
 from probekit.analyses.structural.scores import Gold, Intervals, Scores
 from probekit.analyses.structural.trees import Treebank, treebank
@@ -222,12 +223,12 @@ def test_above_the_linear_chain_is_tested_on_the_same_sentences(tiny_bert: Path,
     signs = np.random.default_rng(0).choice([-1, 1], size=(4000, by_sentence.shape[1]))
     null = np.abs(signs @ by_sentence.T)
     np.testing.assert_allclose(rows["p"], (null >= np.abs(by_sentence.sum(1)) - 1e-9).mean(0), atol=0.04)
-    [said] = probekit.analyses.verdict.sentences(result.rows)
+    [said] = sentences(result.rows)
     uuas = result.rows[(result.rows["metric"] == "uuas") & (result.rows["target"] == "gold")]
     best = rows.iloc[int(uuas[uuas["layer"].notna()]["value"].argmax())]
     beyond = "not shown to be above" if best["p_adjusted"] > 0.05 else "above" if best["value"] > 0 else "below"
     assert f"of the edges of gold trees, {beyond} the linear chain" in said
-    known = probekit.analyses.verdict.sentences(uuas)
+    known = sentences(uuas)
     assert "not tested against the linear chain" in known[0]
 
 
