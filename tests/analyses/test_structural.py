@@ -10,10 +10,10 @@ from scipy import stats
 
 import probekit
 from probekit.activations import ActivationCache
-from probekit.analyses.verdict import sentences
 from probekit.analyses.structural.measure import _orders
 from probekit.analyses.structural.scores import Gold, Intervals, Scores
 from probekit.analyses.structural.trees import Treebank, treebank
+from probekit.analyses.verdict import sentences
 from probekit.errors import DataError, UsageError
 from probekit.probes.trees.arcs import Parse
 from probekit.probes.trees.options import StructuralOptions
