@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py --json gpu.json              on one H100 or H200, at most 8 minutes
     python benchmarks/gpu.py --json gpu.json --dry-run    tiny sizes on the CPU: does everything run?
-    python benchmarks/gpu.py --table gpu.json             the table of docs/performance.md from an earlier run
+    python benchmarks/gpu.py --table gpu.json             the table of an earlier run, as docs/performance-methods.md shows it
 
 It reads nothing from a network: all models have random weights, made here. On a bare machine whose Python has PyTorch,
 transformers, accelerate, peft, h5py, numba, pandas, pyarrow and scikit-learn, the rest travels as wheels, 60 MB
@@ -301,7 +301,7 @@ def apart(name: str, left: float, *, dry: bool) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The table of docs/performance.md."""
+    """The table that docs/performance-methods.md shows."""
     about = found["machine"]
     lines = [f"{about.get('card')}, torch {about.get('torch')}, transformers {about.get('transformers')}.", ""]
     lines += ["| Part | What | Value | Peak GiB |", "|---|---|---|---|"]
