@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py --json gpu.json              on one H100 or H200, at most 8 minutes
     python benchmarks/gpu.py --json gpu.json --dry-run    tiny sizes on the CPU: does everything run?
-    python benchmarks/gpu.py --table gpu.json             the table of an earlier run, as docs/performance-methods.md shows it
+    python benchmarks/gpu.py --table gpu.json             the table of docs/performance-methods.md, of an earlier run
 
 It reads nothing from a network: all models have random weights, made here. On a bare machine whose Python has PyTorch,
 transformers, accelerate, peft, h5py, numba, pandas, pyarrow and scikit-learn, the rest travels as wheels, 60 MB
