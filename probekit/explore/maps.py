@@ -52,7 +52,7 @@ def new_map(texts: list[str], view_sync: str) -> Any:
         data=data, x="x", y="y", height=HEIGHT, axes=False, x_scale=(-1, 1), y_scale=(-1, 1),
         size=6 if n < 2000 else 4 if n < 20_000 else 2, opacity_unselected=0.15, **opacity,
         tooltip=True, tooltip_properties=[], tooltip_preview="text", tooltip_histograms=False,
-        options={"pointSizeSelected": 3, "pointOutlineWidth": 1, "height": "auto"},
+        options={"pointSizeSelected": 2, "pointOutlineWidth": 2, "height": "auto"},
         transition_points_duration=TRANSITION,
     )  # fmt: skip
     widget = scatter.show(buttons=BUTTONS)
