@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import shutil
@@ -130,6 +131,24 @@ def test_links_lead_somewhere_also_where_no_site_is_built():
     there = {(page, link): (page.parent / link).resolve() for page, link in links}
     dead = [key for key, path in there.items() if not path.exists() or built.match(str(path.relative_to(ROOT)))]
     assert dead == []
+
+
+def test_pages_of_the_guide_are_short_and_every_table_is_shown():
+    """1,200 words; two pages to be worked through are longer. Measurements are tables of equal lines."""
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    pages = set(re.findall(r"^[\w-]+$", "".join(re.findall(r":hidden:\n(.*?)```", guide, re.S)), re.M))
+    words = {name: len((ROOT / f"docs/{name}.md").read_text(encoding="utf-8").split()) for name in pages}
+    assert len(words) > 30
+    assert {name for name, number in words.items() if number > 1200} <= {"concepts", "first-hour"}
+    shown = {
+        name
+        for page in PAGES
+        for name in re.findall(r"^\[[^]]+\]\(\S*(tables/\S+\.csv)\)$", page.read_text("utf-8"), re.M)
+    }
+    files = list(ROOT.glob("docs/tables/*"))
+    assert shown == {f"tables/{path.name}" for path in files}
+    for path in files:
+        assert len({len(line) for line in csv.reader(path.read_text(encoding="utf-8").splitlines())}) == 1, path
 
 
 def test_the_list_of_commands_is_that_of_this_version():
