@@ -66,7 +66,7 @@ def transformers_write(folder, ids, **how):
 
 
 FAMILIES = ("gpt2", "llama", "qwen3", "gemma2", "gemma3", "olmo2", "phi3", "gpt_neox", "mixtral")
-QUICK = ("gpt2", "gemma2")
+QUICK = ("gpt2",)
 """With learned, rotary and scaled positions, sliding windows (of 4 pieces), norms around branches, parallel blocks,
 experts."""
 

@@ -403,7 +403,7 @@ def test_masked_model_with_the_tokenizer_of_another(place):
     )
 
 
-@pytest.mark.parametrize("name", ["run", "run/step-4"])
+@pytest.mark.parametrize("name", [pytest.param("run", marks=pytest.mark.slow), "run/step-4"])
 def test_caches_of_checkpoints_are_named_by_model_and_step(name, place):
     model = place / name
     cache = probekit.cache_activations(model, "grammar:sentiment", "dev", limit=8, out=place / "cache.h5")

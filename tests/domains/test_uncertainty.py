@@ -277,7 +277,7 @@ def test_the_correction_holds_for_text():
 
 @pytest.mark.shared
 @pytest.mark.skipif(not NOVELS.exists(), reason=f"there is no {NOVELS}")
-@pytest.mark.parametrize("n", [(600, 200), (200, 600)])
+@pytest.mark.parametrize("n", [(600, 200), pytest.param((200, 600), marks=pytest.mark.slow)])
 def test_nulls_of_long_and_short_documents_of_the_same_novels(n):
     """Single paragraphs against threes of them: nothing but sampling is between the two.
 
