@@ -100,6 +100,15 @@ def unread(cache: Any) -> str:
     )
 
 
+def without_content(cache: Any) -> str:
+    """Which texts of an open cache have no word piece, and what they have as vectors; "" if there are none."""
+    if not cache.spec["counts"]["empty"] or "positions" in cache.spec:
+        return ""
+    empty = cache.ids[np.sum([part.length for part in cache.pieces], axis=0) == 0]
+    some = ", ".join(map(str, empty[:MOST])) + ", …" * (len(empty) > MOST)
+    return f"{len(empty):,} of {len(cache):,} texts are empty and have zeros as vectors ({some})" if len(empty) else ""
+
+
 def to_json(cache: Any) -> str:
     """The complete spec of an open cache, as JSON."""
     content = cache.spec | {"created": cache.attributes.get("created", "?")}

@@ -11,11 +11,12 @@ from typing import Any
 from probekit.analyses.task_splits import Part, draw, splits_of
 from probekit.calls import checked
 from probekit.constraint import File
-from probekit.errors import UsageError
+from probekit.errors import DataError, UsageError
 from probekit.files import FileKind, check_folder, whole
 from probekit.tasks.check import UNBALANCED, metrics_of_unbalanced
 from probekit.tasks.files.group_column import missing
 from probekit.tasks.files.guess import Guess, guess
+from probekit.tasks.load import load_task
 from probekit.tasks.task import TaskKind
 
 NEW = FileKind("a file that is not there yet", lambda path: False)
@@ -103,11 +104,10 @@ def new_task(
     splits = draw(splits, first, {"test": test, "dev": dev}, seed)
     files = _files(task_file, splits)
     _check_absent([task_file, *(task_file.parent / files[split] for split, one in splits.items() if not one.stays)])
-    for split, one in splits.items():
-        if not one.stays:
-            _write(task_file.parent / files[split], _json_lines(one))
     kept = all(one.stays for one in splits.values())
-    _write(task_file, _text(str(data), task_file, splits, files, first, header if kept else {}, kept=kept))
+    texts = {task_file.parent / files[split]: _json_lines(one) for split, one in splits.items() if not one.stays}
+    texts[task_file] = _text(str(data), task_file, splits, files, first, header if kept else {}, kept=kept)
+    _write_all(texts, task_file, first)
     return task_file
 
 
@@ -138,9 +138,25 @@ def _name(data: str | Path) -> str:
     return (text.split(":")[0].split("/")[-1] if str(data).startswith("hub:") else Path(text).resolve().stem) or "task"
 
 
-def _write(path: Path, text: str) -> None:
-    with whole(path, NEW) as new:
-        new.write_text(text, encoding="utf-8", newline="\n")
+def _write_all(texts: Mapping[Path, str], task_file: Path, first: Guess) -> None:
+    """Write files that are not there yet; none stays if one cannot be written, or if the task cannot be read."""
+    written: list[Path] = []
+    try:
+        for path, text in texts.items():
+            with whole(path, NEW) as new:
+                new.write_text(text, encoding="utf-8", newline="\n")
+            written.append(path)
+        load_task(str(task_file))
+    except BaseException as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        if not isinstance(error, DataError):
+            raise
+        guessed = ", ".join(f"{role} = {column!r}" for role, column in first.roles.items())
+        raise DataError(
+            f"{error} No file is left. Correct the data; or, if the guess is wrong ({guessed}), write {task_file} "
+            "yourself."
+        ) from None
 
 
 def _text(

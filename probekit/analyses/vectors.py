@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from probekit.activations import ActivationCache
-from probekit.activations.description import unread
+from probekit.activations.description import unread, without_content
 from probekit.activations.grouping import groups_of, with_equal_vectors
 from probekit.activations.targets import Targets
 from probekit.activations.tokens import TokenReader
@@ -104,7 +104,7 @@ def layer_vectors(
     names = _chosen(cache, options)
     layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in names}
     groups = groups_of(cache, options.groups)
-    if words and (lost := unread(cache)):
+    if lost := unread(cache) if words else without_content(cache):
         log.warning("%s %s: %s.", spec["task"], spec["split"], lost)
     unread_words = {"unread_words": len(cache.unread_words)} if words else {}
     if not words and options.groups != "none":

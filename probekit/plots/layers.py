@@ -379,13 +379,14 @@ def _plural(label: str) -> str:
 
 
 def _draws(rows: pd.DataFrame, band: pd.DataFrame) -> str:
-    """The number of draws of a control, if the rows contain it."""
+    """The number of draws of a control, or the fewest and the most of several curves, if the rows contain it."""
     control = rows[rows["target"] == band["target"].iloc[0]]
-    counts = control["draw"].dropna().nunique()
-    for column in ("controls", "shuffles"):
-        if column in control and control[column].notna().any():
-            counts = max(counts, int(control[column].max()))
-    return f" ({counts:,} draws)" if counts else ""
+    found = set[int]()
+    for _, part in curves(control, [*CURVE, "task"]):
+        counts = [int(part[c].max()) for c in ("controls", "shuffles") if c in part and part[c].notna().any()]
+        found.add(max([part["draw"].dropna().nunique(), *counts]))
+    fewest, most = min(found - {0}, default=0), max(found, default=0)
+    return f" ({fewest:,} to {most:,} draws)" if fewest < most else f" ({most:,} draws)" if most else ""
 
 
 FIGURE = FigureKind(head="Results by layer.", draw=layer_panels, caption=caption)

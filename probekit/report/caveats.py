@@ -50,6 +50,9 @@ def of_sources(sources: Sequence[Source]) -> Iterator[Caveat]:
         "The revision of the code is unknown, only the version of probekit is known.",
         _some([name for name, git in revision.items() if not git], sources),
     )
+    notes = [noted for source in sources if isinstance(noted := source.card.get("notes"), list)]
+    told = [note for noted in notes for note in noted if isinstance(note, str)]
+    yield from _caveat("The analyses say of their data:", dict.fromkeys(told))
     for package in VERSIONS:
         found: dict[str, list[str]] = {}
         for source in sources:

@@ -15,6 +15,8 @@ from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
 LONG = 350
 """About as many words as fit into 512 word pieces."""
+NAMED = 5
+"""Empty texts that a warning names."""
 FEW_GROUPS = 12
 """With fewer groups, tests are weak."""
 MANY_DOMAINS = 20
@@ -44,7 +46,7 @@ class SplitReport:
     domains : Mapping[str, int]
         Examples by domain, if the data name domains.
     empty : int
-        Examples without words.
+        Examples without words; ``empty_ids`` names the first ones.
     repeated : int
         Examples whose text occurred before in the split.
     duplicates : int
@@ -92,6 +94,7 @@ class SplitReport:
     shared_groups: tuple[str, ...] = ()
     targets: int | None = None
     messages: Mapping[str, int] = field(default_factory=dict)
+    empty_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,10 @@ class TaskReport:
             yield from _shared_groups(s)
         if s.name == "train" and s.groups is not None and s.groups < 20:
             yield f"train: {s.groups} groups; mutual information needs at least 20 groups in its split."
+        if s.empty:
+            more = ", …" * (s.empty > len(s.empty_ids))
+            which = ", ".join(s.empty_ids) + more
+            yield f"{s.name}: {s.empty:,} texts are empty ({which}); no model can tell them apart."
         if s.long:
             yield (
                 f"{s.name}: {s.long:,} examples have more than {LONG} words, the longest {s.longest:,}; models that "
@@ -246,7 +253,8 @@ def _check(task: Task, split: Split, train: _Known | None) -> SplitReport:
         scores=(min(scores), statistics.fmean(scores), max(scores)) if scores else None,
         lengths={name: lengths[name] for name in map(_bin, (*BINS, BINS[-1] + 1)) if lengths[name]},
         domains=Counter(e.domain for e in split if e.domain is not None),
-        empty=sum(not _words(e) for e in split),
+        empty=len(empty := [e.id for e in split if not _words(e)]),
+        empty_ids=tuple(empty[:NAMED]),
         repeated=repeated,
         duplicates=duplicates,
         conflicting=sum(len(labels - {None}) > 1 for labels in seen.values()),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from probekit.calls import checked
-from probekit.errors import DataError, UsageError, did_you_mean
+from probekit.errors import DataError, UsageError, close_names
 from probekit.files import is_path
 from probekit.plugins import load
 from probekit.tasks.datasets import glue, protoroles, spans, statements, texts, ud
@@ -186,5 +186,12 @@ def _unknown(name: str) -> str:
         return (
             f"{name} holds data and is not a task; probekit tasks new {name} writes the TOML file that describes them."
         )
-    hint = did_you_mean(name.lower(), names, most=3)
+    suffix = Path(name).suffix
+    if suffix and close_names(suffix, [".toml"]):
+        beside = Path(name).with_suffix(".toml")
+        return f"{name} is not a task; the name of a task file ends in .toml." + (
+            f" Did you mean {beside}?" if beside.is_file() else ""
+        )
+    close = close_names(name.lower(), names, most=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else "probekit tasks lists them."
     return f"unknown task {name!r}; {hint} A TOML file (its name ends in .toml) describes your own data."

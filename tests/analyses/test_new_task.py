@@ -256,6 +256,20 @@ def test_nothing_is_replaced():
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
+def test_nothing_is_left_of_a_task_that_cannot_be_read(monkeypatch):
+    def unreadable(name):
+        raise DataError("is not a text.", file="a.dev.jsonl", line=3)
+
+    write("a.csv", ",")
+    said = r"a\.dev\.jsonl, line 3: is not a text\. No file is left.*text = 'review'"
+    with monkeypatch.context() as now:
+        now.setattr("probekit.analyses.new_task.load_task", unreadable)
+        with pytest.raises(DataError, match=said):
+            new_task("a.csv")
+    assert sorted(path.name for path in Path().iterdir()) == ["a.csv"]
+    assert load_task(new_task("a.csv")).label_names == LABELS
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -453,3 +453,18 @@ def test_a_layer_below_nothing_beats_nothing_whatever_its_p():
     curve = SimpleNamespace(p=np.array([0.01, 0.01, 0.5]), layers=["0", "1", "2"])
     assert Curve.beating(curve) == ["0", "1"]
     assert Curve.beating(curve, np.array([True, False, True])) == ["0"]
+
+
+def test_the_verdict_of_words_names_their_baselines():
+    """The majority of each word type, and how far the best layer is above the control task."""
+    head = {"analysis": "probe", "task": "pos", "split": "dev", "model": "m", "representation": "mean", "n": 500}
+    head |= {"estimator": "logistic", "target": "gold", "metric": "accuracy", "p_adjusted": 0.01}
+    rows = [head | {"layer": layer, "value": value} for layer, value in ((0, 0.8), (1, 0.9))]
+    rows += [
+        row | {"metric": "selectivity(accuracy)", "value": value} for row, value in zip(rows, (0.1, 0.3), strict=True)
+    ]
+    none = {"layer": None, "p_adjusted": float("nan")}
+    rows += [head | none | {"representation": "none", "estimator": "majority", "value": 0.2}]
+    rows += [head | none | {"representation": "word-type", "estimator": "type-majority", "value": 0.85}]
+    (text,) = sentences(make_rows(rows))
+    assert "(accuracy .900, majority .200, majority by word type .850, selectivity .300)" in text

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
-from probekit.errors import DataError
+from probekit.errors import DataError, UsageError
 from probekit.tasks import Task, load_task
 from probekit.tasks.files.no_label import names_of_none
 from probekit.tasks.task import TaskKind
@@ -264,6 +264,14 @@ def test_bad_objects(own: Callable, row: dict, message: str) -> None:
     rows = [{"text": "a", "label": 1}, row]
     with pytest.raises(DataError, match=message):
         own('labels = [1]\n[splits]\ntrain = "t.jsonl"\n', {"t.jsonl": "\n".join(map(json.dumps, rows))})
+
+
+def test_a_misspelt_field_leads_to_its_key(own: Callable) -> None:
+    lines = '{"text": "a", "label": 1}\n{"text": "b", "label": 0}\n'
+    with pytest.raises(DataError, match=r"no 'txt' \(text\); it has 'text', 'label'\. Name the field in .*: text = …"):
+        own('text = "txt"\n[splits]\ntrain = "t.jsonl"\n', {"t.jsonl": lines})
+    with pytest.raises(UsageError, match=r"mine\.tml is not a task; the name of a task file ends in \.toml"):
+        load_task("mine.tml")
 
 
 def test_what_tables_write_for_no_number_is_no_class_among_numbers(own: Callable) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probekit.analyses.verdict.curves import Curve, curves_of, each, largest, smallest
+from probekit.analyses.verdict.curves import CURVE, Curve, curves_of, each, largest, smallest
 from probekit.analyses.verdict.references import beyond, groups_of, predictions_of
 from probekit.analyses.verdict.words import layers, listed, number
-from probekit.metrics import METRICS
+from probekit.metrics import METRICS, derive
 from probekit.metrics import metric as metric_called
 from probekit.rows.families import level
 from probekit.statistics.bootstrap import FEWEST
@@ -22,6 +22,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
+Key = tuple[str, ...]
 NOISE = "permuted labels"
 """What a layer is tested against: the labels of the evaluated examples in another order, with the same predictions."""
 LEAK = 0.1
@@ -31,6 +32,7 @@ LEAK = 0.1
 def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     metric = _main(rows)
     warnings = rows["warning"].dropna().unique().tolist() if "warning" in rows else []
+    selective = _selectivity(rows, metric)
     rows = rows[rows["metric"] == metric]
     curves = curves_of(rows)
     trained, random = ([one for one in curves if one.random is kind] for kind in (False, True))
@@ -38,7 +40,7 @@ def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str
         yield one_class
         return
     beside, sign = _beside(rows, metric), metric_called(metric).sign
-    text = partial(_noise_text, metric=metric, sign=sign, beside=beside, tables=tables)
+    text = partial(_noise_text, metric=metric, sign=sign, beside=beside, selective=selective, tables=tables)
     yield from each(trained, random, text, f"beats {NOISE}", f"beat {NOISE}")
     yield from beyond(trained, metric, tables)
     yield from _leak(trained, metric, sign)
@@ -59,12 +61,14 @@ def _noise_text(
     metric: str,
     sign: int,
     beside: str,
+    selective: Mapping[Key, str],
     tables: Sequence[Predictions],
 ) -> str:
     """Whether layers of a probe curve beat noise, and which layer is best."""
     if np.isnan(curve.value).all():
         return f"{metric} is undetermined at every layer{_why(curve.rows)}"
     at = curve.best(sign)
+    beside += selective.get((*_key(curve), curve.layers[at]), "")
     where = f"{metric} {number(curve.value[at])} at layer {curve.layers[at]}{beside}"
     lost = f"; undetermined at {layers(curve.unknown)}" if curve.unknown else ""
     if np.isnan(curve.p).all():
@@ -114,16 +118,33 @@ def _one_class(tables: Sequence[Predictions]) -> str:
 
 
 def _beside(rows: pd.DataFrame, metric: str) -> str:
-    """The baselines without a model, as text: the majority class and the bag of word pieces."""
+    """The baselines without a model, as text: the majority class, also by word type, and the bag of word pieces."""
     plain = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] == "")]
     constant = plain[plain["estimator"].isin(("majority", "mean"))]
     bag = plain[plain["representation"] == "bag-of-pieces"]
+    by_type = plain[plain["representation"] == "word-type"]
+    majority = constant[constant["estimator"] == "majority"]
     text = ""
-    for name, baseline in (("majority", constant[constant["estimator"] == "majority"]), ("bag of word pieces", bag)):
+    for name, baseline in (("majority", majority), ("majority by word type", by_type), ("bag of word pieces", bag)):
         value = float(baseline["value"].iloc[0]) if len(baseline) else np.nan
         if np.isfinite(value) and (value or name != "majority"):
             text += f", {name} {number(value)}"
     return text if metric_called(metric).range[1] <= 1 else ""
+
+
+def _key(curve: Curve) -> Key:
+    return tuple(str(curve.head.get(c)) for c in CURVE)
+
+
+def _selectivity(rows: pd.DataFrame, metric: str) -> dict[Key, str]:
+    """Of probes of words: how far each layer of each curve is above the control task, by curve and layer, as text."""
+    of = "token-accuracy" if metric_called(metric).spans else metric
+    found = {}
+    for curve in curves_of(rows[rows["metric"] == derive("selectivity", of)]):
+        for layer, value in zip(curve.layers, curve.value, strict=True):
+            what = "selectivity" if of == metric else f"selectivity of {of}"
+            found[*_key(curve), layer] = f", {what} {number(value)}" if np.isfinite(value) else ""
+    return found
 
 
 def _leak(trained: Sequence[Curve], metric: str, sign: int) -> Iterator[str]:

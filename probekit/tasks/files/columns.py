@@ -110,9 +110,10 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
         )
     names = {role: str(column) for role, column in roles.items()}
     if kind is Format.PARQUET:
-        return _parquet(path, names)
+        return _parquet(path, names, spec_file)
     records = list(read_json_lines(path))
-    return record_columns(path, records, names | _id(spec, {name for _, record in records for name in record}))
+    names |= _id(spec, {name for _, record in records for name in record})
+    return record_columns(path, records, names, spec_file)
 
 
 def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Column]) -> Rows:
@@ -193,7 +194,12 @@ def _column_hint(spec_file: Path, table: Table, role: str) -> str:
     )
 
 
-def record_columns(path: Path | str, records: Sequence[tuple[int, dict[str, Any]]], roles: Mapping[str, str]) -> Rows:
+def record_columns(
+    path: Path | str,
+    records: Sequence[tuple[int, dict[str, Any]]],
+    roles: Mapping[str, str],
+    spec_file: Path | None = None,
+) -> Rows:
     """The columns of records with their line numbers; raises DataError for a record without a required field."""
     lines = [line for line, _ in records]
     columns: dict[str, list[Any]] = {}
@@ -207,20 +213,24 @@ def record_columns(path: Path | str, records: Sequence[tuple[int, dict[str, Any]
             or role.startswith("choice")
         ):
             keys = ", ".join(map(repr, next(r for at, r in records if at == line_without)))
-            raise DataError(f"the object has no {name!r} ({role}); it has {keys}.", file=path, line=line_without)
+            misspelt = spec_file is not None and not any(name in record for _, record in records)
+            hint = f" Name the field in {spec_file}: {role} = …" if misspelt else ""
+            raise DataError(f"the object has no {name!r} ({role}); it has {keys}.{hint}", file=path, line=line_without)
     if "messages" in roles:  # what else a chat template reads, where it is given
         columns |= {name: [record.get(name) for _, record in records] for name in CHAT_COLUMNS}
     return Rows(path, lines, columns, names=roles)
 
 
-def _parquet(path: Path, roles: Mapping[str, str]) -> Rows:
+def _parquet(path: Path, roles: Mapping[str, str], spec_file: Path) -> Rows:
     if not path.is_file():
         raise DataError("does not exist.", file=path)
     with open_parquet(path) as file:
         names = file.schema_arrow.names
-        missing = [name for role, name in roles.items() if name not in names and role != "label"]
-        if missing:
-            raise DataError(f"has no column {missing[0]!r}; it has {', '.join(map(repr, names))}.", file=path)
+        missing = {role: name for role, name in roles.items() if name not in names and role != "label"}
+        for role, name in missing.items():
+            known = ", ".join(map(repr, names))
+            hint = f"Name the column in {spec_file}: {role} = …"
+            raise DataError(f"has no column {name!r}; it has {known}. {hint}", file=path)
         table = file.read(columns=[name for name in roles.values() if name in names])
         columns = {role: table[name].to_pylist() for role, name in roles.items() if name in names}
     return Rows(path, range(1, table.num_rows + 1), columns, names=roles)
