@@ -22,10 +22,16 @@ class _Once(logging.Filter):
             notes.append(text)
         known = text in _shown
         _shown.add(text)
+        vars(record)["again"] = known
         return bool(_each_time) or not known
 
 
 _ONCE = _Once()
+
+
+def is_new(record: logging.LogRecord) -> bool:
+    """Whether a message is no note that was logged before: a filter for what a person sees."""
+    return not getattr(record, "again", False)
 
 
 def logger(name: str) -> logging.Logger:
@@ -48,7 +54,7 @@ def collected() -> Iterator[list[str]]:
 
 @contextmanager
 def each_time() -> Iterator[None]:
-    """Show each note again during the block: steps of a study have a log each."""
+    """Log each note again during the block: steps of a study have a log each. :func:`is_new` tells which are."""
     global _each_time
     _each_time += 1
     try:

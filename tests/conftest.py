@@ -22,7 +22,7 @@ os.environ["PROBEKIT_PROGRESS"] = "0"  # a busy machine's lines are no output of
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: several threads wait for each other
 
 
-notes._each_time = 1  # what one test has seen, another looks for
+notes._each_time = 1  # what one fixture has logged, another test looks for
 
 gc.disable()  # while test files are imported, a third of the time would go to collecting garbage
 
@@ -43,6 +43,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000)  # tables and modules are many small objects, and little of it is garbage
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def session_of_its_own() -> None:
+    """Each test sees the notes that another one has seen."""
+    notes._shown.clear()
 
 
 @pytest.fixture(scope="session")

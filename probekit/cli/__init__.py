@@ -25,6 +25,7 @@ from probekit.display import shown
 from probekit.errors import ProbekitError, close_names, first_line
 from probekit.files import DRAFT, writer_of
 from probekit.former import FORMER
+from probekit.notes import is_new
 
 if TYPE_CHECKING:
     from cyclopts import CycloptsError
@@ -227,6 +228,7 @@ def _log(words: Sequence[str], *, verbose: bool) -> None:
 
     handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
     handler.setFormatter(_Shown(words))
+    handler.addFilter(is_new)
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
 
 

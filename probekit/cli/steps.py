@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from probekit.studies.steps import Step
 
 
-def run_planned(planned: PlannedStudy, pool: Pool) -> StudyRun:
-    """Run the steps, with a line for each; then say how they ended."""
+def run_planned(planned: PlannedStudy, pool: Pool, *, findings: bool = False) -> StudyRun:
+    """Run the steps, with a line for each, and with what they find; then say how they ended."""
     from probekit.studies.run import run_study
 
-    with _terminable(), StepPrinter(planned) as printer:
+    with _terminable(), StepPrinter(planned, findings=findings) as printer:
         run = run_study(planned, pool, begin=printer.begin, tell=printer.end)
     show_end(run)
     return run
@@ -99,7 +99,8 @@ class StepPrinter:
     An interrupt gets the names of the running steps.
     """
 
-    def __init__(self, planned: PlannedStudy) -> None:
+    def __init__(self, planned: PlannedStudy, *, findings: bool = False) -> None:
+        self.folder, self.findings = planned.folder, findings
         self.steps, self.ended = len(planned.steps), planned.reused()
         self.failures: set[str] = set()
         self.running: dict[str, str] = {}
@@ -144,10 +145,24 @@ class StepPrinter:
         count = len(outcome.warnings)
         warned = f", {count} warning{'s' * (count > 1)}" if count else ""
         line = f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{warned}{message}"
-        if self.status:  # above the status line
-            self.status.console.print(line, markup=False, highlight=False, soft_wrap=True)
-        else:
-            say(line)
+        for text in (line, *self._found(outcome)):
+            if self.status:  # above the status line
+                self.status.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            else:
+                say(text)
+
+    def _found(self, outcome: Outcome) -> Iterator[str]:
+        """What there is to see by now: the first finding of a probe, and a figure."""
+        from probekit.rows import read_card
+
+        if not self.findings or outcome.state != "done":
+            return
+        if outcome.step.function == "probe":
+            yield from (
+                f"    {text}" for text in read_card(self.folder / outcome.step.leaves[0]).get("verdict", ())[:1]
+            )
+        elif outcome.step.function == "plot":
+            yield f"    {self.folder / outcome.step.leaves[-1]}"
 
 
 def show_end(run: StudyRun) -> None:

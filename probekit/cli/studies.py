@@ -36,7 +36,7 @@ def run(model: str, *tasks: str, out: Path | None, options: RunOptions, dry_run:
         for step in planned.steps:
             say(step.recipe(planned.folder))
         return 0
-    done = run_planned(planned, here_pool())
+    done = run_planned(planned, here_pool(), findings=True)
     if any(outcome.state in ("done", "reused") and outcome.step.function == "probe" for outcome in done.outcomes):
         say("")
         for sentence in result_of(done).verdict:

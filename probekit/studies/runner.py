@@ -183,7 +183,9 @@ def run_steps(
     order.prepare()
     try:
         while order.is_active():
-            run.ready = [*sorted(order.get_ready(), key=run.is_training), *run.ready]  # depth first, to see rows early
+            new = sorted(order.get_ready(), key=run.is_training)
+            slow = [name for name in new if run.is_slow(name)]
+            run.ready = [*(name for name in new if name not in slow), *run.ready, *slow]  # depth first: rows early
             for name in run.begin_ready() or run.collect():
                 order.done(name)
     finally:
@@ -212,6 +214,10 @@ class _Run:
 
     def is_training(self, name: str) -> bool:
         return self.steps[name].function in ("train", "pretrain_encoder")
+
+    def is_slow(self, name: str) -> bool:
+        """Whether what others wait for comes first: mutual information takes long, and no figure needs it."""
+        return self.pool.jobs == 1 and self.steps[name].function == "mi"
 
     def begin_ready(self) -> list[str]:
         """Start the steps that can start; return the names of steps that ended immediately."""
