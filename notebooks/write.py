@@ -61,7 +61,7 @@ def execute(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    os.environ |= {"HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore:IProgress not found"}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "PROBEKIT_PROGRESS": "0", "PYTHONWARNINGS": "ignore:IProgress not found"}
     for name in sys.argv[1:]:
         execute(Path(name))
         print(f"{name}: {Path(name).stat().st_size / 1e3:.0f} kB")

@@ -52,7 +52,7 @@ from probekit.public import public
 from probekit.recipe import Read, Recipe
 from probekit.rows import make_rows
 from probekit.rows.examples import EXAMPLES
-from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device
+from probekit.runtime import Dtype, Progress, no_progress, part_of, processes, resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.context import in_context
 from probekit.tasks.task import Split, Task
@@ -134,7 +134,8 @@ def train(
 
         def one(seed: int, folder: Path) -> Run:
             given = replace(how, seeds=1, seed=seed, run_name=f"{name}-seed-{seed}")
-            return train(task, model, folder, options=given, watcher=watcher, progress=progress)
+            of_all = part_of(progress, seed - how.seed, how.seeds)
+            return train(task, model, folder, options=given, watcher=watcher, progress=of_all)
 
         return train_seeds(one, Path(out), how, recipe, progress)
     source = None if isinstance(task, Task) else source_of(str(task), how.data_dir)

@@ -28,8 +28,8 @@ from probekit.recipe import Read, Recipe
 from probekit.rows.card import card_path, make_card, read_card
 from probekit.rows.examples import EXAMPLES, examples_of, examples_path, told_by
 from probekit.rows.files import card_of, check_out, read_rows, saved_examples, write_rows
-from probekit.rows.schema import called, make_rows
-from probekit.rows.tidy import as_grid, best_rows, main_rows, tidy
+from probekit.rows.schema import make_rows
+from probekit.rows.tidy import as_grid, best_rows, main_rows, models, second, tidy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -256,11 +256,14 @@ class Result:
         if self.rows.empty:
             return "no rows"
         layered = self.rows[self.rows["site"] != ""]
-        head = (layered if len(layered) else self.rows).iloc[0]
+        rows = layered if len(layered) else self.rows
+        others = models(second(rows)) if "model_b" in rows else []
+        head, names = rows.iloc[0], list(dict.fromkeys([*models(rows), *others]))
         constant = [c for c in ("task", "split") if self.rows[c].nunique() == 1]
         data = " ".join(str(head[c]) for c in constant if head[c]) or f"{self.rows['task'].nunique()} tasks"
-        models = self.rows["model"].nunique()
-        return f"{head['analysis'] or 'rows'}: {data}, {called(head) if models == 1 else f'{models} models'}"
+        which = " and ".join(names) if len(names) < 3 else f"{len(names)} models"
+        vectors = ", ".join(filter(None, dict.fromkeys(rows["representation"])))
+        return f"{head['analysis'] or 'rows'}: {', '.join(filter(None, (data, which, vectors)))}"
 
     def __repr__(self) -> str:
         n_examples = (

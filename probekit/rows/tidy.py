@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from probekit.display import shown_label
 from probekit.grid import Column, Grid
 from probekit.rows.schema import KEYS, called, layer_labels
 
@@ -44,7 +45,7 @@ def tidy(rows: pd.DataFrame) -> pd.DataFrame:
         first["representation"] = rows["representation"]
     last: dict[str, Any] = {"model": models(rows)}
     if "model_b" in rows:
-        last["model_b"] = models(pd.DataFrame({c: rows[f"{c}_b"] for c in STATE if f"{c}_b" in rows}))
+        last["model_b"] = models(second(rows))
     last["task"] = rows["task"]
     rows = rows.assign(layer_b=layer_b(rows)) if "layer_b" in rows else rows
     table = pd.DataFrame({**first, **_apart(rows, {"layer": "", **first, **last}), **last}, index=rows.index)
@@ -77,7 +78,14 @@ def models(rows: pd.DataFrame) -> list[str]:
     columns = [c for c in STATE if c in rows]
     codes = rows.groupby(columns, sort=False, dropna=False).ngroup()
     firsts = rows.loc[~codes.duplicated(), columns].to_dict("records")
-    return [called({**firsts[code], "representation": ""}) for code in codes]
+    names = [shown_label(called({**first, "representation": ""})) for first in firsts]
+    return [names[code] for code in codes]
+
+
+def second(rows: pd.DataFrame) -> pd.DataFrame:
+    """The columns of the other models of pairs, named as those of the first."""
+    found = rows[[f"{c}_b" for c in STATE if f"{c}_b" in rows]]
+    return found.rename(columns=lambda c: str(c).removesuffix("_b"))
 
 
 def layer_b(rows: pd.DataFrame) -> pd.Series:
