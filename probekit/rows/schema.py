@@ -228,8 +228,8 @@ def states(row: Mapping[Any, Any] | pd.Series) -> list[str]:
     checkpoint, regime, step = (_text(row, name) for name in ("checkpoint", "regime", "step"))
     if (random := shown_checkpoint(checkpoint)) != checkpoint:
         return [random]
-    trained = regime == "fine-tune"
-    run = "" if checkpoint == _text(row, "model") else f"run {checkpoint}" if trained and checkpoint else checkpoint
+    trained = regime == "fine-tune" and bool(checkpoint)
+    run = "" if checkpoint == _text(row, "model") else f"run {checkpoint}" if trained else checkpoint
     return list(filter(None, ("fine-tuned" * trained, run, f"step {int(float(step)):,}" if step else "")))
 
 
