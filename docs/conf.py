@@ -11,7 +11,7 @@ project = "probekit"
 copyright = "the probekit authors; Apache-2.0"
 release = probekit.__version__
 extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "generated", "mathml"]
-exclude_patterns = ["_build", "_ext", "jupyter_execute"]
+exclude_patterns = ["_build", "_ext", "_templates", "jupyter_execute"]
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
@@ -19,7 +19,9 @@ myst_heading_anchors = 3
 nb_execution_mode = "off"
 nb_render_markdown_format = "myst"
 
+templates_path = ["_templates"]
 autosummary_generate = True
+autosummary_filename_map = {"probekit.analyses.Scene": "probekit.analyses.Scene-class"}  # beside scene, on any disk
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
@@ -29,8 +31,8 @@ html_title = "probekit"
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "navbar_align": "left",
-    "navbar_persistent": [],
-    "navbar_end": ["search-button-field", "theme-switcher"],
+    "navbar_persistent": ["search-button"],
+    "navbar_end": ["theme-switcher"],
     "header_links_before_dropdown": 6,
     "show_prev_next": True,
     "footer_start": ["copyright"],
@@ -42,3 +44,4 @@ html_sidebars = {"index": [], "install": []}
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]

@@ -5,13 +5,29 @@ train = probekit.cache_activations("bert-base-uncased", "sst2", "train")
 dev = probekit.cache_activations("bert-base-uncased", "sst2", "dev")
 result = probekit.probe(train, dev)
 result.plot()
+
+``dir(probekit)`` lists the names of the first hour, and groups with all others: ``probekit.analyses.movement`` is
+``probekit.movement``, which works, too.
 """
 
 import lazy_loader
 
 from probekit.version import VERSION as __version__  # noqa: F401
 
-_ours, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+FIRST = (
+    *("new_task", "check_task", "load_task", "load_encoder", "cache_activations", "ActivationCache"),
+    *("run", "suite", "probe", "mi", "compare", "plot", "train", "read", "Result", "reproduce", "demo"),
+)
+"""The names of the first hour; each stands in a group as well, or has none."""
+
+_ours, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __dir__() -> list[str]:
+    """The groups, and the names of the first hour."""
+    from probekit.plugins import groups
+
+    return sorted({*groups(), *FIRST})
 
 
 def __getattr__(name: str) -> object:

@@ -46,12 +46,25 @@ def named(group: str) -> Mapping[str, str]:
     return names
 
 
+def listed(package: str) -> Mapping[str, str]:
+    """The names of a package's ``__init__.pyi``, each with the module that it is imported from; "" for submodules."""
+    place = Path(__file__).parent.joinpath(*package.split(".")[1:], "__init__.pyi")
+    tree = ast.parse(place.read_text(encoding="utf-8")) if place.exists() else ast.Module([], [])
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: f"{package}.{node.module}" if node.module else "" for node in imports for alias in node.names}
+
+
+def groups() -> list[str]:
+    """The packages that ``probekit`` lists, which group its names."""
+    return [name for name, module in listed("probekit").items() if not module]
+
+
 @cache
 def public() -> Mapping[str, str]:
-    """The public names of ``__init__.pyi``, each with the module that defines it."""
-    tree = ast.parse(Path(__file__).with_name("__init__.pyi").read_text(encoding="utf-8"))
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
-    return {alias.name: f"probekit.{node.module}" for node in imports for alias in node.names}
+    """The public names, each with the module that defines it, which the list of its group says."""
+    named = {name: module for name, module in listed("probekit").items() if module}
+    of_groups = {module: listed(module) for module in {*named.values()}}
+    return {name: of_groups[module].get(name, module) for name, module in named.items()}
 
 
 @cache

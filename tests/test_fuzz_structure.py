@@ -56,7 +56,7 @@ def read_task(folder: Path) -> None:
 
 def plan_study(folder: Path) -> None:
     from probekit.studies.options import StudyOptions
-    from probekit.studies.run import plan_study as plan
+    from probekit.studies.planned import plan_study as plan
 
     make_task(folder)
     plan(folder / "s.toml", folder / "out", StudyOptions(model=(f"all-MiniLM-L6-v2={MODEL['bert']}",))).forecast()
@@ -84,7 +84,7 @@ def make_suite(folder: Path) -> None:
 
 
 def plan_suite(folder: Path) -> None:
-    from probekit.studies.run import plan_study as plan
+    from probekit.studies.planned import plan_study as plan
 
     plan(folder / "s.toml", folder / "out", kind="suite").forecast()
 

@@ -15,6 +15,7 @@ import pytest
 
 import probekit
 from probekit.analysis import modules
+from probekit.plugins import groups
 
 ROOT = Path(probekit.__file__).parent
 RANK = {
@@ -243,9 +244,13 @@ def test_one_home_each():
 
 
 def test_public_names():
+    """Flat names all work; what completion shows are groups, and the names of the first hour."""
     for name in probekit.__all__:
         assert getattr(probekit, name) is not None
-    assert set(dir(probekit)) == set(probekit.__all__)
+    assert {*probekit.FIRST, *groups()} == {*dir(probekit)} < {*probekit.__all__}
+    grouped = {name for group in groups() for name in (group, *dir(getattr(probekit, group)))}
+    alone = {name for name in probekit.__all__ if name not in grouped}
+    assert alone == {"new_task", "demo", "ProbekitError", "Recipe", "Result", "read", "read_rows", "write_rows"}
     with pytest.raises(AttributeError, match="nonsense"):
         _ = probekit.nonsense
 

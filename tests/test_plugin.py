@@ -53,7 +53,7 @@ Path("bilstm.json").write_text(json.dumps({"model_type": "bilstm", "input": "wor
 Path("words.txt").write_text("one\\ntwo\\nthree")
 Path("a.en").write_text("one\\ntwo three\\n" * 40)
 Path("a.fr").write_text("two one\\nthree\\n" * 40)
-import probekit, probekit.studies.run as studies
+import probekit, probekit.studies.planned as studies
 from probekit.cli import main
 from probekit.studies.pools import here_pool
 studies.pool_of = lambda workers: here_pool()  # a process of its own would import torch first

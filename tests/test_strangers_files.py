@@ -348,10 +348,10 @@ options = { draws = 0 }
 
 @pytest.mark.parametrize("name", ["study.json", "logs/STEP", ".lock"])
 def test_a_study_in_a_folder_with_other_things(name, call, tiny_bert, monkeypatch):
-    from probekit.studies import run
+    from probekit.studies import planned as studies
 
     Path("study.toml").write_text(STUDY.replace("MODEL", str(tiny_bert)))
-    planned = run.plan_study("study.toml", "out")
+    planned = studies.plan_study("study.toml", "out")
     step = next(step for step in planned.steps if step.function)
     from probekit.studies.records import log_path
 

@@ -15,8 +15,7 @@ import re
 import shutil
 import sys
 from base64 import b64decode
-from collections.abc import Iterator
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,15 +26,22 @@ from sphinx.config import Config
 
 import probekit
 from probekit.cli.commands import COMMANDS, make_app
-from probekit.functions import FUNCTIONS
+from probekit.functions import FUNCTIONS, find
+from probekit.plugins import groups, listed
 
 API = """# Python
 
-Import every name below from `probekit`: `probekit.probe(…)`, `from probekit import Result`. A function has the same
-options as the command of the same name.
+A function has the options of the command of the same name: `probekit.probe(…, controls=3)` is
+`probekit probe … --controls 3`.
+
+Completion (`probekit.<TAB>`) shows the names of the first hour, and groups; `probekit.analyses.<TAB>` the analyses.
+All functions that are commands can also be called without their group: `probekit.movement` is
+`probekit.analyses.movement`. Other names have their group before them, such as `probekit.plots.layer_curve`.
 """
-CALLED = {name: FUNCTIONS[name] for name in probekit.__all__ if name in FUNCTIONS and find_spec(f"probekit.{name}")}
-"""Packages that share their name with a function, and the module of that function."""
+ORDER = ("tasks", "models", "activations", "analyses", "plots", "report", "tables", "explore", "adaptation", "studies")
+"""Groups in the order of work; others follow."""
+CALLED = {name: ".".join(FUNCTIONS[name].split(".")[:2]) for name in groups() if name in FUNCTIONS}
+"""Groups that can be called as a function, and the group of the function."""
 
 
 TABLE = re.compile(r"^\[[^\]\n]+\]\(((?:\.\./)*tables/[\w-]+\.csv)\)$", re.M)
@@ -57,6 +63,7 @@ def write_pages(app: Sphinx, _: Config) -> None:
         for tag, png in tagged_figures(json.loads(text)):
             (docs / "gallery" / f"{notebook.stem}-{tag}.png").write_bytes(png)
     (docs / "api.md").write_text("\n".join(api_page()), encoding="utf-8")
+    vars(probekit).update({name: find(name) for name in CALLED})  # Sphinx would describe the package, not the function
 
 
 def tagged_figures(notebook: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
@@ -123,22 +130,36 @@ def command_page(name: str) -> str:
 
 
 def api_page() -> Iterator[str]:
-    """The public names by kind, each with its own page."""
+    """The public names by group, as ``probekit/__init__.pyi`` and those of the groups list them; each has a page."""
     yield API
-    names = [name for name in probekit.__all__ if name not in CALLED]
-    yield from _section("Functions", "probekit", [name for name in names if inspect.isroutine(getattr(probekit, name))])
-    for name, module in CALLED.items():
-        yield from _section(f"probekit.{name}", module, [name])
-    yield from _section("Classes", "probekit", [name for name in names if inspect.isclass(getattr(probekit, name))])
-    drawing = [name for name in probekit.plots.__all__ if inspect.isroutine(getattr(probekit.plots, name))]
-    yield from _section("Figures: probekit.plots", "probekit.plots", [*drawing, "PlotOptions"])
+    yield from _section("The first hour", "", "probekit", probekit.FIRST, pages=False)
+    flat = listed("probekit")
+    for group in sorted(groups(), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
+        module = getattr(probekit, group)
+        about = re.sub(r":\w+:`([^`]+)`", r"`\1`", (module.__doc__ or "").partition("\n")[0])
+        home = module.__name__
+        own = [name for name, place in flat.items() if place == home or CALLED.get(name) == home]
+        names = [name for name in module.__all__ if name not in {*own, *CALLED} and has_page(getattr(module, name))]
+        yield from _section(home, about, "probekit", own)
+        yield from _section("", "", home, names)
+    alone = [name for name, place in flat.items() if place and place.removeprefix("probekit.") not in groups()]
+    yield from _section("Results, and others", "", "probekit", alone)
 
 
-def _section(title: str, module: str, names: list[str]) -> Iterator[str]:
-    yield f"## {title}\n"
-    yield f"```{{eval-rst}}\n.. currentmodule:: {module}\n\n.. autosummary::\n   :toctree: api\n"
-    yield from (f"   {name}" for name in sorted(names, key=str.lower))
-    yield "```\n"
+def has_page(value: object) -> bool:
+    """Whether a public name has a page: functions and classes have one."""
+    return inspect.isroutine(value) or inspect.isclass(value)
+
+
+def _section(title: str, about: str, module: str, names: Sequence[str], *, pages: bool = True) -> Iterator[str]:
+    """A heading, unless it is empty, and a table of names."""
+    if title:
+        yield f"## {title}\n\n{about}\n"
+    if names:
+        toctree = "   :toctree: api\n" * pages
+        yield f"```{{eval-rst}}\n.. currentmodule:: {module}\n\n.. autosummary::\n{toctree}   :nosignatures:\n"
+        yield from (f"   {name}" for name in sorted(names, key=str.lower))
+        yield "```\n"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,6 +1,10 @@
 from .cache import ActivationCache as ActivationCache
 from .cache import Ragged as Ragged
 from .cache import Words as Words
+from .certify import certify as certify
+from .copying import copy_cache as copy_cache
+from .foreign.export import export as export
+from .foreign.importing import import_activations as import_activations
 from .inspection import Verdict as Verdict
 from .inspection import inspect as inspect
 from .inspection import verify as verify

@@ -1,1 +1,5 @@
 """Adaptation: feature extraction (a task model on frozen layers) and fine-tuning, with checkpoints."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -15,15 +15,15 @@ from probekit.cli.show import console, say, warn
 from probekit.display import shown
 
 if TYPE_CHECKING:
+    from probekit.studies.planned import PlannedStudy, StudyRun
     from probekit.studies.pools import Pool
-    from probekit.studies.run import PlannedStudy, StudyRun
     from probekit.studies.runner import Outcome
     from probekit.studies.steps import Step
 
 
 def run_planned(planned: PlannedStudy, pool: Pool, *, findings: bool = False) -> StudyRun:
     """Run the steps, with a line for each, and with what they find; then say how they ended."""
-    from probekit.studies.run import run_study
+    from probekit.studies.planned import run_study
 
     with _terminable(), StepPrinter(planned, findings=findings) as printer:
         run = run_study(planned, pool, begin=printer.begin, tell=printer.end)

@@ -61,7 +61,7 @@ def _run(
     """
     from probekit.cli.made import show_tables
     from probekit.cli.steps import run_planned, show_plan, show_warnings
-    from probekit.studies.run import board_of, plan_study, pool_of
+    from probekit.studies.planned import board_of, plan_study, pool_of
 
     planned = plan_study(file, out, options, kind)
     if plan:

@@ -3,9 +3,9 @@
 The package takes calls like the function that it holds: ``probekit.explore("pretrained.h5", "fine-tuned.h5")``.
 """
 
-from probekit.explore.build import explore
+import lazy_loader
+
 from probekit.functions import callable_package
 
-__all__ = ["explore"]
-
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 callable_package(__name__)

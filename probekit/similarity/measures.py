@@ -152,8 +152,8 @@ def svcca(x: np.ndarray, y: np.ndarray, *, variance: float = 0.99) -> float:
 def pwcca(x: np.ndarray, y: np.ndarray) -> float:
     """Canonical correlations weighted by how much of x they account for (Morcos et al. 2018, equations 2 and 3).
 
-    The weight of a canonical variate h of x is Σⱼ |⟨h, xⱼ⟩| over the centred columns of x, over all variates up to the
-    smaller rank. Implementations do not agree (with centring, without, or with either side's weights); this is the
+    The weight of a canonical variate h of x is ``Σⱼ |⟨h, xⱼ⟩|`` over the centred columns of x, over all variates up to
+    the smaller rank. Implementations do not agree (with centring, without, or with either side's weights); this is the
     paper's formula. It is not symmetric, and a rotation of x changes it.
 
     Parameters
@@ -177,8 +177,8 @@ def procrustes(x: np.ndarray, y: np.ndarray, *, kind: Literal["cosine", "angle",
     x, y : ndarray
         (n, d) and (n, e): the vectors of the same n examples. The narrower gets columns of zeros.
     kind : str
-        "cosine" is Σσ(XᵀY) / |X||Y|, "angle" its arc cosine in radians, "distance" min |XQ - Y| in the units of the
-        vectors (Frobenius norm).
+        "cosine" is ``Σσ(XᵀY) / |X||Y|``, "angle" its arc cosine in radians, "distance" ``min |XQ - Y|`` in the units of
+        the vectors (Frobenius norm).
 
     Returns
     -------
@@ -272,9 +272,9 @@ def knn_jaccard(x: np.ndarray, y: np.ndarray, k: int = 10, *, centred: bool = Tr
 def knn_rank(x: np.ndarray, y: np.ndarray, k: int = 10, *, centred: bool = True) -> float:
     """Agreement of the ranks of the common examples among the k nearest (Wang et al. 2020; Klabunde et al. 2023).
 
-    A common neighbour of ranks r and s counts 2 / ((1 + |r - s|) (r + s)): near ones count more, and those whose ranks
-    differ less. The sum is divided by what it would be with equal ranks 1, 2, … of as many neighbours, so their number
-    hardly matters: read it beside :func:`mutual_knn`.
+    A common neighbour of ranks r and s counts ``2 / ((1 + |r - s|) (r + s))``: near ones count more, and those
+    whose ranks differ less. The sum is divided by what it would be with equal ranks 1, 2, … of as many neighbours, so
+    their number hardly matters: read it beside :func:`mutual_knn`.
 
     Parameters
     ----------

@@ -17,23 +17,23 @@ DISTANCES = ("relative-distance", "cosine-distance", "aligned-distance")
 class Similarity(StrEnum):
     """Measures of two layers X (n, d) and Y (n, e) of the same n examples; columns are centred.
 
-    cka : linear centred kernel alignment, debiased: 0 in the mean for unrelated layers, sometimes below 0 (Song et al.
-        2012; Murphy et al. 2024). Not clipped.
-    cka-biased : as first published (Kornblith et al. 2019); far above 0 for unrelated layers with many columns
-    cka-rbf : debiased, with a Gaussian kernel as wide as the median distance
-    cca : mean canonical correlation; cca-r2 : mean squared one (Kornblith et al. 2019, R²_CCA)
-    eigenspace-overlap : the same sum, over the larger rank: below 1 if a layer spans less (May et al. 2019)
-    svcca : mean canonical correlation of the principal components with 99 % of the variance (Raghu et al. 2017)
-    pwcca : canonical correlations weighted by what they explain of X (Morcos et al. 2018)
-    procrustes : Σ σ(XᵀY) / |X||Y|, the cosine after the best rotation; procrustes-angle : its arc cosine in radians, 0
-        for equal layers, the only measure here that is small for similar layers (Williams et al. 2021)
-    rsa-pearson, rsa-spearman, rsa-cosine : correlation, rank correlation and cosine of the squared Euclidean distances
-        of all pairs of examples (Kriegeskorte et al. 2008)
-    mutual-knn : mean share of common examples among the k nearest (cosine) of an example (Huh et al. 2024)
-    knn-jaccard : mean of common over all different ones among the k nearest in either layer
-    knn-rank : how well the ranks of the common ones agree, near ones first (Wang et al. 2020)
-    linear-predictivity : R² of ridge regressions of all columns of Y on X, of examples left out, and of their
-        leave-one-out mean; below 0 if X predicts worse than the mean. linear-predictivity-reverse : of X on Y
+    - ``cka``: linear centred kernel alignment, debiased: 0 in the mean for unrelated layers, sometimes below 0 (Song et
+      al. 2012; Murphy et al. 2024). Not clipped.
+    - ``cka-biased``: as first published (Kornblith et al. 2019); far above 0 for unrelated layers with many columns.
+    - ``cka-rbf``: debiased, with a Gaussian kernel as wide as the median distance.
+    - ``cca``: mean canonical correlation; ``cca-r2``: mean squared one (Kornblith et al. 2019, R²_CCA).
+    - ``eigenspace-overlap``: the same sum, over the larger rank: below 1 if a layer spans less (May et al. 2019).
+    - ``svcca``: mean canonical correlation of the principal components with 99 % of the variance (Raghu et al. 2017).
+    - ``pwcca``: canonical correlations weighted by what they explain of X (Morcos et al. 2018).
+    - ``procrustes``: ``Σ σ(XᵀY) / |X||Y|``, the cosine after the best rotation; ``procrustes-angle``: its arc cosine in
+      radians, 0 for equal layers, the only measure here that is small for similar layers (Williams et al. 2021).
+    - ``rsa-pearson``, ``rsa-spearman``, ``rsa-cosine``: correlation, rank correlation and cosine of the squared
+      Euclidean distances of all pairs of examples (Kriegeskorte et al. 2008).
+    - ``mutual-knn``: mean share of common examples among the k nearest (cosine) of an example (Huh et al. 2024).
+    - ``knn-jaccard``: mean of common over all different ones among the k nearest in either layer.
+    - ``knn-rank``: how well the ranks of the common ones agree, near ones first (Wang et al. 2020).
+    - ``linear-predictivity``: R² of ridge regressions of all columns of Y on X, of examples left out, and of their
+      leave-one-out mean; below 0 if X predicts worse than the mean. ``linear-predictivity-reverse``: of X on Y.
     """
 
     CKA = "cka"

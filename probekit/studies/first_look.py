@@ -15,8 +15,8 @@ from probekit.rows import Result, joined, read
 from probekit.runtime import Progress, no_progress
 from probekit.studies.options import RunOptions
 from probekit.studies.plan import check_steps, study_steps
+from probekit.studies.planned import PlannedStudy, StudyRun, run_study
 from probekit.studies.pools import here_pool
-from probekit.studies.run import PlannedStudy, StudyRun, run_study
 from probekit.studies.schema import Study
 from probekit.tasks.load import is_task
 

@@ -1,3 +1,4 @@
+from .check import check_task as check_task
 from .folders import task_folders as task_folders
 from .load import DATASETS as DATASETS
 from .load import GRAMMARS as GRAMMARS
@@ -8,3 +9,4 @@ from .task import Label as Label
 from .task import Split as Split
 from .task import Task as Task
 from .task import TaskKind as TaskKind
+from .write import write_tasks as write_tasks

@@ -10,7 +10,6 @@ from nltk.translate.chrf_score import sentence_chrf
 from tiny import tiny_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
-import probekit.adaptation.train as module
 from probekit.adaptation.evaluate import evaluate
 from probekit.adaptation.heads.response import continued
 from probekit.adaptation.train import train
@@ -100,7 +99,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(causal, chat, tmp_path):
     how = SHORT | {"decoding": "sample"}
     whole = train(chat, causal, tmp_path / "a" / "run", **how)
     with pytest.raises(Stop):
-        module.train(chat, causal, tmp_path / "b" / "run", progress=stopping(5), **how)
+        train(chat, causal, tmp_path / "b" / "run", progress=stopping(5), **how)
     again = train(chat, causal, tmp_path / "b" / "run", **how)
     for name in ("model.safetensors", "head.safetensors"):
         assert (tmp_path / "a/run" / name).read_bytes() == (tmp_path / "b/run" / name).read_bytes()

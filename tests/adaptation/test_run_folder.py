@@ -8,13 +8,13 @@ import shutil
 import signal
 import stat
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from lessons import SHORT, Stop, count, praise, same_weights, weights
 
 import probekit.adaptation.runs.run as runs
-import probekit.adaptation.train as module
 from probekit.activations import cache_activations
 from probekit.adaptation.heads.library import Layout
 from probekit.adaptation.runs.folder import RESUME, begin, load_weights, locked_run, read_card, remove_run, save_folder
@@ -24,6 +24,8 @@ from probekit.errors import CacheBusy, DataError, ModelError, NonFiniteError, Us
 from probekit.files import _note
 from probekit.rows import read_rows
 from probekit.tasks.task import Example, Split, Task, TaskKind
+
+TRAIN = import_module("probekit.adaptation.train")
 
 
 def stop(*_, **__):
@@ -101,7 +103,7 @@ def test_a_run_at_a_glance(finished):
 
 def test_the_same_again_returns_at_once(finished, tiny_bert, monkeypatch):
     before = contents(finished.path)
-    monkeypatch.setattr(module, "prepare_fine_tuning", stop)
+    monkeypatch.setattr(TRAIN, "prepare_fine_tuning", stop)
     again = train(praise(), tiny_bert, finished.path, save_at="3", **SHORT)
     assert again.card == finished.card
     assert again.rows.equals(finished.rows)
@@ -112,7 +114,7 @@ def test_the_same_again_returns_at_once(finished, tiny_bert, monkeypatch):
 def test_the_same_features_again(tiny_bert, tmp_path, monkeypatch):
     options = SHORT | {"regime": "feature-extraction", "head": "linear", "caches": tmp_path / "caches"}
     first = train(praise(), tiny_bert, tmp_path / "run", **options)
-    monkeypatch.setattr(module, "prepare_feature_extraction", stop)
+    monkeypatch.setattr(TRAIN, "prepare_feature_extraction", stop)
     monkeypatch.setattr("probekit.models.transformers.stock.load_model", stop)
     again = train(praise(), tiny_bert, tmp_path / "run", **options)
     assert again.card == first.card
@@ -302,7 +304,7 @@ def test_publishing_is_finished_where_it_was_interrupted(tiny_bert, tmp_path, mo
         train(praise(), tiny_bert, tmp_path / "run", **options)
     monkeypatch.undo()
     assert not read_card(tmp_path / "run")["complete"]
-    monkeypatch.setattr(module, "prepare_fine_tuning", stop)  # it is not trained, nor loaded, again
+    monkeypatch.setattr(TRAIN, "prepare_fine_tuning", stop)  # it is not trained, nor loaded, again
     done = train(praise(), tiny_bert, tmp_path / "run", **options)
     assert same_weights(done.path, finished.path)
     assert done.metrics == finished.metrics

@@ -614,8 +614,7 @@ def test_trials_that_another_program_holds_are_kept(write, tmp_path, monkeypatch
     search(space, out=tmp_path / "out", device="cpu")
     at_once = {"connect_args": {"timeout": 0.1}}
     monkeypatch.setattr(
-        "probekit.adaptation.search.trials._storage",
-        lambda out: optuna.storages.RDBStorage(f"sqlite:///{out}/trials.db", engine_kwargs=at_once),
+        module, "_storage", lambda out: optuna.storages.RDBStorage(f"sqlite:///{out}/trials.db", engine_kwargs=at_once)
     )
     with closing(sqlite3.connect(tmp_path / "out/trials.db")) as other:
         other.execute("begin exclusive")

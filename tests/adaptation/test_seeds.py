@@ -1,5 +1,7 @@
 """Several seeds in one folder: the same runs as alone, their means, and the runs that failed."""
 
+from importlib import import_module
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -39,7 +41,7 @@ def test_seeds_are_the_runs_of_each_seed_with_their_means(tiny_bert, tmp_path):
 
 
 def test_diverged_runs_are_counted(tiny_bert, tmp_path, monkeypatch):
-    import probekit.adaptation.train as training
+    training = import_module("probekit.adaptation.train")
 
     real = training.fit
 

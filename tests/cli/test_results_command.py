@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+from importlib import import_module
 
 import h5py
 import pytest
@@ -88,7 +89,8 @@ def test_it_asks(folder, tiny_bert, capsys, monkeypatch):
 
 
 def test_what_could_not_be_deleted_is_told(folder, tiny_bert, capsys, monkeypatch):
-    monkeypatch.setattr("probekit.provenance.clean.delete", lambda item: "why" if item.path.name == "old.h5" else "")
+    delete = "delete", lambda item: "why" if item.path.name == "old.h5" else ""
+    monkeypatch.setattr(import_module("probekit.provenance.clean"), *delete)
     assert main(["clean", str(folder), "--what", "caches", "--model", str(tiny_bert), "--yes"]) == 1
     said = capsys.readouterr()
     assert "old.h5 is not deleted: why." in said.err

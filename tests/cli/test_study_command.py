@@ -13,7 +13,7 @@ from probekit.cli import main
 from probekit.cli.steps import StepPrinter, show_warnings
 from probekit.files import without_mark
 from probekit.rows import make_rows, write_rows
-from probekit.studies.run import StudyRun, plan_study
+from probekit.studies.planned import StudyRun, plan_study
 from probekit.studies.runner import Outcome
 
 STUDY = """
@@ -90,7 +90,7 @@ def test_an_interrupt_names_the_step(little, monkeypatch, capsys):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)
 
-    monkeypatch.setattr("probekit.studies.run.run_study", interrupted)
+    monkeypatch.setattr("probekit.studies.planned.run_study", interrupted)
     assert main(["study", "run", little()]) == 130
     err = capsys.readouterr().err
     assert err.startswith("probekit: interrupted during cache grammar-sentiment.tiny.train.limit-40; run the same")

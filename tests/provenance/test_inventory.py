@@ -29,8 +29,8 @@ from probekit.provenance.inventory import What, results
 from probekit.rows import make_rows, write_rows
 from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps
+from probekit.studies.planned import PlannedStudy, run_study
 from probekit.studies.pools import Pool
-from probekit.studies.run import PlannedStudy, run_study
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 FIGURES = Path(__file__).parents[2] / "figures" / "studies"

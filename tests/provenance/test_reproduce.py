@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,12 +20,13 @@ import probekit
 from probekit.cli import main
 from probekit.errors import DataError, UsageError
 from probekit.functions import FUNCTIONS, hints, outputs, parameters, rows_of
-from probekit.provenance import reproduce as module
 from probekit.provenance.cards import DROPPED, READS, elsewhere, read_any_card, unread, writing
 from probekit.provenance.comparison import compare_rows
 from probekit.provenance.old_cards import recipe_of_command
 from probekit.recipe import Recipe
 from probekit.rows import make_rows, read_card, read_rows, write_rows
+
+module = import_module("probekit.provenance.reproduce")
 
 
 def rows(**change):

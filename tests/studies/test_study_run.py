@@ -15,9 +15,9 @@ from probekit.functions import FUNCTIONS
 from probekit.rows import read_card, read_rows
 from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps
+from probekit.studies.planned import open_study
 from probekit.studies.pools import Pool, local_pool
 from probekit.studies.records import state_of
-from probekit.studies.run import open_study
 from probekit.studies.runner import Ended, Outcome, run_steps
 from probekit.studies.steps import Inside, Outside, Step
 

@@ -15,8 +15,8 @@ from probekit.studies.catalogue import shipped
 from probekit.studies.file import read_study
 from probekit.studies.options import StudyOptions
 from probekit.studies.plan import study_steps
+from probekit.studies.planned import plan_study
 from probekit.studies.pools import here_pool
-from probekit.studies.run import plan_study
 from probekit.studies.steps import Outside, Step
 
 SUITE = """
@@ -57,7 +57,7 @@ def toys(tmp_path_factory, tiny_model, no_certificates):
     folder = tmp_path_factory.mktemp("suite")
     (folder / "toys.toml").write_text(SUITE)
     with pytest.MonkeyPatch.context() as patch:  # a process of its own would import torch first
-        patch.setattr("probekit.studies.run.pool_of", lambda workers: here_pool())
+        patch.setattr("probekit.studies.planned.pool_of", lambda workers: here_pool())
         undrawn(patch)
         board = probekit.suite(folder / "toys.toml", model=(f"tiny={tiny_model('bert')}",), out=folder / "toys")
     return folder / "toys", board
