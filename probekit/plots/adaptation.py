@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,12 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import REGIMES, plot_rows
-from probekit.plots.legends import add_legend, narrower
-from probekit.plots.look import COLOURS, FAINT, GREYS, INK, MARKERS, Look, first_line
+from probekit.plots.heat import LINE, cells_of, draw_heat, name_room
+from probekit.plots.legends import add_legend, bar_key, legend_of, narrower
+from probekit.plots.look import COLOURS, FAINT, GREYS, INK, MARKERS, MOST, Look, first_line
+from probekit.plots.matrix import colour_bar, fit_names
 from probekit.plots.options import FigureKind, PlotOptions
-from probekit.plots.panels import PANEL, Scale, bare, dress, even, fitting, grid, same_labels
+from probekit.plots.panels import PAGE, PANEL, Scale, bare, dress, even, figure_width, fitting, grid, same_labels
 from probekit.plots.relation import arms
 
 if TYPE_CHECKING:
@@ -248,15 +250,23 @@ def adaptation_panels(rows: Any, *, columns: int = 4, width: float | None = None
     On the command line::
 
         probekit plot adaptation 'runs/*/rows.parquet' --out adaptation.pdf
-        probekit plot adaptation 'runs/*/rows.parquet' 'rows/*.parquet' --width text --out adaptation.pdf
+        probekit plot adaptation 'runs/*/rows.parquet' 'rows/*.parquet' --width page --out adaptation.pdf
     """
     look = look or Look()
     values, width = adaptation_rows(rows), narrower(width, look)
     tasks, kinds = list(values["task"].unique()), [kind for kind in PANELS if (values["panel"] == kind).any()]
-    across = even(len(tasks), fitting(columns, width, PANEL))
+    styles = _styles(values)
+    ways = list(styles) if len(styles) > MOST else []
+    side = name_room(width or PAGE) if ways else 0.0
+    many = {kind: _lines_of(values[values["panel"] == kind], ways) for kind in kinds}
+    natural = 0.41 * values["layer_name"].nunique() if ways else PANEL  # so that cells hold numbers
+    across = even(len(tasks), fitting(columns, (width or PAGE) - side, natural))
     blocks = [tasks[i : i + across] for i in range(0, len(tasks), across)]
-    figure, axes = grid(len(blocks) * len(kinds) * across, across, HEIGHT, width, PANEL)
-    styles, named = _styles(values), dict[str, Any]()
+    high = LINE * len(ways) + 0.75 if ways else HEIGHT
+    page, high = look.of_page(len(blocks), high * len(kinds))
+    blocks, high = [blocks[i] for i in page], high / len(kinds)
+    figure, axes = grid(len(blocks) * len(kinds) * across, across, high, width, PANEL)
+    room = (figure.get_figwidth() - side - 0.3) / across
     for i, block in enumerate(blocks):
         drawn = axes[i * len(kinds) : (i + 1) * len(kinds)]
         for column in range(across):
@@ -266,13 +276,18 @@ def adaptation_panels(rows: Any, *, columns: int = 4, width: float | None = None
                 if kind not in there:
                     ax.remove()
                     continue
-                _draw(ax, part[part["panel"] == kind], styles, look, first=kind == there[0])
+                if ways:
+                    _draw_many(ax, part[part["panel"] == kind], many[kind], look, room, named=column == 0)
+                else:
+                    _draw(ax, part[part["panel"] == kind], styles)
+                _dress(ax, part[part["panel"] == kind], look, first=kind == there[0], many=bool(ways))
                 if kind not in ("result", there[-1]):
                     ax.set_xlabel("")
-                handles, labels = ax.get_legend_handles_labels()
-                named |= {label: x for label, x in zip(labels, handles, strict=True) if label not in named}
     same_labels(list(axes.ravel()), across)
-    add_legend(figure, {label: named[label] for label in (*styles, CONSTANT) if label in named}, look)
+    left = [ax for ax in axes.ravel() if ax.figure is not None]
+    named = {label: x for label, x in legend_of(left).items() if label in (*styles, CONSTANT)}
+    keys = {label: named[label] for label in (*styles, CONSTANT) if label in named}
+    add_legend(figure, keys | bar_key(look.interval) if "result" in kinds else keys, look)
     return figure
 
 
@@ -289,22 +304,81 @@ def _styles(values: pd.DataFrame) -> dict[str, dict[str, Any]]:
     return styles | {PRETRAINED: grey}
 
 
-def _draw(ax: Axes, part: pd.DataFrame, styles: dict[str, dict[str, Any]], look: Look, *, first: bool) -> None:
-    """One panel: its points or lines, and its axes."""
-    kind, name = part["panel"].iloc[0], first_line(str(part["metric"].iloc[0]).split(", ")[0])
-    if kind == "result":
+def _draw(ax: Axes, part: pd.DataFrame, styles: dict[str, dict[str, Any]]) -> None:
+    """One panel of up to eight ways: points or lines."""
+    if part["panel"].iloc[0] == "result":
         _points(ax, part, styles)
     else:
         _lines(ax, part, styles)
+
+
+def _lines_of(values: pd.DataFrame, ways: Sequence[str]) -> dict[str, str]:
+    """The ways of one kind of panel, the same lines for all tasks, with the number of trained weights if it is one."""
+    lines = {}
+    for way in (way for way in ways if (values["label"] == way).any()):
+        counts = values.loc[(values["label"] == way) & (values["panel"] == "result"), "trained_parameters"].dropna()
+        known = {_count(n) for n in counts}
+        lines[way] = f"{way}, {known.pop()}" if len(known) == 1 else way
+    return lines
+
+
+def _draw_many(ax: Axes, part: pd.DataFrame, ways: dict[str, str], look: Look, room: float, *, named: bool) -> None:
+    """One panel of more ways: a line for each, points by the metric, or cells by layer; ``room`` is its width."""
+    own = part[part["label"] != CONSTANT]
+    if part["panel"].iloc[0] == "result":
+        there = own.set_index("label").reindex(list(ways))
+        for i, (_, point) in enumerate(there.iterrows()):
+            bars = arms(point, "value", "ci_low", "ci_high")
+            ax.errorbar(point["value"], i, xerr=bars, color=COLOURS[0], marker="o", markersize=4, elinewidth=0.8)
+        for value in part.loc[part["label"] == CONSTANT, "value"]:
+            ax.axvline(value, color=GREYS[2], linestyle=":", linewidth=1, zorder=1.6, label=CONSTANT)
+        lines, size = fit_names(list(ways.values()), name_room(figure_width(ax)), LINE)
+        ax.set_yticks(range(len(there)), lines if named else [""] * len(lines), fontsize=size, parse_math=False)
+        ax.set_ylim(len(there) - 0.5, -0.5)
+    else:
+        cells = cells_of(own, ways)[0].reindex(list(ways))
+        hatched = np.zeros(cells.shape, dtype=bool)
+        metric = str(part["metric"].iloc[0]).split(", ")[0]
+        image = draw_heat(ax, cells, hatched, metric, look, cell=room / cells.shape[1] - 0.05)
+        if part["panel"].iloc[0] == "forgetting":  # white where nothing changed
+            most = float(np.nanmax(np.abs(cells.to_numpy(dtype=float))))
+            image.set(cmap="RdBu_r", clim=(-most, most))
+        if not ax.texts:
+            colour_bar(image, "")
+        ax.set_xlabel("Layer", fontsize=9, color=INK)
+
+
+def _count(weights: float) -> str:
+    """A number of weights in words: "400", "110 k", "10.7 M"."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if weights >= size:
+            return f"{weights / size:.3g} {unit}"
+    return f"{weights:.0f}"
+
+
+def _dress(ax: Axes, part: pd.DataFrame, look: Look, *, first: bool, many: bool) -> None:
+    """The axes of a panel, with the task's name above the first."""
+    kind, name = part["panel"].iloc[0], first_line(str(part["metric"].iloc[0]).split(", ")[0])
     ylabel = {
         "result": name, "probe": f"{name}\n(probe)", "similarity": f"{name}\nto pretrained" , "forgetting":
         "Other tasks' probes\n(change)",
     }[kind]  # fmt: skip
+    size = ax.get_yticklabels()[0].get_fontsize() if many else 8.0
     if first:
         dress(ax, part[part["label"] != CONSTANT], ylabel=ylabel, look=look)
+    bare(ax)
+    if many:
+        ax.set_ylabel("")
+        ax.tick_params(axis="y", labelsize=size, length=0)
+        ax.grid(visible=False)
+        if kind == "result":
+            ax.grid(axis="x", color=FAINT, linewidth=0.6)
+            ax.set_xlabel(name, fontsize=8, color=INK)
+        else:
+            ax.set_title(ylabel.replace("\n", " "), loc="left", fontsize=8, color=INK).set_in_layout(False)
+        return
     ax.set_ylabel(ylabel, fontsize=8, color=INK)
     ax.grid(axis="y", color=FAINT, linewidth=0.6)
-    bare(ax)
     ax.margins(y=0.08)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -11,7 +12,7 @@ import numpy as np
 
 from probekit.display import shown
 from probekit.errors import UsageError
-from probekit.plots.look import COLOURS, GREYS, MARKERS, Look, control_title
+from probekit.plots.look import COLOURS, GREYS, MARKERS, MOST, Look, control_title
 from probekit.rows import as_rows, layer_labels, make_rows
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def plot_rows(given: Any) -> pd.DataFrame:
     seeds = _whole(rows, "run_seed").fillna(rows["seed"].where(trained & (rows["estimator"] == ""))).fillna(random)
     elsewhere = trained & (rows["trained_on"] != "") & (rows["trained_on"] != rows["task"])
     kind = rows["regime"].map(REGIMES).fillna(rows["regime"])
-    kind = (rows["variant"] + " " + kind).str.strip() + (" on " + rows["trained_on"]).where(elsewhere, "")
+    on = rows["trained_on"].map({name: shown_tasks(str(name)) for name in rows["trained_on"].unique()})
+    kind = (rows["variant"] + " " + kind).str.strip() + (" on " + on).where(elsewhere, "")
     kind = kind.where(trained, rows["checkpoint"]).where(random.isna(), RANDOM)
     numbered = (trained | random.notna()) & (seeds.fillna(0) != 0)
     run = kind + (" " + seeds.astype("string")).where(numbered, "").fillna("")
@@ -60,14 +62,22 @@ def plot_rows(given: Any) -> pd.DataFrame:
     same = [rows[c] for c in ("task", "model", "trained_on")]
     if (names != "").any():
         several = (
-            names.groupby([*same, run], sort=False).transform("nunique") > 1
-        )  # of one kind and seed: names distinguish them
-        several = several.groupby([*same, kind], sort=False).transform("any")
+            names.groupby([*same, rows["method"], run], sort=False).transform("nunique") > 1
+        )  # of one kind, method and seed: names distinguish them
+        several = several.groupby([*same, rows["method"], kind], sort=False).transform("any")
         run, kind = run.where(~several, names), kind.where(~several, names)
     rows["run"], rows["run_kind"] = run, kind
     rows["random"] = random.notna()
     rows["layer_name"] = layer_labels(rows)
     return rows
+
+
+def shown_tasks(name: str) -> str:
+    """The display name of the tasks a model was trained on; of more than two, their number."""
+    from probekit.tasks.load import shown_task
+
+    known = [title if (title := shown_task(one)) != one else one.partition(":")[0] for one in name.split("+")]
+    return f"{len(known)} tasks" if len(known) > 2 else " and ".join(known)
 
 
 def printable(rows: pd.DataFrame) -> pd.DataFrame:
@@ -98,6 +108,18 @@ def of_analyses(rows: pd.DataFrame, *names: str) -> pd.DataFrame:
     """The rows of some analyses; all rows if there are none, so that the figure reports the error."""
     matching = rows["analysis"].isin(names)
     return rows[matching] if matching.any() else rows
+
+
+def _named_by_models(rows: pd.DataFrame, panel: Sequence[str]) -> bool:
+    """Whether the names of models say all: encoders that were pretrained here, each once."""
+    pretrained = rows["regime"].isin(["pretrain", ""]) & ~rows["random"] & (rows["variant"] == "")
+    return bool(pretrained.all()) and int(rows.groupby([*panel, "model"])["run"].nunique().max()) == 1
+
+
+def last_parts(models: pd.Series) -> pd.Series:
+    """The names of models without their owner or folder, if these do not distinguish them."""
+    short = models.astype(str).str.rstrip("/").str.rsplit("/", n=1).str[-1]
+    return short if short.nunique() == models.nunique() else models.astype(str)
 
 
 def of_one(rows: Any, analysis: str, otherwise: str) -> pd.DataFrame:
@@ -137,6 +159,8 @@ class CurveStyles:
         Common label of curves that differ only in their seed, by the label of each.
     random : frozenset of str
         Runs, and kinds of runs, that are models with random weights.
+    most : int
+        The largest number of curves in a panel.
     """
 
     labelled_by: tuple[str, ...]
@@ -144,6 +168,12 @@ class CurveStyles:
     trained: frozenset[str] = frozenset()
     seeds: Mapping[str, str] = field(default_factory=dict)
     random: frozenset[str] = frozenset()
+    most: int = 0
+
+    @property
+    def crowd(self) -> bool:
+        """Whether a panel has more curves than it can show."""
+        return self.most > MOST
 
     @classmethod
     def of(
@@ -173,6 +203,8 @@ class CurveStyles:
         if labelled_by is None:
             within = {c: [*panel, *(("model", "run") if c == "step" else ())] for c in by}
             apart = [c for c in by[1:] if (rows.groupby(within[c], dropna=False)[c].nunique(dropna=False) > 1).any()]
+            if "run" in apart and _named_by_models(rows, panel):
+                apart.remove("run")
             if "against" in by and (rows["run"] != "").any():  # a difference names the run and its reference
                 apart = list(dict.fromkeys(("run", *apart)))
             states = [c for c in ("run", "step") if c in by and "reference" in rows]  # the reference may be one model's
@@ -189,7 +221,13 @@ class CurveStyles:
         keys = [key for key, _ in curves(rows, by)]
         seeds = self._of_seeds(keys, dict(zip(rows["run"], rows["run_kind"], strict=True))) if alike else {}
         labels = {seeds.get(label, label): key for key in keys for label in (self.label(key),)}
-        return cls(self.labelled_by, self._styles(labels, by, seeds), both, seeds, self.random)
+        panels: dict[str, set[Any]] = {}
+        for key, part in curves(rows, by):
+            label = seeds.get(self.label(key), self.label(key))
+            panels.setdefault(label, set()).update(map(tuple, part[list(panel)].drop_duplicates().to_numpy().tolist()))
+        most = max(Counter(one for own in panels.values() for one in own).values(), default=0)
+        styles = self._styles(labels, by, seeds, panels)
+        return cls(self.labelled_by, styles, both, seeds, self.random, most)
 
     def _of_seeds(self, keys: Sequence[Mapping[str, str]], kinds: Mapping[str, str]) -> dict[str, str]:
         """The common label of several seeds of one kind, by the label of each."""
@@ -200,9 +238,13 @@ class CurveStyles:
         return {x: f"{kind}, {len(labels)} seeds" for kind, labels in alike.items() if len(labels) > 1 for x in labels}
 
     def _styles(
-        self, labels: Mapping[str, Mapping[str, str]], by: Sequence[str], seeds: Mapping[str, str]
+        self,
+        labels: Mapping[str, Mapping[str, str]],
+        by: Sequence[str],
+        seeds: Mapping[str, str],
+        panels: Mapping[str, set[Any]],
     ) -> dict[str, Mapping[str, Any]]:
-        colours, greys, shapes = zip(cycle(COLOURS), cycle(MARKERS), strict=False), cycle(GREYS), dict[Any, str]()
+        greys, shapes, taken = cycle(GREYS), dict[Any, str](), dict[str, int]()
         found: dict[str, Mapping[str, Any]] = {}
         for label, key in sorted(labels.items(), key=lambda one: self.is_random(one[1])):
             shape = tuple(key[c] for c in by if c not in ("run", "step", "seed"))
@@ -210,7 +252,11 @@ class CurveStyles:
                 style = {"color": next(greys), "linestyle": (0, (4, 2)), "linewidth": 1.1, "markersize": 3}
                 style["marker"] = shapes.get(shape, MARKERS[0])
             else:
-                style = dict(zip(("color", "marker"), next(colours), strict=True), linestyle="-", linewidth=1.6)
+                near = {i % MOST for other, i in taken.items() if panels[other] & panels[label]}
+                marker, free = len(taken), (i for i in (len(taken), *range(MOST)) if i % MOST not in near)
+                taken[label] = next(free, marker)
+                style = {"color": COLOURS[taken[label] % MOST], "marker": MARKERS[marker % len(MARKERS)]}
+                style |= {"linestyle": "-", "linewidth": 1.6}
                 shapes.setdefault(shape, str(style["marker"]))
             thin = {"linewidth": 0.7, "markersize": 2.5, "markeredgewidth": 0.6} if label in seeds.values() else {}
             found[label] = {"markersize": 4.5, "markeredgewidth": 0.9, **style, **thin}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.caption import listed, measured
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
 from probekit.plots.files import hover, in_words
+from probekit.plots.heat import WHY as MANY
+from probekit.plots.heat import heat_panels
 from probekit.plots.look import INK, Look, control_title, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels
@@ -90,8 +93,11 @@ def difference_panels(
         probekit plot differences tuned-minus-pretrained.parquet --out differences.pdf
     """
     rows = _of_comparisons(rows)
-    figure, drawn = panels(rows, columns, 2.4, width=width, look=look)
     styles = CurveStyles.of(rows, BY)
+    if styles.crowd:
+        points_of = partial(difference_rows, level=level, styles=styles)
+        return heat_panels(rows, styles.style, points_of, columns=columns, width=width, look=look, by=None)
+    figure, drawn = panels(rows, columns, 2.4, width=width, look=look)
     for ax, part in drawn:
         _draw(ax, difference_rows(part, level=level, styles=styles), styles, level, look)
     return figure
@@ -185,9 +191,13 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     yield from measured(rows.assign(metric=rows["metric"].map(lambda name: metric_called(name).of)), look)
     references = listed(look.shown(control_title(name)) for name in rows["against"].unique())
     yield f"Paired differences from {references}."
-    yield f"Thick bars: {look.interval}s for a single layer; thin bars: for all layers at once."
+    if crowd := CurveStyles.of(rows, BY).crowd:
+        yield MANY
+    else:
+        yield f"Thick bars: {look.interval}s for a single layer; thin bars: for all layers at once."
     if (rows["p_adjusted"] > options.level).any():
-        yield f"Hollow markers: not shown to differ (p > {options.level:g}, corrected)."
+        marked = "Hatched cells" if crowd else "Hollow markers"
+        yield f"{marked}: not shown to differ (p > {options.level:g}, corrected)."
 
 
 FIGURE = FigureKind(head="Paired differences by layer on the same examples.", draw=difference_panels, caption=caption)

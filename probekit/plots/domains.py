@@ -13,7 +13,7 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import sizes_of
 from probekit.plots.curves import of_analyses, with_names
-from probekit.plots.legends import SMALL, plain_legend
+from probekit.plots.legends import SMALL, add_legend, legend_of, plain_legend
 from probekit.plots.look import COLOURS, INK, MARKERS, Look, metric_title
 from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, name_cells, write_cells
 from probekit.plots.options import WIDTHS, FigureKind, PlotOptions
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+NOISE = "no larger than sampling noise"
 WRITTEN = 12  # domains, up to which the cells show numbers
 SIZES, TERMS = "js-divergence-by-size", "js-contribution"
 REST = "(all other terms)"
@@ -66,12 +67,13 @@ def domain_matrix(rows: Any, *, metric: str | None = None, level: float = 0.05, 
         np.fill_diagonal(cells, np.nan)
     ax = axes_or_new(ax, 0.55 * len(names) + 2, 0.5 * len(names) + 1.4)
     low = min(0.0, np.ma.masked_invalid(cells).min())
-    image = draw_cells(ax, cells, light_is_small=metric_called(metric).alike, limits=(low, None))
+    image = draw_cells(ax, cells, metric, limits=(low, None))
     digits = ".2f" if np.max(np.abs(cells), initial=0, where=np.isfinite(cells)) >= 0.1 else ".2g"
-    if len(names) <= min(WRITTEN, (width_of(ax) - 1.5) / 0.25):
-        write_cells(image, cells, lambda value: f"{value:{digits}}".replace("inf", "∞"))
+    if len(names) <= WRITTEN:
+        cell = (width_of(ax) - 1.5) / len(names)
+        write_cells(image, cells, lambda value: f"{value:{digits}}".replace("inf", "∞"), cell=cell)
     noise = set(_places(names, rows[(rows["p"] > level) & (rows["target"] == "gold")]))
-    hatch_cells(ax, noise | {(j, i) for i, j in noise} if _symmetric(rows) else noise)
+    hatch_cells(ax, noise | {(j, i) for i, j in noise} if _symmetric(rows) else noise, NOISE)
     name_cells(ax, names, names)
     colour_bar(image, metric_title(metric))
     return ax
@@ -227,7 +229,7 @@ def domain_panels(
     top : int
         Number of terms for each pair.
     width : float, optional
-        Width of the figure in inches; panels wrap to as many lines as needed. By default at most the text width.
+        Width of the figure in inches; panels wrap to as many lines as needed. By default at most a page.
 
     Returns
     -------
@@ -249,8 +251,9 @@ def domain_panels(
 
         probekit plot domains domains.parquet --out domains.pdf --metric js-distance
     """
+    look = look or Look()
     rows = with_names(of_analyses(make_rows(as_rows(rows)), "domains"), look)
-    return _figure(_parts(rows, metric, top, width), width)
+    return _figure(_parts(rows, metric, top, width), width, look)
 
 
 def _parts(rows: pd.DataFrame, metric: str | None, top: int, width: float | None) -> list[_Part]:
@@ -272,23 +275,30 @@ def _parts(rows: pd.DataFrame, metric: str | None, top: int, width: float | None
     return parts
 
 
-def _figure(parts: list[_Part], width: float | None) -> Figure:
-    """The panels, in as many lines as the width requires."""
+def _figure(parts: list[_Part], width: float | None, look: Look) -> Figure:
+    """The panels, in as many lines as the width requires, and on as many pages as the lines."""
     if not parts:
         raise UsageError("there are no rows to draw.")
-    width = width or min(WIDTHS["text"], sum(part.width for part in parts))
+    width = width or min(WIDTHS["page"], sum(part.width for part in parts))
     lines: list[list[_Part]] = []
     for part in parts:
         if not lines or sum(p.width for p in (*lines[-1], part)) > 1.25 * width:
             lines.append([])
         lines[-1].append(part)
     heights = [max(part.height for part in line) for line in lines]
+    page = look.of_heights(heights)
+    lines, heights = [lines[i] for i in page], [heights[i] for i in page]
     figure = new_figure((width, sum(heights)), "constrained")
     strips = figure.subfigures(len(lines), 1, squeeze=False, height_ratios=heights)[:, 0]
+    drawn = []
     for strip, line in zip(strips, lines, strict=True):
         axes = strip.subplots(1, len(line), squeeze=False, width_ratios=[part.width for part in line])[0]
         for ax, part in zip(axes, line, strict=True):
             part.draw(ax=ax)
+            drawn.append(ax)
+    hatched = {label: x for label, x in legend_of(drawn).items() if label == NOISE}
+    if hatched:
+        add_legend(figure, hatched, look)
     return figure
 
 

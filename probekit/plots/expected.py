@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
 from probekit.plots.caption import by_task, listed, metrics_of
-from probekit.plots.curves import of_one
-from probekit.plots.look import COLOURS, INK, MARKERS, Look, metric_title
+from probekit.plots.curves import last_parts, of_one
+from probekit.plots.heat import WHY as MANY
+from probekit.plots.heat import heat_panels
+from probekit.plots.legends import CURVES, band_key
+from probekit.plots.look import COLOURS, INK, MARKERS, MOST, Look, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
-from probekit.plots.panels import dress, panels
+from probekit.plots.panels import dress, panels, width_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +44,7 @@ def expected_values(rows: Any) -> pd.DataFrame:
     """
     lacking = "the rows contain no searches; give SEARCH/rows.parquet, which probekit search writes."
     rows = of_one(rows, "expected-performance", lacking)
-    label = rows["model"].astype(str)
+    label = last_parts(rows["model"])
     for column in SETTING:
         if rows.groupby("task")[column].nunique().max() > 1:
             label = label + ", " + rows[column].astype(str)
@@ -88,7 +91,10 @@ def expected_panels(rows: Any, *, columns: int = 4, width: float | None = None, 
     from matplotlib.ticker import MaxNLocator
 
     values = expected_values(rows)
-    figure, drawn = panels(values, columns, 2.4, width=width, look=look)
+    if values.groupby("task")["label"].nunique().max() > MOST:
+        labels = values["label"].unique()
+        return heat_panels(values, labels, _cells, columns=columns, width=width, look=look, by=None, xlabel="Trials")
+    figure, drawn = panels(values, columns, 2.4, width=width, look=look, keys=band_key("one standard deviation"))
     styles = dict(zip(values["label"].unique(), cycle(zip(COLOURS, MARKERS, strict=False)), strict=False))
     for ax, part in drawn:
         for label, (colour, marker) in styles.items():
@@ -101,17 +107,26 @@ def expected_panels(rows: Any, *, columns: int = 4, width: float | None = None, 
             up, down = (up.clip(max=best), down) if best >= mean[0] else (up, down.clip(min=best))
             ax.fill_between(n, down, up, color=colour, alpha=0.15, linewidth=0)
             every = max(1, len(n) // 10)
-            ax.plot(n, mean, color=colour, marker=marker, markersize=4, markevery=every, label=label)
+            ax.plot(n, mean, color=colour, marker=marker, markersize=4, markevery=every, label=label, zorder=CURVES)
         dress(ax, part, ylabel=f"Expected {metric_title(str(part['metric'].iloc[0]))}", look=look)
         ax.set_xlabel("Trials", fontsize=9, color=INK)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=max(2, int(3 * width_of(ax)) - 1), integer=True))
     return figure
+
+
+def _cells(values: pd.DataFrame) -> pd.DataFrame:
+    """The values of some numbers of trials as cells."""
+    most = int(values["trials"].max())
+    some = values[values["trials"].isin([n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if n < most] + [most])]
+    return some.assign(layer=some["trials"], layer_name=some["trials"].map("{:,}".format))
 
 
 def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
     values = expected_values(rows)
     yield f"{metrics_of(values)}."
     yield from by_task(values, look)
+    if values.groupby("task")["label"].nunique().max() > MOST:
+        yield MANY
     yield (
         "Expectation with replacement (Dodge et al. 2019); bands: one standard deviation of the best of n trials. The "
         "best trial is chosen on the same dev examples."

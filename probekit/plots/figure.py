@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+log = logging.getLogger(__name__)
 CAPTION_FILE = FileKind("a caption as probekit wrote it", is_sealed)
 
 
@@ -56,7 +60,8 @@ def plot(
     Returns
     -------
     Figure
-        Not shown; saved if ``out`` is given.
+        Not shown; saved if ``out`` is given. What is higher than a page is then saved as several files (``layers.pdf``,
+        ``layers-2.pdf`` …), and the first page is returned.
 
     Raises
     ------
@@ -65,7 +70,7 @@ def plot(
 
     Examples
     --------
-    >>> probekit.plot("layers", "cola.parquet", "sst2.parquet", out="layers.pdf", width="text")  # doctest: +SKIP
+    >>> probekit.plot("layers", "cola.parquet", "sst2.parquet", out="layers.pdf", width="page")  # doctest: +SKIP
     """
     if kind not in KINDS:
         raise UsageError(f"unknown figure {kind!r}; {did_you_mean(kind, KINDS)}")
@@ -84,20 +89,42 @@ def plot(
         Look(dict(name.split("=", 1) for name in options.names), options.legend, coverage(rows)),
     )
     given = {name: getattr(options, name) for name in chosen.options if name in signature(chosen.draw).parameters}
-    given |= {"width": inches(options.width), "look": look}
+    given |= {"width": inches(options.width), "look": replace(look, page=1 if files else 0)}
     if options.columns is None:
         given.pop("columns", None)
+    draw = partial(chosen.draw, table, **given)
     with naming(rows[0] if len(rows) == 1 else None):
-        figure = cast("Figure", chosen.draw(table, **given))
+        figure = cast("Figure", draw())
     look.check()
+    _finish(figure, options, files)
+    if files:
+        words = f"{chosen.head} {details(kind, table, options, look)}"
+        _write_captions(words, files, 1, look.pages)
+    for page in range(2, look.pages + 1):
+        further = [paged(path, page) for path in files]
+        _finish(cast("Figure", draw(look=replace(look, page=page))), options, further)
+        _write_captions(words, further, page, look.pages)
+        log.warning("page %d of %d: %s", page, look.pages, ", ".join(map(str, further)))
+    return figure
+
+
+def _finish(figure: Figure, options: PlotOptions, files: Sequence[str | Path]) -> None:
+    """Give a figure its title, and write it."""
     if options.title:
         _add_title(figure, options.title)
     save(figure, files, dpi=options.dpi)
-    if files:
-        caption = f"{chosen.head} {details(kind, table, options, look)}"
-        for path in {Path(path).with_suffix(""): Path(path) for path in files}.values():
-            _write_caption(path, caption)
-    return figure
+
+
+def _write_captions(words: str, files: Sequence[str | Path], page: int, pages: int) -> None:
+    """Write the caption next to each figure of a page; of several pages it says which."""
+    for path in {Path(path).with_suffix(""): Path(path) for path in files}.values():
+        _write_caption(path, f"{words} Page {page} of {pages}." if pages > 1 else words)
+
+
+def paged(path: str | Path, page: int) -> Path:
+    """The file of a page of a figure: ``layers.pdf``, ``layers-2.pdf`` …"""
+    path = Path(path)
+    return path if page == 1 else path.with_stem(f"{path.stem}-{page}")
 
 
 def _add_title(figure: Figure, given: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,8 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import check_metric, plot_rows
 from probekit.plots.layers import as_curves
-from probekit.plots.legends import mark_legend, wrapped
-from probekit.plots.look import FAINT, INK, MARKERS, Look, first_line
+from probekit.plots.legends import add_legend, bar_key, marks, wrapped
+from probekit.plots.look import FAINT, GREYS, INK, MARKERS, Look, first_line
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import bare, even, fitting, grid
 from probekit.plots.relation import arms, name_apart
@@ -121,7 +121,9 @@ def gain_panels(
     points, look = gain_rows(rows, metric=metric), look or Look()
     drawn = list(points.groupby(list(PANEL), sort=False))
     across = even(len(drawn), fitting(columns, width, 3.2))
-    figure, axes = grid(len(drawn), across, HIGH, width, 3.2)
+    page, high = look.of_page(-(-len(drawn) // across), HIGH)
+    drawn = drawn[page.start * across : page.stop * across]
+    figure, axes = grid(len(drawn), across, high, width, 3.2)
     same = {"step": None} | ({"representation": ""} if points["representation"].nunique() == 1 else {})
     runs = points.apply(lambda row: look.shown(shown_label(called({**row, **same}))), axis=1)
     several = runs.groupby([points[c] for c in PANEL]).nunique().max() > 1
@@ -133,10 +135,26 @@ def gain_panels(
         of = metric_called(str(points["x_metric"].iloc[0]))
         ax.set_xlabel(f"1 − {of.title}" if of.alike else of.title, fontsize=9, color=INK)
         ax.set_ylabel(_difference(part, look), fontsize=9, color=INK, parse_math=False)
-    if several:
-        mark_legend(figure, {run: (INK, shape) for run, shape in shapes.items()}, look, 1.6)
+    add_legend(figure, _keys(points, shapes if several else {}, look), look, "Colours and numbers: layers")
     name_apart(figure)
     return figure
+
+
+def _keys(points: pd.DataFrame, shapes: Mapping[str, str], look: Look) -> dict[str, Any]:
+    """The legend: shapes of runs, filled and hollow points, checkpoints, intervals."""
+    from matplotlib.lines import Line2D
+
+    point: dict[str, Any] = {"color": GREYS[2], "marker": "o", "markersize": 5, "linestyle": "none", "zorder": 3}
+    hollow: dict[str, Any] = {**point, "markerfacecolor": "white", "zorder": 2.9}
+    small: dict[str, Any] = {**point, "markersize": 3.5, "linestyle": "-", "linewidth": 0.9, "zorder": 2.8}
+    known, keys = points["p_adjusted"] <= ALPHA, marks({run: (INK, shape) for run, shape in shapes.items()})
+    if known.any():
+        keys[f"probe differs (p ≤ {ALPHA:g})"] = Line2D([], [], **point)
+    if not known.all():
+        keys["not shown to differ"] = Line2D([], [], **hollow)
+    if points["step"].nunique() > 1:
+        keys["earlier checkpoints"] = Line2D([], [], **small)
+    return keys | bar_key(look.interval)
 
 
 def _difference(part: pd.DataFrame, look: Look) -> str:
@@ -151,10 +169,11 @@ def _difference(part: pd.DataFrame, look: Look) -> str:
 
 def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series) -> None:
     import matplotlib as mpl
+    from matplotlib.patheffects import withStroke
 
     labels = layer_labels(part)
     names = list(dict.fromkeys(labels))
-    colours = mpl.colormaps["viridis"](np.linspace(0, 0.92, len(names)))
+    colours = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(names)))
     ax.axhline(0, color=FAINT, linewidth=1, zorder=1)
     for name, colour in zip(names, colours, strict=True):
         of = part[labels == name].sort_values("step", kind="stable", na_position="last")
@@ -171,6 +190,7 @@ def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series) -> None:
             )  # fmt: skip
             if end:
                 style = {"fontsize": 8, "color": colour, "fontweight": "bold", "parse_math": False}
+                style |= {"path_effects": [withStroke(linewidth=2, foreground="white")], "zorder": 4}
                 ax.annotate(name, at, (0, 0), textcoords="offset points", **style)
     ax.margins(0.08)
     ax.grid(color=FAINT, linewidth=0.5)

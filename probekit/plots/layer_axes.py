@@ -141,6 +141,8 @@ def draw_layers(
     named = list(dict.fromkeys(gold["label"]))
     trained = gold.loc[~gold["random"].astype(bool), "label"].nunique()
     crowded = trained > 2 or len(named) > 3  # too many overlapping bands to distinguish
+    if hidden := hides_random(gold):
+        gold = gold.assign(**{c: gold[c].mask(gold["random"].astype(bool)) for c in ("ci_low", "ci_high")})
     series = [curve for _, curve in gold.groupby("series", sort=False)]
     for curve in series:
         label = str(curve["label"].iloc[0])
@@ -150,7 +152,7 @@ def draw_layers(
     controls = points[points["role"] == "control"]
     beside = bool((controls["target"] == "permuted").any())
     for _, band in controls.groupby("series", sort=False):
-        _draw_control(ax, band, scale, look, beside=beside)
+        _draw_control(ax, band, scale, look, beside=beside, edged=not hidden)
     _draw_undetermined(ax, [(styles.style[curve["label"].iloc[0]], curve) for curve in series], scale)
     for _, row in points[points["role"] == "line"].iterrows():
         ax.axhline(row["value"], color=INK, zorder=1.7, label=row["label"], **LINES.get(row["name"], LINE))
@@ -166,6 +168,11 @@ def draw_layers(
     scale.set(ax)
     if summary is not None:
         draw_summary(ax, summary, gold, styles)
+
+
+def hides_random(gold: pd.DataFrame) -> bool:
+    """Whether a panel has no room for the intervals of random weights and the edges of each noise band."""
+    return bool(gold["random"].any()) and gold["label"].nunique() > 4
 
 
 def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[str, Any], *, banded: bool) -> None:
@@ -248,8 +255,8 @@ def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.Data
         ax.text(0.5, 0.5, "undetermined\nat every layer", transform=ax.transAxes, **words)
 
 
-def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, beside: bool) -> None:
-    """beside : whether the noise is another control, which the band must not hide"""
+def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, beside: bool, edged: bool) -> None:
+    """beside : whether the noise is another control, which the band must not hide; edged : with lines at its ends"""
     from matplotlib.container import Container
     from matplotlib.patches import Patch
 
@@ -261,7 +268,7 @@ def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, bes
     words, marks, known = str(band["label"].iloc[0]), list[Any](), low.notna().any()
     if known:
         marks.append(ax.fill_between(x, low, high, zorder=1.5, **style))
-        for end in (low, high):
+        for end in (low, high) if edged else ():
             ax.plot(x, end, **EDGE)
         marks.append(Patch(facecolor="none", edgecolor=EDGE["color"], linewidth=EDGE["linewidth"], zorder=1.5))
         one = one_sided(band)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from probekit.analysis import analyses, load
@@ -10,12 +12,14 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import compared_with, curve_names, first_upper, listed, measured
 from probekit.plots.curves import CURVE, INFORMATION, CurveStyles, curves, of_analyses, plot_rows
-from probekit.plots.layer_axes import draw_layers
+from probekit.plots.heat import WHY as MANY
+from probekit.plots.heat import heat_panels
+from probekit.plots.layer_axes import draw_layers, hides_random
 from probekit.plots.look import Look, band_title
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, REACHES_CONTROL, controls_by_layer, not_above_noise, one_sided
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.pairs import pairs_by
-from probekit.plots.panels import legend, one_axes, panels
+from probekit.plots.panels import PANEL, legend, one_axes, panels
 from probekit.rows import as_rows
 from probekit.rows.selection import over_curves
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+log = logging.getLogger(__name__)
 LAYERED = tuple(one.name for one in analyses().values() if one.layered)
 """The analyses with curves by layer."""
 SETTINGS = ("n", "n_train", "groups", "n_groups")
@@ -148,7 +153,7 @@ def layer_panels(
     columns : int
         Largest number of panels side by side.
     width : float, optional
-        Printed width of the figure in inches, such as ``WIDTHS["text"]``.
+        Printed width of the figure in inches, such as ``WIDTHS["page"]``.
     look : Look, optional
         Names, position of the legend, and coverage of the intervals.
 
@@ -171,26 +176,48 @@ def layer_panels(
         probekit plot layers cola.parquet sst2.parquet --out layers.pdf --out layers.png
         probekit plot layers tags.parquet --metric "selectivity(token-accuracy)"
         probekit plot layers cola.parquet --summary cola-summary.parquet
-        probekit plot layers cola.parquet sst2.parquet --width text --out figure1.pdf
+        probekit plot layers cola.parquet sst2.parquet --width page --out figure1.pdf
         probekit plot layers trees.parquet --metric uuas
         probekit plot layers pairs.parquet --by phenomenon
     """
     rows = plot_rows(rows if by is None else pairs_by(as_rows(rows), by))
     rows, below = in_metric(kept(of_analyses(rows, *LAYERED)), metric), _summary(summary)
-    rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
-    figure, drawn = panels(rows, columns, 2.35 if below is None else 3.05, by="panel", width=width, look=look)
+    rows, gone = determined(rows)
+    if gone:
+        log.warning("left out, because undetermined at every layer: %s.", undetermined_words(gone, look or Look()))
     styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
-    scales: dict[str, list[tuple[Axes, bool]]] = {}
+    if styles.crowd and below is None:
+        return heat_panels(
+            rows, styles.style, partial(curve_rows, styles=styles), columns=columns, width=width, look=look
+        )
+    natural = PANEL if styles.most < 5 else 1.4 * PANEL
+    height = 2.35 if below is None else 3.05
+    figure, drawn = panels(rows, columns, height, by="panel", width=width, natural=natural, look=look)
+    scales: dict[str, list[Axes]] = {}
     for ax, part in drawn:
-        points = curve_rows(part, styles=styles, shuffled=shuffled)
-        draw_layers(ax, points, styles, summary=below, look=look)
-        scales.setdefault(part["task"].iloc[0], []).append((ax, bool(gold_of(part)["value"].notna().any())))
+        draw_layers(ax, curve_rows(part, styles=styles, shuffled=shuffled), styles, summary=below, look=look)
+        scales.setdefault(part["task"].iloc[0], []).append(ax)
     for axes in (panels_of_task for panels_of_task in scales.values() if len(panels_of_task) > 1):
-        some = any(known for _, known in axes)  # panels without any value do not set the scale
-        low, high = zip(*(ax.get_ylim() for ax, known in axes if known or not some), strict=True)
-        for ax, _ in axes:
+        low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
+        for ax in axes:
             ax.set_ylim(min(low), max(high))
     return figure
+
+
+def determined(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """The rows with a column "panel", without panels whose values are undetermined at every layer, if others have some.
+
+    Also returns the panels left out, as the names of the estimators of each task.
+    """
+    rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
+    known = rows["value"].notna() & (rows["target"] == "gold") & (rows["layer_name"] != "")
+    some = known.groupby([rows["task"], rows["panel"]]).transform("any")
+    if not some.any() or some.all():
+        return rows, {}
+    gone: dict[str, list[str]] = {}
+    for task, panel in rows.loc[~some & (rows["panel"] != ""), ["task", "panel"]].drop_duplicates().to_numpy():
+        gone.setdefault(str(task), []).append(str(panel))
+    return rows[some | (rows["panel"] == "")], gone
 
 
 def _summary(rows: Any) -> pd.DataFrame | None:
@@ -348,13 +375,25 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     import pandas as pd
 
     rows = in_metric(pairs_by(kept(of_analyses(rows, *LAYERED)), options.by), options.metric)
-    points = pd.concat(curve_rows(part, shuffled=options.shuffled) for _, part in rows.groupby("task", sort=False))
+    rows, gone = determined(rows)
+    styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
+    crowd, panels_ = not options.summary and styles.crowd, rows.groupby(["task", "panel"], sort=False)
+    points = pd.concat(curve_rows(part, styles=styles, shuffled=options.shuffled) for _, part in panels_)
     curve, control, line = (points[points["role"] == role] for role in ("curve", "control", "line"))
     yield from measured(curve, look)
     yield curve_names(curve["label"].unique(), look)
     banded = curve[~curve["one_of_seeds"].astype(bool)]
+    if gone:
+        yield f"Left out, because undetermined at every layer: {undetermined_words(gone, look)}."
+    if crowd:
+        yield MANY
+        if (curve["hollow"] != "").any():
+            yield "Hatched cells: not above noise."
+        return
     if banded["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
+    if any(hides_random(part) for _, part in curve.groupby(["task", "panel"], sort=False)):
+        yield "Intervals of random weights are left out."
     if curve["one_of_seeds"].any():
         yield "Thin lines: single seeds, without intervals."
     yield from compared_with(curve, look)
@@ -372,6 +411,14 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         yield "Crosses: undetermined; dotted lines: possible values."
     if len(line):
         yield f"Horizontal lines: {listed(line['label'].unique())}."
+
+
+def undetermined_words(gone: dict[str, list[str]], look: Look) -> str:
+    """The panels left out, by task: "binning and kernel-upper (CoLA and MRPC)"."""
+    tasks: dict[str, list[str]] = {}
+    for task, panels_ in gone.items():
+        tasks.setdefault(listed(look.shown(panel) for panel in panels_), []).append(look.task(task))
+    return "; ".join(f"{names} ({listed(own)})" for names, own in tasks.items())
 
 
 def _plural(label: str) -> str:

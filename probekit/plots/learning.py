@@ -11,8 +11,11 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.plots.caption import by_task, listed, metrics_of
-from probekit.plots.curves import plot_rows
-from probekit.plots.look import COLOURS, GREYS, INK, MARKERS, Look, Over, metric_title
+from probekit.plots.curves import last_parts, plot_rows
+from probekit.plots.heat import WHY as MANY
+from probekit.plots.heat import heat_panels
+from probekit.plots.legends import CURVES, bar_key
+from probekit.plots.look import COLOURS, GREYS, INK, MARKERS, MOST, Look, Over, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import dress, panels, width_of
 from probekit.plots.relation import arms
@@ -98,7 +101,7 @@ def _runs(rows: pd.DataFrame) -> pd.DataFrame:
     for column in ("regime", "head"):
         if runs.groupby("task")[column].nunique().max() > 1:
             setting = setting + ", " + runs[column].astype(str)
-    return runs.assign(label=runs["model"].astype(str) + setting, setting=setting)
+    return runs.assign(label=last_parts(runs["model"]) + setting, setting=setting)
 
 
 def _of_pretraining(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -202,12 +205,17 @@ def learning_panels(
         probekit plot learning 'sst2-*/rows.parquet' --out learning.pdf
         probekit plot learning 'encoders/*/rows.parquet' 'targets/*/rows.parquet' --over pretraining
     """
-    points = learning_rows(rows, over=over)
-    figure, drawn = panels(points, columns, 2.4, width=width, look=look)
+    points, look = learning_rows(rows, over=over), look or Look()
     curves = points.loc[points["examples"].notna(), "label"].unique()
+    if points.groupby("task")["label"].nunique().max() > MOST:
+        over_name = "Pretraining examples" if over == "pretraining" else "Training examples"
+        labels = points["label"].unique()
+        return heat_panels(points, labels, _cells, columns=columns, width=width, look=look, by=None, xlabel=over_name)
+    sd = over_seeds(points, over)
+    key = f"{'one standard deviation over seeds' if sd else look.interval}"
+    figure, drawn = panels(points, columns, 2.4, width=width, look=look, keys=bar_key(key))
     styles = dict(zip(curves, cycle(zip(COLOURS, MARKERS, strict=False)), strict=False))
     lines = dict(zip(points.loc[points["examples"].isna(), "label"].unique(), cycle(GREYS), strict=False))
-    sd = over_seeds(points, over)
     for ax, part in drawn:
         for label, colour in lines.items():
             for _, point in part[part["label"] == label].iterrows():
@@ -215,14 +223,23 @@ def learning_panels(
                 if (bars := _bars(point, sd=sd)) is not None:
                     low, high = point["value"] - bars[0, 0], point["value"] + bars[1, 0]
                     ax.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
-        for label, (colour, marker) in styles.items():
+        numbers = part["examples"].dropna()
+        apart = 0.03 * (np.log(numbers.max() / numbers.min()) or 6.0) if len(numbers) else 0.0
+        for i, (label, (colour, marker)) in enumerate(styles.items()):
             curve = part[part["label"] == label].sort_values("examples")
+            at = curve["examples"] * np.exp(apart * (i - (len(styles) - 1) / 2))
             if len(curve):
-                ax.plot(curve["examples"], curve["value"], color=colour, marker=marker, markersize=4, label=label)
-            for _, point in curve.iterrows():
-                ax.errorbar(point["examples"], point["value"], yerr=_bars(point, sd=sd), color=colour, elinewidth=0.8)
+                ax.plot(at, curve["value"], color=colour, marker=marker, markersize=4, label=label, zorder=CURVES)
+            for x, (_, point) in zip(at, curve.iterrows(), strict=True):
+                ax.errorbar(x, point["value"], yerr=_bars(point, sd=sd), color=colour, elinewidth=0.8)
         _dress(ax, part, over, look)
     return figure
+
+
+def _cells(points: pd.DataFrame) -> pd.DataFrame:
+    """The points as cells by number of examples; "none" without any."""
+    names = points["examples"].map(lambda n: "none" if n != n else f"{int(n):,}")
+    return points.assign(layer=points["examples"].fillna(0), layer_name=names)
 
 
 def over_seeds(points: pd.DataFrame, over: Over) -> bool:
@@ -252,6 +269,8 @@ def _dress(ax: Axes, part: pd.DataFrame, over: Over, look: Look | None) -> None:
             at.append(n)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(at, [f"{n:,}" for n in at])
+    if len(numbers) == 1:
+        ax.set_xlim(numbers[0] / 3, numbers[0] * 3)
 
 
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
@@ -263,7 +282,9 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     bars = f"Bars: {look.interval}s over examples"
     if options.over == "pretraining":
         yield from _pretraining(points, look)
-    if over_seeds(points, options.over):
+    if points.groupby("task")["label"].nunique().max() > MOST:
+        yield f"{seeds}. {MANY}"
+    elif over_seeds(points, options.over):
         yield f"{seeds}. Bars and bands: one standard deviation over seeds, where there are several."
     elif high > 1:
         yield f"{seeds}. {bars}, means over seeds; they do not cover the variation over seeds."

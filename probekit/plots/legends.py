@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.look import INK, Look
+from probekit.plots.look import GREYS, INK, Look
 
 if TYPE_CHECKING:
     from matplotlib.legend import Legend
@@ -29,7 +30,11 @@ def inches(words: str, size: float, weight: str = "normal") -> float:
 
 
 def wrapped(words: str, room: float, size: float, weight: str = "normal") -> str:
-    """Wrap text to ``room`` inches, at commas, or else at spaces and dashes."""
+    """Wrap text to ``room`` inches, at commas, or else at spaces, and long words at dashes.
+
+    What belongs together stays on a line: "p > 0.05", "95 %".
+    """
+    words = re.sub(r" ([<>=≤≥%]) ?", lambda found: found[0].replace(" ", "\u00a0"), words)
     parts, lines = words.split(", "), [""]
     for i, part in enumerate(parts):
         piece = part + ("," if i + 1 < len(parts) else "")
@@ -39,8 +44,9 @@ def wrapped(words: str, room: float, size: float, weight: str = "normal") -> str
     for i, line in enumerate(lines):
         if (wide := inches(line, size, weight)) > room:
             fits = max(4, int(len(line) * room / wide) - 1)
-            lines[i] = "\n".join(textwrap.wrap(line, fits))
-    return "\n".join(lines)
+            long = max(map(len, line.split())) > fits
+            lines[i] = "\n".join(textwrap.wrap(line, fits, break_on_hyphens=long))
+    return "\n".join(lines).replace("\u00a0", " ")
 
 
 SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": INK, "handlelength": 2.0}
@@ -70,14 +76,14 @@ def narrower(width: float | None, look: Look) -> float | None:
     return width - BESIDE
 
 
-def add_legend(figure: Any, named: Mapping[str, Any], look: Look) -> None:
+def add_legend(figure: Any, named: Mapping[str, Any], look: Look, title: str = "") -> None:
     """Draw the legend into a figure, which grows to hold it.
 
-    If all curves are of one model, its name is the title of the legend.
+    If all curves are of one model, its name is the title of the legend, unless there is a ``title``.
     """
     from matplotlib.lines import Line2D
 
-    above = {label: (x[-1] if isinstance(x, tuple) else x).get_zorder() for label, x in named.items()}
+    above = {label: _height(x) for label, x in named.items()}
     order = sorted(named, key=lambda label: above[label], reverse=True)
     if not order:
         return
@@ -87,18 +93,17 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look) -> None:
             order.remove(second)
             entries[first] = both
     entries = {label: look.shown(entry) for label, entry in entries.items()}
-    title = common([entries[label] for label in order if above[label] >= CURVES])
-    entries = {label: entry.removeprefix(f"{title}, ") for label, entry in entries.items()}
+    same = "" if title else common([entries[label] for label in order if above[label] >= CURVES])
+    entries = {label: entry.removeprefix(f"{same}, ") for label, entry in entries.items()}
+    title = title or same
     if look.legend == "none":
         return
     right, wide = look.legend == "right", BESIDE if look.legend == "right" else figure.get_figwidth()
     size = 7 if wide < NARROW else SMALL["fontsize"]
     if wide < NARROW and not right:  # short entries side by side
         order.sort(key=lambda label: 0 if above[label] >= CURVES else len(entries[label]))
-    words = [wrapped(entries[x], wide - (SMALL["handlelength"] + 2) * size / 72, size) for x in order]
-    columns = 1 if right else max((k for k in range(1, len(order) + 1) if _width(words, k, size) <= wide), default=1)
-    rows = -(-len(order) // columns)
-    lines = sum(max(1 + x.count("\n") for x in words[i::rows]) for i in range(rows)) + bool(title)
+    words, columns, lines = _arranged([entries[x] for x in order], wide, size, most=1 if right else len(order))
+    lines += bool(title)
     height = (1.02 + TIGHT["labelspacing"]) * size * lines / 72 + 0.08
     if right:
         figure.set_size_inches(figure.get_figwidth() + BESIDE, max(figure.get_figheight(), height + 0.2))
@@ -111,42 +116,42 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look) -> None:
     drawn.get_title().set(color=INK, fontweight="bold")
 
 
-def mark_legend(
-    figure: Any, marks: Mapping[str, tuple[str, str]], look: Look, entry: float, title: Sequence[str] = ()
-) -> None:
-    """Draw a legend of marks into a figure, which grows to hold it; only with a title it may be at the right.
+def _height(drawn: Any) -> float:
+    """The zorder of what a legend entry shows; of several artists that of the last, of error bars that of the point."""
+    while isinstance(drawn, tuple):
+        drawn = getattr(drawn, "lines", drawn)[0 if hasattr(drawn, "lines") else -1]
+    return float(drawn.get_zorder())
 
-    Parameters
-    ----------
-    figure : Figure
-        The figure.
-    marks : mapping
-        Colour and shape by name.
-    look : Look
-        Position of the legend.
-    entry : float
-        Room for an entry below the figure, in inches.
-    title : sequence of str
-        What the marks show.
-    """
-    if look.legend == "none":
-        return
+
+def legend_of(axes: Iterable[Any]) -> dict[str, Any]:
+    """What the Axes show, by its label in the legend."""
+    named: dict[str, Any] = {}
+    for ax in axes:
+        handles, labels = ax.get_legend_handles_labels()
+        named |= {label: x for label, x in zip(labels, handles, strict=True) if label not in named}
+    return named
+
+
+def bar_key(words: str) -> dict[str, Any]:
+    """The legend entry of error bars."""
     from matplotlib.lines import Line2D
 
-    style: dict[str, Any] = {"linestyle": "none", "markersize": 5}
-    drawn = [Line2D([], [], color=colour, marker=marker, **style) for colour, marker in marks.values()]
-    right = look.legend == "right" and bool(title)
-    columns = 1 if right else max(1 + bool(title), int(figure.get_figwidth() / entry))
-    if right:
-        figure.set_figwidth(figure.get_figwidth() + BESIDE)
-    else:
-        height = 0.1 + 0.1 * bool(title) + 0.17 * -(-len(marks) // columns)
-        figure.set_figheight(figure.get_figheight() + height)
-    style = {**SMALL, "ncols": columns, "loc": "outside right upper" if right else "outside lower center"}
-    if title:
-        words = "\n".join(part.capitalize() for part in title) if right else "; ".join(title)
-        style |= {"title": words, "title_fontsize": 8}
-    plain_legend(figure.legend(drawn, list(marks), **style))
+    return {words: Line2D([], [], color=GREYS[0], marker="|", markersize=8, linestyle="none", zorder=1)}
+
+
+def band_key(words: str) -> dict[str, Any]:
+    """The legend entry of bands in the colours of their curves."""
+    from matplotlib.patches import Patch
+
+    return {words: Patch(facecolor=(GREYS[0], 0.3), linewidth=0, zorder=1)}
+
+
+def marks(styles: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Legend entries of points: colour and marker by name."""
+    from matplotlib.lines import Line2D
+
+    style: dict[str, Any] = {"linestyle": "none", "markersize": 5, "zorder": CURVES}
+    return {name: Line2D([], [], color=colour, marker=marker, **style) for name, (colour, marker) in styles.items()}
 
 
 def plain_legend(drawn: Legend) -> None:
@@ -159,6 +164,25 @@ def common(curves: Sequence[str]) -> str:
     """The common first part of the labels of all curves, if each has a second part."""
     first = {label.partition(", ")[0] for label in curves}
     return first.pop() if len(first) == 1 and len(curves) > 1 and all(", " in label for label in curves) else ""
+
+
+def _arranged(entries: Sequence[str], wide: float, size: float, most: int) -> tuple[list[str], int, int]:
+    """Entries with line breaks, the number of columns that takes the fewest lines, and these lines."""
+    best: tuple[list[str], int, int] | None = None
+    for columns in range(1, most + 1):
+        room = (wide - 0.1) / columns - (SMALL["handlelength"] + TIGHT["handletextpad"] + 1.2) * size / 72
+        if room < 0.6:
+            break
+        words = [wrapped(entry, wide - 0.5, size) for entry in entries]
+        rows = -(-len(words) // columns)
+        if _width(words, columns, size) > wide:
+            words = [wrapped(entry, room, size) for entry in entries]
+            if max(word.count("\n") for word in words) > 1 or _width(words, columns, size) > wide:
+                continue
+        lines = sum(max(1 + x.count("\n") for x in words[i::rows]) for i in range(rows))
+        if best is None or lines < best[2]:
+            best = words, columns, lines
+    return best or (list(entries), 1, len(entries))
 
 
 def _width(words: Sequence[str], columns: int, size: float) -> float:

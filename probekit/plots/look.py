@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -14,14 +14,18 @@ from probekit.metrics import metric as metric_called
 if TYPE_CHECKING:
     import pandas as pd
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe & Ito's palette without its yellow."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255")
+"""Okabe & Ito's palette with Tol's wine in place of its yellow, which white paper swallows."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-"""Not as many as colours, so that no pair of both comes back before the 64th curve."""
+"""One more than colours, so that no pair of both comes back before the 72nd curve."""
+MOST = len(COLOURS)
+"""The largest number of curves in a panel; more are lines of a heat map."""
 GREYS = ("#7F7F7F", "#B0B0B0", "#4D4D4D")
 INK, FAINT = "#222222", "#DDDDDD"
 
 
+PAGE_HEIGHT = 8.2
+"""Height in inches of the panels on a page, which leaves room for the legend and the caption."""
 Legend = Literal["below", "right", "none"]
 Over = Literal["target", "pretraining"]
 """The examples on the horizontal axis of learning curves."""
@@ -39,19 +43,23 @@ class Look:
         Position of the legend.
     level : float, optional
         Coverage of the intervals; None if the rows have several.
+    page : int
+        Which page to draw of a figure that is too high for one; 0 draws all panels, however high.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     legend: Legend = "below"
     level: float | None = 0.95
+    page: int = 0
     _met: set[str] = field(default_factory=set)
+    _pages: set[int] = field(default_factory=set)
 
     def shown(self, name: str) -> str:
         """The display name of a name, or of each of several names separated by commas."""
         self._met.add(name)
         if name in self.names:
             return self.names[name]
-        parts = {part: shown_label(part) for part in name.split(", ")}
+        parts = {part: _of_fit(shown_label(part)) for part in name.split(", ")}
         self._met.update(parts, parts.values())
         return ", ".join(self.names.get(part) or self.names.get(known, known) for part, known in parts.items())
 
@@ -69,6 +77,43 @@ class Look:
             if name not in self._met:
                 met = sorted(self._met - {""})
                 raise UsageError(f"this figure contains no name {name!r}; {did_you_mean(name, met)}")
+
+    @property
+    def pages(self) -> int:
+        """The number of pages of the figure that was drawn."""
+        return max(self._pages, default=1)
+
+    def of_page(self, lines: int, height: float) -> tuple[range, float]:
+        """The lines of panels on the page, and their height in inches; pages are evenly full.
+
+        Parameters
+        ----------
+        lines : int
+            The lines of panels of the whole figure.
+        height : float
+            Natural height of a line in inches; a page may squeeze it by a sixth.
+        """
+        if not self.page:
+            return range(lines), height
+        most = max(1, int(PAGE_HEIGHT / (0.83 * height)))
+        each = -(-lines // -(-lines // most))
+        pages = [range(i, min(i + each, lines)) for i in range(0, lines, each)]
+        return self._page(pages), min(height, PAGE_HEIGHT / each)
+
+    def of_heights(self, heights: Sequence[float]) -> range:
+        """The lines of panels on the page, of lines with different heights in inches."""
+        pages = [range(1)]
+        for i in range(1, len(heights)):
+            last = pages[-1]
+            if self.page and sum(heights[last.start : i + 1]) > PAGE_HEIGHT + 0.4:
+                pages.append(range(i, i + 1))
+            else:
+                pages[-1] = range(last.start, i + 1)
+        return self._page(pages)
+
+    def _page(self, pages: Sequence[range]) -> range:
+        self._pages.add(len(pages))
+        return pages[max(self.page, 1) - 1]
 
     @property
     def interval(self) -> str:
@@ -90,6 +135,18 @@ CONTROLS = {
     "uniform": "uniform code",
     "prior": "prior code (class frequencies)",
 }
+
+
+FITS = {"fine-tune": "fine-tuning", "feature-extraction": "feature extraction"}
+HEADS = {"esim": "ESIM", "bcn": "BCN", "crf": "CRF", "mlp": "MLP"}
+
+
+def _of_fit(name: str) -> str:
+    """The name of a regime with its head: "feature-extraction esim" is "feature extraction, ESIM"; others stay."""
+    regime, _, head = name.partition(" ")
+    if regime not in FITS:
+        return HEADS.get(name, name)
+    return ", ".join(filter(None, (FITS[regime], HEADS.get(head, head))))
 
 
 def metric_title(name: str) -> str:

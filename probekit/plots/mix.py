@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.plots.caption import measured
 from probekit.plots.curves import CurveStyles, curves, plot_rows
+from probekit.plots.heat import WHY as MANY
+from probekit.plots.heat import heat_panels
 from probekit.plots.layers import kept
 from probekit.plots.look import INK, Look
 from probekit.plots.options import FigureKind, PlotOptions
@@ -85,8 +88,12 @@ def mix_panels(rows: Any, *, columns: int = 4, width: float | None = None, look:
         probekit plot mix cola-run/rows.parquet mrpc-run/rows.parquet --out mix.pdf
     """
     rows = _of_mixes(rows)
-    figure, drawn = panels(rows, columns, 2.2, width=width, look=look)
     styles = _styles(rows)
+    if styles.crowd:
+        return heat_panels(
+            rows, styles.style, partial(_means, styles=styles), columns=columns, width=width, look=look, by=None
+        )
+    figure, drawn = panels(rows, columns, 2.2, width=width, look=look)
     for ax, part in drawn:
         _draw(ax, part, styles, look)
     return figure
@@ -143,6 +150,10 @@ def _styles(rows: pd.DataFrame) -> CurveStyles:
     return CurveStyles.of(rows, BY, labelled_by=labelled_by)
 
 
+def _means(rows: pd.DataFrame, styles: CurveStyles) -> pd.DataFrame:
+    return mix_rows(rows, styles=styles).rename(columns={"mean": "value"})
+
+
 def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, look: Look | None = None) -> None:
     scale, found = Scale.of(rows, ax), mix_rows(rows, styles=styles)
     for label, curve in found.groupby("label", sort=False):
@@ -157,7 +168,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, look: Look | None =
     for layers in sorted(set(found["layers"])):
         ax.axhline(1 / layers, color=INK, linestyle=(0, (1, 2)), linewidth=1.0, zorder=1.7, label=EVEN)
     seeds = int(found["seeds"].max())
-    dress(ax, rows, ylabel="Weight in the mix", how=f"{seeds} seeds, mean and range" if seeds > 1 else "", look=look)
+    dress(ax, rows, ylabel="Weight in the mix", how=f"mean and range of {seeds} seeds" if seeds > 1 else "", look=look)
     scale.set(ax)
     ax.set_ylim(0, max(ax.get_ylim()[1], 2 / rows["layer_name"].nunique()))
 
@@ -169,7 +180,7 @@ def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[s
     seeds = int(rows.groupby(["task", "model", "method", "run_kind"])["seed"].nunique().max())
     if seeds > 1:
         yield f"Lines: means of {seeds} seeds; bands: from the smallest to the largest weight."
-    yield "Dotted line: equal weights."
+    yield MANY if _styles(_of_mixes(rows)).crowd else "Dotted line: equal weights."
 
 
 FIGURE = FigureKind(head="Weight of each layer in the final scalar mix.", draw=mix_panels, caption=caption)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import curve_names, listed, measured
 from probekit.plots.curves import CurveStyles, check_metric, of_one, plot_rows
+from probekit.plots.heat import WHY as MANY
+from probekit.plots.heat import heat_panels
 from probekit.plots.layer_axes import draw_layers
 from probekit.plots.layers import as_curves, curve_rows, gold_of
 from probekit.plots.look import Look
@@ -93,8 +96,12 @@ def _metric_panels(
 ) -> Figure:
     rows = _drawn(rows, analysis, metric)
     rows = rows.assign(panel=rows["metric"])
-    figure, drawn = panels(rows, columns, 2.35, by="panel", width=width, look=look)
     styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
+    if styles.crowd:
+        return heat_panels(
+            rows, styles.style, partial(curve_rows, styles=styles), columns=columns, width=width, look=look
+        )
+    figure, drawn = panels(rows, columns, 2.35, by="panel", width=width, look=look)
     for ax, part in drawn:
         draw_layers(ax, curve_rows(part, styles=styles), styles, look=look)
         if len(others := _others(part)):
@@ -138,7 +145,9 @@ def geometry_caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> It
 def _by_metric(rows: pd.DataFrame, look: Look) -> Iterator[str]:
     yield from measured(rows, look)
     yield curve_names(CurveStyles.of(rows, panel=("task", "metric"), alike=True).style, look)
-    if rows["ci_low"].notna().any():
+    if CurveStyles.of(gold_of(rows), panel=("task", "metric"), alike=True).crowd:
+        yield MANY
+    elif rows["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
 
 

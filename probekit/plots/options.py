@@ -13,8 +13,8 @@ from probekit.plugins import load, named
 from probekit.recipe import option
 from probekit.rows.selection import MODELS, VARIANTS
 
-WIDTHS = {"column": 3.03, "text": 6.30}
-"""Widths in inches of one column and of the text of a two-column paper (A4, as the ACL sets it)."""
+WIDTHS = {"column": 3.3, "page": 7.1, "text": 6.30}
+"""Widths in inches: a column and a page of a journal, and the text of a two-column paper (A4, as the ACL sets it)."""
 KINDS = tuple(sorted(named("probekit.figures"), key=lambda kind: (kind != "layers", kind)))
 """The kinds of figure, ours and those of installed packages."""
 if TYPE_CHECKING:
@@ -60,9 +60,10 @@ class PlotOptions(Checked):
     columns: Count | None = option(None, "Largest number of panels side by side; by default 2 to 4.")
     width: str | float | None = option(
         None,
-        "Printed width of the figure: that of a column (3.03 in) or of the text (6.3 in) of a two-column paper, or in "
-        "inches; by default as wide as its panels. Letters stay at 7 to 10 points.",
-        metavar="column|text|INCHES",
+        "Printed width of the figure: a column (3.3 in) or a page (7.1 in) of a journal, the text of an ACL paper (6.3 "
+        "in), or inches; by default as wide as its panels, at most a page. Letters stay at 6 to 10 points; panels that "
+        "do not fit side by side go below each other, and what is higher than a page goes on to further files.",
+        metavar="column|page|text|INCHES",
     )
     names: tuple[str, ...] = option(
         (),

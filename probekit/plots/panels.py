@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANEL = 2.35  # inches, if no width is given
+PANEL, PAGE = 2.35, 7.1
+"""Natural width of a panel, and largest width of a figure for which none is given, in inches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +133,16 @@ def legend(ax: Axes, *, below: bool) -> None:
         plain_legend(ax.legend(list(named.values()), list(named), **SMALL))
 
 
+def figure_width(ax: Axes) -> float:
+    """The width of the figure that holds the Axes, in inches."""
+    return float(cast("Figure", ax.get_figure(root=True)).get_figwidth())
+
+
 def width_of(ax: Axes) -> float:
     """The width of a panel with its labels, in inches."""
-    width, place = cast("Figure", ax.get_figure(root=True)).get_figwidth(), ax.get_subplotspec()
+    width, place = figure_width(ax), ax.get_subplotspec()
     if place is None:
-        return float(width)
+        return width
     ratios = np.array(place.get_gridspec().get_width_ratios(), dtype=np.float64)
     return float(width * ratios[place.colspan.start : place.colspan.stop].sum() / ratios.sum())
 
@@ -147,13 +153,13 @@ def grid(panels: int, columns: int, height: float, width: float | None, natural:
     Parameters
     ----------
     width : float | None
-        Width of the figure in inches; by default that of panels of ``natural`` inches.
+        Width of the figure in inches; by default that of panels of ``natural`` inches, at most a page.
     """
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     down = -(-panels // columns)
     if width is None:
-        width = natural * max(columns, 1.5)
+        width = min(PAGE, natural * max(columns, 1.5))
     pads = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06, wspace=0.04)
     figure = new_figure((width, height * down + 0.1), pads)
     axes = figure.subplots(down, columns, squeeze=False)
@@ -185,8 +191,8 @@ def new_figure(size: tuple[float, float], layout: Any) -> Figure:
 
 
 def fitting(columns: int, width: float | None, natural: float) -> int:
-    """The number of panels that fit side by side at 0.64 of their natural width or more."""
-    return columns if width is None else min(columns, max(1, int(width / (0.64 * natural))))
+    """The number of panels that fit side by side at 0.64 of their natural width or more, without a width on a page."""
+    return min(columns, max(1, int((width or PAGE) / (0.64 * natural))))
 
 
 def even(panels: int, columns: int) -> int:
@@ -203,6 +209,7 @@ def panels(
     width: float | None = None,
     natural: float = PANEL,
     look: Look | None = None,
+    keys: Mapping[str, Any] | None = None,
 ) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame]]]:
     """A figure, and an iterator over the Axes and rows of each task; the legend is drawn after the last.
 
@@ -214,6 +221,8 @@ def panels(
         As in :func:`grid`.
     look : Look, optional
         Display names, and the position of the legend.
+    keys : mapping, optional
+        Further entries of the legend, by their labels.
     """
     look = look or Look()
     width = narrower(width, look)
@@ -226,6 +235,8 @@ def panels(
     together = most if most <= columns else even(most, columns)  # a line contains panels of one task only
     across = together * even(len(tasks), max(1, columns // together))
     cells = [cell for parts in tasks for cell in (*parts, *[None] * (-len(parts) % together))]
+    page, height = look.of_page(-(-len(cells) // across), height)
+    cells = cells[page.start * across : page.stop * across]
     while cells[-1] is None:
         cells.pop()
     figure, grid_ = grid(len(cells), across, height, width, natural)
@@ -243,14 +254,17 @@ def panels(
             if i + across < len(cells) and cells[i + across] is not None:
                 ax.set_xlabel("")
         same_labels(axes, across)
-        add_legend(figure, named, look)
+        add_legend(figure, {**named, **(keys or {})}, look)
 
     return figure, drawn()
 
 
 def same_labels(axes: Sequence[Axes], across: int) -> None:
-    """Show equal labels of the vertical axes only once per line."""
+    """Show equal labels of the vertical axes, and equal names of the lines of heat maps, only once per line."""
     labels = [ax.get_ylabel() for ax in axes]
+    names = [[t.get_text() for t in ax.get_yticklabels()] if ax.images else [] for ax in axes]
     for i, ax in enumerate(axes):
         if i % across and labels[i] == labels[i - 1]:
             ax.set_ylabel("")
+            if names[i] and names[i] == names[i - 1]:
+                ax.tick_params(axis="y", labelleft=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
@@ -14,7 +15,7 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import metrics_of, sizes_of
 from probekit.plots.curves import of_analyses, plot_rows, with_names
-from probekit.plots.legends import inches, mark_legend, narrower
+from probekit.plots.legends import add_legend, bar_key, inches, marks, narrower
 from probekit.plots.look import COLOURS, FAINT, INK, MARKERS, Look, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import bare, even, fitting, grid, same_labels, width_of
@@ -29,7 +30,7 @@ PANEL = ("task", "model", "corpus", "metric", "series")
 GAIN = "fine-tuning, gain"
 NAMES = {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
 SHORT = {"pearson": "r", "spearman": "ρ", "kendall": "τ"}
-WIDE, HIGH = 2.9, 2.3  # inches of a panel
+WIDE, HIGH = 2.9, 2.1  # inches of a panel
 SIDES, ENDS = ((5, "left"), (-5, "right")), ((0, "center"), (8, "right"), (-8, "left"))
 PLACES = [  # offsets of a name from its point, in points
     (x, y, across, "bottom" if y > 0 else "top") for y in (3, -3, 10, -10, 18, -18) for x, across in SIDES
@@ -133,7 +134,9 @@ def relation_panels(
     titled = [c for c in ("task", "model") if points[c].nunique() > 1]
     across = even(len(panels), fit)
     lines = 0 if relations is None else relations["metric"].nunique()
-    figure, axes = grid(len(panels), across, HIGH + 0.14 * lines, width, WIDE)
+    page, high = look.of_page(-(-len(panels) // across), HIGH + 0.14 * lines)
+    panels = panels[page.start * across : page.stop * across]
+    figure, axes = grid(len(panels), across, high, width, WIDE)
     domains = points[name].melt()["value"].unique()
     styles = dict(zip(domains, cycle(zip(COLOURS, MARKERS, strict=True)), strict=False))
     for ax, (key, part) in zip(axes.ravel(), panels, strict=False):
@@ -143,9 +146,10 @@ def relation_panels(
             _print_correlations(ax, [row for _, row in relations.iterrows() if _is_of(row, about)])
         _title_panel(ax, about, titled, lines, look)
     same_labels(list(axes.ravel()), across)
-    if pairs:
-        mark_legend(figure, styles, look, 1.15, ("Colour: evaluated on", "shape: trained on"))
-    else:
+    bars = points[["ci_low", "x_low"]].notna().any().any()
+    keys = (marks(styles) if pairs else {}) | (bar_key(look.interval) if bars else {})
+    add_legend(figure, keys, look, "Colours: evaluated on; shapes: trained on" if pairs else "")
+    if not pairs:
         name_apart(figure)
     return figure
 
@@ -175,7 +179,7 @@ def _title_panel(ax: Axes, about: Mapping[str, str], titled: Sequence[str], line
     series = look.shown(GAIN if metric_called(about["metric"]).derived == "difference" else about["series"])
     title = ", ".join(filter(None, (*(shown_model(about[c]) for c in titled), series)))
     if inches(title, 10, "bold") > width_of(ax) - 0.5:
-        title = title.replace(" ", "\n", 1)
+        title = re.sub("(, | )", ",\n", title, count=1) if ", " in title else title.replace(" ", "\n", 1)
     ax.set_title(title, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)
 
 
@@ -273,7 +277,7 @@ def _correlation(relation: Any, names: Mapping[str, str]) -> str:
         return f"{name} undefined"
     low, high, p = relation["ci_low"], relation["ci_high"], relation["p"]
     within = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-    return f"{name} {value:.2f}{within}, p {'< 0.001' if p < 0.001 else f'= {p:.2g}'}"
+    return f"{name} {value:.2f}{within}, p {'< 0.001' if p < 0.001 else f'= {p:.2g}'}".replace("-", "−")
 
 
 def with_columns(rows: Any, *columns: str) -> pd.DataFrame:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.plots.caption import listed
 from probekit.plots.curves import of_one, plot_rows
+from probekit.plots.legends import add_legend, inches, legend_of, wrapped
 from probekit.plots.look import INK, Look
-from probekit.plots.matrix import colour_bar, draw_cells, frame_cell, hatch_cells, name_cells, write_cells
+from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, hatch_cells, name_cells, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
-from probekit.plots.panels import new_figure
-from probekit.rows import layer_labels
-from probekit.rows.schema import called
+from probekit.plots.panels import PAGE, grid
+from probekit.rows import called, layer_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-CELL, LINE = 0.36, 0.23
+CELL, LINE = 0.36, 0.2
 """Width of a layer and height of a task, in inches."""
+ON_TRAIN, ON_DEV, REACHES = "layer chosen on train", "best layer on dev", "interval reaches the control"
 
 
 def board_values(rows: Any) -> pd.DataFrame:
@@ -89,22 +90,27 @@ def board_panels(
     values, look = board_values(rows), look or Look()
     models, lines = (list(dict.fromkeys(values[name])) for name in ("name", "line"))
     layers = list(dict.fromkeys(values.sort_values("layer", kind="stable")["at"]))
-    across = min(len(models), columns or 3)
-    down = -(-len(models) // across)
-    names = 0.075 * max(map(len, lines))
-    size = (width or names + across * (CELL * len(layers) + 0.25) + 0.8, down * (LINE * len(lines) + 0.55) + 0.3)
-    figure = new_figure(size, "constrained")
-    axes = figure.subplots(down, across, sharey=True, squeeze=False)
-    for ax in axes.flat[len(models) :]:
-        ax.set_axis_off()
+    shown = [look.task(line) for line in lines]
+    groups = max((inches(group, 7) for group in values["group"].unique()), default=0.0)
+    room = None if width is None else width - groups
+    fit = Cells.of(len(models), columns or 3, len(layers), shown, room, CELL)
+    page, high = look.of_page(-(-len(models) // fit.across), LINE * len(lines) + 0.75)
+    models = models[page.start * fit.across : page.stop * fit.across]
+    figure, axes = grid(len(models), fit.across, high, width or min(PAGE, fit.width + groups), 1.0)
+    drawn = list(axes.ravel())[: len(models)]
     image = None
-    for ax, model in zip(axes.flat, models, strict=False):
-        image = _draw(ax, values[values["name"] == model], lines, layers, look)
-        ax.set_title(look.shown(model), fontsize=9, color=INK, loc="left", parse_math=False)
+    for i, (ax, model) in enumerate(zip(drawn, models, strict=True)):
+        image = _draw(ax, values[values["name"] == model], lines, layers, fit.cell)
+        first = i % fit.across == 0
+        at = [layer or "head" for layer in layers]
+        name_cells(ax, shown if first else [""] * len(lines), at, fit.side, LINE, fit.cell)
+        title = wrapped(look.shown(model), fit.cell * len(layers) + 0.5, 9)
+        ax.set_title(title, fontsize=9, color=INK, loc="left", parse_math=False)
         ax.set_xlabel("Layer", fontsize=9, color=INK)
-    for ax in axes[:, -1]:
-        _name_groups(ax, values, lines)
-    colour_bar(image, "Between control (0) and ceiling (1)", list(axes.flat))
+        if i % fit.across == fit.across - 1 or i == len(models) - 1:
+            _name_groups(ax, values, lines)
+    colour_bar(image, "Between control (0) and ceiling (1)", drawn)
+    add_legend(figure, legend_of(drawn), look)
     return figure
 
 
@@ -117,25 +123,23 @@ def _name_groups(ax: Axes, values: pd.DataFrame, lines: list[str]) -> None:
         ax.text(1.02, sum(places) / len(places), group, transform=ax.get_yaxis_transform(), **style)
 
 
-def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], look: Look) -> AxesImage:
-    """One model."""
+def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], cell: float) -> AxesImage:
+    """One model, with cells of this width in inches."""
     table = values.pivot_table("value", "line", "at", dropna=False).reindex(index=lines, columns=layers)
     grid = table.to_numpy(dtype=float)
-    image = draw_cells(ax, grid, light_is_small=True, limits=(0, 1))
-    write_cells(image, grid, _percent, size=6.5)
+    image = draw_cells(ax, grid, str(values["metric"].iloc[0]), limits=(0, 1))
+    write_cells(image, grid, _percent, cell=cell)
     for row in values.to_dict("records"):
         i, j = lines.index(str(row["line"])), layers.index(str(row["at"]))
         if not row["above"]:
-            hatch_cells(ax, [(i, j)])
+            hatch_cells(ax, [(i, j)], REACHES)
         if row["chosen"]:
-            frame_cell(ax, i, j, linewidth=1.3, linestyle="--" if row["chosen_by"] == "dev" else "-")
+            on_dev = row["chosen_by"] == "dev"
+            frame_cell(ax, i, j, ON_DEV if on_dev else ON_TRAIN, linestyle="--" if on_dev else "-")
     of = dict(zip(values["line"], values["group"], strict=True))
     for i in range(1, len(lines)):
         if of.get(lines[i]) != of.get(lines[i - 1]):
             ax.axhline(i - 0.5, color="white", linewidth=3)
-    name_cells(ax, [look.task(line) for line in lines], [layer or "head" for layer in layers])
-    ax.tick_params(axis="x", labelrotation=0, labelsize=7)
-    ax.tick_params(axis="y", labelsize=7)
     return image
 
 

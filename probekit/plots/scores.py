@@ -9,11 +9,13 @@ import numpy as np
 
 from probekit.display import shown_score
 from probekit.plots.curves import of_one
+from probekit.plots.legends import add_legend, legend_of
 from probekit.plots.look import COLOURS, FAINT, INK, Look
-from probekit.plots.matrix import colour_bar, draw_cells, frame_cell, name_cells, write_cells
+from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, name_cells, short, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
-from probekit.plots.panels import bare, new_figure
+from probekit.plots.panels import PAGE, bare, new_figure
 from probekit.plots.relation import arms
+from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 NAME = ["score", "score_task"]
 MEAN = "glue"
+LINE = 0.24
+"""Height of a line in inches."""
 
 
 def score_rows(rows: Any) -> pd.DataFrame:
@@ -47,7 +51,7 @@ def score_rows(rows: Any) -> pd.DataFrame:
         "--rows-out FILE writes."
     )
     rows = of_one(rows, "score-correlations", lacking)
-    label = [shown_score(*map(str, name)) for name in rows[NAME].itertuples(index=False)]
+    label = [shown_score(score, shown_task(task)) for score, task in rows[NAME].astype(str).itertuples(index=False)]
     mean = rows["value"].where(rows["task"] == MEAN).groupby([rows[key] for key in NAME]).transform("max")
     return rows.assign(label=label).loc[mean.sort_values(ascending=False, kind="stable").index]
 
@@ -92,30 +96,34 @@ def score_panels(rows: Any, *, level: float = 0.05, width: float | None = None, 
         cells.pivot_table(c, "label", "task", dropna=False).reindex(index=labels, columns=tasks).to_numpy(dtype=float)
         for c in ("value", "p_adjusted")
     )
-    size = (width or 1.9 + 0.42 * len(tasks) + 2.2, 1.0 + 0.24 * len(labels))
-    figure = new_figure(size, "constrained")
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(0.42 * len(tasks), 1.6))
-    image = draw_cells(left, values, limits=(-1, 1), colours="RdBu_r")
-    write_cells(image, values, "{:+.2f}".format, size=7)
+    whole = width or min(PAGE, 1.9 + 0.42 * len(tasks) + 2.2)
+    side = 0.24 * whole
+    fit = Cells.of(1, 1, len(tasks), labels, whole - side, 0.42)
+    figure = new_figure((whole, 1.0 + LINE * len(labels)), "constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(whole - side, side))
+    image = draw_cells(left, values, "spearman", limits=(-1, 1), colours="RdBu_r")
+    write_cells(image, values, short, cell=fit.cell)
     for i, j in np.argwhere(p <= level):
-        frame_cell(left, i, j)
-    name_cells(left, labels, [look.task(task) for task in tasks])
-    _draw_means(right, means, level)
+        frame_cell(left, i, j, f"p ≤ {level:g}, over all cells")
+    name_cells(left, labels, [look.task(task) for task in tasks], fit.side, LINE, fit.cell)
+    _draw_means(right, means, level, look)
     colour_bar(image, "Spearman's ρ over encoders", [left, right])
+    add_legend(figure, legend_of([left, right]), look)
     return figure
 
 
-def _draw_means(ax: Axes, means: pd.DataFrame, level: float) -> None:
+def _draw_means(ax: Axes, means: pd.DataFrame, level: float, look: Look) -> None:
     for i, (_, row) in enumerate(means.iterrows()):
-        face = COLOURS[0] if row["p_adjusted"] <= level else "white"
+        known = row["p_adjusted"] <= level
         ax.errorbar(
-            row["value"], i, xerr=arms(row, "value", "ci_low", "ci_high"), color=COLOURS[0], marker="o", markersize=5,
-            markerfacecolor=face, elinewidth=1, linestyle="none",
+            row["value"], i, xerr=arms(row, "value", "ci_low", "ci_high"), color=COLOURS[0], marker="o", markersize=4.5,
+            markerfacecolor=COLOURS[0] if known else "white", elinewidth=1, linestyle="none",
+            label=f"mean with {look.interval}{'' if known else f' (p > {level:g})'}",
         )  # fmt: skip
     ax.axvline(0, color="#888888", linewidth=0.7)
     ax.set_xlim(-1, 1)
     ax.grid(axis="x", color=FAINT, linewidth=0.6)
-    ax.set_xlabel("Mean over targets", fontsize=9, color=INK)
+    ax.set_xlabel("Mean over\ntargets", fontsize=8, color=INK)
     bare(ax, ("bottom",))
     ax.tick_params(axis="y", length=0, labelleft=False)
 

@@ -9,10 +9,11 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import listed, metrics_of
 from probekit.plots.curves import check_metric, of_one
+from probekit.plots.legends import add_legend, legend_of
 from probekit.plots.look import INK, Look, first_line
-from probekit.plots.matrix import colour_bar, draw_cells, frame_cell, name_cells, write_cells
+from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, name_cells, short, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
-from probekit.plots.panels import even, fitting, grid
+from probekit.plots.panels import grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-CELL, LINE, SIDE = 0.5, 0.36, 0.6
-"""Width and height of a cell, and room for the colour bar, in inches."""
+CELL, LINE = 0.4, 0.24
+"""Natural width and height of a cell in inches."""
+DIFFERS = "differs from the diagonal of its column (p ≤ {:g})"
 CELLS = ("name", "estimator", "trained_on", "task")
 
 
@@ -137,15 +139,17 @@ def shift_panels(
     values, look = shift_values(rows, metric, layer), look or Look()
     sets = list(dict.fromkeys([*values["task"], *values["trained_on"]]))
     shown = [look.task(name) for name in sets]
-    names = 0.075 * max(map(len, shown))
     parts = [part for _, part in values.groupby(["name", "estimator"], sort=False)]
-    natural = names + CELL * len(sets) + 0.3
-    across = even(len(parts), fitting(columns, None if width is None else width - SIDE, natural))
-    figure, axes = grid(len(parts), across, LINE * len(sets) + 0.75 * names + 0.8, width, natural + SIDE / across)
+    fit = Cells.of(len(parts), columns, len(sets), shown, width, CELL)
+    across, names = fit.across, 0.7 * fit.side + 0.2
+    page, high = look.of_page(-(-len(parts) // across), LINE * len(sets) + 0.6)
+    parts = parts[page.start * across : page.stop * across]
+    figure, axes = grid(len(parts), across, high, fit.width, 1.0)
+    figure.set_figheight(figure.get_figheight() + names)
     drawn = list(axes.ravel())[: len(parts)]
-    images = [_draw(ax, part, sets, level) for ax, part in zip(drawn, parts, strict=True)]
+    images = [_draw(ax, part, sets, level, fit.cell) for ax, part in zip(drawn, parts, strict=True)]
     for i, (ax, part) in enumerate(zip(drawn, parts, strict=True)):
-        name_cells(ax, shown, shown)
+        name_cells(ax, shown, shown, fit.side, LINE, fit.cell)
         first = part.iloc[0]
         what = ", ".join((look.shown(str(first["estimator"])), f"layer {first['layer_name']}"))
         ax.set_title(f"{look.shown(str(first['name']))}\n{what}", fontsize=9, color=INK, loc="left", parse_math=False)
@@ -154,19 +158,20 @@ def shift_panels(
         ax.tick_params(axis="y", labelleft=not i % across)
         ax.tick_params(axis="x", labelbottom=i + across >= len(parts))
     colour_bar(images[0], first_line(str(values["metric"].iloc[0])), drawn)
+    add_legend(figure, legend_of(drawn), look)
     return figure
 
 
-def _draw(ax: Axes, values: pd.DataFrame, sets: list[str], level: float) -> AxesImage:
-    """One panel."""
+def _draw(ax: Axes, values: pd.DataFrame, sets: list[str], level: float, cell: float) -> AxesImage:
+    """One panel, with cells of this width in inches."""
     metric = metric_called(str(values["metric"].iloc[0]))
     table = values.pivot_table("value", "trained_on", "task", dropna=False).reindex(index=sets, columns=sets)
     cells = table.to_numpy(dtype=float)
     colours = "RdBu_r" if metric.name == "auroc" else None  # white at chance, blue where the probe is reversed
-    image = draw_cells(ax, cells, light_is_small=metric.better == "lower", limits=(0, 1), colours=colours)
-    write_cells(image, cells, "{:.2f}".format)
+    image = draw_cells(ax, cells, metric.name, limits=(0, 1), colours=colours)
+    write_cells(image, cells, short, cell=cell)
     for row in values[values["p_difference"] <= level].to_dict("records"):
-        frame_cell(ax, sets.index(row["trained_on"]), sets.index(row["task"]))
+        frame_cell(ax, sets.index(row["trained_on"]), sets.index(row["task"]), DIFFERS.format(level))
     return image
 
 

@@ -14,7 +14,7 @@ from probekit.plots.caption import listed, metrics_of, sizes_of
 from probekit.plots.curves import check_metric, of_analyses, of_one, plot_rows
 from probekit.plots.legends import wrapped
 from probekit.plots.look import INK, Look, metric_title
-from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, write_cells
+from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, short, write_cells
 from probekit.plots.options import FigureKind
 from probekit.plots.panels import dress, new_figure, panels, width_of
 from probekit.rows import called, layer_labels
@@ -165,12 +165,13 @@ def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = Fals
     metric = metric or str(rows["metric"].iloc[0])
     check_metric(metric, rows["metric"].unique())
     rows = (rows if every else rows[rows["metric"] == metric]).assign(**{c: None for c in PAIR if c not in rows})
-    pairs, run = rows[list(PAIR)].drop_duplicates(), _only_tuned(rows)
     found = {
-        tuple(map(str, pair)): _both_names(dict(zip(PAIR, pair, strict=True)), run)
-        for pair in pairs.to_numpy().tolist()
+        (str(task), *map(str, pair)): _both_names(dict(zip(PAIR, pair, strict=True)), run)
+        for task, part in rows.groupby("task", sort=False)
+        for run in (_only_tuned(part),)
+        for pair in part[list(PAIR)].drop_duplicates().to_numpy().tolist()
     }
-    names = [found[tuple(map(str, pair))] for pair in rows[list(PAIR)].to_numpy().tolist()]
+    names = [found[tuple(map(str, pair))] for pair in rows[["task", *PAIR]].to_numpy().tolist()]
     panel = [f"{model}: {a} and {b}" if model else f"{a} and {b}" if b else a for model, a, b in names]
     several = rows["metric"].nunique() > 1
     titles = [
@@ -210,14 +211,9 @@ def _both_names(pair: dict[str, Any], tuned: str = "") -> tuple[str, str, str]:
         if a["checkpoint"] == b["checkpoint"] and b["step"] is not None:
             own.append("checkpoint")
     if tuned:
-        a, b = (one | {"checkpoint": "fine-tuned"} if _is_of(one, tuned) else one for one in (a, b))
+        a, b = (one | {"checkpoint": "fine-tuned"} if one["checkpoint"] == tuned else one for one in (a, b))
     first, second = (_named({**one, **dict.fromkeys(own, "")}) for one in (a, b))
     return shown_label(str(a["model"])) if "model" in own else "", first, second
-
-
-def _is_of(model: dict[str, Any], run: str) -> bool:
-    """Whether a model is a checkpoint of the run after training began."""
-    return bool(model["checkpoint"] == run and model["step"] != 0)
 
 
 def _named(model: dict[str, Any]) -> str:
@@ -245,9 +241,9 @@ def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look) -> None
     cells, metric = _matrix(rows, "value"), metric_called(str(rows["metric"].iloc[0]))
     values = cells.to_numpy(dtype=float)
     limits = (0.0, 1.0 if metric.alike else float(metric.range[1]))
-    image = draw_cells(ax, values, light_is_small=not metric.alike, limits=limits, from_below=True)
-    if max(values.shape) <= min(WRITTEN, (width_of(ax) - 1.1) / 0.16):
-        write_cells(image, values, _short, size=6)
+    image = draw_cells(ax, values, metric.name, limits=limits, from_below=True)
+    if max(values.shape) <= WRITTEN:
+        write_cells(image, values, short, cell=(width_of(ax) - 1.1) / values.shape[1])
     hatch_cells(ax, np.argwhere(_matrix(rows, "p_adjusted").to_numpy(dtype=float) > level), NOT_SHOWN)
     dress(ax, rows, ylabel="Layer", how=look.shown(str(rows["pair"].iloc[0])), look=look)
     for text in ax.texts:
@@ -266,11 +262,6 @@ def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look) -> None
 def _layer_of(model: str, room: float) -> str:
     """The label of an axis: "Layer (pretrained)", with a long name on further lines."""
     return wrapped(f"Layer ({model})", room, 9)
-
-
-def _short(value: float) -> str:
-    """Two digits: ".25", "1.0"."""
-    return f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 0.995 else f"{value:.1f}"
 
 
 def similarity_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
@@ -315,9 +306,13 @@ def _distances(rows: pd.DataFrame, *, alike: bool) -> tuple[list[str], np.ndarra
     same = rows[rows["layer_name"] == rows["layer_b_name"]]
     names: dict[str, int] = {}
     shared = [c for c in ("model", "representation") if len({*rows[c], *rows[f"{c}_b"]}) == 1]
+    known = same[list(PAIR)].astype("string").fillna("")
+    one = {tuple(row) for row in (*known[list(PAIR[:4])].to_numpy(), *known[list(PAIR[4:])].to_numpy())}
+    if len({model for model, *_ in one}) == len(one):  # the names of models say all
+        shared = list(PAIR[1:4])
     values: dict[tuple[int, int], list[float]] = {}
     for row in same.to_dict("records"):
-        a, b = (_named({c: "" if c in shared else row[c + end] for c in PAIR[:4]}) for end in ("", "_b"))
+        a, b = (_named({c: None if c in shared else row[c + end] for c in PAIR[:4]}) for end in ("", "_b"))
         if a != b:
             first, second = sorted((names.setdefault(a, len(names)), names.setdefault(b, len(names))))
             values.setdefault((first, second), []).append(row["value"])
@@ -370,6 +365,8 @@ def similarity_trees(
         raise UsageError("there are no rows of probekit similarity to draw.")
     pairs = [len(part[list(PAIR)].drop_duplicates()) for part in tasks]
     heights = [0.3 * (1 + np.sqrt(1 + 8 * count)) / 2 + 1.2 for count in pairs]  # all pairs of so many models
+    page = look.of_heights(heights)
+    tasks, heights = [tasks[i] for i in page], [heights[i] for i in page]
     figure = new_figure((width or 4.2, sum(heights)), "constrained")
     for ax, part in zip(figure.subplots(len(tasks), 1, squeeze=False)[:, 0], tasks, strict=True):
         similarity_tree(part, metric=metric, ax=ax)

@@ -15,7 +15,7 @@ from probekit.plots.curves import CURVE, INFORMATION, CurveStyles, curves, of_an
 from probekit.plots.layer_axes import SMALL
 from probekit.plots.layers import LAYERED, as_curves, in_metric, of_metric
 from probekit.plots.look import INK, Look, control_title, metric_title, reference_title
-from probekit.plots.matrix import colour_bar
+from probekit.plots.matrix import colour_bar, colours_of
 from probekit.plots.noise import controls_by_layer, not_above_noise
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import dress, legend, one_axes, panels, width_of
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 RUN = tuple(c for c in CURVE if c not in ("step", "target"))
 FINAL, MIX = "final_norm", "mix-weight"
-COLOURS = "viridis"  # perceptually uniform, ordered in grey, readable with every kind of colour vision
 HATCHES = ("///", 3 * "\\", "...")
 POINT: dict[str, Any] = {"linestyle": "none", "color": INK, "zorder": 3.9}
 
@@ -259,7 +258,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look 
     grid, metric = Grid.of(rows), str(rows["metric"].iloc[0])
     width = len(grid.steps)
     worse = metric_called(metric).better == "lower"
-    colours = mpl.colormaps[COLOURS + "_r" * worse].with_extremes(bad="white")
+    colours = mpl.colormaps[colours_of(metric)].with_extremes(bad="white")
     edges = np.arange(width + 1) - 0.5, grid.edges
     mesh = ax.pcolormesh(*edges, np.ma.masked_invalid(grid.value), cmap=colours, vmin=limits[0], vmax=limits[1])
     mesh.set(edgecolor="face", linewidth=0.2)  # no seams in vector formats

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.display import shown_model
 from probekit.errors import UsageError
-from probekit.metrics import metric as metric_called
 from probekit.plots.caption import metrics_of, sizes_of
 from probekit.plots.curves import with_names
 from probekit.plots.domains import WRITTEN
-from probekit.plots.look import COLOURS, INK, Look, metric_title
-from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, frame_cell, name_cells, write_cells
+from probekit.plots.legends import add_legend, legend_of
+from probekit.plots.look import INK, Look, metric_title
+from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, frame_cell, name_cells, short, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import even, fitting, grid, same_labels, width_of
 from probekit.plots.relation import is_derived, of_study, with_columns
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL = 0.55
+CELL, OWN = 0.55, "trained on this domain"
 NAMED_SIDE, BAR = 1.2, 0.8
 """Natural size of a cell, width of the names at the side, and width of the colour bar, in inches."""
 
@@ -66,15 +66,13 @@ def transfer_matrix(
     cells = transfer_values(rows)
     down, columns, values = list(cells.index), list(cells.columns), cells.to_numpy()
     ax = axes_or_new(ax, CELL * len(columns) + 2.2, 0.5 * len(down) + 1.4)
-    lower = metric_called(metric).better == "lower"
-    image = draw_cells(ax, values, light_is_small=lower, limits=limits or (None, None))
-    cell = (width_of(ax) - NAMED_SIDE - BAR / 2) / len(columns)
-    if max(values.shape) <= WRITTEN and cell > 0.24:
-        digits = ".3f" if cell > 0.33 else ".2f"
-        write_cells(image, values, lambda value: f"{value:{digits}}")
+    image = draw_cells(ax, values, metric, limits=limits or (None, None))
+    if max(values.shape) <= WRITTEN:
+        room = (width_of(ax) - NAMED_SIDE - BAR / 2) / len(columns)
+        write_cells(image, values, "{:.3f}".format, "{:.2f}".format, short, cell=room)
     for i, name in enumerate(down):
         if name in columns:
-            frame_cell(ax, i, columns.index(name), 0.92, edgecolor=COLOURS[1], linewidth=1.6)
+            frame_cell(ax, i, columns.index(name), OWN)
     name_cells(ax, down, columns)
     ax.set_xlabel("Evaluated on", fontsize=9, color=INK)
     ax.set_ylabel("Trained on", fontsize=9, color=INK)
@@ -149,24 +147,21 @@ def transfer_panels(
     beside = even(len(parts), fitting(columns, None if width is None else width - BAR, natural))
     width = width or natural * beside + BAR
     cell = min(0.9 * CELL, ((width - BAR) / beside - NAMED_SIDE) / across)
-    figure, grid_ = grid(len(parts), beside, cell * down + 1.3, width, natural)
+    page, height = look.of_page(-(-len(parts) // beside), cell * down + 1.3)
+    parts = parts[page.start * beside : page.stop * beside]
+    figure, grid_ = grid(len(parts), beside, height, width, natural)
     axes = list(grid_.ravel())[: len(parts)]
     for i, (ax, (_, part)) in enumerate(zip(axes, parts, strict=True)):
         transfer_matrix(part, metric=metric, limits=limits, ax=ax)
         over = ", ".join(shown_model(str(part[c].iloc[0])) for c in titled)
-        title = "\n".join(filter(None, (over, look.shown(part["series"].iloc[0]))))
+        title = "\n".join(filter(None, (over, look.shown(str(part["series"].iloc[0])))))
         ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
-        if i % beside and _names(ax) == _names(axes[i - 1]):
-            ax.tick_params(axis="y", labelleft=False)
         if i + beside < len(parts):
             ax.set_xlabel("")
     same_labels(axes, beside)
     colour_bar(axes[0].images[0], metric_title(metric), axes)
+    add_legend(figure, legend_of(axes), look)
     return figure
-
-
-def _names(ax: Axes) -> list[str]:
-    return [label.get_text() for label in ax.get_yticklabels()]
 
 
 def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:

@@ -99,8 +99,9 @@ def test_runs_have_shapes():
     other = [row | {key: "other" for key in ("checkpoint", "checkpoint_b") if key in row} for row in ROWS]
     figure = gain_panels(make_rows([*ROWS, *other]))
     assert len({line.get_marker() for line in figure.axes[0].lines} - {"None"}) == 2
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["m, run", "m, other"]
-    assert not gain_panels(make_rows(ROWS)).legends
+    keys = ["m, run", "m, other", "probe differs (p ≤ 0.05)", "earlier checkpoints", "95 % interval"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == keys
+    assert [text.get_text() for text in gain_panels(make_rows(ROWS)).legends[0].get_texts()] == keys[2:]
 
 
 def test_an_unknown_measure():

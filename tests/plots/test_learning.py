@@ -35,11 +35,11 @@ def test_points_are_main_metrics_by_number_of_training_examples():
     points = found[["task", "label", "examples", "value", "ci_low", "ci_high", "seeds"]].round(9)
     assert list(points.itertuples(index=False, name=None)) == [
         ("sst2", "a", 1000, 0.8, 0.78, 0.84, 1), ("sst2", "a", 100, 0.65, 0.63, 0.69, 2),
-        ("sst2", "org/b", 100, 0.5, 0.48, 0.54, 1), ("rte", "a", 100, 0.55, 0.53, 0.59, 1),
+        ("sst2", "b", 100, 0.5, 0.48, 0.54, 1), ("rte", "a", 100, 0.55, 0.53, 0.59, 1),
     ]  # fmt: skip
     tuned = run("a", 100, 0.9, regime="fine-tune", head="linear")
     assert set(learning_rows(make_rows([*ROWS, *tuned]))["label"]) == {
-        "a, feature-extraction, max-mlp", "org/b, feature-extraction, max-mlp", "a, fine-tune, linear",
+        "a, feature-extraction, max-mlp", "b, feature-extraction, max-mlp", "a, fine-tune, linear",
     }  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def test_a_panel_for_each_task_and_a_curve_for_each_model(tmp_path):
     figure = learning_panels(make_rows(ROWS))
     first, second = figure.axes
     curve = next(line for line in first.lines if line.get_label() == "a")
-    np.testing.assert_allclose(curve.get_xdata(), [100, 1000])
+    np.testing.assert_allclose(curve.get_xdata(), [100, 1000], rtol=0.05)  # side by side with the other curve
     np.testing.assert_allclose(curve.get_ydata(), [0.65, 0.8])
     assert (first.get_xscale(), first.get_xlabel()) == ("log", "Training examples")
     assert [text.get_text() for text in second.get_xticklabels()] == ["100"]
@@ -146,7 +146,7 @@ def test_untrained_encoders_are_dashed_lines_with_bands_over_seeds(tmp_path):
     figure = plot("learning", rows, over="pretraining", out=tmp_path / "a.png", dpi=40)
     ax = figure.axes[0]
     lines = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
-    np.testing.assert_allclose(lines["MNLI"].get_xdata(), [600, 9000])
+    np.testing.assert_allclose(lines["MNLI"].get_xdata(), [600, 9000], rtol=0.05)
     np.testing.assert_allclose(lines["none"].get_ydata(), [0.55, 0.55])
     assert (lines["none"].get_linestyle(), ax.get_xlabel(), ax.get_title("left")) == (
         "--", "Pretraining examples", "SST-2",

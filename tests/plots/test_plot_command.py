@@ -123,7 +123,7 @@ def test_a_legend_beside_below_and_none(files):
     assert below.legends[0].get_window_extent().y1 <= below.axes[0].get_window_extent().y0
     assert below.get_figheight() > none.get_figheight()
     with pytest.raises(UsageError, match="a legend at the right needs a figure width of at least 3.25 inches"):
-        drawn("right", "column")
+        drawn("right", 3.0)
 
 
 def test_a_legend_takes_less_than_a_quarter_of_a_column(tmp_path):

@@ -37,7 +37,7 @@ def hatched(ax):
     return {
         tuple(np.add(p.get_xy(), 0.5).astype(int).tolist())
         for p in ax.patches
-        if isinstance(p, Rectangle) and p.get_hatch()
+        if isinstance(p, Rectangle) and p.get_hatch() and p.get_width()  # not the legend's
     }
 
 

@@ -13,8 +13,10 @@ from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.plots import layer_curve, layer_panels, save
 from probekit.plots.curves import plot_rows
-from probekit.plots.figure import plot
+from probekit.plots.figure import details, plot
 from probekit.plots.layers import curve_rows
+from probekit.plots.look import Look
+from probekit.plots.options import PlotOptions
 from probekit.rows import make_rows
 
 TASK = "control task (random tags by word type)"
@@ -393,13 +395,17 @@ def test_estimators_of_information_stand_side_by_side_on_one_scale():
     assert len(probes.axes) == 1  # of other metrics they are curves
 
 
-def test_what_is_possible_of_one_estimator_is_no_scale_for_others():
-    rows = [*informed(), *informed(estimator="binning", values=(None,) * 4), *informed(estimator="knn")]
-    edge, binning, knn = layer_panels(make_rows(rows), width=6.3).axes
-    assert edge.get_ylim() == binning.get_ylim() == knn.get_ylim()
+def test_panels_that_are_undetermined_at_every_layer_are_left_out_and_told(caplog):
+    gone = informed(estimator="binning", values=(None,) * 4)
+    rows = make_rows([*informed(), *gone, *informed(estimator="knn")])
+    edge, knn = layer_panels(rows, width=6.3).axes
+    assert edge.get_ylim() == knn.get_ylim()
     assert edge.get_ylim()[1] < 0.6
-    said = [[t.get_text() for t in ax.texts if "every layer" in t.get_text()] for ax in (edge, binning, knn)]
-    assert said == [[], ["undetermined\nat every layer"], []]
+    words = "eft out, because undetermined at every layer: binning (CoLA)."
+    assert words in details("layers", rows, PlotOptions(), Look())
+    assert words in caplog.text
+    [alone] = layer_panels(make_rows(gone)).axes
+    assert "undetermined\nat every layer" in [t.get_text() for t in alone.texts]
 
 
 @pytest.mark.slow
@@ -539,7 +545,7 @@ def test_runs_of_one_kind_look_alike_in_the_panels_of_all_tasks():
             parts += records(task, **tuned_on(task, seed), step=step)
         parts += [*records(task), *records(task, random_weights=0), *records(task, **tuned_on("mnli", 0))]
     cola, ud = layer_panels(make_rows(parts)).axes
-    names = ["tiny, pretrained", "tiny, fine-tuned, 2 seeds", "tiny, fine-tuned on mnli", "tiny, random weights"]
+    names = ["tiny, pretrained", "tiny, fine-tuned, 2 seeds", "tiny, fine-tuned on MNLI", "tiny, random weights"]
     assert list(dict.fromkeys(labels(cola)))[:4] == list(dict.fromkeys(labels(ud)))[:4] == names
     drawn = [{x.get_label(): x.get_color() for x in ax.lines if x.get_label() in names} for ax in (cola, ud)]
     assert drawn[0] == drawn[1]

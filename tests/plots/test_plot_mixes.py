@@ -55,7 +55,7 @@ def test_seeds_are_one_curve_within_their_range(ax):
     np.testing.assert_allclose(line(ax, "tiny").get_ydata(), [0.4, 0.6])
     [band] = ax.collections
     assert {(x, round(y, 9)) for x, y in band.get_paths()[0].vertices} == {(0, 0.2), (0, 0.6), (1, 0.4), (1, 0.8)}
-    assert ax.texts[0].get_text() == "3 seeds, mean and range, dev, n = 408"
+    assert ax.texts[0].get_text() == "mean and range of 3 seeds, dev, n = 408"
 
 
 def test_other_runs_of_one_head_are_curves_of_their_own(ax):
@@ -77,8 +77,8 @@ def test_panels_of_tasks_tell_heads_apart():
     assert blue == same != other
     assert line(mrpc, "even mix").get_ydata()[0] == pytest.approx(1 / 3)
     assert [t.get_text() for t in cola.figure.legends[0].get_texts()] == [
-        "feature-extraction bcn",
-        f"feature-extraction {esim}",
+        "feature extraction, BCN",
+        f"feature extraction, {esim.upper()}",
         "even mix",
     ]
 

@@ -55,13 +55,13 @@ def test_a_panel_for_each_corpus_metric_and_regime():
     rows = [*points(), *points(regime="feature-extraction"), *points(corpus="novels")]
     figure = relation_panels(make_rows(rows), columns=2)
     assert [ax.get_title("left") for ax in figure.axes] == [
-        "fine-tune linear", "feature-extraction linear", "fine-tune linear"]  # fmt: skip
+        "fine-tuning, linear", "feature extraction, linear", "fine-tuning, linear"]  # fmt: skip
     assert [ax.get_xlabel() for ax in figure.axes] == [
         f"Distance from {c}" for c in ("wikipedia", "wikipedia", "novels")
     ]
     assert figure.axes[0].get_ylabel() == "Accuracy"
     two = relation_panels(make_rows([*points(), *points(model="b/gpt")]))
-    assert [ax.get_title("left") for ax in two.axes] == ["MiniLM, fine-tune linear", "gpt, fine-tune linear"]
+    assert [ax.get_title("left") for ax in two.axes] == ["MiniLM, fine-tuning, linear", "gpt, fine-tuning, linear"]
 
 
 def test_points_stand_where_the_rows_say_with_their_intervals():
@@ -126,7 +126,7 @@ def test_correlations_stand_above_their_panel():
     figure = relation_panels(make_rows([*points(), *points(corpus="novels")]), make_rows(relations))
     texts = [next(t.get_text() for t in ax.texts if not isinstance(t, Annotation)) for ax in figure.axes]
     assert texts[0].split("\n") == [
-        "Pearson -0.50 [-0.60, -0.40], p = 0.42", "Kendall -0.40, p < 0.001", "Spearman undefined"]  # fmt: skip
+        "Pearson −0.50 [−0.60, −0.40], p = 0.42", "Kendall −0.40, p < 0.001", "Spearman undefined"]  # fmt: skip
     assert texts[1] == "Pearson 0.90 [0.80, 1.00], p = 0.01"
 
 
@@ -138,6 +138,7 @@ def test_pairs_have_the_colour_of_one_domain_and_the_shape_of_the_other():
         t.get_text(): (h.get_color(), h.get_marker())
         for t, h in zip(legend.get_texts(), legend.legend_handles, strict=True)
     }
+    assert looks.pop("95 % interval")[1] == "|"
     assert set(looks) == set(NAMES[:3])
     drawn = {(c.lines[0].get_ydata()[0], c.lines[0].get_color(), c.lines[0].get_marker()) for c in ax.containers}
     assert drawn == {(r["value"], looks[r["domain"]][0], looks[r["trained_on"]][1]) for r in rows}
@@ -170,7 +171,7 @@ def test_regimes_share_one_scale():
     rows = make_rows([*crossed(), *crossed(estimator="esim", value=0.2), *crossed(metric="f1")])
     figure = transfer_panels(rows, metric="accuracy")
     left, right, bar = figure.axes
-    assert [ax.get_title("left") for ax in (left, right)] == ["fine-tune linear", "esim"]
+    assert [ax.get_title("left") for ax in (left, right)] == ["fine-tuning, linear", "ESIM"]
     assert [ax.images[0].get_clim() for ax in (left, right)] == [(0.2, pytest.approx(0.72))] * 2
     assert bar.get_ylabel() == "Accuracy"
     assert len(transfer_panels(rows, metric="f1").axes) == 2

@@ -1,0 +1,147 @@
+"""What holds for every kind of figure at the widths of a column and a page of a journal, on shipped rows."""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
+from test_expected import curve
+from test_learning import ROWS as LEARNING
+from test_plot_adaptation import result
+from test_plot_layers import records
+from test_plot_mixes import run
+from test_plot_representations import PLACE, similar, together
+from test_plot_shift import records as shifted
+
+from probekit.plots.curves import printable
+from probekit.plots.legends import CURVES
+from probekit.plots.look import MOST, Look
+from probekit.plots.options import KINDS, WIDTHS, figure_of
+from probekit.rows import as_rows, make_rows
+
+SHIPPED = Path(__file__).parents[2] / "figures"
+OURS = [kind for kind in KINDS if figure_of(kind).draw.__module__.startswith("probekit.")]
+
+
+def shipped(*patterns: str) -> pd.DataFrame:
+    return as_rows([str(path) for pattern in patterns for path in sorted(SHIPPED.glob(f"studies/{pattern}.parquet"))])
+
+
+def last_steps(*patterns: str) -> pd.DataFrame:
+    rows = shipped(*patterns)
+    step = rows["step_b"].fillna(rows["step"]) if "step_b" in rows else rows["step"]
+    return rows[step.isin([345, 804, 256])]
+
+
+def geometry() -> pd.DataFrame:
+    """Three measures of a model, and of random weights."""
+    about = PLACE | {"analysis": "geometry", "model": "m", "site": "resid_post"}
+    measures = ("participation-ratio", "intrinsic-dimension", "mean-cosine")
+    return make_rows(
+        about | own | {"metric": name, "layer": i, "value": i + k, "ci_low": i + k - 0.5, "ci_high": i + k + 0.5}
+        for k, name in enumerate(measures)
+        for i in range(7)
+        for own in ({}, {"checkpoint": "random-0", "random_weights": 0})
+    )
+
+
+def four_models() -> pd.DataFrame:
+    names = [("", None), *((name, 5) for name in ("fine-tuned on entailment", "fine-tuned on sentiment", "tagging"))]
+    return together(*(similar(a=a, b=b, seed=i) for i, (a, b) in enumerate(combinations(names, 2))))
+
+
+def board() -> pd.DataFrame:
+    rows = as_rows(str(SHIPPED / "suites/everything/scoreboard.parquet"))
+    return rows[rows["group"].isin(["affirmative", "negated", "meaning"])]
+
+
+CASES: dict[str, tuple[str, Callable[[], pd.DataFrame], dict[str, Any]]] = {
+    "layers": ("layers", lambda: shipped("figure1-small/probe-cola*"), {}),
+    "many curves": ("layers", lambda: make_rows([r for i in range(11) for r in records(model=f"model {i}")]), {}),
+    "information": ("layers", lambda: shipped("estimators-small/mi-cola*"), {}),
+    "differences": ("differences", lambda: last_steps("moved-small/compare*"), {}),
+    "trajectory": ("trajectory", lambda: shipped("moved-small/similarity-cola*"), {}),
+    "gains": ("gains", lambda: last_steps("moved-small/compare-mrpc*", "moved-small/similarity-mrpc*"), {}),
+    "movement": ("movement", lambda: shipped("moved-small/movement-cola*"), {}),
+    "similarity": ("similarity", lambda: last_steps("moved-small/similarity-mrpc*"), {}),
+    "scoreboard": ("scoreboard", board, {}),
+    "score-correlations": ("score-correlations", lambda: shipped("friends-small/table-scores"), {}),
+    "relation": ("relation", lambda: (t := shipped("table6-small/table-table6"))[t["corpus"] != "novels"], {}),
+    "relation of pairs": ("relation", lambda: shipped("table6-small/table-table6"), {"transfer": True}),
+    "transfer": ("transfer", lambda: shipped("table6-small/table-table6"), {}),
+    "adaptation": (
+        "adaptation",
+        lambda: make_rows([r for t in ("cola", "mrpc") for i in range(12) for r in result(f"way {i}", 0, i / 12, t)]),
+        {},
+    ),
+    "mix": ("mix", lambda: make_rows([r for h in ("bcn", "esim") for r in run([0.2, 0.3, 0.5], head=h)]), {}),
+    "learning": ("learning", lambda: make_rows(LEARNING), {}),
+    "expected": (
+        "expected",
+        lambda: make_rows([r for h in ("bcn", "esim") for r in curve([0.5 + i / 60 for i in range(30)], head=h)]),
+        {},
+    ),
+    "shift": ("shift", lambda: make_rows(shifted()), {}),
+    "geometry": ("geometry", geometry, {}),
+    "dendrogram": ("dendrogram", four_models, {}),
+}
+
+
+def drawn(case: str, width: float) -> Figure:
+    kind, rows, options = CASES[case]
+    figure = figure_of(kind).draw(printable(rows()), **options, width=width, look=Look(page=1))
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    return figure
+
+
+def words(ax: Any) -> Iterator[Text]:
+    """Titles, labels and names of one Axes; slanted names have no box of their own."""
+    ticks = [tick.label1 for axis in (ax.xaxis, ax.yaxis) for tick in axis._update_ticks()]
+    free = [text for text in ax.texts if isinstance(text, Annotation) or text.get_in_layout()]
+    for text in (*ticks, ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label, *free):
+        if text.get_text().strip() and text.get_visible() and text.get_rotation() in (0, 90):
+            yield text
+
+
+@pytest.mark.parametrize(
+    ("case", "width"),
+    [
+        pytest.param(case, name, marks=[] if name == "column" else [pytest.mark.slow], id=f"{case}-{name}")
+        for case in CASES
+        for name in ("column", "page")
+    ],
+)
+def test_a_figure_could_be_printed(case: str, width: str) -> None:
+    figure = drawn(case, WIDTHS[width])
+    assert figure.get_figwidth() == pytest.approx(WIDTHS[width])
+    assert figure.get_figheight() < 10.3, "more than a page"
+    texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
+    assert min(t.get_fontsize() for t in texts) >= 6
+    stems = [t.get_text() for t in texts if re.search(r"[/\\]|\.(fine-tune|pretrain|parquet|txt)\b", t.get_text())]
+    assert not stems, "file stems in place of names"
+    boxes = [(t.get_text(), t.get_window_extent()) for ax in figure.axes for t in words(ax)]
+    boxes += [(t.get_text(), t.get_window_extent()) for legend in figure.legends for t in legend.get_texts()]
+    boxes = [(text, box.padded(-0.7)) for text, box in boxes]
+    page = figure.bbox.padded(1.0)
+    outside = [text for text, b in boxes if b.x0 < page.x0 or b.x1 > page.x1 or b.y0 < page.y0 or b.y1 > page.y1]
+    assert not outside, "cut off"
+    assert not [(a, b) for (a, one), (b, other) in combinations(boxes, 2) if one.overlaps(other)], "overlap"
+    for ax in figure.axes:
+        named = [line for line in ax.lines if str(line.get_label())[0] != "_"]
+        curves = {line.get_label(): line for line in named if line.zorder >= CURVES}
+        looks = {(x.get_color(), x.get_marker()) for x in curves.values()}
+        assert len(looks) == len(curves) <= MOST
+        assert figure.legends or not ax.get_legend_handles_labels()[0], "a line without a key"
+    for legend in figure.legends:
+        assert not any(legend.get_window_extent().overlaps(ax.get_window_extent()) for ax in figure.axes)
+
+
+def test_every_kind_of_figure_is_looked_at() -> None:
+    assert {kind for kind, _, _ in CASES.values()} | {"domains"} >= set(OURS)  # domains: test_plot_widths
