@@ -66,7 +66,7 @@ def documented(doc: str, flat: inspect.Signature, options: Mapping[str, type]) -
             entries[-1].append(line)
     entries = [entry for entry in entries if entry[0].partition(" :")[0] not in options]
     for kind in options.values():
-        entries += [_entry(f, flat.parameters[f.name]) for f in dataclasses.fields(kind)]
+        entries += [_entry(f, flat) for f in dataclasses.fields(kind)]
     if "out" in flat.parameters and not any(entry[0].startswith("out") for entry in entries):
         entries.append(["out : path, optional", "    File for the result: ``ROWS.parquet`` or ``ROWS.csv``."])
     for entry in entries:
@@ -78,11 +78,15 @@ def documented(doc: str, flat: inspect.Signature, options: Mapping[str, type]) -
     return "\n".join([*lines[:start], *documented, *([""] if heads else []), *lines[end:]])
 
 
-def _entry(f: dataclasses.Field[Any], p: inspect.Parameter) -> list[str]:
-    """An option in numpydoc format."""
+def _entry(f: dataclasses.Field[Any], flat: inspect.Signature) -> list[str]:
+    """An option in numpydoc format; its help names options as in Python: ``shard_size`` for --shard-size."""
+    p = flat.parameters[f.name]
+    names = "|".join(sorted((name.strip("_").replace("_", "-") for name in flat.parameters), key=len, reverse=True))
+    text = f.metadata.get("help", "")
+    text = re.sub(rf"(?<![\w-])--({names})(?![\w-])", lambda found: f"``{found[1].replace('-', '_')}``", text)
     kind = str(p.annotation).removesuffix(" | None")
     default = "optional" if p.default is None else "" if p.default is p.empty else f"default {as_json(p.default)!r}"
-    return [f"{f.name} : {', '.join(filter(None, (kind, default)))}", f"    {f.metadata.get('help', '')}"]
+    return [f"{f.name} : {', '.join(filter(None, (kind, default)))}", f"    {text}"]
 
 
 def fields_of(kind: type) -> list[str]:

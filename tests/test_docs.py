@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Collection, Iterator
 from difflib import SequenceMatcher
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tiny import tiny_model
 
 import probekit
 from probekit.cli.commands import COMMANDS, make_app
+from probekit.functions import FUNCTIONS, find
 
 ROOT = Path(probekit.__file__).parent.parent
 PAGES = sorted(
@@ -158,3 +160,31 @@ def test_the_list_of_commands_is_that_of_this_version():
     assert sorted(sections) == sorted((name, command.help) for name, command in COMMANDS.items())
     wanted = {link for page in PAGES for link in re.findall(r"commands\.md#([\w-]+)", page.read_text("utf-8"))}
     assert wanted <= dict(sections).keys()
+
+
+def test_docstrings_speak_python():
+    """Options are named as arguments; command lines have a section of their own, and help says them as typed."""
+    docs = {name: (find(name).__doc__ or "").partition("On the command line::")[0] for name in FUNCTIONS}
+    typed = {
+        name: re.findall(r"(?<![\w`-])--[a-z][\w-]*", re.sub(r"probekit [a-z-]+ --\S+", "", docs[name]))
+        for name in docs
+    }
+    assert {name: options for name, options in typed.items() if options} == {}
+    assert '``tails="better"``' in docs["compare"]
+    help_ = " ".join((make_app(["compare"])["compare"].help or "").split())
+    assert "--tails better" in help_
+
+
+def test_every_public_function_and_class_has_a_page():
+    pytest.importorskip("sphinx")
+    spec = spec_from_file_location("generated", ROOT / "docs/_ext/generated.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = "\n".join(module.api_page())
+    parts = re.findall(
+        r"currentmodule:: (\S+)\n\n.. autosummary::\n   :toctree: api\n   :nosignatures:\n\n(.*?)```", text, re.S
+    )
+    pages = [f"{place}.{name}" for place, names in parts for name in names.split()]
+    assert len(pages) == len(set(pages))
+    flat = {f"probekit.{name}" for name in probekit.__all__ if callable(getattr(probekit, name))}
+    assert flat | {"probekit.explore.View", "probekit.explore.Selection", "probekit.analyses.Scene"} <= set(pages)

@@ -238,5 +238,11 @@ def _plain(text: str, options: Collection[str]) -> str:
     """Text without the marks of reStructuredText, and options as they are typed."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("::\n", ":\n")
     named = "|".join(name.strip("_") for name in options)
-    text = re.sub(rf"``({named})``", lambda name: f"--{name[1].replace('_', '-')}", text)
+    text = re.sub(rf"``({named})(?:=([^`]+))?``", _typed_option, text)
     return text.replace("``", "`")
+
+
+def _typed_option(found: re.Match[str]) -> str:
+    """An option as it is typed: ``tokens=True`` is --tokens, ``controls=0`` is --controls 0."""
+    name, value = found[1].replace("_", "-"), (found[2] or "True").strip("\"'")
+    return {"True": f"--{name}", "False": f"--no-{name}"}.get(value, f"--{name} {value}")

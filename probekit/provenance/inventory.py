@@ -96,7 +96,7 @@ def results(
     data_dir: File | None = None,
     verify: bool = False,
 ) -> list[Item]:
-    """List the results in a folder: kind, task, model, size, age, and whether each can be made again.
+    """List the files in a folder of results: kind, task, model, size, age, and whether each can be made again.
 
     Folders of studies and runs, rows, caches, reports, figures, captions and task files are recognised. Nothing is
     changed, and links are not followed. Large files are not read in full, only their descriptions; models and data are

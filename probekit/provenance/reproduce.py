@@ -137,7 +137,7 @@ def reproduce(
     data_dir: File | None = None,
     allow_remote: bool = False,
 ) -> Reproduction:
-    """Recompute rows with the recipe on their evidence card, and compare them.
+    """Compute saved rows again with the recipe on their evidence card, and say whether they are the same.
 
     The verdict is "reproduced to the bit"; "reproduced to rounding" if another processor or library computed the rows
     and no number differs by more than 1e-5; or "different". Only public functions that write rows are run, and they

@@ -49,7 +49,7 @@ REPORT_FILE = FileKind("a report as probekit wrote it", is_sealed)
 
 @public(options=ReportOptions)
 def report(*sources: str | Path | Result, out: Out = "report.html", options: ReportOptions) -> Path:
-    """Collect results in one HTML page: figures, tables, controls, warnings, and the commands that reproduce them.
+    """Collect results in one HTML page: figures, tables, controls, warnings, and the commands that made them.
 
     The page opens in any browser, offline. It contains a summary (best layers, peak of the information, training by
     regime, near and far domains), warnings, a section for each kind of result, and the evidence card of each file.

@@ -136,7 +136,7 @@ def write_rows(rows: Any, path: str | Path, card: Mapping[str, Any]) -> Path:
 
 @checked
 def read_rows(*paths: str | Path) -> pd.DataFrame:
-    """The rows of all files (Parquet or CSV), concatenated; a file that no longer fits its evidence card is warned of.
+    """The rows alone of all files (Parquet or CSV), as one DataFrame; a file that no longer fits its card is warned of.
 
     Raises
     ------

@@ -313,7 +313,7 @@ def joined(results: Sequence[Result]) -> Result:
 
 @checked
 def read(path: str | Path) -> Result:
-    """Read a saved result.
+    """Read a saved result: its rows, predictions and recipe.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ def compare(
     Two fits are compared with a permutation test that exchanges their predictions on each example. Against permuted
     labels, the labels are in another order while the predictions stay, and the value is the distance to the mean for
     such labels. The interval is for the difference in the population that the examples are a sample of; it excludes 0
-    exactly where p is at most 1 - level (half of that with --tails better).
+    exactly where p is at most 1 - level (half of that with ``tails="better"``).
 
     Parameters
     ----------

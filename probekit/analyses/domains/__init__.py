@@ -38,7 +38,7 @@ def domains(
     *sources : str
         NAME=PATH …, where PATH is a file, a folder (with its subfolders) or a pattern of text or .jsonl files, also as
         .gz; NAME=hub:REPO@SPLIT or NAME=hub:REPO:CONFIG@SPLIT for a data set on the Hub; COUNTS.parquet for counts
-        that --counts wrote.
+        that ``counts`` wrote.
     task : str, optional
         Compare the domains of a task, for example the genres of mnli.
     data_dir : path, optional

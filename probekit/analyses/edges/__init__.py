@@ -34,7 +34,7 @@ def edges(
     options: EdgeOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Train edge probes of spans on each layer and on mixes of layers of TRAIN.h5; evaluate them on DEV.h5.
+    """Train edge probes of spans on each layer of a cache and on mixes of layers; evaluate them on another cache.
 
     A span is a phrase, or a word; many tasks label pairs of them. The probe (Tenney et al. 2019) learns which pieces of
     a span matter, and a hidden layer says of each label whether it holds. One probe reads one layer, another one a mix
@@ -55,7 +55,7 @@ def edges(
     metrics : tuple of str, optional
         Metrics, separated by commas, the main one first; by default those of the task.
     task : str or Task, optional
-        For caches of the sentences of several tasks (--task A+B): the task to take labels from.
+        For caches of the sentences of several tasks (``task="A+B"``): the task to take labels from.
     data_dir : path, optional
         Folder of the task's files.
     vectors : VectorOptions

@@ -31,7 +31,7 @@ def mi(
     options: InformationOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Estimate the mutual information of each layer of CACHE.h5 and the labels, in bits, with a noise level.
+    """Estimate the mutual information of each layer of a cache and the labels, in bits, with a noise level.
 
     The default estimator, edge, finds directions on some examples, measures on others, and subtracts the value for
     shuffled labels. An estimate that cannot be distinguished from noise is marked as undetermined, with the reason. p

@@ -85,7 +85,7 @@ def pairs(
     A minimal pair is two sentences that differ in one property; one of them is acceptable. If SOURCE is a language
     model, it scores both sentences, and the one with the higher score is preferred. A score is the sum or the mean of
     the log-probabilities of the pieces, or for masked models the pseudo-log-likelihood (Salazar et al. 2020), also with
-    the correction for words of several pieces (Kauf & Ivanova 2023). With --by-layer the head reads each layer, too.
+    the correction for words of several pieces (Kauf & Ivanova 2023). With ``by_layer`` the head reads each layer, too.
 
     If SOURCE is a cache of the sentences, which needs no head, a linear probe on each layer says which one is
     preferred; it is fitted to the pairs of other phenomena (with fewer than three, of other paradigms; with fewer than
@@ -97,7 +97,7 @@ def pairs(
         A language model with its head (hub id or folder), or a cache of the pairs' sentences (.h5).
     task : str
         blimp, marvin-linzen or agreement[:TREEBANK]; a part, such as blimp:island_effects; or your own FILE.tsv (.csv,
-        .jsonl) with the columns good and bad, and if you like paradigm, phenomenon and others for --by.
+        .jsonl) with the columns good and bad, and if you like paradigm, phenomenon and others for ``by``.
     data_dir : path, optional
         Folder with the files of blimp, marvin-linzen or the treebank.
     pooling : str, optional

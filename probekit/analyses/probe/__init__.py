@@ -55,7 +55,7 @@ def probe(
     metrics : tuple of str, optional
         Metrics, separated by commas, the main one first; by default those of the task.
     task : str or Task, optional
-        For caches of the sentences of several tasks (--task A+B): the task to take labels from.
+        For caches of the sentences of several tasks (``task="A+B"``): the task to take labels from.
     data_dir : path, optional
         Folder of the task's files.
     vectors : VectorOptions

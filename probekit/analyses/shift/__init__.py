@@ -78,7 +78,7 @@ def shift(
         Further pairs, TRAIN DEV: other data sets, and the same ones with other weights, such as random ones, which give
         a matrix of their own.
     tasks : tuple of str, optional
-        Of caches of the sentences of several tasks (--task A+B): the tasks that are data sets, separated by commas
+        Of caches of the sentences of several tasks (``task="A+B"``): the tasks that are data sets, separated by commas
         (default: one cache is one data set).
     data_dir : path, optional
         The folder of the files of these tasks, as for :func:`probekit.load_task`.

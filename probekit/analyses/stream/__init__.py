@@ -38,7 +38,7 @@ def stream(
     Ridge regression, differences of means, LEACE and CKA come from sums over all rows (means, products, and their
     products with the labels, for each fold), and equal those from a cache. Logistic regression and mutual information
     come from a random sample of the rows. Probes are evaluated on a second split, with intervals, and with probes on
-    random labels as a control, as by :func:`probekit.probe`. With --state, an interrupted run continues where it
+    random labels as a control, as by :func:`probekit.probe`. With ``state``, an interrupted run continues where it
     stopped. Any number of processes can each read a part.
 
     Parameters

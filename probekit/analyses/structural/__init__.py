@@ -42,7 +42,7 @@ def structural(
     A structural probe is a linear map under which the squared distance of two words is the number of edges between
     them in the dependency tree; a second map gives the depth of words (Hewitt & Manning 2019). Words are the means of
     their pieces. Controls: probes of trees of other sentences of the same length (shuffled), and the tree in which each
-    word hangs on the one before (linear chain). With --arcs a biaffine parser (Dozat & Manning 2017) is fitted, too:
+    word hangs on the one before (linear chain). With ``arcs`` a biaffine parser (Dozat & Manning 2017) is fitted, too:
     how much of the trees a stronger probe finds. Words with the relation "punct" are not counted in scores of edges,
     roots and arcs.
 
@@ -55,7 +55,7 @@ def structural(
     *more : path or ActivationCache
         Further pairs of caches, such as those of random weights; their rows follow.
     task : str or Task, optional
-        For caches of the sentences of several tasks (--task A+B): the task with the relations.
+        For caches of the sentences of several tasks (``task="A+B"``): the task with the relations.
     data_dir : path, optional
         Folder of the task's files.
     vectors : VectorOptions

@@ -29,7 +29,7 @@ def summary(
     """Summarise layer curves with intervals: best layer, centre of gravity, expected layer, first good layer.
 
     The column layers lists those not shown to be worse than the best. A layer is good if it reaches nine tenths of the
-    way from the curve's worst value to its best (--margin 0.1).
+    way from the curve's worst value to its best (``margin=0.1``).
 
     Parameters
     ----------

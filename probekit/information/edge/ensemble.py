@@ -139,7 +139,7 @@ def edge(
     rng: np.random.Generator | None = None,
     threads: Threads | None = None,
 ) -> float:
-    """Mutual information of x and y in bits, exactly as in the author's script of this version.
+    """Mutual information of two arrays by EDGE, in bits, exactly as in the author's script of this version.
 
     Parameters
     ----------

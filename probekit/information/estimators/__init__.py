@@ -49,7 +49,7 @@ def mutual_information(
     groups: Any = None,
     **options: Any,
 ) -> Information:
-    """Measure a lower bound on the mutual information between vectors and labels, in bits.
+    """Measure a lower bound on the mutual information of two arrays, vectors and labels, in bits.
 
     An estimator detects only some of the information: ``value`` estimates the detected part, ``ci_low`` bounds the
     information from below, and ``ci_high`` is the maximum for these labels.

@@ -39,7 +39,7 @@ class ProbeOptions(Checked):
     estimator: Estimator | None = option(
         None,
         "logistic, mlp, k-sparse, mass-mean (difference of means), attention (reads all pieces of a text, and learns "
-        "which to look at; needs caches with --tokens) or monitor (scores each piece, see --scores); ridge for numbers "
+        "which to look at; needs caches of tokens) or monitor (scores each piece, see --scores); ridge for numbers "
         "(default: logistic or ridge).",
     )
     scores: str | None = option(
