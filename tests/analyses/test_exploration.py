@@ -38,7 +38,7 @@ def test_two_models_are_linked_by_id(caches):
         assert [side.maps["pca"].xy.shape for side in found.sides] == [(len(cache.layers), 80, 2)] * 2
         assert found.movement.shape == (1, len(cache.layers), 80)
         assert (found.movement > 0).all()
-        assert "random weights 0" in found.sides[1].name
+        assert "random weights" in found.sides[1].name
         assert not found.tokens_unit
         assert found.notes[0] == "No rows of probes were given, so there are no predictions."
         assert "was not trained from" in found.notes[-1]
