@@ -220,7 +220,8 @@ def adaptation_panels(rows: Any, *, columns: int = 4, width: float | None = None
     From above: the metric of the kept weights against the number of trained weights; the probe of each layer on the
     task, next to the pretrained layers (grey); the similarity of each layer to the pretrained one (linear CKA, or the
     relative distance); and forgetting: probes of the other tasks, minus those of the pretrained layers. A way is the
-    --variant of the runs. Panels without rows are left out.
+    --variant of the runs. Panels without rows are left out. With more than eight ways, a way is a line: of points
+    with its number of trained weights, and of heat maps by layer.
 
     Parameters
     ----------
@@ -426,10 +427,14 @@ def _lines(ax: Axes, part: pd.DataFrame, styles: dict[str, dict[str, Any]]) -> N
 def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
     values = adaptation_rows(rows)
     panels = {str(name): part for name, part in values.groupby("panel", sort=False)}
+    many = len(_styles(values)) > MOST
     yield "Columns: training tasks."
+    if many:
+        yield f"More than {MOST} ways are lines, by layer of a heat map; light is better, or larger."
     if "result" in panels:
         runs = panels["result"][panels["result"]["label"] != CONSTANT]
-        yield f"{metrics_of(runs)} of the kept weights by the number of trained weights."
+        by = "; beside a name, the number of trained weights" if many else " by the number of trained weights"
+        yield f"{metrics_of(runs)} of the kept weights{by}."
         yield from by_task(runs, look)
         means = ", means over seeds; they do not cover the variation over seeds" * bool((runs["seeds"] > 1).any())
         yield f"Bars: {look.interval}s over examples{means}."
@@ -437,7 +442,7 @@ def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[s
             yield "Dotted lines: the constant prediction."
     if "probe" in panels:
         yield f"Probes of each layer on the training task ({metrics_of(panels['probe'])})."
-        if (panels["probe"]["label"] == PRETRAINED).any():
+        if not many and (panels["probe"]["label"] == PRETRAINED).any():
             yield f"Grey: the pretrained layers, with {look.interval}s of the probe over examples."
     if "similarity" in panels:
         yield f"{metrics_of(panels['similarity'])} of each layer and the same pretrained layer on the training task."
@@ -453,7 +458,11 @@ def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[s
             f"{listed(metric_called(name).title for name in names)})."
         )
     layers = values[~values["panel"].isin(["result"]) & (values["label"] != PRETRAINED)]
-    if (layers["seeds"] > 1).any():
+    if many and len(panels.get("forgetting", ())):
+        yield "Blue: lower than pretrained; red: higher."
+    if (layers["seeds"] > 1).any() and many:
+        yield "Cells: means over seeds."
+    elif (layers["seeds"] > 1).any():
         yield "Lines by layer: means over seeds; bands: from the smallest to the largest value of a seed."
     counts = sorted(set(values.loc[~values["label"].isin([CONSTANT, PRETRAINED]), "seeds"]))
     yield f"Seeds: {' to '.join(str(int(n)) for n in dict.fromkeys([counts[0], counts[-1]]))}."

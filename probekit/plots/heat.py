@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probekit.plots.curves import INFORMATION
 from probekit.plots.legends import NARROW, common
 from probekit.plots.look import INK, MOST, Look, metric_title, reference_title
 from probekit.plots.matrix import colour_bar, draw_cells, hatch_cells, name_cells, short, write_cells
@@ -65,7 +66,8 @@ def heat_panels(
         metric = str(part["metric"].iloc[0])
         cell = room / cells.shape[1] - 0.03
         images.append((metric, draw_heat(ax, cells, hatched, metric, look, cell=cell, limits=tuple(ends.loc[metric]))))
-        dress(ax, part, ylabel="", how=reference_title(part, look), look=look)
+        estimator = str(part["estimator"].iloc[0]) if metric == INFORMATION else ""
+        dress(ax, part, ylabel="", how=estimator or reference_title(part, look), look=look)
         ax.grid(visible=False)
         ax.margins(0)
         ax.set_xlabel(xlabel, fontsize=9, color=INK)

@@ -135,7 +135,8 @@ def layer_panels(
     noise). A half-filled marker is above noise, but its interval reaches the control task; for span F1 no control task
     is drawn. Several seeds (of random weights or training) are thin lines in one colour, with one legend entry and
     without intervals. Each estimator of mutual information has its own panel; a cross marks a layer whose information
-    is undetermined, a dotted line the values that are possible.
+    is undetermined, a dotted line the values that are possible; panels without any determined layer are left out. More
+    than eight curves in a panel are lines of a heat map, without intervals.
 
     Parameters
     ----------
