@@ -31,7 +31,7 @@ html_title = "probekit"
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "navbar_align": "left",
-    "navbar_persistent": ["search-button"],
+    "navbar_persistent": ["search-button-field"],
     "navbar_end": ["theme-switcher"],
     "header_links_before_dropdown": 6,
     "show_prev_next": True,
