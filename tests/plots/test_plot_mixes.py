@@ -104,9 +104,9 @@ def test_the_command_and_the_same_bytes_for_the_same_rows(tmp_path, monkeypatch,
     outs = ["a.svg", "a.pdf", "a.png"]
     assert main(["plot", "mix", str(rows), "--width", "column", *(x for out in outs for x in ("--out", out))]) == 0
     first = [Path(out).read_bytes() for out in outs]
-    save(mix_panels(make_rows([*run([0.2, 0.8]), *run([0.3, 0.7], seed=1)]), width=3.03), outs)
+    save(mix_panels(make_rows([*run([0.2, 0.8]), *run([0.3, 0.7], seed=1)]), width=3.3), outs)
     assert first == [Path(out).read_bytes() for out in outs]
     wide = float(re.search(r'width="([\d.]+)pt"', Path("a.svg").read_text())[1])
-    assert wide == pytest.approx(3.03 * 72)
+    assert wide == pytest.approx(3.3 * 72)
     assert main(["plot", "mix", str(rows), "--width", "broad"]) == 2
-    assert "column, text or a number of inches" in re.sub(r"[│\s]+", " ", capsys.readouterr().err)
+    assert "column, page, text or a number of inches" in re.sub(r"[│\s]+", " ", capsys.readouterr().err)

@@ -113,7 +113,7 @@ def test_a_line_is_of_one_corpus_or_of_all():
     """As many regimes side by side as there are, else the corpora."""
     own = [{"estimator": how, "corpus": corpus} for corpus in ("wikipedia", "novels") for how in "abc"]
     rows = make_rows([r for o in own for r in points(**o)])
-    wide, narrow = (relation_panels(rows, width=width) for width in (None, 6.3))
+    wide, narrow = (relation_panels(rows, width=width) for width in (9, 6.3))
     titles = [[ax.get_title("left") for ax in figure.axes] for figure in (wide, narrow)]
     assert titles == [["a", "b", "c", "a", "b", "c"], ["a", "a", "b", "b", "c", "c"]]
 
