@@ -132,7 +132,7 @@ def _alike(rows: pd.DataFrame) -> pd.DataFrame:
         swapped = {**{c: f"{c}_b" for c in SECOND}, **{f"{c}_b": c for c in SECOND}}
         for part in (alike, alike.rename(columns=swapped)):
             known = part.reindex(columns=[f"{c}_b" for c in SECOND])
-            start = part["regime"].eq("") & part["checkpoint"].eq("") & known["regime_b"].isin(TRAINED)
+            start = _before(part) & known["regime_b"].isin(TRAINED)
             parts.append(part.assign(**{c: known[f"{c}_b"] for c in SECOND})[start])
     if not sum(map(len, parts)):
         moved = rows[rows["metric"] == "relative-distance"]
@@ -163,9 +163,14 @@ def _forgotten(probes: pd.DataFrame) -> pd.DataFrame:
     return (pd.concat(parts) if parts else other[:0]).assign(panel="forgetting", ci_low=np.nan, ci_high=np.nan)
 
 
+def _before(rows: pd.DataFrame) -> pd.Series:
+    """Which rows are of a model that is no checkpoint, or of a pretraining."""
+    return (rows["regime"].eq("") & rows["checkpoint"].eq("")) | rows["regime"].eq("pretrain")
+
+
 def _labelled(rows: pd.DataFrame) -> pd.DataFrame:
     """The trained and the pretrained rows, with the way to adapt; a model's name where a way has several."""
-    rows = rows[rows["regime"].isin(TRAINED) | (rows["regime"].eq("") & rows["checkpoint"].eq(""))]
+    rows = rows[rows["regime"].isin(TRAINED) | _before(rows)]
     trained = rows["regime"].isin(TRAINED)
     way = rows["variant"].where(rows["variant"] != "", rows["regime"].map(REGIMES)).where(trained, PRETRAINED)
     several = rows.groupby([rows["trained_on"], way])["model"].transform("nunique") > 1

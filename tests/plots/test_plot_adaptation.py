@@ -71,6 +71,17 @@ def test_values_are_means_over_seeds_and_over_other_tasks():
     assert set(points["forgetting"]["others"]) == {"mrpc, sst2"}
 
 
+def test_a_model_of_a_pretraining_is_the_pretrained_one():
+    rows = make_rows(ROWS)
+    pretrained = {"regime": "pretrain", "checkpoint": "mini", "trained_on": "wiki"}
+    own = rows.assign(**{c: rows[c].where(rows["checkpoint"] != "", value) for c, value in pretrained.items()})
+    own = own.assign(**{f"{c}_b": own[f"{c}_b"].mask(own[f"{c}_b"].eq(""), value) for c, value in pretrained.items()})
+    own["regime"] = own["regime"].where(own["estimator"] != "majority", "")
+    values, same = adaptation_rows(rows), adaptation_rows(own)
+    columns = ["panel", "label", "layer", "value"]
+    assert values[columns].astype(str).values.tolist() == same[columns].astype(str).values.tolist()
+
+
 def test_a_panel_of_each_kind_with_a_line_for_each_way(tmp_path):
     rows = make_rows(ROWS)
     result_, *layers = adaptation_panels(rows).axes
