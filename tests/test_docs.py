@@ -22,9 +22,10 @@ from probekit.functions import FUNCTIONS, find
 
 ROOT = Path(probekit.__file__).parent.parent
 PAGES = sorted(
-    p
-    for p in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/analyses/*.md"))
-    if p.name not in ("api.md", "commands.md")
+    page
+    for pattern in ("README.md", "docs/*.md", "docs/analyses/*.md", "docs/papers/*.md")
+    for page in ROOT.glob(pattern)
+    if page.name not in ("api.md", "commands.md")
 )
 BLOCK = re.compile(r"(?P<skipped><!-- not run: [^>]+-->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 FILES = {
