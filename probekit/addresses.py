@@ -141,16 +141,18 @@ def offline() -> Iterator[None]:
 
     if "HF_DATASETS_OFFLINE" in os.environ:  # then datasets, which takes a second to import, does not ask hub
         import datasets.config  # noqa: F401
-    before = {module: module.HF_HUB_OFFLINE for module in (hub, sys.modules.get("datasets.config")) if module}
-    for module in before:
-        module.HF_HUB_OFFLINE = True
+
+    def switches() -> list[Any]:
+        return [hub, *filter(None, [sys.modules.get("datasets.config")])]
+
+    before = {switch: switch.HF_HUB_OFFLINE for switch in switches()}
+    for switch in before:
+        switch.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
-        # datasets, if it was imported meanwhile, took over what hub says
-        for module in (hub, sys.modules.get("datasets.config")):
-            if module:
-                module.HF_HUB_OFFLINE = before.get(module, before[hub])
+        for switch in switches():  # datasets, if it was imported meanwhile, took over what hub says
+            switch.HF_HUB_OFFLINE = before.get(switch, before[hub])
 
 
 def check_data_card(repository: str, revision: str | None = None) -> None:
