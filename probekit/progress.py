@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape
 from time import monotonic
 from typing import Any
@@ -65,10 +65,10 @@ def reporting(given: Any, faster: str = "") -> Iterator[Progress]:
     """
     global _reporting
     chosen = given is not no_progress and given is not True
-    quiet = _reporting or os.environ.get("PROBEKIT_PROGRESS") == "0"
+    inside = bool(_reporting)
     _reporting += 1
     try:
-        if chosen or quiet:
+        if chosen or inside:
             yield given if chosen and given else no_progress
         else:
             with display(faster, after=SHORT) as progress:
@@ -87,9 +87,12 @@ def display(faster: str = "", *, after: float = 0.0) -> AbstractContextManager[P
     after : float
         Seconds for which nothing is shown; 0 shows at once that work begins.
     """
+    if os.environ.get("PROBEKIT_PROGRESS") == "0" or sys.stderr is None:  # a service has no standard error
+        return nullcontext(no_progress)
     if in_notebook():
         return _notebook(faster, after)
-    return _terminal(faster, after) if sys.stderr.isatty() else _lines(faster, after)
+    is_terminal = getattr(sys.stderr, "isatty", bool)()
+    return _terminal(faster, after) if is_terminal else _lines(faster, after)
 
 
 def in_notebook() -> bool:
@@ -114,8 +117,8 @@ def _terminal(faster: str, after: float) -> Iterator[Progress]:
     from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("{task.description:<11}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
-        MofNCompleteColumn(), TextColumn("{task.fields[rates]}"), TimeRemainingColumn(),
+        TextColumn("{task.description:<11}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+        MofNCompleteColumn(), TextColumn("{task.fields[rates]}", markup=False), TimeRemainingColumn(),
     )  # fmt: skip
     bars = Bars(*columns, console=Console(stderr=True))
     clock, began, stages = Clock(), monotonic(), dict[str, TaskID]()
@@ -140,7 +143,8 @@ def _terminal(faster: str, after: float) -> Iterator[Progress]:
             bars.start()
         yield show
     finally:
-        bars.stop()
+        if bars.live.is_started:
+            bars.stop()
 
 
 @contextmanager

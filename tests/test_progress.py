@@ -1,10 +1,15 @@
 """What public functions show while they work: progress of long work, and notes on their data once."""
 
 import io
+import sys
+from types import SimpleNamespace
+
+import pytest
 
 import probekit
 from probekit.functions import FUNCTIONS
 from probekit.notes import each_time, logger
+from probekit.progress import display
 from probekit.public import public
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress, part_of, progress_lines
@@ -61,3 +66,27 @@ def test_a_note_is_shown_once_and_stays_in_each_result(monkeypatch, caplog):
     with each_time():
         slow(0)
     assert len(caplog.messages) == 3
+
+
+@pytest.mark.parametrize("stream", [None, SimpleNamespace(write=len, flush=bool)], ids=["none", "a logger"])
+def test_a_service_without_a_terminal_works(stream, monkeypatch):
+    monkeypatch.delenv("PROBEKIT_PROGRESS", raising=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with display() as progress:
+        progress("probe", 1, 2)
+
+
+def test_the_environment_silences_the_command_line_too(monkeypatch):
+    monkeypatch.setenv("PROBEKIT_PROGRESS", "0")
+    with display() as progress:
+        assert progress is no_progress
+
+
+def test_a_terminal_shows_names_of_strangers_as_they_are(monkeypatch):
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    monkeypatch.delenv("PROBEKIT_PROGRESS", raising=False)
+    monkeypatch.setattr(sys, "stderr", screen)
+    with display() as progress:
+        progress("counting [/bold]", 1, 2)
+    assert "counting [/bold]" in screen.getvalue()

@@ -11,18 +11,23 @@ const field = (box, lines) => {
 };
 
 const sort = (title, body) => {
-  const number = (line) => parseFloat(line.cells[title.cellIndex].textContent.match(/-?[\d.]*\d/)?.[0]);
   const text = (line) => line.cells[title.cellIndex].textContent;
+  const number = (line) => parseFloat(text(line).replaceAll(",", "").replaceAll("−", "-").match(/-?[\d.]*\d/)?.[0]);
+  const numbers = [...body.rows].every((line) => !text(line).trim() || !Number.isNaN(number(line)));
   const sign = title.ariaSort === "ascending" ? -1 : 1;
   for (const other of title.parentNode.cells) other.ariaSort = null;
   title.ariaSort = sign > 0 ? "ascending" : "descending";
-  const order = (a, b) => sign * (number(a) - number(b) || text(a).localeCompare(text(b)));
+  const order = (a, b) => sign * ((numbers && number(a) - number(b)) || text(a).localeCompare(text(b)));
   body.append(...[...body.rows].sort(order));
 };
 
 for (const table of document.querySelectorAll(".lines table")) {
   const [body, lines] = [table.tBodies[0], [...table.tBodies[0].rows]];
-  for (const title of table.tHead.rows[0].cells) title.addEventListener("click", () => sort(title, body));
+  for (const title of table.tHead.rows[0].cells) {
+    Object.assign(title, { tabIndex: 0, title: "sort by this column" });
+    title.addEventListener("click", () => sort(title, body));
+    title.addEventListener("keydown", ({ key }) => key === "Enter" && sort(title, body));
+  }
   if (lines.length < 15) continue;
   const box = Object.assign(document.createElement("input"), { type: "search", placeholder: "Search the lines" });
   box.ariaLabel = box.placeholder;

@@ -170,7 +170,6 @@ def trained(model, head, steps=60, words=8):
     return sum(losses[-10:]) / 10
 
 
-@pytest.mark.slow
 def test_no_path_from_a_word_to_its_prediction():
     """Nothing predicts independent words, so the loss stays at log 8; a joint BiLSTM, which sees them, learns them.
 
