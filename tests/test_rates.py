@@ -42,6 +42,8 @@ def test_the_rate_is_of_the_runs_that_answer(calibration: ModuleType) -> None:
         ("false positives", 0.071, 0.01, False),
         ("coverage", 0.93, 0.0, True),
         ("coverage", 0.91, 0.005, False),
+        ("coverage", 0.92, 0.012, False),
+        ("coverage", 0.92, 0.02, True),
         ("coverage", 0.999, 0.001, True),
         ("coverage", float("nan"), float("nan"), True),
     ],
@@ -66,8 +68,14 @@ def test_the_page_says_what_its_tables_say(calibration: ModuleType) -> None:
     _, *subjects = csv.reader(calibration.SUBJECTS.read_text(encoding="utf-8").splitlines())
     assert subjects == list(calibration.subjects(lines))
     page = (BENCHMARKS.parent / "docs" / "calibration.md").read_text(encoding="utf-8")
-    assert f"**Of {len(lines)} simulated cases, none is outside" in page
-    assert {row[-1] for row in subjects} == {"0"}
+    tests, intervals = ([row for row in lines if sign in row[1] and row[3] != "refused"] for sign in ("≤", "covers"))
+    assert not [row for row in tests if "outside" in row[3]]
+    assert f"**None of {len(tests)} simulated tests" in page
+    short = sum("outside" in row[3] for row in intervals)
+    assert f"Of {len(intervals)} simulated intervals, {short} cover" in page
+    enough = sum(float(row[3].split("%")[0]) >= float(row[1].strip("covers %")) for row in intervals)
+    assert f"{enough} cover the truth at least as often as promised" in page
+    assert f"{len(lines) - len(tests) - len(intervals)} further cases" in page
 
 
 def test_every_file_of_cases_registers_some(calibration: ModuleType) -> None:
