@@ -66,7 +66,7 @@ class Case:
     nominal: float = 0.05
 
     def ok(self, rate: float, error: float) -> bool:
-        """Whether a rate with this standard error bears the claim: not worse by two of them (coverage: and 2 points)."""
+        """Whether a rate bears the claim: it is not worse by two standard errors (for coverage: and by 2 points)."""
         if np.isnan(rate):
             return True
         if self.kind == "false positives":

@@ -70,12 +70,12 @@ def test_the_page_says_what_its_tables_say(calibration: ModuleType) -> None:
     page = (BENCHMARKS.parent / "docs" / "calibration.md").read_text(encoding="utf-8")
     tests, intervals = ([row for row in lines if sign in row[1] and row[3] != "refused"] for sign in ("≤", "covers"))
     assert not [row for row in tests if "outside" in row[3]]
-    assert f"**None of {len(tests)} simulated tests" in page
+    assert f"**In {len(tests)} simulated cases of tests, none" in page
     short = sum("outside" in row[3] for row in intervals)
-    assert f"Of {len(intervals)} simulated intervals, {short} cover" in page
+    assert f"In {short} of {len(intervals)} simulated cases of intervals" in page
     enough = sum(float(row[3].split("%")[0]) >= float(row[1].strip("covers %")) for row in intervals)
-    assert f"{enough} cover the truth at least as often as promised" in page
-    assert f"{len(lines) - len(tests) - len(intervals)} further cases" in page
+    assert f"In {enough} cases, they cover the truth at least as often as promised" in page
+    assert f"{len(lines) - len(tests) - len(intervals)} further cases:" in page
 
 
 def test_every_file_of_cases_registers_some(calibration: ModuleType) -> None:
