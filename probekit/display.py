@@ -66,7 +66,9 @@ def shown_label(label: str) -> str:
     >>> shown_label("bert-base-uncased, random-0, mean"), shown_label("runs/mine, step 100")
     ('BERT-base (uncased), random weights, mean', 'runs/mine, step 100')
     """
-    return ", ".join(shown_checkpoint(MODELS.get(part.rpartition("/")[2], part)) for part in label.split(", "))
+    parts = [MODELS.get(part.rpartition("/")[2], part) for part in label.split(", ")]
+    is_run = [following.startswith("step ") for following in (*parts[1:], "")]  # random weights have no steps
+    return ", ".join(part if run else shown_checkpoint(part) for part, run in zip(parts, is_run, strict=True))
 
 
 def shown_checkpoint(name: str) -> str:

@@ -20,6 +20,7 @@ from probekit.rows import (
     check_out,
     layer_labels,
     make_rows,
+    read,
     read_card,
     read_rows,
     write_rows,
@@ -28,6 +29,7 @@ from probekit.rows.card import make_card, revision
 from probekit.rows.examples import told_by
 from probekit.rows.families import families
 
+STUDIES = Path(__file__).parents[1] / "figures" / "studies"
 CARD = {"words": "probekit probe a.h5 b.h5"}
 
 
@@ -313,6 +315,25 @@ def test_a_result_is_a_small_table_whose_values_stand_beside_their_layers():
     assert best[["layer", "value", "metric"]].to_numpy().tolist() == [["1", 0.9, "accuracy"]]
     assert table[["layer", "value", "representation"]].to_numpy().tolist()[-1] == ["", 0.1, "length"]
     assert len(table) == 4
+
+
+@pytest.mark.parametrize("name", ["table2", "table4", "table4-sick-r", "table5", "table6"])
+def test_a_table_tells_its_rows_apart(name):
+    """By head, variant, regime or training task where the model's name does not."""
+    study = name.removesuffix("-sick-r")
+    table = read(STUDIES / f"{study}-small" / f"table-{name}.parquet").table()
+    told = table.columns.drop(["value", "ci_low", "ci_high", "p"], errors="ignore")
+    assert not table.duplicated(list(told)).any()
+    assert {"variant", "regime", "head", "trained_on"} & {*told}
+
+
+def test_best_layers_are_told_apart_also_by_what_no_name_says():
+    runs = [{"checkpoint": "a", "head": head, "regime": "fine-tune", "step": 9} for head in ("linear", "esim")]
+    runs += [{"model": f"{folder}/bert-base-uncased", "checkpoint": ""} for folder in ("mine", "yours")]
+    best = Result(make_rows([record(layer=n, value=n / 9, **run) for run in runs for n in (0, 1)])).best()
+    assert best["head"].tolist() == ["linear", "esim", "", ""]
+    names = ["mine/bert-base-uncased", "yours/bert-base-uncased"]
+    assert best["model"].tolist() == ["tiny, fine-tuned, run a, step 9"] * 2 + names
 
 
 def test_rows_without_a_table_say_how_many_are_shown():

@@ -59,7 +59,7 @@ class Look:
         self._met.add(name)
         if name in self.names:
             return self.names[name]
-        parts = {part: _of_fit(shown_label(part)) for part in name.split(", ")}
+        parts = dict(zip(name.split(", "), map(_of_fit, shown_label(name).split(", ")), strict=True))
         self._met.update(parts, parts.values())
         return ", ".join(self.names.get(part) or self.names.get(known, known) for part, known in parts.items())
 

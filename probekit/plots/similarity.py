@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -211,15 +210,18 @@ def _both_names(pair: dict[str, Any], tuned: str = "") -> tuple[str, str, str]:
         if a["checkpoint"] == b["checkpoint"] and b["step"] is not None:
             own.append("checkpoint")
     if tuned:
-        a, b = (one | {"checkpoint": "fine-tuned"} if one["checkpoint"] == tuned else one for one in (a, b))
+        a, b = (one | {"checkpoint": _tuned(one)} if one["checkpoint"] == tuned else one for one in (a, b))
     first, second = (_named({**one, **dict.fromkeys(own, "")}) for one in (a, b))
     return shown_label(str(a["model"])) if "model" in own else "", first, second
 
 
 def _named(model: dict[str, Any]) -> str:
     """The name of a model: "step 40", "random weights", "pretrained" if nothing distinguishes it."""
-    name = shown_label(called(model)) or "pretrained"
-    return re.sub(r"\brandom-(\d+)", lambda m: "random weights" + f" {m[1]}" * (m[1] != "0"), name)
+    return shown_label(called(model)) or "pretrained"
+
+
+def _tuned(model: dict[str, Any]) -> str:
+    return "before training" if model["step"] is not None and int(model["step"]) == 0 else "fine-tuned"
 
 
 def _matrix(rows: pd.DataFrame, column: str) -> pd.DataFrame:

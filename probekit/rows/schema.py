@@ -217,6 +217,8 @@ def called(row: Mapping[Any, Any] | pd.Series) -> str:
     --------
     >>> called({"model": "minilm", "checkpoint": "mrpc", "step": 47, "regime": "fine-tune", "representation": "mean"})
     'minilm, fine-tuned, run mrpc, step 47, mean'
+    >>> called({"model": "minilm", "checkpoint": "mrpc", "step": 0, "regime": "fine-tune"})
+    'minilm, before training, run mrpc, step 0'
     >>> called({"model": "minilm", "checkpoint": "random-0"})
     'minilm, random weights'
     """
@@ -224,13 +226,23 @@ def called(row: Mapping[Any, Any] | pd.Series) -> str:
 
 
 def states(row: Mapping[Any, Any] | pd.Series) -> list[str]:
-    """What a row's model is beside its name, in words: random weights; fine-tuned, the run, the step."""
+    """What a row's model is beside its name, in words: random weights; fine-tuned, the run, the step.
+
+    A run may be called "random-42" as well: what has random weights says so in ``random_weights``, if the row has it.
+    """
     checkpoint, regime, step = (_text(row, name) for name in ("checkpoint", "regime", "step"))
-    if (random := shown_checkpoint(checkpoint)) != checkpoint:
+    tuned, random = regime == "fine-tune" and bool(checkpoint), shown_checkpoint(checkpoint)
+    if random != checkpoint and not (tuned or step) and ("random_weights" not in row or _text(row, "random_weights")):
         return [random]
-    trained = regime == "fine-tune" and bool(checkpoint)
-    run = "" if checkpoint == _text(row, "model") else f"run {checkpoint}" if trained else checkpoint
-    return list(filter(None, ("fine-tuned" * trained, run, f"step {int(float(step)):,}" if step else "")))
+    run = (
+        ""
+        if checkpoint == _text(row, "model")
+        else f"run {checkpoint}"
+        if tuned or random != checkpoint
+        else checkpoint
+    )
+    state = ("before training" if step and not float(step) else "fine-tuned") if tuned else ""
+    return list(filter(None, (state, run, f"step {int(float(step)):,}" if step else "")))
 
 
 def identified(row: Mapping[Any, Any] | pd.Series) -> str:

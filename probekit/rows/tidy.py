@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from probekit.display import shown_label
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 TESTS = ("p_adjusted", "p")
 STATE = ("model", "checkpoint", "step", "regime", "head", "variant", "random_weights", "run_seed", "trained_on")
-"""The columns of rows that a model's name stands for."""
+"""The columns of rows that say which model it is; its name says as many of them as :func:`called` does."""
 NAMED = (*KEYS, "layer_b", "label", "example", "domain_a", "domain_b", "against", "prefer")
 """Columns that may tell rows apart, the first ones first; further columns of an analysis follow."""
 
@@ -54,7 +55,7 @@ def tidy(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _apart(rows: pd.DataFrame, known: dict[str, Any]) -> dict[str, pd.Series]:
-    """As few further columns as tell rows apart, in the order of ``NAMED``."""
+    """As few further columns as tell rows apart, in the order of ``NAMED``; a model's state only as far as needed."""
     import pandas as pd
 
     found: dict[str, pd.Series] = {}
@@ -62,10 +63,10 @@ def _apart(rows: pd.DataFrame, known: dict[str, Any]) -> dict[str, pd.Series]:
         {c: known[c] for c in ("layer", "metric", "representation", "model", "model_b", "task") if c in known}
     )
     codes = base.set_axis(rows.index).groupby([*base], sort=False, dropna=False).ngroup()
-    for c in dict.fromkeys((*NAMED, *rows.columns)):
+    for c in dict.fromkeys((*NAMED, *rows.columns.drop("n"), "n")):
         if codes.nunique() == len(rows):
             break
-        if c in known or c not in rows or c.removesuffix("_b") in STATE or rows[c].dtype.kind == "f":
+        if c in known or c not in rows or rows[c].dtype.kind == "f":
             continue
         finer = rows.assign(codes=codes).groupby(["codes", rows[c].astype("string")], sort=False, dropna=False).ngroup()
         if finer.nunique() > codes.nunique():
@@ -74,12 +75,14 @@ def _apart(rows: pd.DataFrame, known: dict[str, Any]) -> dict[str, pd.Series]:
 
 
 def models(rows: pd.DataFrame) -> list[str]:
-    """The name of each row's model."""
+    """The name of each row's model; the full one of two that have the same short name."""
     columns = [c for c in STATE if c in rows]
     codes = rows.groupby(columns, sort=False, dropna=False).ngroup()
     firsts = rows.loc[~codes.duplicated(), columns].to_dict("records")
-    names = [shown_label(called({**first, "representation": ""})) for first in firsts]
-    return [names[code] for code in codes]
+    full = [called({**first, "representation": ""}) for first in firsts]
+    names = {name: shown_label(name) for name in full}
+    shown = Counter(names.values())
+    return [names[full[code]] if shown[names[full[code]]] == 1 else full[code] for code in codes]
 
 
 def second(rows: pd.DataFrame) -> pd.DataFrame:

@@ -211,7 +211,7 @@ def test_axes_say_fine_tuned_where_one_run_is():
     assert similarity_matrix(tuned).get_xlabel() == "Layer (fine-tuned, step 5)"
     assert "horizontal axis: layers of m (fine-tuned, step 5). " in details("similarity", tuned, PlotOptions(), Look())
     start = similar(b=("run", 0)).assign(regime="", regime_b="fine-tune")
-    assert similarity_matrix(start).get_xlabel() == "Layer (fine-tuned, step 0)"
+    assert similarity_matrix(start).get_xlabel() == "Layer (before training, step 0)"
     two = together(tuned, similar(b=("other", 5), seed=1).assign(regime="", regime_b="fine-tune"))
     labels = [ax.get_xlabel() for ax in similarity_panels(two).axes if ax.images]
     assert labels == ["Layer (run, step 5)", "Layer (other, step 5)"]

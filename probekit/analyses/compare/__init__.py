@@ -98,7 +98,8 @@ def curve_table(rows: pd.DataFrame, title: str, options: Options, *, by: str, mo
     import pandas as pd
 
     curve = ("task", "model", "checkpoint", "step", "representation")
-    rows = rows.assign(checkpoint=rows["checkpoint"].map(shown_checkpoint))
+    is_run = (rows["regime"] == "fine-tune") | rows["step"].notna()  # a run may be called "random-42"
+    rows = rows.assign(checkpoint=rows["checkpoint"].where(is_run, rows["checkpoint"].map(shown_checkpoint)))
     names = (*(name for name in curve if (rows[name].astype("string").fillna("") != "").any()), by)
     columns = [Column(name, align="right" if name == "layer" else "left", key=True, label=name != by) for name in names]
     columns += [Column("value"), Column(interval(options), align="center", dim=True)]

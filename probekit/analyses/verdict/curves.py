@@ -165,9 +165,10 @@ def named(head: Mapping[Any, Any], *, run: bool = False) -> str:
     """A model and its state: "MiniLM (fine-tuned)", "MiniLM (step-100)", "MiniLM"; also with the name of its run."""
     head = {c: "" if (v := str(head.get(c, ""))) in ("<NA>", "nan", "None") else v for c in SHOWN}
     tuned, checkpoint = head["regime"] == "fine-tune", head["checkpoint"]
+    state = "before training" if head["step"] == "0" else "fine-tuned"
     if tuned and run and checkpoint:
-        return model_in(head["model"], "fine-tuned", f"run {checkpoint}")
-    return model_in(head["model"], "fine-tuned" if tuned else shown_checkpoint(checkpoint))
+        return model_in(head["model"], state, f"run {checkpoint}")
+    return model_in(head["model"], state if tuned else checkpoint if head["step"] else shown_checkpoint(checkpoint))
 
 
 def model_in(model: str, *states: str) -> str:
