@@ -283,7 +283,8 @@ def adaptation_panels(rows: Any, *, columns: int = 4, width: float | None = None
                     ax.remove()
                     continue
                 if ways:
-                    _draw_many(ax, part[part["panel"] == kind], many[kind], look, room, named=column == 0)
+                    of_kind, first = values[values["panel"] == kind], column == 0
+                    _draw_many(ax, part[part["panel"] == kind], many[kind], look, room, named=first, alike=of_kind)
                 else:
                     _draw(ax, part[part["panel"] == kind], styles)
                 _dress(ax, part[part["panel"] == kind], look, first=kind == there[0], many=bool(ways))
@@ -320,7 +321,8 @@ def _draw(ax: Axes, part: pd.DataFrame, styles: dict[str, dict[str, Any]]) -> No
 
 def _lines_of(values: pd.DataFrame, ways: Sequence[str]) -> dict[str, str]:
     """The ways of one kind of panel, the same lines for all tasks, with the number of trained weights if it is one."""
-    lines = {}
+    lines: dict[str, str] = {}
+    values = values.reindex(columns=["label", "panel", "trained_parameters"])
     for way in (way for way in ways if (values["label"] == way).any()):
         counts = values.loc[(values["label"] == way) & (values["panel"] == "result"), "trained_parameters"].dropna()
         known = {_count(n) for n in counts}
@@ -328,8 +330,25 @@ def _lines_of(values: pd.DataFrame, ways: Sequence[str]) -> dict[str, str]:
     return lines
 
 
-def _draw_many(ax: Axes, part: pd.DataFrame, ways: dict[str, str], look: Look, room: float, *, named: bool) -> None:
-    """One panel of more ways: a line for each, points by the metric, or cells by layer; ``room`` is its width."""
+def _draw_many(
+    ax: Axes,
+    part: pd.DataFrame,
+    ways: dict[str, str],
+    look: Look,
+    room: float,
+    *,
+    named: bool,
+    alike: pd.DataFrame,
+) -> None:
+    """One panel of more ways: a line for each, points by the metric, or cells by layer.
+
+    Parameters
+    ----------
+    room : float
+        Width of the panel in inches.
+    alike : DataFrame
+        The values of all panels of the kind, whose colours have one scale for each metric.
+    """
     own = part[part["label"] != CONSTANT]
     if part["panel"].iloc[0] == "result":
         there = own.set_index("label").reindex(list(ways))
@@ -343,12 +362,12 @@ def _draw_many(ax: Axes, part: pd.DataFrame, ways: dict[str, str], look: Look, r
         ax.set_ylim(len(there) - 0.5, -0.5)
     else:
         cells = cells_of(own, ways)[0].reindex(list(ways))
-        hatched = np.zeros(cells.shape, dtype=bool)
-        metric = str(part["metric"].iloc[0]).split(", ")[0]
-        image = draw_heat(ax, cells, hatched, metric, look, cell=room / cells.shape[1] - 0.05)
+        lines, metric = (cells, np.zeros(cells.shape, dtype=bool)), str(part["metric"].iloc[0])
+        scale: dict[str, Any] = {"limits": tuple(alike.loc[alike["metric"] == metric, "value"].agg(["min", "max"]))}
         if part["panel"].iloc[0] == "forgetting":  # white where nothing changed
-            most = float(np.nanmax(np.abs(cells.to_numpy(dtype=float))))
-            image.set(cmap="RdBu_r", clim=(-most, most))
+            most = alike["value"].abs().max() or 1.0
+            scale = {"limits": (-most, most), "colours": "RdBu_r"}
+        image = draw_heat(ax, lines, metric.split(", ")[0], look, cell=room / cells.shape[1] - 0.05, **scale)
         if not ax.texts:
             colour_bar(image, "")
         ax.set_xlabel("Layer", fontsize=9, color=INK)
@@ -371,7 +390,8 @@ def _dress(ax: Axes, part: pd.DataFrame, look: Look, *, first: bool, many: bool)
     }[kind]  # fmt: skip
     size = ax.get_yticklabels()[0].get_fontsize() if many else 8.0
     if first:
-        dress(ax, part[part["label"] != CONSTANT], ylabel=ylabel, look=look)
+        how = ylabel.replace("\n", " ") if many and kind != "result" else ""
+        dress(ax, part[part["label"] != CONSTANT], ylabel=ylabel, how=how, look=look)
     bare(ax)
     if many:
         ax.set_ylabel("")
@@ -380,7 +400,7 @@ def _dress(ax: Axes, part: pd.DataFrame, look: Look, *, first: bool, many: bool)
         if kind == "result":
             ax.grid(axis="x", color=FAINT, linewidth=0.6)
             ax.set_xlabel(name, fontsize=8, color=INK)
-        else:
+        elif not first:
             ax.set_title(ylabel.replace("\n", " "), loc="left", fontsize=8, color=INK).set_in_layout(False)
         return
     ax.set_ylabel(ylabel, fontsize=8, color=INK)
@@ -464,7 +484,7 @@ def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[s
         )
     layers = values[~values["panel"].isin(["result"]) & (values["label"] != PRETRAINED)]
     if many and len(panels.get("forgetting", ())):
-        yield "Blue: lower than pretrained; red: higher."
+        yield "Blue: lower than pretrained; red: higher; one scale for all tasks."
     if (layers["seeds"] > 1).any() and many:
         yield "Cells: means over seeds."
     elif (layers["seeds"] > 1).any():

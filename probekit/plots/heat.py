@@ -62,10 +62,9 @@ def heat_panels(
     figure, drawn = panels(rows, across, height, by=by, width=width or PAGE, natural=2.0, look=look)
     room = (figure.get_figwidth() - name_room(figure.get_figwidth()) - 0.7) / min(across, len(parts))
     for ax, part in drawn:
-        cells, hatched = parts[tuple(part[groups].iloc[0])]
-        metric = str(part["metric"].iloc[0])
-        cell = room / cells.shape[1] - 0.03
-        images.append((metric, draw_heat(ax, cells, hatched, metric, look, cell=cell, limits=tuple(ends.loc[metric]))))
+        lines, metric = parts[tuple(part[groups].iloc[0])], str(part["metric"].iloc[0])
+        cell = room / lines[0].shape[1] - 0.03
+        images.append((metric, draw_heat(ax, lines, metric, look, cell=cell, limits=tuple(ends.loc[metric]))))
         estimator = str(part["estimator"].iloc[0]) if metric == INFORMATION else ""
         dress(ax, part, ylabel="", how=estimator or reference_title(part, look), look=look)
         ax.grid(visible=False)
@@ -101,28 +100,27 @@ def cells_of(points: pd.DataFrame, labels: Iterable[str]) -> tuple[pd.DataFrame,
 
 def draw_heat(
     ax: Axes,
-    cells: pd.DataFrame,
-    hatched: np.ndarray,
+    lines: tuple[pd.DataFrame, np.ndarray],
     metric: str,
     look: Look,
     *,
     cell: float,
     limits: tuple[float | None, float | None] = (None, None),
+    colours: str | None = None,
 ) -> AxesImage:
     """Draw lines of values as a heat map, with their names at the left.
 
     Parameters
     ----------
-    cells : DataFrame
-        Values with the label of each line as index and the names of the columns.
-    hatched : ndarray of bool
-        The cells that are not above noise.
+    lines : tuple of DataFrame and ndarray
+        As :func:`cells_of` returns them.
     cell : float
         Width of a cell in inches, for the numbers.
-    limits : tuple of float
-        Ends of the colour scale.
+    limits, colours
+        As in :func:`probekit.plots.matrix.draw_cells`.
     """
-    image = draw_cells(ax, cells.to_numpy(dtype=float), metric, limits=limits)
+    cells, hatched = lines
+    image = draw_cells(ax, cells.to_numpy(dtype=float), metric, limits=limits, colours=colours)
     write_cells(image, cells.to_numpy(dtype=float), short, cell=cell)
     hatch_cells(ax, [(int(i), int(j)) for i, j in np.argwhere(hatched)], "not above noise")
     names = [look.shown(str(label)) for label in cells.index]

@@ -11,7 +11,7 @@ import numpy as np
 
 from probekit.metrics import metric as metric_called
 from probekit.plots.legends import NARROW, inches, wrapped
-from probekit.plots.look import COLOURS, INK
+from probekit.plots.look import COLOURS, GREYS, INK
 from probekit.plots.panels import PAGE, bare, width_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def draw_cells(
     from_below: bool = False,
     colours: str | None = None,
 ) -> AxesImage:
-    """Draw a matrix as coloured cells; missing values are white.
+    """Draw a matrix as coloured cells; missing values are white, and grey where white is a colour of the map.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def draw_cells(
     """
     import matplotlib as mpl
 
-    chosen = mpl.colormaps[colours or colours_of(metric)].with_extremes(bad="white")
+    chosen = mpl.colormaps[colours or colours_of(metric)].with_extremes(bad=GREYS[1] if colours else "white")
     style: dict[str, Any] = {"cmap": chosen, "aspect": "auto", "origin": "lower" if from_below else "upper"}
     return ax.imshow(np.ma.masked_invalid(values), vmin=limits[0], vmax=limits[1], **style)
 
@@ -131,9 +131,9 @@ def write_cells(image: AxesImage, values: np.ndarray, *texts: Callable[[float], 
     else:
         return
     for (i, j), word in zip(known, words, strict=True):
-        value = values[i, j]
-        dark = np.isfinite(value) and np.dot(image.to_rgba(value)[:3], (0.299, 0.587, 0.114)) < 0.5
-        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size, "color": "white" if dark else INK}
+        light = np.power(image.to_rgba(values[i, j])[:3], 2.2) @ (0.2126, 0.7152, 0.0722)  # relative luminance
+        ink = "black" if light > 0.18 else "white"  # so that the contrast is 4.5 on any colour
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size, "color": ink}
         image.axes.text(j, i, word, **style).set_in_layout(False)
 
 

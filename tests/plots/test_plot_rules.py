@@ -6,14 +6,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from test_expected import curve
 from test_learning import ROWS as LEARNING
-from test_plot_adaptation import result
+from test_plot_adaptation import probe, result
+from test_plot_adaptation import run as tuned
 from test_plot_layers import records
 from test_plot_mixes import run
 from test_plot_representations import PLACE, similar, together
@@ -56,6 +59,16 @@ def four_models() -> pd.DataFrame:
     return together(*(similar(a=a, b=b, seed=i) for i, (a, b) in enumerate(combinations(names, 2))))
 
 
+def forgotten() -> pd.DataFrame:
+    """Ten ways to tune on one of two tasks, whose probes of the other task get worse by layer, or a little better."""
+    tasks = ("cola", "mrpc")
+    rows = [row for task in tasks for row in probe(task, [0.6] * 7)]
+    for way, on, of in ((way, on, of) for way in range(10) for on in tasks for of in tasks):
+        change = 0.02 if of == on else (0.01, -0.05)[of == "mrpc"] * way / 10
+        rows += probe(of, [0.6 + change * i for i in range(7)], **tuned(f"way {way}", 0, on))
+    return make_rows(rows)
+
+
 def board() -> pd.DataFrame:
     rows = as_rows(str(SHIPPED / "suites/everything/scoreboard.parquet"))
     return rows[rows["group"].isin(["affirmative", "negated", "meaning"])]
@@ -80,6 +93,7 @@ CASES: dict[str, tuple[str, Callable[[], pd.DataFrame], dict[str, Any]]] = {
         lambda: make_rows([r for t in ("cola", "mrpc") for i in range(12) for r in result(f"way {i}", 0, i / 12, t)]),
         {},
     ),
+    "forgetting": ("adaptation", forgotten, {}),
     "mix": ("mix", lambda: make_rows([r for h in ("bcn", "esim") for r in run([0.2, 0.3, 0.5], head=h)]), {}),
     "learning": ("learning", lambda: make_rows(LEARNING), {}),
     "expected": (
@@ -108,6 +122,19 @@ def words(ax: Any) -> Iterator[Text]:
     for text in (*ticks, ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label, *free):
         if text.get_text().strip() and text.get_visible() and text.get_rotation() in (0, 90):
             yield text
+
+
+def contrasts(ax: Any) -> Iterator[float]:
+    """The contrast of each number with the cell under it (WCAG 2.2: relative luminances, 1 to 21)."""
+    for text in ax.texts:
+        if ax.images and text.get_transform() == ax.transData:
+            j, i = text.get_position()
+            value = ax.images[0].get_array()[round(i), round(j)]
+            below, ink = (
+                float(np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722))
+                for c in (np.array(to_rgb(colour)) for colour in (ax.images[0].to_rgba(value), text.get_color()))
+            )
+            yield (max(below, ink) + 0.05) / (min(below, ink) + 0.05)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +166,7 @@ def test_a_figure_could_be_printed(case: str, width: str) -> None:
         looks = {(x.get_color(), x.get_marker()) for x in curves.values()}
         assert len(looks) == len(curves) <= MOST
         assert figure.legends or not ax.get_legend_handles_labels()[0], "a line without a key"
+        assert min(contrasts(ax), default=4.5) > 4.3, "a number on a cell of nearly its own colour"
     for legend in figure.legends:
         assert not any(legend.get_window_extent().overlaps(ax.get_window_extent()) for ax in figure.axes)
 
