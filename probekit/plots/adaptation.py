@@ -331,14 +331,7 @@ def _lines_of(values: pd.DataFrame, ways: Sequence[str]) -> dict[str, str]:
 
 
 def _draw_many(
-    ax: Axes,
-    part: pd.DataFrame,
-    ways: dict[str, str],
-    look: Look,
-    room: float,
-    *,
-    named: bool,
-    alike: pd.DataFrame,
+    ax: Axes, part: pd.DataFrame, ways: dict[str, str], look: Look, room: float, *, named: bool, alike: pd.DataFrame
 ) -> None:
     """One panel of more ways: a line for each, points by the metric, or cells by layer.
 

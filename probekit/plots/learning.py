@@ -223,17 +223,24 @@ def learning_panels(
                 if (bars := _bars(point, sd=sd)) is not None:
                     low, high = point["value"] - bars[0, 0], point["value"] + bars[1, 0]
                     ax.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
-        numbers = part["examples"].dropna()
-        apart = 0.03 * (np.log(numbers.max() / numbers.min()) or 6.0) if len(numbers) else 0.0
+        apart, shared = _apart(part["examples"].dropna(), len(styles))
         for i, (label, (colour, marker)) in enumerate(styles.items()):
             curve = part[part["label"] == label].sort_values("examples")
-            at = curve["examples"] * np.exp(apart * (i - (len(styles) - 1) / 2))
+            at = curve["examples"] * np.exp(apart * (i - (len(styles) - 1) / 2) * curve["examples"].isin(shared))
             if len(curve):
                 ax.plot(at, curve["value"], color=colour, marker=marker, markersize=4, label=label, zorder=CURVES)
             for x, (_, point) in zip(at, curve.iterrows(), strict=True):
                 ax.errorbar(x, point["value"], yerr=_bars(point, sd=sd), color=colour, elinewidth=0.8)
         _dress(ax, part, over, look)
     return figure
+
+
+def _apart(numbers: pd.Series, curves: int) -> tuple[float, set[float]]:
+    """How far apart the points of one number of examples stand, in log units, and the numbers with several points."""
+    shared, logs = set(numbers[numbers.duplicated()]), np.log(np.unique(numbers.to_numpy(dtype=float)))
+    if len(logs) < 2:
+        return 0.18, shared
+    return float(min(0.03 * np.ptp(logs), 0.3 * np.diff(logs).min() / max(1, curves - 1))), shared
 
 
 def _cells(points: pd.DataFrame) -> pd.DataFrame:
@@ -282,7 +289,8 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     bars = f"Bars: {look.interval}s over examples"
     if options.over == "pretraining":
         yield from _pretraining(points, look)
-    if points.groupby("task")["label"].nunique().max() > MOST:
+    crowd = points.groupby("task")["label"].nunique().max() > MOST
+    if crowd:
         yield f"{seeds}. {MANY}"
     elif over_seeds(points, options.over):
         yield f"{seeds}. Bars and bands: one standard deviation over seeds, where there are several."
@@ -290,6 +298,8 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         yield f"{seeds}. {bars}, means over seeds; they do not cover the variation over seeds."
     else:
         yield f"{bars}; single runs."
+    if not crowd and points[points["examples"].notna()].duplicated(["task", "examples"]).any():
+        yield "Points of one number of examples stand side by side."
 
 
 def _pretraining(points: pd.DataFrame, look: Look) -> Iterator[str]:

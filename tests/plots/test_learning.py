@@ -47,7 +47,10 @@ def test_a_panel_for_each_task_and_a_curve_for_each_model(tmp_path):
     figure = learning_panels(make_rows(ROWS))
     first, second = figure.axes
     curve = next(line for line in first.lines if line.get_label() == "a")
-    np.testing.assert_allclose(curve.get_xdata(), [100, 1000], rtol=0.05)  # side by side with the other curve
+    other = next(line for line in first.lines if line.get_label() == "b")
+    beside, alone = curve.get_xdata()
+    np.testing.assert_allclose([beside * other.get_xdata()[0], alone], [100**2, 1000])  # side by side, around 100
+    assert beside < 100 < other.get_xdata()[0] < 110
     np.testing.assert_allclose(curve.get_ydata(), [0.65, 0.8])
     assert (first.get_xscale(), first.get_xlabel()) == ("log", "Training examples")
     assert [text.get_text() for text in second.get_xticklabels()] == ["100"]
@@ -58,6 +61,15 @@ def test_a_panel_for_each_task_and_a_curve_for_each_model(tmp_path):
         "Results against the number of training examples. Accuracy. n = 872. Means over 1 to 2 seeds. Bars: 95 %"
         in caption
     )
+
+
+def test_points_of_many_curves_stay_nearer_to_their_size_than_to_the_next():
+    sizes = [100 * 2**i for i in range(8)]
+    (ax,) = learning_panels(make_rows([row for m in "abcdef" for n in sizes for row in run(m, n, 0.5)])).axes
+    at = np.log2([line.get_xdata() for line in ax.lines if line.get_label() in tuple("abcdef")]) - np.log2(100)
+    assert at.shape == (6, 8)
+    assert np.abs(at - np.arange(8)).max() < 0.151
+    assert (np.diff(at, axis=0) > 0.02).all()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +158,7 @@ def test_untrained_encoders_are_dashed_lines_with_bands_over_seeds(tmp_path):
     figure = plot("learning", rows, over="pretraining", out=tmp_path / "a.png", dpi=40)
     ax = figure.axes[0]
     lines = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
-    np.testing.assert_allclose(lines["MNLI"].get_xdata(), [600, 9000], rtol=0.05)
+    np.testing.assert_allclose(lines["MNLI"].get_xdata(), [600, 9000])
     np.testing.assert_allclose(lines["none"].get_ydata(), [0.55, 0.55])
     assert (lines["none"].get_linestyle(), ax.get_xlabel(), ax.get_title("left")) == (
         "--", "Pretraining examples", "SST-2",
