@@ -16,12 +16,28 @@ FORMER: Mapping[str, Mapping[str, str]] = {
     "report": {"o": "out"},
 }
 """By function: the new name of each former one."""
+GONE: Mapping[tuple[str, str], str] = {
+    ("plot", "ax"): (
+        "plot draws a whole figure; one Axes of your own is drawn by the functions of probekit.plots, such as "
+        "probekit.plots.layer_curve(result.rows, ax=ax)."
+    ),
+    ("Analysis", "plot"): (
+        "Analysis has no plot any more: result.plot() draws the kind of figure of its own name, or figure=KIND."
+    ),
+}
+"""What is written in place of an argument that has no new name."""
 
 
 def renamed(function: str, name: str) -> str:
-    """The sentence that says the new name of an argument; "" if it has none."""
+    """The sentence that says the new name of an argument, or what is written in its place; "" for others."""
     new = FORMER.get(function, {}).get(name)
-    return f"{name} of {function} is now {new}." if new else ""
+    return f"{name} of {function} is now {new}." if new else GONE.get((function, name), "")
+
+
+def explained(error: Exception) -> str:
+    """The message of an error; of a value that is made with a former argument, what is written in its place."""
+    found = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    return (renamed(found[1], found[2]) if found else "") or str(error)
 
 
 def in_new_words(command: str) -> str:

@@ -23,6 +23,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from probekit.former import explained
+
 log = logging.getLogger(__name__)
 
 
@@ -85,7 +87,7 @@ def added(group: str, kind: type = object, value: str = "") -> Mapping[str, Any]
         except Exception as error:
             if _ours(place):
                 raise
-            log.warning("%s: %s of %s is left out: %s", group, name, place, error)
+            log.warning("%s: %s of %s is left out: %s", group, name, place, explained(error))
     return values
 
 

@@ -95,8 +95,12 @@ def test_strangers_take_no_name_of_ours_and_break_nothing(entries, caplog):
 def test_an_analysis_is_an_analysis_with_the_name_of_its_entry(entries, caplog, tmp_path, monkeypatch):
     (tmp_path / "strange_values.py").write_text("class ANALYSIS: name = 'other'")
     monkeypatch.syspath_prepend(tmp_path)
-    entries(mine="strange_values")
-    assert "mine" not in analysis.analyses()
+    former = "from probekit.analysis import Analysis\nANALYSIS = Analysis(name='his', help='', title='', plot='a:b')"
+    (tmp_path / "strange_plot.py").write_text(former)
+    entries(mine="strange_values", his="strange_plot")
+    assert not {"mine", "his"} & {*analysis.analyses()}
+    assert "his of strange_plot is left out: Analysis has no plot any more" in caplog.text
+    assert "or figure=KIND." in caplog.text
     assert "mine of strange_values is left out: it is type, expected Analysis" in caplog.text
 
 

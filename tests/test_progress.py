@@ -1,14 +1,20 @@
 """What public functions show while they work: progress of long work, and notes on their data once."""
 
 import io
+import logging
 import sys
+from threading import Thread
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import probekit
 from probekit.functions import FUNCTIONS
-from probekit.notes import each_time, logger
+from probekit.notes import collected, each_time, in_threads, is_new, logger
+from probekit.probes.protocol.label_sets import label_sets
+from probekit.probes.protocol.labels import Question
+from probekit.probes.protocol.options import ProbeOptions
 from probekit.progress import display
 from probekit.public import public
 from probekit.rows import Result, make_rows
@@ -23,6 +29,14 @@ def slow(n: int = 3, *, progress: Progress = no_progress) -> Result:
     if n:
         slow(n - 1)
     progress("layers", 2, 4)
+    return Result(make_rows([]))
+
+
+@public(saves=False)
+def asked(data: str) -> Result:
+    """A function whose note does not name its data: dev has a label that train lacks."""
+    question = Question("classification", ("accuracy",), ("a", "b", "c"))
+    label_sets(np.arange(8) % 2, np.arange(3), question, ProbeOptions(folds=2, controls=0))
     return Result(make_rows([]))
 
 
@@ -90,3 +104,36 @@ def test_a_terminal_shows_names_of_strangers_as_they_are(monkeypatch):
     with display() as progress:
         progress("counting [/bold]", 1, 2)
     assert "counting [/bold]" in screen.getvalue()
+
+
+def test_the_same_note_on_other_data_is_another_one(monkeypatch, caplog):
+    """Also after a study in this process, whose note only a log has taken; the level hides it, and loses none."""
+    monkeypatch.setitem(FUNCTIONS, "asked", __name__)
+    monkeypatch.setattr("probekit.notes._each_time", 0)
+    notes = [asked(data).notes for data in ("a.h5", "b.h5", "a.h5")]
+    assert caplog.messages == [*notes[0], *notes[1]]
+    assert len(set(notes)) == len(notes[0]) == 1
+    with each_time():
+        asked("c.h5")
+    asked("c.h5")
+    assert len(caplog.messages) == 4
+    with each_time():
+        asked("d.h5")
+    assert is_new(caplog.records[-1])  # as a screen asks
+    asked("d.h5")
+    assert len(caplog.messages) == 5
+    caplog.set_level(logging.ERROR, "probekit")
+    assert asked("e.h5").notes == notes[0]
+    assert len(caplog.messages) == 5
+
+
+def test_notes_are_those_of_the_thread_that_gives_the_work():
+    def say():
+        logger("probekit.tests").warning("mine")
+
+    with collected() as notes:
+        for work in (say, in_threads(say)):
+            thread = Thread(target=work)
+            thread.start()
+            thread.join()
+    assert notes == ["mine"]

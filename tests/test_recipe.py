@@ -167,6 +167,11 @@ def test_a_recipe_is_checked_without_being_run(change, message):
     assert not functions.takes_many("probe", "folds")
 
 
+def test_an_axes_of_ones_own_is_drawn_by_other_functions():
+    with pytest.raises(UsageError, match=r"probekit.plots.layer_curve\(result.rows, ax=ax\)"):
+        Recipe.of("plot", {"ax": 1})
+
+
 @pytest.mark.parametrize(
     ("function", "former", "identity"),
     [

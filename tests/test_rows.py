@@ -337,8 +337,10 @@ def test_best_layers_are_told_apart_also_by_what_no_name_says():
 
 
 def test_rows_without_a_table_say_how_many_are_shown():
-    result = Result(make_rows([record(layer=n, analysis="train", value=n / 40) for n in range(30)]))
+    records = [record(layer=n, analysis="train", value=n / 40) for n in range(30)]
+    result = Result(make_rows(records), notes=("2 texts are < empty.",))
     html = result._repr_html_()
+    assert "<p>Note: 2 texts are &lt; empty.</p>" in html
     assert "10 of 30 values" in html
     assert html.count("<tr>") == 11
     assert result.to_markdown().count("\n") == 32

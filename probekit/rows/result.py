@@ -277,6 +277,7 @@ class Result:
             parts.append(to_html(grid) if grid is not None else "")
             parts += [f"<p>{escape(note)}</p>" for note in notes]
         parts += [f"<p>{escape(sentence)}</p>" for sentence in self.verdict]
+        parts += [f"<p>Note: {escape(note)}</p>" for note in self.notes]
         if self.recipe and self.recipe.is_command:
             parts.append(f"<p><code>{escape(str(self.recipe))}</code></p>")
         return "".join(parts)

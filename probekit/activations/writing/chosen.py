@@ -18,7 +18,7 @@ from probekit.tasks.chat import contents, conversation
 from probekit.tasks.targets import reads_words, targets_of
 from probekit.tasks.task import Example, Span, TaskKind
 
-log = logger(__name__)
+log = logger(__name__, by_input=True)
 CHAT = frozenset(ROLES) - {"text", "special", "generated"}
 """The roles that only conversations have."""
 

@@ -23,7 +23,7 @@ from probekit.runtime import Progress, no_progress
 from probekit.tasks.targets import reads_words
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
-log = logger(__name__)
+log = logger(__name__, by_input=True)
 TEXTS, CHARACTERS = 4096, 1 << 20
 """The largest number of texts, and about that of characters, that are tokenised at a time."""
 

@@ -17,7 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import UsageError
-from probekit.notes import logger
+from probekit.notes import in_threads, logger
 from probekit.probes.protocol.baselines import Baselines, baseline_fits, constant_fit
 from probekit.probes.protocol.experiment import Experiment, Fits, Vectors
 from probekit.probes.protocol.label_sets import label_sets
@@ -31,7 +31,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-log = logger(__name__)
+log = logger(__name__, by_input=True)
 
 
 def layer_rows(
@@ -115,7 +115,7 @@ def evaluate_layers(
     found = [constant_fit(np.bincount(y, minlength=sets.classes) if sets.classes else float(y.mean()), sets.dev.y)]
     progress("probe", 0, len(work))
     with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(options.threads or cores()) as pool:
-        for done, one in enumerate(pool.map(lambda piece: piece(), work), 1):
+        for done, one in enumerate(pool.map(in_threads(lambda piece: piece()), work), 1):
             found.append(one)
             progress("probe", done, len(work))
     prior = sets.prior_loss if sets.classes and not options.balanced else None

@@ -18,7 +18,7 @@ from probekit.probes.protocol.selection import Chosen, Estimator, Problem, grid,
 from probekit.statistics.bootstrap import estimates
 from probekit.statistics.calibration import MEASURES, tempered
 
-log = logger(__name__)
+log = logger(__name__, by_input=True)
 
 Vectors = Any | Callable[[], Any]
 """float (n, d), an array or memory map, or a function that returns one."""

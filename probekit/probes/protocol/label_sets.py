@@ -15,7 +15,7 @@ from probekit.probes.protocol.options import ProbeOptions
 from probekit.statistics.controls import control_task, shuffled_splits
 from probekit.statistics.folds import folds, held_out
 
-log = logger(__name__)
+log = logger(__name__, by_input=True)
 
 CONTROLS = {"words": 3, "texts": 10}
 """Default number of draws of each control."""
