@@ -17,7 +17,7 @@ from probekit.display import shown
 from probekit.errors import ProbekitError, UsageError, did_you_mean, naming
 from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.plots.curves import plot_rows, printable
-from probekit.plots.files import check_files, save
+from probekit.plots.files import FORMATS, check_files, save
 from probekit.plots.legends import wrapped
 from probekit.plots.look import INK, Look
 from probekit.plots.options import KINDS, Kind, PlotOptions, figure_of, inches
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
+LEFT_OUT = "Left out"
+"""How a sentence of a caption begins that is also logged, because it says what a figure lacks."""
 CAPTION_FILE = FileKind("a caption as probekit wrote it", is_sealed)
 
 
@@ -94,25 +96,43 @@ def plot(
         given.pop("columns", None)
     draw = partial(chosen.draw, table, **given)
     with naming(rows[0] if len(rows) == 1 else None):
-        figure = cast("Figure", draw())
+        figures = [cast("Figure", draw())]
+        figures += [cast("Figure", draw(look=replace(look, page=page))) for page in range(2, look.pages + 1)]
     look.check()
-    _finish(figure, options, files)
+    for figure in figures if options.title else ():
+        _add_title(figure, str(options.title))
+    words = list(figure_of(kind).caption(plot_rows(table), options, look))
+    for sentence in words:
+        if sentence.startswith(LEFT_OUT):
+            log.warning("%s", sentence)
     if files:
-        words = f"{chosen.head} {details(kind, table, options, look)}"
-        _write_captions(words, files, 1, look.pages)
-    for page in range(2, look.pages + 1):
-        further = [paged(path, page) for path in files]
-        _finish(cast("Figure", draw(look=replace(look, page=page))), options, further)
-        _write_captions(words, further, page, look.pages)
-        log.warning("page %d of %d: %s", page, look.pages, ", ".join(map(str, further)))
-    return figure
+        _write(figures, " ".join([chosen.head, *words]), files, options.dpi)
+    return figures[0]
 
 
-def _finish(figure: Figure, options: PlotOptions, files: Sequence[str | Path]) -> None:
-    """Give a figure its title, and write it."""
-    if options.title:
-        _add_title(figure, options.title)
-    save(figure, files, dpi=options.dpi)
+def _write(figures: Sequence[Figure], words: str, files: Sequence[str | Path], dpi: int) -> None:
+    """Write all pages, once no path is another's file, with their captions; remove further pages of a longer figure."""
+    pages = [[paged(path, page) for path in files] for page in range(1, len(figures) + 1)]
+    check_files(path for page in pages for path in page)
+    for number, (figure, page) in enumerate(zip(figures, pages, strict=True), 1):
+        save(figure, page, dpi=dpi)
+        _write_captions(words, page, number, len(pages))
+    if len(pages) > 1:
+        log.warning("%d pages: %s", len(pages), ", ".join(str(path) for page in pages for path in page))
+    for path in map(Path, files):
+        _remove_from(path, len(pages) + 1)
+
+
+def _remove_from(path: Path, page: int) -> None:
+    """Remove further pages that an earlier call wrote: what is unchanged, and has a caption that says so."""
+    while (old := paged(path, page)).is_file() and is_sealed(old):
+        about = caption_path(old)
+        if not (about.is_file() and is_sealed(about) and f"Page {page} of " in about.read_text(encoding="utf-8")):
+            return
+        old.unlink()
+        if not any(old.with_suffix(suffix).exists() for suffix in FORMATS):
+            about.unlink()
+        page += 1
 
 
 def _write_captions(words: str, files: Sequence[str | Path], page: int, pages: int) -> None:

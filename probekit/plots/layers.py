@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-log = logging.getLogger(__name__)
 LAYERED = tuple(one.name for one in analyses().values() if one.layered)
 """The analyses with curves by layer."""
 SETTINGS = ("n", "n_train", "groups", "n_groups")
@@ -183,9 +181,7 @@ def layer_panels(
     """
     rows = plot_rows(rows if by is None else pairs_by(as_rows(rows), by))
     rows, below = in_metric(kept(of_analyses(rows, *LAYERED)), metric), _summary(summary)
-    rows, gone = determined(rows)
-    if gone:
-        log.warning("left out, because undetermined at every layer: %s.", undetermined_words(gone, look or Look()))
+    rows, _ = determined(rows)
     styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
     if styles.crowd and below is None:
         return heat_panels(

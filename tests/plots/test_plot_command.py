@@ -95,6 +95,22 @@ def test_names_title_and_place_of_the_legend(files, capsys):
     assert "names has 'cola' twice; give each name once." in capsys.readouterr().err
 
 
+def test_pages_are_all_or_none_and_those_of_a_longer_figure_go(tmp_path):
+    rows = make_rows([row for i in range(6) for row in records(f"t{i}")])
+    draw = {"out": tmp_path / "a.svg", "columns": 1, "width": "column", "legend": "none"}
+    (tmp_path / "a-2.svg").write_text("mine")
+    with pytest.raises(UsageError, match="a-2.svg"):
+        plot("layers", rows, **draw)
+    assert not (tmp_path / "a.svg").exists()
+    (tmp_path / "a-2.svg").unlink()
+    plot("layers", rows, names={"t5": "Last"}, **draw)
+    pages = ["a-2.caption.txt", "a-2.svg", "a.caption.txt", "a.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == pages
+    assert "Last" in (tmp_path / "a-2.svg").read_text()
+    plot("layers", rows[rows["task"] == "t0"], **draw)
+    assert sorted(path.name for path in tmp_path.iterdir()) == pages[2:]
+
+
 @pytest.mark.parametrize("width", ["column", pytest.param("text", marks=pytest.mark.slow)])
 def test_a_long_title_is_wrapped_to_the_figure(files, width):
     words = (
