@@ -251,8 +251,6 @@ def panels(
             yield ax, cell
             handles, labels = ax.get_legend_handles_labels()
             named |= dict(zip(labels, handles, strict=True))
-            if i + across < len(cells) and cells[i + across] is not None:
-                ax.set_xlabel("")
         same_labels(axes, across)
         add_legend(figure, {**named, **(keys or {})}, look)
 
@@ -260,9 +258,12 @@ def panels(
 
 
 def same_labels(axes: Sequence[Axes], across: int) -> None:
-    """Show equal labels of the vertical axes, and equal names of the lines of heat maps, only once per line."""
+    """Show a label that the panel below or on the left has, too, only there; so also names of lines of heat maps."""
     labels = [ax.get_ylabel() for ax in axes]
     names = [[t.get_text() for t in ax.get_yticklabels()] if ax.images else [] for ax in axes]
+    for ax, below in zip(axes, axes[across:], strict=False):
+        if below.figure is not None and ax.get_xlabel() == below.get_xlabel():
+            ax.set_xlabel("")
     for i, ax in enumerate(axes):
         if i % across and labels[i] == labels[i - 1]:
             ax.set_ylabel("")

@@ -134,6 +134,7 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     yield f"Spearman's correlation over {counts} encoders; scores by their mean over targets."
     yield f"Framed cells: p of at most {options.level:g}, corrected over all scores and targets."
     yield (
+        "The mean over targets is of the encoders that all targets have, so it is not the mean of the cells. "
         f"Bars: {look.interval}s of the mean over targets, from resampled encoders; hollow markers: p > "
         f"{options.level:g}, corrected over scores. Permutations and resamples keep the targets of an encoder together."
     )
