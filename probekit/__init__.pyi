@@ -73,7 +73,7 @@ from .rows import write_rows as write_rows
 from .studies import run as run
 from .studies import study as study
 from .studies import suite as suite
-from .tables import table as table
+from .tables.table import table as table
 from .tasks import Example as Example
 from .tasks import Split as Split
 from .tasks import Task as Task

@@ -102,7 +102,7 @@ def unread(cache: Any) -> str:
 
 def without_content(cache: Any) -> str:
     """Which texts of an open cache have no word piece, and what they have as vectors; "" if there are none."""
-    if not cache.spec["counts"]["empty"] or "positions" in cache.spec:
+    if not cache.spec.get("counts", {}).get("empty") or "positions" in cache.spec:
         return ""
     empty = cache.ids[np.sum([part.length for part in cache.pieces], axis=0) == 0]
     some = ", ".join(map(str, empty[:MOST])) + ", …" * (len(empty) > MOST)
