@@ -244,7 +244,7 @@ def panels(
 
     def drawn() -> Iterator[tuple[Axes, pd.DataFrame]]:
         named: dict[str, Any] = {}
-        for i, (ax, cell) in enumerate(zip(axes, cells, strict=False)):
+        for ax, cell in zip(axes, cells, strict=False):
             if cell is None:
                 ax.remove()
                 continue
