@@ -478,6 +478,10 @@ def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[s
     layers = values[~values["panel"].isin(["result"]) & (values["label"] != PRETRAINED)]
     if many and len(panels.get("forgetting", ())):
         yield "Blue: lower than pretrained; red: higher; one scale for all tasks."
+    cells = values[values["panel"] != "result"].groupby(["panel", "task"])
+    parts = [(part, panels[kind]["label"].unique()) for (kind, _), part in cells]
+    if many and any(cells_of(part, of)[0].reindex(of).isna().any(axis=None) for part, of in parts):
+        yield f"White cells{' (of the change: grey)' * ('forgetting' in panels)}: no value."
     if (layers["seeds"] > 1).any() and many:
         yield "Cells: means over seeds."
     elif (layers["seeds"] > 1).any():

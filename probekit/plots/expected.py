@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.errors import UsageError
 from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import last_parts, of_one
-from probekit.plots.heat import WHY as MANY
-from probekit.plots.heat import heat_panels
+from probekit.plots.heat import heat_panels, heat_words
 from probekit.plots.legends import CURVES, band_key
 from probekit.plots.look import COLOURS, INK, MARKERS, MOST, Look, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
@@ -125,11 +124,12 @@ def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[s
     values = expected_values(rows)
     yield f"{metrics_of(values)}."
     yield from by_task(values, look)
-    if values.groupby("task")["label"].nunique().max() > MOST:
-        yield MANY
+    crowd = values.groupby("task")["label"].nunique().max() > MOST
+    if crowd:
+        yield from heat_words(_cells(values))
+    bands = "" if crowd else "; bands: one standard deviation of the best of n trials"
     yield (
-        "Expectation with replacement (Dodge et al. 2019); bands: one standard deviation of the best of n trials. The "
-        "best trial is chosen on the same dev examples."
+        f"Expectation with replacement (Dodge et al. 2019){bands}. The best trial is chosen on the same dev examples."
     )
     if drawn := sorted({*values["drawn"]} - {"random"}):
         yield f"Settings drawn by {listed(drawn)}, which are not independent as the estimate assumes."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,6 +72,24 @@ def heat_panels(
         ax.set_xlabel(xlabel, fontsize=9, color=INK)
     add_bars(figure, images)
     return figure
+
+
+def heat_words(points: pd.DataFrame, panel: Sequence[str] = ("task",)) -> Iterator[str]:
+    """What a caption says of heat maps of these points: why, means over seeds, and white cells.
+
+    Parameters
+    ----------
+    points : DataFrame
+        As ``points_of`` of :func:`heat_panels` returns them, of all panels.
+    panel : sequence of str
+        The columns that tell panels apart.
+    """
+    yield WHY
+    if points.duplicated([*panel, "label", "layer_name"]).any():
+        yield "Cells: means over seeds."
+    parts = [part for _, part in points.groupby(list(panel), sort=False)]
+    if any(cells_of(part, part["label"].unique())[0].isna().any(axis=None) for part in parts):
+        yield f"White cells: {'undetermined, or ' * bool(points['value'].isna().any())}no value."
 
 
 def name_room(width: float) -> float:

@@ -11,8 +11,7 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import compared_with, curve_names, first_upper, listed, measured
 from probekit.plots.curves import CURVE, INFORMATION, CurveStyles, curves, of_analyses, plot_rows
-from probekit.plots.heat import WHY as MANY
-from probekit.plots.heat import heat_panels
+from probekit.plots.heat import heat_panels, heat_words
 from probekit.plots.layer_axes import draw_layers, hides_random
 from probekit.plots.look import Look, band_title
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, REACHES_CONTROL, controls_by_layer, not_above_noise, one_sided
@@ -383,9 +382,9 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     if gone:
         yield f"Left out, because undetermined at every layer: {undetermined_words(gone, look)}."
     if crowd:
-        yield MANY
+        yield from heat_words(curve, ("task", "panel"))
         if (curve["hollow"] != "").any():
-            yield "Hatched cells: not above noise."
+            yield "Hatched cells: not above noise (of several seeds, at least one)."
         return
     if banded["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."

@@ -12,8 +12,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import last_parts, plot_rows
-from probekit.plots.heat import WHY as MANY
-from probekit.plots.heat import heat_panels
+from probekit.plots.heat import heat_panels, heat_words
 from probekit.plots.legends import CURVES, bar_key
 from probekit.plots.look import COLOURS, GREYS, INK, MARKERS, MOST, Look, Over, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
@@ -291,7 +290,8 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         yield from _pretraining(points, look)
     crowd = points.groupby("task")["label"].nunique().max() > MOST
     if crowd:
-        yield f"{seeds}. {MANY}"
+        yield f"{seeds}."
+        yield from heat_words(_cells(points))
     elif over_seeds(points, options.over):
         yield f"{seeds}. Bars and bands: one standard deviation over seeds, where there are several."
     elif high > 1:

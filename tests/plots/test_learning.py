@@ -5,6 +5,9 @@ import pytest
 
 from probekit.errors import UsageError
 from probekit.plots import learning_panels, learning_rows, plot
+from probekit.plots.figure import details
+from probekit.plots.look import Look
+from probekit.plots.options import PlotOptions
 from probekit.rows import make_rows
 
 
@@ -70,6 +73,15 @@ def test_points_of_many_curves_stay_nearer_to_their_size_than_to_the_next():
     assert at.shape == (6, 8)
     assert np.abs(at - np.arange(8)).max() < 0.151
     assert (np.diff(at, axis=0) > 0.02).all()
+
+
+def test_the_caption_of_a_heat_map_explains_its_white_cells():
+    rows = [row for m in "abcdefghi" for n in (100, 200) for row in run(m, n, 0.5) if (m, n) != ("i", 200)]
+    words = details("learning", make_rows(rows), PlotOptions(), Look())
+    assert "lines of a heat map" in words
+    assert "White cells: no value." in words
+    whole = [*rows, *run("i", 200, 0.5)]
+    assert "White cells" not in details("learning", make_rows(whole), PlotOptions(), Look())
 
 
 @pytest.mark.parametrize(
