@@ -355,12 +355,13 @@ def _draw_many(
         ax.set_ylim(len(there) - 0.5, -0.5)
     else:
         cells = cells_of(own, ways)[0].reindex(list(ways))
-        lines, metric = (cells, np.zeros(cells.shape, dtype=bool)), str(part["metric"].iloc[0])
+        metric = str(part["metric"].iloc[0])
         scale: dict[str, Any] = {"limits": tuple(alike.loc[alike["metric"] == metric, "value"].agg(["min", "max"]))}
         if part["panel"].iloc[0] == "forgetting":  # white where nothing changed
             most = alike["value"].abs().max() or 1.0
             scale = {"limits": (-most, most), "colours": "RdBu_r"}
-        image = draw_heat(ax, lines, metric.split(", ")[0], look, cell=room / cells.shape[1] - 0.05, **scale)
+        plain = cells, np.zeros(cells.shape, dtype=bool)
+        image = draw_heat(ax, plain, metric.split(", ")[0], look, cell=room / cells.shape[1] - 0.05, **scale)
         if not ax.texts:
             colour_bar(image, "")
         ax.set_xlabel("Layer", fontsize=9, color=INK)
@@ -479,7 +480,7 @@ def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[s
     if many and len(panels.get("forgetting", ())):
         yield "Blue: lower than pretrained; red: higher; one scale for all tasks."
     cells = values[values["panel"] != "result"].groupby(["panel", "task"])
-    parts = [(part, panels[kind]["label"].unique()) for (kind, _), part in cells]
+    parts = [(part, panels[str(kind)]["label"].unique()) for (kind, _), part in cells]
     if many and any(cells_of(part, of)[0].reindex(of).isna().any(axis=None) for part, of in parts):
         yield f"White cells{' (of the change: grey)' * ('forgetting' in panels)}: no value."
     if (layers["seeds"] > 1).any() and many:
