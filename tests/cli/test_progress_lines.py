@@ -34,7 +34,8 @@ def test_nothing_of_short_work_and_a_new_start_for_other_work():
     assert out.getvalue() == "fits: 1 of 50 (2 %)\n"
 
 
-def test_a_pipe_gets_lines_and_no_escapes():
+def test_a_pipe_gets_lines_and_no_escapes(monkeypatch):
+    monkeypatch.delenv("PROBEKIT_PROGRESS")
     script = (
         "import probekit.progress as p, probekit.runtime as runtime\n"
         "runtime.EVERY = 0.0\n"
