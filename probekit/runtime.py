@@ -208,7 +208,7 @@ def dask_client(address: str, *, seconds: float = 20.0) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError("--backend dask needs the package distributed: pip install 'probekit[dask]'.") from None
+        raise UsageError("--backend dask needs the package distributed: pip install 'probekit-lm[dask]'.") from None
     try:
         client = Client(address, timeout=seconds)
     except (OSError, TimeoutError, ValueError) as error:

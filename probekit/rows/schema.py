@@ -234,13 +234,9 @@ def states(row: Mapping[Any, Any] | pd.Series) -> list[str]:
     tuned, random = regime == "fine-tune" and bool(checkpoint), shown_checkpoint(checkpoint)
     if random != checkpoint and not (tuned or step) and ("random_weights" not in row or _text(row, "random_weights")):
         return [random]
-    run = (
-        ""
-        if checkpoint == _text(row, "model")
-        else f"run {checkpoint}"
-        if tuned or random != checkpoint
-        else checkpoint
-    )
+    run = "" if checkpoint == _text(row, "model") else checkpoint
+    if run and (tuned or random != checkpoint):
+        run = f"run {run}"
     state = ("before training" if step and not float(step) else "fine-tuned") if tuned else ""
     return list(filter(None, (state, run, f"step {int(float(step)):,}" if step else "")))
 
