@@ -216,7 +216,7 @@ class _Run:
         return self.steps[name].function in ("train", "pretrain_encoder")
 
     def is_slow(self, name: str) -> bool:
-        """Whether a step waits until no other can start: one worker shows probes before mutual information, which is slow."""
+        """Whether a step waits until no other can start: one worker shows probes before slow mutual information."""
         return self.pool.jobs == 1 and self.steps[name].function == "mi"
 
     def begin_ready(self) -> list[str]:
