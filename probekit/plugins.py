@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import ast
 import logging
+import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def load(place: str) -> Any:
 @cache
 def named(group: str) -> Mapping[str, str]:
     """What each name of a group stands for. Nothing is imported, and nobody takes a name of ours."""
-    found = sorted(entry_points(group=group), key=lambda entry: (_ours(entry.value), entry.name))
+    theirs = [entry for entry in entry_points(group=group) if not _ours(entry.value)]
+    found = sorted([*theirs, *_own(group)], key=lambda entry: (_ours(entry.value), entry.name))
     names = {entry.name: entry.value for entry in found}
     for entry in found:
         taken = _ours(names.get(entry.name, "")) or (group == "probekit.analyses" and entry.name in public())
@@ -46,6 +48,15 @@ def named(group: str) -> Mapping[str, str]:
             if names[entry.name] == entry.value:
                 del names[entry.name]
     return names
+
+
+def _own(group: str) -> list[EntryPoint]:
+    """Our entries: of a clone those that its files declare now, which it may have pulled since it was installed."""
+    if (declared := Path(__file__).parents[1] / "pyproject.toml").is_file():
+        project = tomllib.loads(declared.read_text(encoding="utf-8")).get("project", {})
+        if project.get("name") == "probekit-lm":
+            return [EntryPoint(name, value, group) for name, value in project["entry-points"].get(group, {}).items()]
+    return [entry for entry in entry_points(group=group) if _ours(entry.value)]
 
 
 def listed(package: str) -> Mapping[str, str]:

@@ -92,6 +92,12 @@ def test_strangers_take_no_name_of_ours_and_break_nothing(entries, caplog):
     assert "probekit.analyses: broken of no_such_package.broken is left out" in caplog.text
 
 
+def test_a_clone_that_was_pulled_but_not_installed_again_has_its_new_analyses(monkeypatch):
+    ours = dict(plugins.named(analysis.GROUP))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [])
+    assert plugins.named.__wrapped__(analysis.GROUP) == ours
+
+
 def test_an_analysis_is_an_analysis_with_the_name_of_its_entry(entries, caplog, tmp_path, monkeypatch):
     (tmp_path / "strange_values.py").write_text("class ANALYSIS: name = 'other'")
     monkeypatch.syspath_prepend(tmp_path)
