@@ -311,6 +311,8 @@ def test_a_result_is_a_small_table_whose_values_stand_beside_their_layers():
     curve += [record(layer=n, value=0.7, metric="above-permuted(accuracy)", analysis="probe") for n in (0, 1, 2)]
     curve += [record(layer=None, value=0.1, representation="length", analysis="probe")]
     result = Result(make_rows(curve))
+    both = Result(result.rows.assign(joint_low=[0.0, 0.6, 0.0, *[None] * 4], joint_high=1.0, ci_low=0.8)).best()
+    assert both[["layer", "value", "joint_low", "joint_high"]].to_numpy().tolist() == [["1", 0.9, 0.6, 1.0]]
     best, table = result.best(), result.table()
     assert best[["layer", "value", "metric"]].to_numpy().tolist() == [["1", 0.9, "accuracy"]]
     assert table[["layer", "value", "representation"]].to_numpy().tolist()[-1] == ["", 0.1, "length"]

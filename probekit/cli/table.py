@@ -7,15 +7,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from probekit.cli.made import show_tables
 from probekit.cli.show import say, warn
-from probekit.cli.terminal import show_paragraph, show_table
+from probekit.cli.terminal import show_paragraph, show_table, tables_as
+from probekit.errors import UsageError
 from probekit.grid import Format
 from probekit.tables.options import TableOptions
 
 
 def table(
     kind: str,
-    first: str,
     /,
     *rows: str,
     options: Annotated[TableOptions, Parameter(name="*")] = TableOptions(),
@@ -24,6 +25,8 @@ def table(
     rows_out: Annotated[Path | None, Parameter(name=["--rows-out", "--rows"])] = None,
 ) -> None:
     """Show rows as a table in the layout of a paper, next to published numbers.
+
+    Without a kind, the rows of analyses are shown as the commands that made them printed them.
 
     regimes: feature extraction and fine-tuning by task, and their difference, with the paired intervals of probekit
     guidelines where its rows are given, too.
@@ -49,6 +52,8 @@ def table(
 
     Examples:
 
+        probekit table sst2.parquet --format latex
+
         probekit table regimes 'runs/*/rows.parquet' guidelines.parquet --published peters-2019/2
 
         probekit table domains 'runs/mnli-*/rows.parquet' domains.parquet transfer.parquet --out table6.md
@@ -63,10 +68,8 @@ def table(
     ----------
     kind
         regimes, domains, glue, task-correlations, score-correlations, mixtures, diagnostic, expected or adaptation.
-    first
-        Rows (.parquet, .csv), or a quoted pattern that matches several files; also the rows of a table (--rows-out).
     rows
-        More rows.
+        Rows (.parquet, .csv), or quoted patterns that match several files; also the rows of a table (--rows-out).
     format_
         How the table is printed: text (fitted to the terminal), markdown, latex (booktabs) or csv.
     out
@@ -77,7 +80,16 @@ def table(
     import probekit
     from probekit.cli.patterns import expand
 
-    paths = [path for word in (first, *rows) for path in expand(word)]
+    if Path(kind).suffix in {".parquet", ".csv"}:
+        if out is not None or rows_out is not None:
+            raise UsageError(
+                f"--out and --rows-out write the table of a kind, such as regimes, which stands before {kind}."
+            )
+        with tables_as(format_):
+            for path in [path for word in (kind, *rows) for path in expand(word)]:
+                show_tables(probekit.read(path))
+        return
+    paths = [path for word in rows for path in expand(word)]
     made = probekit.table(kind, *paths, out=out, rows_out=rows_out, options=options)
     if format_ is Format.TEXT:
         for part in made.parts:

@@ -156,10 +156,10 @@ class Result:
         """The best layer of each curve, one row per curve, with the columns of :meth:`table`.
 
         The best of several layers looks better than it is. Its interval is therefore the simultaneous one for all
-        layers (``joint_low``, ``joint_high``), if the rows have it. ``compare("best")`` tests whether the layers
-        differ.
+        layers, in the columns ``joint_low`` and ``joint_high``, if the rows have it; ``ci_low`` and ``ci_high`` are the
+        interval of a single layer. ``compare("best")`` tests whether the layers differ.
         """
-        return tidy(best_rows(self.rows, CURVE))
+        return tidy(best_rows(self.rows, CURVE), joint=True)
 
     def grids(self) -> Iterator[tuple[Grid | None, list[str]]]:
         """The tables that its command prints, each with the lines below it; without a recipe those of its analyses."""

@@ -12,6 +12,8 @@ from probekit.rows.schema import KEYS, called, layer_labels
 if TYPE_CHECKING:
     import pandas as pd
 
+JOINT = ("joint_low", "joint_high")
+"""The ends of the interval that holds for all layers of a curve at once."""
 TESTS = ("p_adjusted", "p")
 STATE = ("model", "checkpoint", "step", "regime", "head", "variant", "random_weights", "run_seed", "trained_on")
 """The columns of rows that say which model it is; its name says as many of them as :func:`called` does."""
@@ -28,18 +30,23 @@ def main_rows(rows: pd.DataFrame) -> pd.DataFrame:
     return plain if len(plain) else gold if len(gold) else rows
 
 
-def tidy(rows: pd.DataFrame) -> pd.DataFrame:
+def tidy(rows: pd.DataFrame, *, joint: bool = False) -> pd.DataFrame:
     """One row for each measured value: layer, value, interval and p first, then what tells them apart, model and task.
 
     Parameters
     ----------
     rows : DataFrame
         Rows; each becomes one of the table.
+    joint : bool, default False
+        Whether the interval is that for all layers at once, in columns of its own, where the rows have it.
     """
     import pandas as pd
 
     p = [c for c in TESTS if c in rows and rows[c].notna().any()][:1]
-    numbers = ["value", *(c for c in ("ci_low", "ci_high") if rows[c].notna().any()), *p, "metric"]
+    ends = (*JOINT, "ci_low", "ci_high") if joint and JOINT[0] in rows else ("ci_low", "ci_high")
+    if joint and JOINT[0] in rows:
+        rows = rows.assign(**{end: rows[end].where(rows[JOINT[0]].isna()) for end in ("ci_low", "ci_high")})
+    numbers = ["value", *(c for c in ends if rows[c].notna().any()), *p, "metric"]
     first = {"layer": layer_labels(rows)} if (rows["site"] != "").any() else {}
     first |= {c: rows[c] for c in numbers}
     if rows["representation"].nunique() > 1:  # baselines beside layers
@@ -97,7 +104,7 @@ def layer_b(rows: pd.DataFrame) -> pd.Series:
 
 
 def best_rows(rows: pd.DataFrame, curve: tuple[str, ...]) -> pd.DataFrame:
-    """The best layer of each curve, with the interval that holds for all layers at once where there is one.
+    """The best layer of each curve.
 
     Parameters
     ----------
@@ -115,11 +122,7 @@ def best_rows(rows: pd.DataFrame, curve: tuple[str, ...]) -> pd.DataFrame:
     for _, one in gold.groupby([c for c in curve if c in gold], sort=False, dropna=False):
         if (known := metric(str(one["metric"].iloc[0]))).better:
             found.append(one.iloc[[known.best(one["value"].to_numpy(dtype=float))]])
-    best = pd.concat(found, ignore_index=True) if found else gold.iloc[:0].copy()
-    for end, joint in zip(("ci_low", "ci_high"), ("joint_low", "joint_high"), strict=True):
-        if joint in best:
-            best[end] = best[joint].fillna(best[end])
-    return best
+    return pd.concat(found, ignore_index=True) if found else gold.iloc[:0].copy()
 
 
 def as_grid(table: pd.DataFrame, rows: int, of: int) -> tuple[Grid, list[str]]:

@@ -126,6 +126,14 @@ def test_table_in_a_format(form, call):
     assert {"markdown": "| model | × 100 |", "latex": r"\begin{tabular}", "csv": "model,× 100,"}[form] in done.out
 
 
+def test_a_file_of_rows_without_a_kind_is_shown_as_its_command_printed_it(call, tmp_path):
+    rows = STUDIES / "figure1-small/probe-stsb.all-MiniLM-L6-v2.fine-tuned.mean.parquet"
+    done = call("table", rows, "--format", "csv")
+    assert "layer,pearson" in done.out
+    assert "best layer 4" in done.err
+    assert "stands before" in call("table", rows, "--out", tmp_path / "t.md").err
+
+
 def test_stored_rows_in_every_analysis(monkeypatch, capsys):
     """The printed tables of probes and of information, from the rows that come with the repository."""
     from probekit.cli.terminal import show_table
