@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ast
 import logging
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.former import explained
+from probekit.toml import read_toml
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def named(group: str) -> Mapping[str, str]:
 def _own(group: str) -> list[EntryPoint]:
     """Our entries: of a clone those that its files declare now, which it may have pulled since it was installed."""
     if (declared := Path(__file__).parents[1] / "pyproject.toml").is_file():
-        project = tomllib.loads(declared.read_text(encoding="utf-8")).get("project", {})
+        project = read_toml(declared)[0].get("project", {})
         if project.get("name") == "probekit-lm":
             return [EntryPoint(name, value, group) for name, value in project["entry-points"].get(group, {}).items()]
     return [entry for entry in entry_points(group=group) if _ours(entry.value)]
