@@ -85,6 +85,8 @@ def _of_curve(curve: pd.DataFrame, controls: pd.DataFrame, label: str, *, random
         verdict[cells] = why
     verdict[curve["value"].isna()] = "no value"
     verdict[curve["value"].isna() & curve["ci_low"].notna()] = "undetermined"
+    if "p_adjusted" in curve:  # that of the markers and sentences, corrected over curves, too
+        curve = curve.assign(p_adjusted=curve["p_shown"])
     additional: dict[str, Any] = {c: curve[c] for c in (*OWN, *JOINT) if c in curve}
     shown = curve.assign(
         task=curve["task"].map(shown_task),

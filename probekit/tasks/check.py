@@ -6,9 +6,11 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 
 from probekit.calls import checked
+from probekit.grid import Grid, to_html, to_markdown
 from probekit.tasks.chat import role_counts
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
@@ -99,10 +101,29 @@ class SplitReport:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """A task in numbers, one :class:`SplitReport` per split."""
+    """A task in numbers, one :class:`SplitReport` per split; ``print`` shows a table, and so do notebooks."""
 
     task: Task
     splits: tuple[SplitReport, ...]
+
+    @property
+    def title(self) -> str:
+        """What the task is, in a line."""
+        unit = "sentence pairs" if any(split.paired for split in self.task.splits.values()) else "sentences"
+        return f"{self.task.name}: {self.task.kind} of {unit}, measured by {', '.join(self.task.metrics)}"
+
+    def grid(self) -> Grid:
+        """The counts, one column a split."""
+        from probekit.tasks.counts import counts
+
+        return counts(self)
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, "", to_markdown(self.grid()), *(f"Warning: {one}" for one in self.warnings)])
+
+    def _repr_html_(self) -> str:
+        warnings = "".join(f"<p><b>Warning:</b> {escape(one)}</p>" for one in self.warnings)
+        return f"<p><b>{escape(self.title)}</b></p>{to_html(self.grid())}{warnings}"
 
     @property
     def warnings(self) -> tuple[str, ...]:

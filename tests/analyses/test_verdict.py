@@ -261,7 +261,7 @@ def test_a_dev_split_that_train_holds_is_named(seen):
     if seen == 20:
         assert len(texts) == 1
         return
-    told = f"toy: {seen} of 300 evaluated examples have a text, a near copy or a group in train"
+    told = f"toy: {seen} of 300 evaluated examples are not new (train has their text, a near copy, or their group)"
     assert texts[1].startswith(told)
     assert ("nothing is shown for new texts" in texts[1]) is (seen == 300)
     assert bool(re.search(r"on the other 100 the best accuracy is \.\d+ at layer 1", texts[1])) is (seen == 200)

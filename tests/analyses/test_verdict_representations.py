@@ -140,11 +140,17 @@ def test_movement_and_its_labels():
     )
     tested = {"label": "yes", "metric": "difference(relative-distance)"}
     [text] = sentences(pd.concat([rows, moved([0.1, 0.2], p=0.01, **tested)]))
-    assert text.endswith("; 'yes' moved further than the others in layers 0 and 1 (difference .200 [.190, .210] in "
-                         "layer 1, p adjusted ≤ .010).")  # fmt: skip
+    how = "(difference .200 [.190, .210] in layer 1, p adjusted ≤ .010)."
+    assert text.endswith(f"; the class 'yes' moved further than the others in layers 0 and 1 {how}")
     [text] = sentences(pd.concat([rows, moved([0.1, -0.2], p=0.01, **tested)]))
-    assert "'yes' moved further than the others in layer 0 (difference .100 [.090, .110], p adjusted .010)" in text
-    assert "'yes' moved less far than the others in layer 1 (difference -.200 [-.210, -.190], p adjusted .010)" in text
+    assert (
+        "the class 'yes' moved further than the others in layer 0 (difference .100 [.090, .110], p adjusted .010)"
+        in text
+    )
+    assert (
+        "the class 'yes' moved less far than the others in layer 1 (difference -.200 [-.210, -.190], p adjusted .010)"
+        in text
+    )
     [text] = sentences(pd.concat([rows, moved([0.1, 0.2], p=0.2, **tested)]))
     assert text.endswith("; no label is shown to move differently (p adjusted ≥ .20).")
     yes = moved([0.1, 0.2], p=0.01, **tested)

@@ -59,7 +59,7 @@ def _labels(rows: pd.DataFrame, head: Mapping[Any, Any] | pd.Series, metric: str
                 which, p = layers(some["name"].tolist()), at_most(some["p_adjusted"].to_numpy())
                 others = differences[(differences["label"] == label) & differences["name"].isin(some["name"])]
                 effect = _effect(some)
-                text = f"{label!r} moved {word} than the others in {which} ({effect}, p adjusted {p})"
+                text = f"the class {label!r} moved {word} than the others in {which} ({effect}, p adjusted {p})"
                 found.append(text + _opposite(others, sign, "less far" if sign > 0 else "further"))
     if not found and tested["p_adjusted"].notna().any():
         return f"; no label is shown to move differently (p adjusted {at_least(tested['p_adjusted'].dropna())})"

@@ -153,13 +153,13 @@ def _leak(trained: Sequence[Curve], metric: str, sign: int) -> Iterator[str]:
     seen, n = (int(trained[0].head[name]) for name in ("seen_in_train", "n")) if known else (0, 1)
     if seen < LEAK * n:
         return
-    what = f"{seen:,} of {n:,} evaluated examples have a text, a near copy or a group in train"
+    what = f"{seen:,} of {n:,} evaluated examples are not new (train has their text, a near copy, or their group)"
     unseen = [(one.layers[i], v) for one in trained for i, v in enumerate(one.rows["value_unseen"]) if v == v]
     if not unseen:
         yield f"{what}: nothing is shown for new texts"
         return
     layer, value = max(unseen, key=lambda one: sign * one[1])
-    best = f"the best {metric} is {number(value)} at layer {layer}, which is not tested"
+    best = f"the best {metric} is {number(value)} at layer {layer} (no test)"
     yield f"{what}; on the other {n - seen:,} {best}"
 
 
