@@ -25,6 +25,10 @@ CURVE = (
     *("representation", "estimator", "seed", "source"),
 )
 BAG = "bag-of-pieces"
+BASELINES = {BAG: BAG, "majority": "none", "type-majority": "word-type"}
+"""The representation of each baseline without a model that layers are compared with."""
+AGAINST_MAJORITY = ("accuracy", "token-accuracy", "log-loss")
+"""Metrics by which a guess at random is no better than the most frequent class, as it is by F1."""
 OF_DRAWS = {"permuted": "shuffled"}
 """By reference, the control whose draws are ranked if predictions cannot be held against permuted labels."""
 SAME = ("task", "split", "representation", "estimator", "target")
@@ -118,6 +122,11 @@ def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]
 
 def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
     """The contrasts of each curve."""
+    if against == "majority" and metric not in AGAINST_MAJORITY:
+        raise UsageError(
+            f"by {metric}, a guess at random can beat the most frequent class; compare with --against permuted, or by "
+            f"--metric {AGAINST_MAJORITY[0]}."
+        )
     names = layer_labels(e.fits).to_numpy()
     every = curves(e, targets=True)
     for curve in (c for c in every if e.fits["target"].iloc[c[0]] == "gold"):
@@ -129,9 +138,9 @@ def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
             reference = [f for f in curve if names[f] == against.removeprefix("layer-")]
             pairs = [(int(f), reference) for f in curve if reference and f not in reference]
             name = against.replace("-", " ", 1)
-        elif against == BAG:
-            bag = beside(e.fits, curve, BAG)
-            pairs, name = [(int(f), bag) for f in curve if bag], BAG
+        elif against in BASELINES:
+            baseline = beside(e.fits, curve, BASELINES[against])
+            pairs, name = [(int(f), baseline) for f in curve if baseline], against
         else:
             theirs = [c for c in every if _held_against(e.fits, curve, c, against)]
             if against == "other":
@@ -253,6 +262,7 @@ def nothing_to_compare(against: str, e: Predictions) -> str:
     remedy = {
         "control-task": " Control tasks are fitted where words are labelled; probe those with --controls 3.",
         "permuted": " Probe again with --controls 1 or more.",
+        "type-majority": " It is for labelled words.",
         BAG: " Bags of word pieces are fitted where texts are labelled; probe those with --controls 1 or more.",
         "other": " Give rows from the same task, split and layers twice.",
     }.get(against, "")

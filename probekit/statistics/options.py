@@ -10,7 +10,7 @@ from probekit.constraint import MOST_DRAWS, Checked, Ge, Most, OrZero, Part, See
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 
-AGAINST = ("best", "permuted", "control-task", "random", "bag-of-pieces")
+AGAINST = ("best", "permuted", "control-task", "random", "bag-of-pieces", "majority", "type-majority")
 """What layers are compared with, beside one of them (layer-NAME)."""
 FORMERLY = {"shuffled": "permuted"}
 """Earlier names, which mean the same: probes *trained* on shuffled labels are a control of ``probe``, not compared."""
@@ -58,8 +58,8 @@ class CompareOptions(Checked):
 
     against: str | None = option(
         None,
-        "layer-0 (or another layer-NAME), best, permuted (labels), control-task, random or bag-of-pieces. Default: the "
-        "same layer of the second file, or layer-0 if there is one file.",
+        "layer-0 (or another layer-NAME), best, permuted (labels), control-task, random, bag-of-pieces, majority "
+        "(class) or type-majority (of each word). Default: the same layer of the second file; of one file, layer-0.",
     )
     metric: str | None = option(None, "A metric of the table, or log-loss; default: the table's first metric.")
     correction: Correction = option(Correction.MIN_P, "Correction over layers: min-p, max-t or holm.")

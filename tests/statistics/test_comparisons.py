@@ -12,6 +12,7 @@ from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.rows import read_card, read_rows
 from probekit.statistics.comparisons import Drawn, Null, _judged, compare_predictions, paired
+from probekit.statistics.contrasts import BASELINES
 from probekit.statistics.multiplicity import adjust, tails
 from probekit.statistics.options import CompareOptions, Correction, Tails
 from probekit.statistics.predictions import Predictions, join
@@ -192,17 +193,21 @@ def test_against_the_random_model_of_the_same_name():
     assert set(compare(join(a, other), against="random")["against"]) == {"n, random weights"}  # the only one there
 
 
-def test_against_the_bag_of_word_pieces_is_the_difference_of_two_fits():
+@pytest.mark.parametrize("name", BASELINES)
+def test_against_a_baseline_is_the_difference_of_two_fits(name):
     a, bag = table([0.6, 0.9]), table([0.7])
-    bag = replace(bag, fits=bag.fits.assign(layer=None, site="", representation="bag-of-pieces"))
+    bag = replace(bag, fits=bag.fits.assign(layer=None, site="", representation=BASELINES[name]))
     both = join(a, bag)
     both = replace(both, fits=both.fits.drop(columns="source"))
-    rows = compare(both, against="bag-of-pieces").set_index("layer")
+    rows = compare(both, against=name).set_index("layer")
     assert rows["value"].tolist() == pytest.approx([score(both, f) - score(both, 2) for f in (0, 1)])
-    assert set(rows["against"]) == {"bag-of-pieces"}
+    assert set(rows["against"]) == {name}
     assert set(rows["null"]) == {str(Null.EXCHANGEABLE)}
     same = paired(both, [(0, [2]), (1, [2])], "accuracy")
     assert rows["p_adjusted"].tolist() == same.p_adjusted.tolist()
+    if name == "majority":
+        with pytest.raises(UsageError, match="a guess at random can beat the most frequent class"):
+            compare(both, against=name, metric="macro-f1")
     with pytest.raises(UsageError, match="Bags of word pieces are fitted where texts are labelled; probe those with"):
         compare(a, against="bag-of-pieces")
 
