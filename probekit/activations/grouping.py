@@ -192,7 +192,7 @@ def _with_warning(cache: ActivationCache, groups: Groups) -> Groups:
         return groups
     counts, size = groups.told or {}, np.bincount(groups.of)
     several = int((size > 1).sum())
-    names = {"equal": "equal to another", "shared": "with a sentence of another", "near": "near copies"}
+    names = {"equal": "equal to an earlier one", "shared": "with a sentence of an earlier one", "near": "near copies"}
     names |= {"domain": "from domains with templated texts"}
     kinds = [f"{counts[name]:,} {called}" for name, called in names.items() if counts.get(name)]
     log.warning(
