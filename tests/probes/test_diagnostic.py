@@ -408,6 +408,20 @@ def test_same_seed_same_rows_whatever_the_threads():
     assert not fitted(one)["held_out"].equals(fitted(other)["held_out"])
 
 
+def test_progress_counts_the_folds_of_all_layers_and_never_falls(monkeypatch):
+    monkeypatch.setattr("probekit.probes.protocol.diagnostic.EVERY", 1e-3)
+    told = []
+    (x, y), (x_dev, y_dev) = toy(n=2000, d=60), toy(d=60, seed=1)
+    run(x, y, x_dev, y_dev, progress=lambda *of: told.append(of))
+    parts = QUICK.folds + 1
+    assert {stage for stage, *_ in told} == {"probe"}
+    assert {total % parts for *_, total in told} == {0}
+    counts = [done for _, done, _ in told]
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1]) == (0, told[0][2])
+    assert any(done % parts for done in counts)
+
+
 def test_unlabelled_rows_are_left_out_and_counted():
     """Whatever they hold."""
     (x, y), (x_dev, y_dev) = toy(), toy(seed=1)

@@ -9,7 +9,7 @@ model go through the same procedure. The evaluated examples never influence a ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 log = logger(__name__, by_input=True)
+
+EVERY = 0.5
+"""Seconds after which progress is told again, by the thread that called: a notebook shows nothing of others."""
 
 
 def layer_rows(
@@ -81,7 +84,7 @@ def evaluate_layers(
     options : ProbeOptions
         How the probes are fitted.
     progress : callable
-        Called before the first layer and after each.
+        Called before the first fit and every half second, with the number of folds fitted over all layers.
 
     Returns
     -------
@@ -107,17 +110,25 @@ def evaluate_layers(
     ]
     if not all(has_sentences) and any(name.startswith("span-") for name in question.metrics):
         raise UsageError("span metrics need the sentence of each word: give Labels with sentences, for train and dev.")
-    experiment = Experiment(question, label_sets(train_labels, dev_labels, question, options), options)
+    fitted: list[None] = []  # one for each fold of each piece of work, and for its last fit
+    sets = label_sets(train_labels, dev_labels, question, options)
+    experiment = Experiment(question, sets, options, lambda: fitted.append(None))
     work: list[Callable[[], Fits]] = list(baseline_fits(experiment, baselines))  # the longest first
     work += [partial(experiment.layer, name, train_layers[name], dev_layers[name]) for name in train_layers]
-    sets = experiment.sets
     y = sets.train.y
     found = [constant_fit(np.bincount(y, minlength=sets.classes) if sets.classes else float(y.mean()), sets.dev.y)]
-    progress("probe", 0, len(work))
+    parts = int(sets.fold.max()) + 2
+    progress("probe", 0, parts * len(work))
     with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(options.threads or cores()) as pool:
-        for done, one in enumerate(pool.map(in_threads(lambda piece: piece()), work), 1):
-            found.append(one)
-            progress("probe", done, len(work))
+        futures = [pool.submit(in_threads(piece)) for piece in work]
+        try:
+            for done, future in enumerate(futures):
+                while not wait([future], timeout=EVERY).done:
+                    progress("probe", min(max(len(fitted), parts * done), parts * len(work) - 1), parts * len(work))
+                found.append(future.result())
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # after an error, the work that has not begun
+        progress("probe", parts * len(work), parts * len(work))
     prior = sets.prior_loss if sets.classes and not options.balanced else None
     evaluated = gathered(found, question, {"seed": options.seed, **sets.sizes}, sets.dev, sets.y_dev, prior)
     _complain(evaluated, options, leaking=not question.classify or bool(np.isin(sets.dev.y, sets.train.y).all()))

@@ -50,11 +50,12 @@ class Fits:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The parts shared by all layers: the question, the label sets and the options."""
+    """The parts shared by all layers: the question, the label sets, the options, and what is called after each fold."""
 
     question: Question
     sets: LabelSets
     options: ProbeOptions
+    tick: Callable[[], Any] = lambda: None
 
     def layer(self, name: str, train: Vectors, dev: Vectors) -> Fits:
         """Probes of all label sets on one layer."""
@@ -100,7 +101,7 @@ class Experiment:
             options.scores or "rolling:10",
         )
         try:
-            chosen = select(problem, None if options.choose_by == LOG_LOSS else self.criterion)
+            chosen = select(problem, None if options.choose_by == LOG_LOSS else self.criterion, self.tick)
         except NonFiniteError as error:
             raise NonFiniteError(f"{_called(about)}: {error} First in row {_first_bad(x, sets.rows)}.") from None
         try:

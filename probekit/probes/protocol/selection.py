@@ -128,7 +128,7 @@ class Fitted(Protocol):
     def log_proba(self, x: Any, rows: np.ndarray | None) -> np.ndarray: ...
 
 
-def select(problem: Problem, criterion: Criterion | None) -> Chosen:
+def select(problem: Problem, criterion: Criterion | None, tick: Callable[[], Any] = lambda: None) -> Chosen:
     """Choose each target's setting by its mean loss on the folds, and fit all rows with it.
 
     Ties go to the first setting, the strongest penalty; a setting that merely copies the model before it, because the
@@ -139,6 +139,8 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     ----------
     criterion : Criterion | None
         Criterion on the held-out rows of all folds together (default: the mean log loss; squared error for numbers).
+    tick : callable
+        Called after the fits of each fold, and after the last fit.
     """
     p, folds = problem, range(int(problem.fold.max()) + 1)
     dtype = precision(len(p.rows), p.x.shape[1])
@@ -168,6 +170,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
         board.add(loss, ~unseen)
         if criterion is not None:
             outcomes.append((held, (loss, predicted)))
+        tick()
     if criterion is None:
         score = board.mean
     else:
@@ -182,6 +185,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
         heat = np.concatenate([temperature(one[None], y[held]) for one, y in zip(log_p, p.y, strict=True)])
     start = fitted.choose(best) if isinstance(fitted, LogisticFit) else None
     final = _fit(p, np.ones(len(p.rows), dtype=bool), settings[best][:, None], total, start, dtype)
+    tick()
     at = np.arange(len(p.y))
     return Chosen(
         final,
