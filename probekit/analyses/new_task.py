@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from probekit.analyses.task_splits import Part, draw, splits_of
+from probekit.analyses.tidy_rows import tidied
 from probekit.calls import checked
 from probekit.constraint import File
 from probekit.errors import DataError, UsageError
-from probekit.files import FileKind, check_folder, whole
+from probekit.files import FileKind, check_folder, slug, whole
+from probekit.notes import logger
 from probekit.tasks.check import UNBALANCED, metrics_of_unbalanced
 from probekit.tasks.files.group_column import missing
-from probekit.tasks.files.guess import Guess, guess
-from probekit.tasks.load import load_task
+from probekit.tasks.files.guess import Doubt, Guess, guess
+from probekit.tasks.files.split_names import without_split
+from probekit.tasks.files.squad import as_squad
+from probekit.tasks.folders import plain
+from probekit.tasks.load import DATASETS, load_task
 from probekit.tasks.task import TaskKind
 
+log = logger(__name__)
 NEW = FileKind("a file that is not there yet", lambda path: False)
 """Task files are edited by hand, so an existing one is never replaced."""
 MAX_LISTED = 12
@@ -27,25 +33,26 @@ MAX_LISTED = 12
 
 @checked
 def new_task(
-    data: str | Path,
-    /,
-    *,
+    *data: File,
     out: File | None = None,
     dev: float = 0.1,
     test: float = 0.0,
     seed: int = 0,
     groups: str | None = None,
+    columns: tuple[str, ...] = (),
 ) -> Path:
     """Write a task file for your data: guess the format, columns and splits, and give the reason for each guess.
 
-    Your files stay where they are. If a split has to be drawn or the format converted, the rows are written as JSON
-    lines next to the task file. No existing file is replaced.
+    Your files stay where they are. If a split has to be drawn, labels be spelled alike or the format converted, the
+    rows are written as JSON lines next to the task file. No existing file is replaced, and none is left if it fails.
 
     Parameters
     ----------
     data : str or path
         A file (.csv, .tsv, .txt, .jsonl, .json, .parquet, .conll, .conllu), a folder with a file for each split (train,
-        dev or validation, test), or hub:REPO or hub:REPO:CONFIG, a data set on the Hugging Face hub.
+        dev or validation, test), or hub:REPO or hub:REPO:CONFIG, a data set on the Hugging Face hub. Beside one file of
+        a split, such as train.csv, those of the others are found; several files name their splits, or are written
+        dev=FILE.
     out : path, optional
         The task file to write, whose name is the task's; by default the name of the data with .toml, in the current
         folder.
@@ -60,6 +67,9 @@ def new_task(
     groups : str, optional
         Column of the groups of rows that depend on each other (dialogue, document, author), or none; by default guessed
         from the names and values of the columns.
+    columns : sequence of str
+        ROLE=COLUMN for what you know: text, pair, label, id, domain, words, tags, messages, entities, span, pair_span
+        or split; ROLE=none if there is none. A guess that is not sure is a question on a terminal, otherwise a note.
 
     Returns
     -------
@@ -71,7 +81,7 @@ def new_task(
     DataError
         If a file cannot be read (the message names the line), or no column holds text.
     UsageError
-        If a file already exists, the shares leave nothing to train on, or there is no such column of groups.
+        If a file already exists, the shares leave nothing to train on, or there is no such column.
 
     Examples
     --------
@@ -90,31 +100,55 @@ def new_task(
 
         probekit tasks new reviews.csv
         probekit tasks new data/ --out mine.toml
+        probekit tasks new train=pilot.csv dev=held-out.csv --columns label=stars
         probekit tasks new chats.jsonl --groups conversation --dev 0.2
         probekit tasks new hub:stanfordnlp/sst2
     """
+    if not data:
+        raise UsageError("new_task needs the data: a file, a folder, or hub:REPO.")
     if not (0 <= dev < 1 and 0 <= test < 1 and dev + test < 1):
         raise UsageError(f"dev and test must be shares of train, from 0 to a sum below 1, not {dev:g} and {test:g}.")
-    task_file = Path(f"{_name(data)}.toml") if out is None else Path(out)
+    given = [str(one) for one in data]
+    splits, keys, first = _guessed(given, groups, columns)
+    task_file = Path(f"{_name(given, splits)}.toml") if out is None else Path(out)
     if task_file.suffix != ".toml":
         raise UsageError(f"a task file must end in .toml; {task_file} does not.")
     check_folder(task_file.parent)
-    splits, header = splits_of(str(data))
-    first = guess(splits["train"].raw, groups)
+    for doubt in first.doubts:
+        log.warning("%s: %s. Choose with --columns %s=COLUMN.", given[0], doubt, doubt.role)
+    splits, first, remarks = tidied(splits, first)
+    for remark in remarks:
+        log.warning("%s: %s", given[0], remark)
     splits = draw(splits, first, {"test": test, "dev": dev}, seed)
-    files = _files(task_file, splits)
+    files = _files(task_file, splits, first)
     _check_absent([task_file, *(task_file.parent / files[split] for split, one in splits.items() if not one.stays)])
     kept = all(one.stays for one in splits.values())
-    texts = {task_file.parent / files[split]: _json_lines(one) for split, one in splits.items() if not one.stays}
-    texts[task_file] = _text(str(data), task_file, splits, files, first, header if kept else {}, kept=kept)
+    texts = {task_file.parent / files[split]: _rows(one, first) for split, one in splits.items() if not one.stays}
+    lines = _text(" ".join(given), task_file, splits, files, first, keys if kept else {}, kept=kept)
+    texts[task_file] = "\n".join([lines[0], *(f"# {remark}" for remark in remarks), *lines[1:]]) + "\n"
     _write_all(texts, task_file, first)
     return task_file
 
 
-def _files(task_file: Path, splits: Mapping[str, Part]) -> dict[str, str]:
+def _guessed(
+    data: Sequence[str], groups: str | None, columns: Sequence[str]
+) -> tuple[dict[str, Part], dict[str, Any], Guess]:
+    """The splits of the data, the keys of a task file that reads them, and the guess."""
+    column = next((one.partition("=")[2] for one in columns if one.startswith("split=")), None)
+    splits, keys = splits_of(data, column)
+    return splits, keys, guess(splits["train"].raw, groups, [one for one in columns if not one.startswith("split=")])
+
+
+def doubts(*data: str | Path, groups: str | None = None, columns: Sequence[str] = ()) -> tuple[Doubt, ...]:
+    """The guesses of :func:`new_task` about data that are not sure; nothing is written."""
+    return _guessed([str(one) for one in data], groups, columns)[2].doubts
+
+
+def _files(task_file: Path, splits: Mapping[str, Part], first: Guess) -> dict[str, str]:
     """The file of each split as the task file names it: its present one, or a new one next to the task file."""
+    end = "json" if first.kind is TaskKind.QUESTION_ANSWERING else "jsonl"
     return {
-        split: one.place(task_file.parent) if one.stays else task_file.with_suffix(f".{split}.jsonl").name
+        split: one.place(task_file.parent) if one.stays else task_file.with_suffix(f".{split}.{end}").name
         for split, one in splits.items()
     }
 
@@ -126,16 +160,25 @@ def _check_absent(places: list[Path]) -> None:
         raise UsageError(f"{', '.join(there)} {many} not replaced; move {it}, or give another --out.")
 
 
-def _json_lines(part: Part) -> str:
-    """The rows of a split as JSON lines."""
+def _rows(part: Part, first: Guess) -> str:
+    """The rows of a split as JSON lines; questions in the format of SQuAD."""
     columns = part.raw.columns
+    if first.kind is TaskKind.QUESTION_ANSWERING:
+        return json.dumps(as_squad(columns, first.roles), ensure_ascii=False) + "\n"
     records = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     return "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records)
 
 
-def _name(data: str | Path) -> str:
-    text = str(data).removeprefix("hub:")
-    return (text.split(":")[0].split("/")[-1] if str(data).startswith("hub:") else Path(text).resolve().stem) or "task"
+def _name(data: Sequence[str], splits: Mapping[str, Part]) -> str:
+    """The name of the data: of the file or folder, without the word for its split if there are several."""
+    text = data[0].removeprefix("hub:")
+    if data[0].startswith("hub:"):
+        return text.split(":")[0].split("/")[-1] or "task"
+    path = splits["train"].raw.path.resolve() if len(data) > 1 else Path(text).resolve()
+    files = {one.raw.path for one in splits.values()}
+    if len(files) == 1 or path.is_dir():
+        return path.stem or "task"
+    return "-".join(without_split(path.stem).split()) or path.parent.name or "task"
 
 
 def _write_all(texts: Mapping[Path, str], task_file: Path, first: Guess) -> None:
@@ -168,26 +211,29 @@ def _text(
     keys: Mapping[str, Any],
     *,
     kept: bool,
-) -> str:
-    """The text of the task file, with a comment on each guess."""
+) -> list[str]:
+    """The lines of the task file, with a comment on each guess."""
     lines = [
         f"# Guessed from {data}. Check and correct the guesses, then run: probekit tasks check {task_file.name}",
-        f"name = {json.dumps(task_file.stem, ensure_ascii=False)}",
+        _named(task_file.stem),
         f'type = "{first.kind}"{_remark(_kind(first))}',
     ]
     lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
     by_number = kept and keys.get("header") is False
-    for role, column in first.roles.items() if splits["train"].raw.named or not kept else ():
-        lines.append(
-            f"{role} = {column if by_number else json.dumps(column, ensure_ascii=False)}{_remark(first.why[role])}"
-        )
+    told = first.kind is not TaskKind.QUESTION_ANSWERING and (splits["train"].raw.named or not kept)
+    for role, column in first.roles.items() if told else ():
+        shown = json.dumps(column, ensure_ascii=False)
+        lines.append(f"{role} = {shown.replace(chr(34), '') if by_number else shown}{_remark(first.why[role])}")
     lines += _metrics(splits, first)
-    if first.kind is not TaskKind.SEQUENCE_LABELLING and "label" not in first.roles:
+    labelled = first.kind in (TaskKind.SEQUENCE_LABELLING, TaskKind.QUESTION_ANSWERING)
+    if not labelled and "label" not in first.roles:
         lines.append("label = false  # no column looks like a label; write its name here")
-    others = [name for name in splits["train"].raw.columns if name not in first.roles.values()]
-    if others:
+    lines += [f"# Not sure: {doubt}." for doubt in first.doubts if doubt.role != "groups"]
+    used = {name for column in first.roles.values() for name in (column if isinstance(column, list) else [column])}
+    others = [name for name in splits["train"].raw.columns if name not in used]
+    if others and told:
         lines.append(f"# Not used: {', '.join(others)}.")
-    if "groups" not in first.roles:
+    if "groups" not in first.roles and told:
         lines.append('# groups = "…"  # column that groups rows (document, author, premise)')
         if first.repeated:
             listed = ", ".join(f"{name} ({count:,} values)" for name, count in first.repeated.items())
@@ -196,7 +242,14 @@ def _text(
     lines += [
         f"{split} = {json.dumps(files[split], ensure_ascii=False)}{_remark(splits[split].note)}" for split in files
     ]
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def _named(stem: str) -> str:
+    """The line with the task's name: not that of a published data set, as which figures would show it."""
+    if plain(stem) not in map(plain, DATASETS):
+        return f"name = {json.dumps(stem, ensure_ascii=False)}"
+    return f'name = "own-{slug(stem)}"{_remark(f"{stem} is a published data set, which probekit knows by this name")}'
 
 
 def _metrics(splits: Mapping[str, Part], first: Guess) -> list[str]:

@@ -15,9 +15,10 @@ from probekit.errors import UsageError
 from probekit.notes import logger
 from probekit.tasks.check import FEW_GROUPS
 from probekit.tasks.datasets.sources import HUB_SPLITS, from_hub
-from probekit.tasks.files.description import SUFFIXES, Format
 from probekit.tasks.files.group_column import missing
-from probekit.tasks.files.guess import Guess, Raw, by_split, read_any, split_files
+from probekit.tasks.files.guess import Guess
+from probekit.tasks.files.raw import Raw, read_any
+from probekit.tasks.files.split_names import by_split, files_by_split
 from probekit.tasks.task import Example, TaskKind
 
 log = logger(__name__)
@@ -42,22 +43,33 @@ class Part:
         return str(path.relative_to(base.resolve())) if path.is_relative_to(base.resolve()) else str(path)
 
 
-def splits_of(data: str) -> tuple[dict[str, Part], dict[str, Any]]:
-    """The splits of the data, and the keys of the task file for reading them."""
-    if data.startswith("hub:"):
-        return _of_hub(*data.removeprefix("hub:").partition(":")[::2])
-    path = Path(data)
-    files = split_files(path) if path.is_dir() else {"train": path}
+def splits_of(data: Sequence[str], column: str | None = None) -> tuple[dict[str, Part], dict[str, Any]]:
+    """The splits of the data, and the keys of the task file for reading them.
+
+    Parameters
+    ----------
+    data : sequence of str
+        A file, a folder or a data set of the hub; or the files of several splits.
+    column : str, optional
+        The column that names the split of each row, or "none" for none.
+    """
+    if data[0].startswith("hub:"):
+        return _of_hub(*data[0].removeprefix("hub:").partition(":")[::2])
+    files = files_by_split(data)
     raws = {split: read_any(file) for split, file in files.items()}
-    stays = all(raw.as_it_is and raw.header == raws["train"].header for raw in raws.values())
-    keys: dict[str, Any] = {} if raws["train"].header else {"header": False}
-    if not raws["train"].named and SUFFIXES[files["train"].suffix.lower()] is Format.TSV:
-        keys["format"] = str(Format.CONLL)
+    keys = dict(raws["train"].keys)
+    stays = all(raw.as_it_is and raw.keys == keys for raw in raws.values())
     if list(raws) == ["train"]:
-        column, rows = by_split(raws["train"])
+        name, rows = by_split(raws["train"], column)
         if rows:
-            return {split: _of_column(raws["train"], column, some) for split, some in rows.items()}, keys
-    return {split: Part(raw, f"{raw.path.name}: {raw.how}", stays) for split, raw in raws.items()}, keys
+            return {split: _of_column(raws["train"], name, some) for split, some in rows.items()}, keys
+    beside = len(data) == 1 and len(files) > 1 and Path(data[0]).is_file()
+    given = Path(data[0]).name
+    notes = {
+        split: f"{raw.path.name}: {raw.how}{f'; found beside {given}' if beside and raw.path.name != given else ''}"
+        for split, raw in raws.items()
+    }
+    return {split: Part(raw, notes[split], stays) for split, raw in raws.items()}, keys
 
 
 def _of_column(raw: Raw, column: str, rows: Sequence[int]) -> Part:
@@ -123,7 +135,7 @@ def _drawn(
     def some(rows: np.ndarray) -> Part:
         columns = {name: [values[i] for i in rows] for name, values in train.columns.items()}
         note = f"{len(rows):,} rows of {train.path.name}, drawn with seed {seed}: {how}"
-        return Part(Raw(train.path, columns, train.how, header=train.header), note, stays=False)
+        return Part(replace(train, columns=columns), note, stays=False)
 
     others = {name: Part(one.raw, one.note, stays=False) for name, one in splits.items()}
     return {**others, "train": some(np.flatnonzero(~drawn)), split: some(np.flatnonzero(drawn))}

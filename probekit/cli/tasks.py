@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from probekit.cli.made import Made
-from probekit.cli.show import console, say
+from probekit.cli.show import console, say, shown
 from probekit.cli.terminal import show_table
 from probekit.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from probekit.tasks.check import TaskReport
+    from probekit.tasks.files.guess import Doubt
 
 app = App("tasks", help="List the tasks, check one, or write a task file for your data.")
 
@@ -34,13 +36,29 @@ def _check(report: TaskReport) -> None:
     _report(report, seen_in_train(report.task))
 
 
-def _new(path: Path) -> None:
-    """The task file, and its counts."""
+def _new(*data: Path, columns: tuple[str, ...], groups: str | None, **options: Any) -> None:
+    """Ask about guesses that are not sure, write the task file, and show it with its counts."""
     import probekit
 
+    if sys.stdin.isatty():
+        from probekit.analyses.new_task import doubts
+
+        columns = (*columns, *map(_answer, doubts(*data, groups=groups, columns=columns)))
+    path = probekit.new_task(*data, columns=columns, groups=groups, **options)
     console(highlight=False).print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)
     _check(probekit.check_task(str(path)))
     say(f"\nWrote {path}. Read it, correct any wrong guess, and check it again: probekit tasks check {path}")
+
+
+def _answer(doubt: Doubt) -> str:
+    """ROLE=COLUMN as a person chooses it on the terminal; Enter takes the guess."""
+    choices = (doubt.column, *doubt.others)
+    listed = "".join(f"\n  {i} {name}" for i, name in enumerate(choices, start=1))
+    print(shown(f"Which column is {doubt.role}? {doubt.column!r} is a guess: {doubt.why}.{listed}"))  # noqa: T201
+    print(f"1 to {len(choices)} [1]: ", end="", flush=True)  # noqa: T201
+    said = sys.stdin.readline().strip()
+    chosen = int(said) if said.isdecimal() and 1 <= int(said) <= len(choices) else 1
+    return f"{doubt.role}={said if said in choices else choices[chosen - 1]}"
 
 
 def _write(paths: Sequence[Path]) -> None:
@@ -49,7 +67,7 @@ def _write(paths: Sequence[Path]) -> None:
 
 
 app.command(Made("check_task", _check).command(), name="check")
-app.command(Made("new_task", _new).command(), name="new")
+app.command(Made("new_task", _new, instead=True).command(), name="new")
 app.command(Made("write_tasks", _write).command(), name="write")
 
 
@@ -63,9 +81,9 @@ def _listing() -> None:
         sizes = ", ".join(f"{split} {size:,}" if size else split for split, size in dataset.sizes.items())
         terminal.print(f"[bold]{name}[/]  {dataset.title}")
         terminal.print(Padding("; ".join(filter(None, (sizes, ", ".join(dataset.metrics or ())))), (0, 0, 0, 4)))
-        terminal.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence}[/]", (0, 0, 0, 4)))
+        terminal.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence or 'not stated'}[/]", (0, 0, 0, 4)))
     terminal.print("\nTasks load from the Hugging Face Hub, or from a folder with the official files (--data-dir);")
-    terminal.print("glue-diagnostic, ax-b, imdb-cad, the tasks of spans and the senteval tasks only from a folder.")
+    terminal.print("those without a copy on the hub, such as most tasks of spans, only from a folder.")
     terminal.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
     terminal.print(f"Generated, no files needed: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
     terminal.print("Made from a treebank in --data-dir, of dependencies (.conllu) or in brackets (.mrg):")

@@ -51,6 +51,42 @@ def problem(messages: Any) -> str:
     return ""
 
 
+SPEAKERS = {
+    "human": "user", "user": "user", "prompter": "user", "question": "user", "instruction": "user",
+    "gpt": "assistant", "bot": "assistant", "chatgpt": "assistant", "assistant": "assistant", "model": "assistant",
+    "answer": "assistant", "system": "system", "developer": "system", "tool": "tool", "function": "tool",
+}  # fmt: skip
+"""What other layouts call the one who speaks, and the role of a message."""
+LAYOUTS = (("role", "content"), ("from", "value"), ("role", "text"), ("speaker", "text"), ("role", "value"))
+"""The keys of the one who speaks and of the text, in lists of messages."""
+
+
+def messages_of(turns: Sequence[Any]) -> list[dict[str, Any]] | None:
+    """A conversation in another layout as messages with role and content; None if it is none.
+
+    A list of texts with several words each is a conversation in which user and assistant take turns.
+
+    Examples
+    --------
+    >>> messages_of([{"from": "human", "value": "Hi."}])
+    [{'role': 'user', 'content': 'Hi.'}]
+    >>> messages_of(["How are you?", "I am well."])[1]
+    {'role': 'assistant', 'content': 'I am well.'}
+    """
+    if not problem(turns):
+        return list(turns)
+    if turns and all(isinstance(turn, str) and turn.strip() for turn in turns):
+        several = sum(len(turn.split()) for turn in turns) > 2 * len(turns)
+        roles = ("user", "assistant")
+        return [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)] if several else None
+    for who, what in LAYOUTS:
+        if turns and all(isinstance(t, dict) and isinstance(t.get(what), str) and t.get(who) for t in turns):
+            names = [SPEAKERS.get(str(turn[who]).lower()) for turn in turns]
+            if None not in names:
+                return [{"role": name, "content": turn[what]} for name, turn in zip(names, turns, strict=True)]
+    return None
+
+
 def as_chat(
     messages: Sequence[Mapping[str, Any]], tools: Any = None, variables: Mapping[str, Any] | None = None
 ) -> str:

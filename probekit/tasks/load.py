@@ -9,7 +9,7 @@ from probekit.calls import checked
 from probekit.errors import DataError, UsageError, close_names
 from probekit.files import is_path
 from probekit.plugins import load
-from probekit.tasks.datasets import glue, protoroles, spans, statements, texts, ud
+from probekit.tasks.datasets import glue, paraphrases, protoroles, spans, statements, stories, texts, treebanks, ud
 from probekit.tasks.datasets.published import Datasets, published
 from probekit.tasks.files.description import SUFFIXES, Dataset
 from probekit.tasks.folders import plain
@@ -34,7 +34,9 @@ READERS: dict[str, Callable[[Dataset, str | Path | None, str | None], Task]] = {
         f.__name__: f
         for f in (protoroles.spr1, protoroles.spr2, statements.persona, statements.places, statements.truth)
     },
-    **{f.__name__: f for f in (spans.chunks, spans.copa, spans.marked, spans.pronouns, spans.wic)},
+    **{f.__name__: f for f in (spans.chunks, spans.copa, spans.marked, spans.pronouns, spans.wic, spans.wsc)},
+    **{f.__name__: f for f in (stories.cbt, stories.convai2, stories.lambada, treebanks.ccgbank, treebanks.sst_trees)},
+    **{f.__name__: f for f in (paraphrases.of_language, paraphrases.quora)},
     **{
         f.__name__: f
         for f in (texts.dailydialog, texts.imdb, texts.senteval, texts.sick, texts.squad, texts.trec, texts.tweets)

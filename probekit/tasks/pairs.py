@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probekit.errors import DataError, UsageError, did_you_mean
+from probekit.files import read_lines
 from probekit.notes import logger
 from probekit.tasks.datasets.published import dataset, files_of
 from probekit.tasks.datasets.sources import treebank_files
 from probekit.tasks.files.description import Dataset
-from probekit.tasks.files.readers import read_csv, read_json_lines, read_tsv
+from probekit.tasks.files.readers import is_quoted, read_csv, read_json_lines, read_tsv
 from probekit.tasks.task import SEVERAL, Example, Task
 from probekit.tasks.treebank import Tree, read_trees
 
@@ -93,9 +94,9 @@ def load_pairs(name: str, data_dir: str | Path | None = None) -> Pairs:
     Parameters
     ----------
     name : str
-        "blimp", "marvin-linzen", "agreement" or "agreement:TREEBANK" (made from a UD treebank), or the path of your own
-        file (.tsv, .csv or .jsonl) with the columns ``good`` and ``bad``, and optionally ``id``, ``paradigm``,
-        ``phenomenon``, ``field`` and others, such as ``distance``.
+        "blimp", "multiblimp", "marvin-linzen", "agreement" or "agreement:TREEBANK" (made from a UD treebank), or the
+        path of your own file (.tsv, .csv or .jsonl) with the columns ``good`` and ``bad``, and optionally ``id``,
+        ``paradigm``, ``phenomenon``, ``field`` and others, such as ``distance``.
     data_dir : path, optional
         Folder with the files of the set.
 
@@ -172,6 +173,21 @@ def marvin_linzen(root: str | Path) -> Iterator[tuple[Pair, str]]:
                 )  # fmt: skip
                 seen[key] += 1
                 yield pair, f"{file}, line {line}"
+
+
+def multiblimp(root: str | Path) -> Iterator[tuple[Pair, str]]:
+    """MultiBLiMP (Jumelet et al. 2025): a folder for each language, with data.tsv; its field is the language."""
+    places = [Path(root), Path(root) / "multiblimp"]
+    files = next((found for place in places if (found := sorted(place.glob("*/data.tsv")))), [])
+    if not files:
+        files_of(dataset("multiblimp"), root)  # raises DataError
+    for file in files:
+        quoted, columns = is_quoted(read_lines(file, ends=True)), ("sen", "wrong_sen", "phenomenon")
+        table = read_csv(file, required=columns, delimiter="\t") if quoted else read_tsv(file, required=columns)
+        language = file.parent.name
+        for at, (good, bad, phenomenon) in enumerate(zip(*map(table.column, columns), strict=True)):
+            pair = Pair(f"{language}-{at}", good, bad, f"{language}-{phenomenon}", phenomenon, language)
+            yield pair, f"{file}, line {table.lines[at]}"
 
 
 def _area(template: str) -> str:
@@ -300,4 +316,8 @@ def _kept(name: str, found: Iterable[tuple[Pair, str]], *, distinct: bool = Fals
 
 
 OWN = (".tsv", ".csv", ".jsonl")
-READERS: dict[str, Callable[..., Iterable[tuple[Pair, str]]]] = {"blimp": blimp, "marvin-linzen": marvin_linzen}
+READERS: dict[str, Callable[..., Iterable[tuple[Pair, str]]]] = {
+    "blimp": blimp,
+    "multiblimp": multiblimp,
+    "marvin-linzen": marvin_linzen,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 from probekit import check_task, load_task, new_task
+from probekit.cli import main as command
 from probekit.errors import DataError, UsageError
 
 LABELS = ("bad", "good", "so-so")
@@ -390,3 +392,216 @@ def test_a_mark_of_a_document_within_a_sentence_is_an_error():
 def test_a_header_with_blanks_is_not_kept_as_it_is():
     write("a.csv", ",", (" review", " liked ", "author", "idx"))
     assert load_task(new_task("a.csv", dev=0)).label_names == LABELS
+
+
+def lines(path, records):
+    Path(path).write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_files_of_other_splits_are_found_beside_one_or_given():
+    for name in ("a_train", "a-dev", "A_Test", "b_train", "held"):
+        write(f"{name}.csv", ",", header=("review", "liked", "other", "idx"))
+    path = new_task("a-dev.csv")
+    assert path.name == "a.toml"
+    assert (
+        'test = "A_Test.csv"  # A_Test.csv: comma-separated, with a header; found beside a-dev.csv' in path.read_text()
+    )
+    assert {split: len(some) for split, some in load_task(path).splits.items()} == {
+        "train": 200,
+        "dev": 200,
+        "test": 200,
+    }
+    given = new_task("b_train.csv", "dev=held.csv")
+    assert (given.name, list(load_task(given).splits)) == ("b.toml", ["train", "dev"])
+    for wrong, message in (
+        (("b_train.csv", "held.csv"), r"held\.csv does not say which split it is; write train=held\.csv"),
+        (("a_train.csv", "b_train.csv"), "both a_train.csv and b_train.csv are given as the train split"),
+        (("a-dev.csv", "test=held.csv"), "no training file among them"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            new_task(*wrong, out="c.toml")
+
+
+def test_two_columns_of_splits_are_asked_about():
+    rows = [
+        (text, label, "train" if i < 120 else "dev", "train" if i < 160 else "test")
+        for i, (text, label, *_) in enumerate(reviews())
+    ]
+    write("a.csv", ",", ("review", "liked", "split", "fold"), rows)
+    with pytest.raises(DataError, match=r"both 'split' and 'fold' name the split.*differ.*--columns split=split or"):
+        new_task("a.csv")
+    sizes = {"fold": {"train": 160, "test": 40}, "none": {"train": 180, "dev": 20}}
+    for column, wanted in sizes.items():
+        task = load_task(
+            new_task("a.csv", out=f"{column}.toml", columns={"split": column}, dev=0.1 * (column == "none"))
+        )
+        assert {split: len(some) for split, some in task.splits.items()} == wanted
+
+
+def test_untidy_rows_are_tidied_and_told(caplog):
+    """A byte-order mark, Windows line ends, labels in several spellings, an empty text, and one that is not there."""
+    rows = []
+    for i, (text, *_) in enumerate(reviews()):
+        label = ("good", "bad")[i % 2]
+        label = label.upper() if i % 10 == 3 else f" {label.title()} " if i % 10 == 4 else label
+        rows.append((text if i % 100 else "", label, f"u{i // 4}", "train" if i < 160 else "dev"))
+    names = ("review", "liked", "author", "split")
+    Path("a.csv").write_bytes("\r\n".join(["\ufeff" + ",".join(names), *map(",".join, rows), ""]).encode())
+    lines("b.jsonl", [dict(zip(names, (row[0] or None, *row[1:]), strict=True)) for row in rows])
+    for name, left in (("a", 160), ("b", 158)):
+        caplog.clear()
+        task = load_task(new_task(next(Path().glob(f"{name}.*"))))
+        assert task.label_names == ("bad", "good")
+        assert {split: len(some) for split, some in task.splits.items()} == {"train": left, "dev": 40}
+        messages = [message.partition(": ")[2] for message in caplog.messages]
+        assert messages == [
+            *["train: 2 of 160 rows are left out: 2 without review."] * (left == 158),
+            "The label 'good' is also spelled ' Good '; all are one class. If they are several, spell them apart.",
+            "The label 'bad' is also spelled 'BAD'; all are one class. If they are several, spell them apart.",
+        ]
+        assert all(f"# {message}" in Path(f"{name}.toml").read_text() for message in messages)
+
+
+def test_a_guess_that_is_not_sure_is_told_or_asked_about(caplog, monkeypatch, capsys):
+    rows = [(text, str(i % 5 + 1), ("a", "b")[i % 2]) for i, (text, *_) in enumerate(reviews())]
+    write("a.csv", ",", ("review", "stars", "polarity"), rows)
+    path = new_task("a.csv")
+    assert caplog.messages == [
+        "a.csv: label is 'polarity' (by its name), but could be 'stars'. Choose with --columns label=COLUMN."
+    ]
+    assert "# Not sure: label is 'polarity' (by its name), but could be 'stars'." in path.read_text()
+    caplog.clear()
+    monkeypatch.setattr("sys.stdin", Terminal("2\n"))
+    assert command(["tasks", "new", "a.csv", "--out", "asked.toml"]) == 0
+    assert (
+        "Which column is label? 'polarity' is a guess: by its name.\n  1 polarity\n  2 stars" in capsys.readouterr().out
+    )
+    assert 'label = "stars"  # as given with --columns' in Path("asked.toml").read_text()
+    assert caplog.messages == []
+    for columns, message in (
+        ("label=star", "no such column; did you mean stars"),
+        ("lable=stars", "mean label"),
+        ("x", "ROLE=COLUMN"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            new_task("a.csv", out="b.toml", columns=columns)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("offsets", [int, str, None])
+def test_words_in_context(offsets):
+    """Places as numbers or as texts, or the word alone, also in another form; rows without it are left out."""
+    rows = []
+    for i in range(200):
+        word, pair = f"w{chr(97 + i % 26)}{chr(97 + i // 26)}nk", [f"one {i} of them", f"there is {i * 7}"]
+        texts = [f"{pair[0]} {word}ed it", f"The {word} {pair[1]}"]
+        places = [texts[0].index(word), texts[0].index(word) + len(word) + 2, 4, 4 + len(word)]
+        names = ("start1", "end1", "start2", "end2")
+        at = {name: offsets(place) for name, place in zip(names, places, strict=True)} if offsets else {}
+        rows.append({"lemma": word, "sentence1": texts[0], "sentence2": texts[1], "label": "TF"[i % 2], **at})
+    if offsets is None:
+        rows[3]["sentence1"] = "It is not there."
+    lines("wic.jsonl", rows)
+    path = new_task("wic.jsonl", dev=0, groups="none")
+    task = load_task(path)
+    assert (task.name, task.source) == ("own-wic", "wic.toml")  # not credited to the authors of the published set
+    assert {e.answers[0].removesuffix("ed") == e.answers[1] for e in task.split("train")} == {True}
+    assert len(task.split("train")) == 200 - (offsets is None)
+    if offsets:
+        rows[3] |= {"end1": offsets(int(rows[3]["end1"]) - 1), "start2": offsets(90), "end2": offsets(95)}
+        lines("bad.jsonl", rows)
+        with pytest.raises(
+            DataError, match=r"(?s)bad\.jsonl.*line 4, column 'start1': .*ends inside 'wdanked'"
+        ) as error:
+            new_task("bad.jsonl", dev=0, groups="none")
+        assert "line 4, column 'start2': [90, 95] is no part of the text, which has" in str(error.value)
+        assert not Path("bad.toml").exists()
+
+
+def named_entities():
+    for i in range(200):
+        begin = f"They say {i}"
+        text = f"{begin} Ada Byron's map, no {i * i}."
+        yield {
+            "doc_id": f"d{i // 8}",
+            "text": text,
+            "entities": [{"start": len(begin) + 1, "end": len(begin) + 10, "label": "PER"}],
+        }
+
+
+def test_entities_by_characters_are_words_with_tags():
+    rows = list(named_entities())
+    lines("a.jsonl", rows)
+    lines("b.jsonl", [{**r, "entities": [[str(e["start"]), e["end"], "PER"] for e in r["entities"]]} for r in rows])
+    for name in ("a.jsonl", "b.jsonl"):
+        task = load_task(new_task(name, dev=0.2))
+        e = task.split("train")[0]
+        assert (task.kind, e.words[3:7], [task.label_names[k] for k in e.label[3:7]]) == (
+            "sequence-labelling", ("Ada", "Byron", "'", "s"), ["B-PER", "I-PER", "O", "O"]
+        )  # fmt: skip
+        assert [len({e.group for e in some}) for some in task.splits.values()] == [20, 5]
+    for k, end, label in ((1, 3, "PER"), (2, -400, "PER"), (3, 0, None)):
+        start = rows[k]["entities"][0]["start"]
+        one = {"start": start, "end": start + end if end > 0 else 400, "label": label}
+        rows[k]["entities"] = [one, [start, start + 9, "X"]]
+    rows[4]["text"] = None
+    lines("c.jsonl", rows)
+    Path("c.toml").write_text('entities = "entities"\n[splits]\ntrain = "c.jsonl"\n')
+    with pytest.raises(DataError) as error:
+        load_task("c.toml")
+    for part in (
+        "line 2, column 'entities': two entities cover 'Ada'; keep one",
+        "line 3, column 'entities': [11, 400] is no part",
+        "line 4, column 'entities': expected a list of",
+        "line 5, column 'text': expected a text, found None; remove the row",
+    ):
+        assert part in str(error.value)
+
+
+def test_questions_and_conversations_in_several_layouts():
+    asked = [
+        {
+            "id": f"q{i}",
+            "question": f"Who is {i}?",
+            "context": f"It is Ada {i // 2} now.",
+            "answers": {"text": ["Ada"], "answer_start": [6]},
+        }
+        for i in range(80)
+    ]
+    lines("flat.jsonl", asked)
+    task = load_task(new_task("flat.jsonl"))
+    assert (task.kind, {e.answers for some in task.splits.values() for e in some}) == ("question-answering", {("Ada",)})
+    assert not {e.pair for e in task.split("train")} & {e.pair for e in task.split("dev")}
+    Path("flat.train.json").rename("squad.json")
+    again = load_task(new_task("squad.json", dev=0))
+    assert again.split("train").examples == task.split("train").examples
+    says = [("human", "user", "How are you today?"), ("gpt", "assistant", "I am well.")]
+    layouts = {
+        "a.jsonl": [
+            {"conversations": [{"from": a, "value": f"{text} {i}"} for a, _, text in says], "label": i % 2}
+            for i in range(40)
+        ],
+        "b.jsonl": [[{"role": role, "content": f"{text} {i}"} for _, role, text in says] for i in range(40)],
+        "c.jsonl": [{"dialogue": [f"{text} {i}" for *_, text in says], "label": i % 2} for i in range(40)],
+    }
+    for name, records in layouts.items():
+        lines(name, records)
+        e = load_task(new_task(name, dev=0)).split("train")[0]
+        assert e.text.startswith("user: How are you today? 0\nassistant: I am well. 0")
+
+
+def test_marks_of_documents_and_numbers_of_words_in_columns():
+    Path("a.conll").write_text(
+        "".join(
+            f"# newdoc id = d{i // 5}\n" * (i % 5 == 0) + f"# text = a b\n1\ta{i}\tB-X\tme\n2\tb\tO\tme\n\n"
+            for i in range(200)
+        )
+    )
+    for dev in (0.1, 0):
+        task = load_task(new_task("a.conll", dev=dev, out=f"{dev}.toml"))
+        assert task.split("train")[0].words[1] == "b"
+        assert (task.label_names, len({e.group for some in task.splits.values() for e in some})) == (("B-X", "O"), 40)

@@ -216,7 +216,7 @@ GOOD = {"train.tsv": "text\tlabel\na\tyes\nb\tno\n"}
         ('type = "sequence-labelling"\n' + SPLITS, r"mine.toml: type = \"sequence-labelling\" needs words and tags"),
         (
             'words = "text"\ntags = "label"\n' + SPLITS,
-            r"words, tags, targets and messages are lists; store them in JSON lines",
+            r"words, tags, targets, messages and entities are lists; store them in JSON lines",
         ),
         ('[splits]\ntrain = "absent.tsv"\n', r"absent.tsv: does not exist, but is named in .*mine.toml"),
         ('[splits]\ntrain = "mine.toml"\n', r"unknown suffix '.toml'; set format = "),

@@ -425,3 +425,144 @@ def test_diagnostic_sets_are_local() -> None:
         DataError, match=r"glue-diagnostic is read from a folder: give the one with diagnostic-full.tsv"
     ):
         load_task("glue-diagnostic")
+
+
+def jsonl(*records: dict) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def test_snli_as_released(folder: Callable) -> None:
+    keys = ("gold_label", "sentence1_parse", "sentence1", "sentence2", "captionID", "pairID", "label1")
+    rows = [("neutral", "(S)", 'A "b', "c", "1", "1n", "neutral"), ("-", "(S)", "d", "e", "2", "2c", "neutral")]
+    text = "\n".join("\t".join(row) for row in (keys, *rows)) + "\n"
+    for end, content in (("txt", text), ("jsonl", jsonl(*(dict(zip(keys, row, strict=True)) for row in rows)))):
+        task = load_task(
+            "snli", folder({f"{end}/snli_1.0_{split}.{end}": content for split in ("train", "test")}) / end
+        )
+        assert [(e.id, e.text, e.pair, e.label) for e in task.split("test")] == [("1n", 'A "b', "c", 1)]
+        assert task.notes[0] == "1 pairs of train without a gold label (-) are left out."
+
+
+def test_hans_and_xnli(folder: Callable) -> None:
+    header = "gold_label\tsentence1_parse\tsentence1\tsentence2\tpairID\theuristic\tsubcase\ttemplate"
+    row = "non-entailment\t(S)\tThe cat saw it .\tIt saw .\tex0\tlexical_overlap\tln_subj\ttemp1"
+    task = load_task("hans", folder({"heuristics_evaluation_set.txt": f"{header}\n{row}\n"}))
+    (e,) = task.split("test")
+    assert (e.id, e.label, e.domain, e.group) == ("ex0", 1, "lexical_overlap", "ln_subj temp1")
+    header = "language\tgold_label\tsentence1\tsentence2\tpromptID\tpairID\tmatch"
+    rows = [
+        f"{lang}\t{label}\ta {lang}\tb\t1\t{i}\tTrue"
+        for lang in ("en", "de")
+        for i, label in enumerate(("neutral", "entailment"))
+    ]
+    task = load_task("xnli:de", folder({"XNLI-1.0/xnli.dev.tsv": "\n".join([header, *rows]) + "\n"}))
+    assert [(e.text, e.label, e.group) for e in task.split("dev")] == [("a de", 1, "1"), ("a de", 0, "1")]
+
+
+def test_paraphrases_by_language_and_in_quotation_marks(folder: Callable) -> None:
+    header = "id\tsentence1\tsentence2\tlabel\n"
+    root = folder({
+        "x-final/en/train.tsv": f'{header}1\ta "b\tc\t1\n2\td\te\t\n',
+        "x-final/de/translated_train.tsv": f"{header}1\tf\tg\t0\n",
+        "x-final/de/dev_2k.tsv": f"{header}1\th\ti\t1\n",
+        "quora_duplicate_questions.tsv": 'id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n'
+        '"0"\t"1"\t"2"\t"Who said ""no""?"\t"Who\nwas it?"\t"1"\n3\t5\t6\tHow?\t\t0\n',
+    })  # fmt: skip
+    english, german = load_task("paws-x", root), load_task("paws-x:de", root)
+    assert [(e.text, e.label) for e in english.split("train")] == [('a "b', 1), ("d", None)]
+    assert (english.name, german.name, german.labels("dev").tolist()) == ("paws-x:en", "paws-x:de", [1])
+    quora = load_task("quora", root)
+    assert [(e.id, e.text, e.pair, e.label) for e in quora.split("train")] == [
+        ("0", 'Who said "no"?', "Who\nwas it?", 1)
+    ]
+    assert quora.notes == ("1 pairs of train with an empty question are left out.",)
+
+
+def test_superglue(folder: Callable) -> None:
+    root = folder({
+        "CB/val.jsonl": jsonl({"premise": "a", "hypothesis": "b", "label": "neutral", "idx": 0}),
+        "CB/test.jsonl": jsonl({"premise": "a", "hypothesis": "b", "idx": 0}),
+        "BoolQ/train.jsonl": jsonl({"question": "is it", "passage": "It is.", "label": True, "idx": 7}),
+        "WSC/val.jsonl": jsonl(
+            {"text": "Bo saw Al. He  ran.", "label": False, "idx": 2,
+             "target": {"span1_text": "Bo", "span1_index": 0, "span2_text": "he", "span2_index": 3}},
+        ),
+    })  # fmt: skip
+    cb = load_task("cb", root)
+    assert (cb.labels("dev").tolist(), cb.labels("test").tolist(), cb.metrics[0]) == ([2], [-1], "macro-f1")
+    assert [(e.id, e.text, e.pair, e.label) for e in load_task("boolq", root).split("train")] == [
+        ("7", "is it", "It is.", 1)
+    ]
+    wsc = load_task("wsc", root)
+    (e,) = wsc.split("dev")
+    assert ([e.text[s.start : s.end] for s in e.targets[0].spans], wsc.labels("dev").tolist()) == (["Bo", "He"], [0])
+    bad = {"text": "Bo.", "target": {"span1_text": "Bo", "span1_index": 4}, "label": True}
+    with pytest.raises(
+        DataError, match=r"val.jsonl, line 1, column 'target': expected span1_text, and span1_index below 1"
+    ):
+        load_task("wsc", folder({"WSC/val.jsonl": jsonl(bad)}))
+
+
+def test_choices_and_last_words(folder: Callable) -> None:
+    book = "".join(f"{i} Sentence {i} .\n" for i in range(1, 21))
+    words = "|".join(f"w{i}" for i in range(10))
+    root = folder({
+        "swag/val.csv": ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
+        '0,v1,9,"He, she","He,",she,gold,"a, b",c,d,e,2\n',
+        "CBTest/data/cbtest_CN_valid_2000ex.txt": f"{book}21 The XXXXX .\tw3\t\t{words}\n\n" * 2,
+        "lambada_test_plain_text.txt": "he saw the dog\n\n",
+        "train_self_original.txt": "1 your persona: i am old.\n2 hi there\thello .\t\ta|b\n3 how ?\tfine\n1 hi\tyes\n",
+    })  # fmt: skip
+    (e,) = load_task("swag", root).split("dev")
+    assert (e.text, e.choices, e.label, e.group) == ("He, she", ("a, b", "c", "d", "e"), 2, "v1")
+    cbt = load_task("cbt:CN", root)
+    assert [(e.id, e.label, len(e.choices)) for e in cbt.split("dev")] == [("dev-0", 3, 10), ("dev-1", 3, 10)]
+    assert cbt.split("dev")[1].text == " ".join(f"Sentence {i} ." for i in range(1, 21)) + " The XXXXX ."
+    with pytest.raises(DataError, match=r"line 21: expected 20 numbered .*found 'The XXXXX"):
+        load_task("cbt:V", folder({"cbtest_V_train.txt": f"{book}21 The XXXXX .\tno\t\t{words}\n"}))
+    assert [(e.text, e.pair) for e in load_task("lambada", root).split("test")] == [("he saw the", "dog")]
+    chat = load_task("convai2", root)
+    assert [(e.text, e.pair, e.group) for e in chat.split("train")] == [
+        ("hi there", "hello .", "0"),
+        ("how ?", "fine", "0"),
+        ("hi", "yes", "1"),
+    ]
+    assert chat.notes == ("train: 1 lines of a persona are not part of the texts.",)
+
+
+def test_trees_with_all_phrases_and_supertags(folder: Callable) -> None:
+    root = folder({
+        "trees/train.txt": "(3 (2 It) (4 (2 -LRB-) (4 (3 5\\/10) (2 .))))\n",
+        "ccg/data/AUTO/00/wsj_0001.auto": "ID=wsj_0001.1 PARSER=GOLD\n(<T S[dcl] 0 2> (<L NP NNP NNP Ann NP>) "
+        "(<L S[dcl]\\NP VBZ VBZ sings (S[dcl]\\NP_1)>) )\n",
+        "tags/dev.stagged": "Ann|NNP|NP sings|VBZ|S[dcl]\\NP\n",
+    })  # fmt: skip
+    sst = load_task("sst5", root)
+    assert [(e.id, e.text, e.label) for e in sst.split("train")] == [("train-0", "It ( 5/10 .", 3)]
+    assert [(e.text, e.label) for e in sst.split("train-phrases")][1:3] == [("It", 2), ("( 5/10 .", 4)]
+    assert (len(sst.split("train-phrases")), {e.group for e in sst.split("train-phrases")}) == (7, {"train-0"})
+    for place in ("ccg", "tags"):
+        task = load_task("ccgbank", root / place)
+        (e,) = task.split("dev")
+        assert (e.words, [task.label_names[k] for k in e.label]) == (("Ann", "sings"), ["NP", "S[dcl]\\NP"])
+
+
+def test_reviews_without_a_class(folder: Callable) -> None:
+    names = ("train/pos/0_9", "train/neg/1_2", "test/pos/0_8", "train/unsup/0_0", "train/unsup/1_0")
+    task = load_task("imdb", folder({f"aclImdb/{name}.txt": f"Review {name}." for name in names}))
+    assert {split: task.labels(split).tolist() for split in task.splits} == {
+        "train": [0, 1],
+        "test": [1],
+        "unsup": [-1, -1],
+    }
+
+
+def test_minimal_pairs_in_many_languages(folder: Callable) -> None:
+    table = "sen\twrong_sen\tphenomenon\textra\nShe sings.\tShe sing.\tSV-#\t1\n"
+    root = folder({"eng/data.tsv": table, "deu/data.tsv": table.replace("She sings.", '"Sie ""singt""."')})
+    task = load_task("multiblimp:eng", root)
+    assert [(e.text, e.label, e.group) for e in task.split("test")] == [
+        ("She sings.", 1, "eng-0"),
+        ("She sing.", 0, "eng-0"),
+    ]
+    assert load_task("multiblimp:SV-#", root).split("test")[0].text == 'Sie "singt".'

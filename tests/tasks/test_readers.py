@@ -11,7 +11,7 @@ import pytest
 from probekit.errors import DataError
 from probekit.files import read_lines
 from probekit.tasks.files.custom import custom_task
-from probekit.tasks.files.guess import read_any
+from probekit.tasks.files.raw import read_any
 from probekit.tasks.files.readers import is_quoted, read_conll, read_conllu, read_csv, read_json_lines, read_tsv
 
 

@@ -25,7 +25,7 @@ from probekit.models.encoder import Batch, Edit, Shown, Sink, Text, Tokens
 from probekit.public import public
 from probekit.runtime import Dtype, Progress, no_progress
 from probekit.sites import Site, in_order
-from probekit.tasks.files.guess import read_any
+from probekit.tasks.files.raw import read_any
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 if TYPE_CHECKING:

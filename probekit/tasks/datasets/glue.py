@@ -1,4 +1,4 @@
-"""What CoLA, SST-2, MRPC, STS-B and MNLI have beside the files of GLUE (Wang et al. 2018)."""
+"""What CoLA, SST-2, MRPC, STS-B, MNLI and SNLI have beside the files of GLUE (Wang et al. 2018)."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def _plain(e: Example) -> Example:
 
 
 def mnli(d: Dataset, root: str | Path | None, part: str | None = None) -> Task:
-    """Pairs without a gold label are left out of all but the test splits, and counted."""
+    """Pairs without a gold label are left out, and counted, unless none of a split has one."""
     splits, notes = read(d, root)
     for split, some in splits.items():
-        kept = tuple(e for e in some if split.startswith("test") or e.label is not None)
+        kept = tuple(e for e in some if e.label is not None) or some
         if left := len(some) - len(kept):
             notes.append(f"{left} pairs of {split} without a gold label (-) are left out.")
         splits[split] = kept

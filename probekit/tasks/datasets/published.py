@@ -191,6 +191,7 @@ def _labels(spec: Dataset, part: Rows) -> list[Any]:
         return [None if of_hub and value == -1 else _score(spec, part, i) for i, value in enumerate(values)]
     cells: dict[Any, str | None] = dict(zip(spec.cells or spec.label_names, spec.label_names, strict=True))
     known = cells | ({None: None, -1: None} if of_hub else {spec.unlabelled: None})
+    values = [str(value).lower() if isinstance(value, bool) else value for value in values]
     try:
         return [known[value] for value in values]
     except (KeyError, TypeError):

@@ -6,7 +6,7 @@ Tenney et al. 2019, "What do you learn from context?", https://arxiv.org/abs/190
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from probekit.tasks.datasets.published import files_of, rows_in, with_targets
 from probekit.tasks.datasets.sources import examples, from_hub
 from probekit.tasks.files.columns import Rows
 from probekit.tasks.files.description import Dataset
+from probekit.tasks.files.marked import place_of
 from probekit.tasks.files.readers import read_json_lines
 from probekit.tasks.targets import bio_targets
 from probekit.tasks.task import Example, Label, Span, Target, Task
@@ -130,6 +131,39 @@ def _words(phrase: str, text: str) -> list[Span]:
     return [Span(*match.span()) for match in found]
 
 
+def wsc(d: Dataset, root: Root, part: str | None = None) -> Task:
+    """SuperGLUE's Winograd schemas: a noun phrase and a pronoun of a text, as numbers of words between blanks."""
+    splits = {}
+    for split, rows in _records(d, root):
+        splits[split] = [_schema(split, *row) for row in rows]
+    return d.task(splits)
+
+
+def _schema(split: str, path: Path | str, line: int, row: Mapping[str, Any]) -> Example:
+    text, target = _text(path, line, row, "text"), row.get("target", row)
+    words = [match.span() for match in re.finditer(r"\S+", text)]
+    spans = []
+    for number in (1, 2):
+        phrase, first = (target.get(f"span{number}_{key}") for key in ("text", "index"))
+        if not isinstance(phrase, str) or not isinstance(first, int) or not 0 <= first < len(words):
+            message = (
+                f"expected span{number}_text, and span{number}_index below {len(words)}; found {str(target)[:80]}."
+            )
+            raise DataError(message, file=path, line=line, column="target")
+        spans.append(_nearest(phrase.rstrip("."), text, words, first))
+    name, label = f"{split}-{row.get('idx', line - 1)}", _label(path, line, row)
+    targets = (Target((spans[0], spans[1]), label if isinstance(label, int) else None),)
+    return Example(name, text, group=text, targets=targets)
+
+
+def _nearest(phrase: str, text: str, words: Sequence[tuple[int, int]], first: int) -> Span:
+    """A phrase where it occurs nearest to a word; as many words from there if it does not (in 2 of 500 places)."""
+    start = words[first][0]
+    if found := _words(phrase, text):
+        return min(found, key=lambda span: abs(span.start - start))
+    return Span(start, words[min(first + len(phrase.split()), len(words)) - 1][1])
+
+
 QUESTIONS = {"cause": "What was the cause?", "effect": "What was the effect?"}
 
 
@@ -189,7 +223,7 @@ def _word_in_context(split: str, path: Path | str, line: int, row: Mapping[str, 
     spans = []
     for number, sentence in enumerate((first, second), start=1):
         ends = row.get(f"start{number}"), row.get(f"end{number}")
-        place = _found(word, sentence) if ends == (None, None) else ends
+        place = place_of(word, sentence) if ends == (None, None) else ends
         if place is None:
             return None
         start, end = place
@@ -200,17 +234,6 @@ def _word_in_context(split: str, path: Path | str, line: int, row: Mapping[str, 
     name, domain = f"{split}-{row.get('idx', line - 1)}", {"N": "noun", "V": "verb"}.get(str(row.get("pos")))
     label = _label(path, line, row)
     return Example(name, first, label, pair=second, domain=domain, spans=tuple(spans))
-
-
-def _found(word: str, sentence: str) -> tuple[int, int] | None:
-    """The characters of the only word that is ``word`` or, if none is, that begins like it."""
-    words = list(re.finditer(r"\w+(?:-\w+)*", sentence))
-    beginning = word.lower()[: max(3, len(word) - 2)]
-    for fits in (word.lower().__eq__, lambda w: w.startswith(beginning)):
-        found = [match.span() for match in words if fits(match.group().lower())]
-        if found:
-            return found[0] if len(found) == 1 else None
-    return None
 
 
 def _text(path: Path | str, line: int, row: Mapping[str, Any], key: str) -> str:

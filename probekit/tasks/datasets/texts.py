@@ -51,13 +51,13 @@ def _questions(split: str, path: Path, d: Dataset) -> list[Example]:
 
 
 def imdb(d: Dataset, root: Root, part: str | None = None) -> Task:
-    """A text file per review, in the folders pos and neg of train and test."""
+    """A text file per review, in the folders pos and neg of train and test, and (unlabelled) in unsup of train."""
     if root is None:
         return published(d)
     places = [f for place in task_folders("aclimdb", Path(root)) for f in (place, place / "aclImdb")]
-    home = next((f for f in places if any((f / split / "pos").is_dir() for split in d.sizes)), Path(root))
+    home = next((f for f in places if any((f / split / "pos").is_dir() for split in ("train", "test"))), Path(root))
     splits = {}
-    for split in d.sizes:
+    for split in ("train", "test"):
         found = [
             (f, label) for label, name in enumerate(("neg", "pos")) for f in sorted((home / split / name).glob("*.txt"))
         ]
@@ -65,6 +65,9 @@ def imdb(d: Dataset, root: Root, part: str | None = None) -> Task:
             texts = [" ".join(read_lines(file)) for file, _ in found]
             ids = [f"{file.parent.name}/{file.stem}" for file, _ in found]
             splits[split] = examples(split, texts, [label for _, label in found], ids=ids)
+    if unlabelled := sorted((home / "train" / "unsup").glob("*.txt")):
+        ids = [f"unsup/{file.stem}" for file in unlabelled]
+        splits["unsup"] = examples("unsup", [" ".join(read_lines(file)) for file in unlabelled], ids=ids)
     if not splits:
         locate(root, d.files, what=str(d.name))  # raises DataError
     return d.task(splits)

@@ -13,7 +13,7 @@ from probekit.files import check_text, read_lines
 from probekit.parquet import open_parquet
 from probekit.tasks.datasets.sources import from_hub, hub_columns
 from probekit.tasks.files.description import SUFFIXES, Column, Dataset, Format, TaskFile
-from probekit.tasks.files.guess import SAMPLE, has_header
+from probekit.tasks.files.raw import SAMPLE, has_header
 from probekit.tasks.files.readers import (
     CONLLU_COLUMNS,
     Table,
@@ -65,14 +65,16 @@ def roles_of(spec: TaskFile) -> dict[str, Column]:
         "text": None if (tokens and "text" not in spec.model_fields_set) or spec.messages else spec.text,
         "messages": spec.messages,
         "pair": spec.pair,
-        **_choices(spec),
-        "label": None if tokens or isinstance(spec.label, bool) else spec.label,
+        **_several("choice", spec.choices, "choices"),
+        "label": None if tokens or spec.entities or isinstance(spec.label, bool) else spec.label,
         "id": spec.id,
         "domain": spec.domain,
         "groups": spec.groups,
         "words": spec.words,
         "tags": spec.tags,
-        "span": spec.span,
+        "entities": spec.entities,
+        **_several("span", spec.span),
+        **_several("pair_span", spec.pair_span),
         "targets": spec.targets,
     }
     if isinstance(spec, Dataset):
@@ -80,11 +82,11 @@ def roles_of(spec: TaskFile) -> dict[str, Column]:
     return {role: column for role, column in roles.items() if column is not None}
 
 
-def _choices(spec: TaskFile) -> dict[str, Column]:
-    """The columns of choices: "choice 1", "choice 2" …, or "choices" for a column of lists."""
-    if isinstance(spec.choices, list):
-        return {f"choice {i}": column for i, column in enumerate(spec.choices, start=1)}
-    return {} if spec.choices is None else {"choices": spec.choices}
+def _several(role: str, given: Sequence[Column] | Column | None, whole: str = "") -> dict[str, Column | None]:
+    """The columns of a role that may have several: "choice 1", "choice 2" …; or the one that holds all."""
+    if isinstance(given, list):
+        return {f"{role} {i}": column for i, column in enumerate(given, start=1)}
+    return {whole or role: given}  # type: ignore[dict-item]
 
 
 def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
@@ -117,9 +119,10 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
 
 
 def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Column]) -> Rows:
-    if {"words", "tags", "targets", "messages"} & set(roles):
+    if {"words", "tags", "targets", "messages", "entities"} & set(roles):
         raise DataError(
-            "words, tags, targets and messages are lists; store them in JSON lines, Parquet or a CoNLL file.", file=path
+            "words, tags, targets, messages and entities are lists; store them in JSON lines, Parquet or a CoNLL file.",
+            file=path,
         )
     if "choices" in roles:
         raise DataError(
@@ -174,8 +177,8 @@ def _published(spec: Dataset, path: Path, kind: Format, roles: Mapping[str, Colu
     """The table of a published file, which must have every column; a quotation mark in it is an ordinary character."""
     known = [c for role, c in roles.items() if role != "label" or not spec.optional]
     needed = spec.columns or [name for column in known for name in _named_in(str(column))]
-    if kind is Format.CSV:
-        return read_csv(path, spec.columns or None, required=needed)
+    if kind is Format.CSV or spec.quoted:
+        return read_csv(path, spec.columns or None, required=needed, delimiter="\t" if spec.quoted else ",")
     return read_tsv(path, spec.columns or None, required=needed, ragged=spec.ragged, drop_short=spec.drop_short)
 
 
@@ -209,8 +212,8 @@ def record_columns(
         columns[role] = [record.get(name) for _, record in records]
         line_without = next((line for line, record in records if name not in record), None)
         if line_without is not None and (
-            role in ("text", "messages", "pair", "words", "id", "groups", "span", "targets")
-            or role.startswith("choice")
+            role in ("text", "messages", "pair", "words", "id", "groups", "targets", "entities")
+            or role.startswith(("choice", "span", "pair_span"))
         ):
             keys = ", ".join(map(repr, next(r for at, r in records if at == line_without)))
             misspelt = spec_file is not None and not any(name in record for _, record in records)

@@ -30,7 +30,10 @@ groups      column with the unit that examples share (premise, template, documen
             and resampled as a whole; default: equal texts, shared sentences and near copies are found
 span        column with the part of the text that the label is about, for --positions span: a text that occurs in it
             once, or (JSON lines, Parquet) its first character, from 0, and the one after its last, such as [4, 7];
-            an empty cell or null for none
+            an empty cell or null for none; or two columns with these numbers, such as ["start", "end"]
+pair_span   the same for the second sentence of a pair, as for a word in two contexts
+entities    column with a list of named entities (JSON lines, Parquet), each {"start": 0, "end": 4, "label": "PER"} or
+            [0, 4, "PER"], the characters of ``text``; read as words with tags
 targets     column with a list of targets, for type = "span-labelling" (JSON lines, Parquet): each is
             {"span1": [0, 2], "span2": [3, 4], "label": "…"}, from the first word, counted from 0, up to, but not
             including, the last; span2 only for pairs of spans; a list of labels if several can hold at once
@@ -76,6 +79,7 @@ from probekit.metrics import unfit
 from probekit.tasks.datasets.sources import number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import TaskFile, read_task_file
+from probekit.tasks.files.entities import with_tags
 from probekit.tasks.files.examples import lists, span_labels, splits_of
 from probekit.tasks.files.no_label import class_name, missing, without_label
 from probekit.tasks.files.squad import ANSWERS, read_squad
@@ -154,13 +158,15 @@ def _rows(path: Path, spec: TaskFile, base: Path) -> dict[str, Rows]:
     for split, part in rows.items():
         if not part.lines:
             raise DataError(f"has no rows for the split {split!r}.", file=part.file)
-    if spec.label is not False and not any({"label", "tags", "words"} & set(part.columns) for part in rows.values()):
+    if spec.label is not False and not any(
+        {"label", "tags", "words", "entities"} & set(part.columns) for part in rows.values()
+    ):
         message = (
             f"no split has a column {spec.label!r}; name the column (label = …), or write label = false if there are "
             "no labels."
         )
         raise DataError(message, file=path)
-    return without_label(rows, _listed(spec, rows), scores=spec.type == TaskKind.REGRESSION)
+    return without_label(with_tags(rows), _listed(spec, rows), scores=spec.type == TaskKind.REGRESSION)
 
 
 def _listed(spec: TaskFile, rows: Mapping[str, Rows]) -> Sequence[str] | None:

@@ -42,6 +42,8 @@ SUFFIXES = {
 }
 
 Column = int | str
+LATER = ("entities", "pair_span")
+"""Keys that came later: the digests of data without them are as before."""
 
 
 class TaskFile(BaseModel):
@@ -62,7 +64,9 @@ class TaskFile(BaseModel):
     groups: Column | None = None
     words: Column | None = None
     tags: Column | None = None
-    span: str | None = None
+    entities: str | None = None
+    span: str | list[str] | None = None
+    pair_span: str | list[str] | None = None
     targets: str | None = None
     unit: str | None = None
     labels: list[str | int] | None = None
@@ -116,6 +120,8 @@ class Dataset(TaskFile):
         The column with the split of each row.
     ragged, drop_short : bool, default False
         As in :func:`probekit.tasks.files.readers.read_tsv`.
+    quoted : bool, default False
+        Whether cells of a .tsv file may be in quotation marks; otherwise they are ordinary characters.
     encoding : str, optional
         That of old files that are not UTF-8.
     revision : str, optional
@@ -144,6 +150,7 @@ class Dataset(TaskFile):
     split: str = ""
     ragged: bool = False
     drop_short: bool = False
+    quoted: bool = False
     encoding: str | None = None
     revision: str | None = None
     special: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -217,7 +224,9 @@ _EXPECTED = (
         "labels": 'a list such as ["no", "yes"]',
         "metrics": 'a list such as ["accuracy"]',
         "messages": "the column's name in quotation marks",
-        "span": "the column's name in quotation marks",
+        "entities": "the column's name in quotation marks",
+        "span": "the column's name in quotation marks, or a list of two columns of numbers",
+        "pair_span": "the column's name in quotation marks, or a list of two columns of numbers",
         "targets": "the column's name in quotation marks",
         "unit": '"words" or "characters"',
         "label": "the column's name in quotation marks, its number (from 1), or false",
@@ -247,6 +256,13 @@ def _problem(spec: TaskFile) -> tuple[str, str] | None:
         return "format", f"unknown format {spec.format!r}; expected one of {', '.join(Format)}."
     if spec.unit not in (None, "words", "characters"):
         return "unit", f'unit is {spec.unit!r}; expected "words" or "characters".'
+    for key, value in (("span", spec.span), ("pair_span", spec.pair_span)):
+        if isinstance(value, list) and len(value) != 2:
+            return key, f'{key} lists {len(value)} columns; expected two, such as ["start", "end"].'
+    if spec.pair_span is not None and (spec.pair is None or spec.span is None):
+        return "pair_span", "pair_span is the part of pair, beside the one of text; name pair and span, too."
+    if spec.entities is not None and (wrong := {"pair", "label", "words", "tags", "messages"} & spec.model_fields_set):
+        return "entities", f"entities are tags of the words of text; leave out {min(wrong)}."
     mixed = {"text", "pair", "words", "tags", "choices", "targets"} & spec.model_fields_set
     if spec.messages is not None and (mixed or spec.type not in (None, "classification", "regression")):
         return "messages", "messages are classified or rated as a whole; leave out text, pair, words and targets."

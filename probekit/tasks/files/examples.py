@@ -12,6 +12,8 @@ from probekit.tasks.chat import as_chat, transcript
 from probekit.tasks.chat import problem as chat_problem
 from probekit.tasks.datasets.sources import examples, number
 from probekit.tasks.files.columns import CHAT_COLUMNS, Rows
+from probekit.tasks.files.entities import with_tags
+from probekit.tasks.files.marked import place_among, place_of, place_of_part, wrong_place
 from probekit.tasks.files.no_label import class_name, missing, without_label
 from probekit.tasks.targets import problem
 from probekit.tasks.task import Example, Label, Span, Split, Target, TaskKind
@@ -23,7 +25,7 @@ EXPECTED = 'expected a list such as [{"span1": [0, 2], "label": "…"}]'
 
 def one_split(split: str, part: Rows, kind: TaskKind, names: Sequence[str]) -> Split:
     """The examples of some rows of a split; raises one DataError that lists all errors."""
-    rows = without_label({split: part}, names or None, scores=kind is TaskKind.REGRESSION)
+    rows = without_label(with_tags({split: part}), names or None, scores=kind is TaskKind.REGRESSION)
     return splits_of(rows, kind, names)[split]
 
 
@@ -74,7 +76,7 @@ def _examples(
         ids=ids,
         domain=_values(part, "domain"),
         group=_values(part, "groups"),
-        spans=_spans(part, texts, faults) if "span" in part.columns and kind not in OTHERS else None,
+        spans=_spans(part, texts, pairs, faults) if kind not in OTHERS else None,
         choices=choices,
         chat=chats,
     )
@@ -85,7 +87,8 @@ def _texts(part: Rows, role: str, faults: Faults) -> list[str]:
     for i, value in enumerate(values if not all(isinstance(value, str) for value in values) else ()):
         with faults:
             if not isinstance(value, str):
-                raise part.error(i, role, f"expected a text, found {value!r}.")
+                what = "remove the row, or write a text" if value is None else "put it in quotation marks"
+                raise part.error(i, role, f"expected a text, found {value!r}; {what}.")
     return values
 
 
@@ -181,30 +184,47 @@ def _words(part: Rows, i: int, text: Any, faults: Faults) -> tuple[str, ...]:
     return words
 
 
-def _spans(part: Rows, texts: Sequence[str], faults: Faults) -> list[tuple[Span, ...]]:
-    """The span of each text, () for none."""
-    found = []
-    for i, (given, text) in enumerate(zip(part.columns["span"], texts, strict=True)):
-        span: tuple[Span, ...] = ()
+def _spans(part: Rows, texts: Sequence[str], pairs: Sequence[str], faults: Faults) -> list[tuple[Span, ...]] | None:
+    """The spans of each row, in its text and then in the second one; () for none, None if the data have none."""
+    found: list[tuple[Span, ...]] = [()] * len(part.lines)
+    for role, some in (("span", texts), ("pair_span", pairs)):
+        given = part.columns.get(role)
+        if f"{role} 1" in part.columns:
+            given = [list(ends) for ends in zip(part.columns[f"{role} 1"], part.columns[f"{role} 2"], strict=True)]
+        for i, (value, text) in enumerate(zip(given or (), some, strict=given is not None)):
+            with faults:
+                place = _span(part, i, role if role in part.columns else f"{role} 1", value, text)
+                found[i] += () if place is None else (Span(*place, second=role == "pair_span"),)
+    told = {error.line for error in faults.found}
+    for i, spans in enumerate(found if any(role.startswith("pair_span") for role in part.columns) else ()):
         with faults:
-            if isinstance(given, str) and given:
-                if (times := text.count(given)) != 1:
-                    raise part.error(
-                        i,
-                        "span",
-                        f"{given[:60]!r} occurs {times} times in the text; expected once. "
-                        "Give [first character, the one after its last] in its place.",
-                    )
-                span = (Span(text.index(given), text.index(given) + len(given)),)
-            elif not missing(given):
-                if not (isinstance(given, list) and len(given) == 2 and all(type(n) is int for n in given)):
-                    expected = "expected a part of the text, or its first character and the one after its last"
-                    raise part.error(i, "span", f"{expected}, such as [4, 7]; found {str(given)[:60]!r}.")
-                if not 0 <= given[0] < given[1] <= len(text):
-                    raise part.error(i, "span", f"{given} is no part of the text, which has {len(text)} characters.")
-                span = (Span(*given),)
-        found.append(span)
-    return found
+            if len(spans) == 1 and part.lines[i] not in told:
+                raise part.error(i, "span", "one of the two texts has a span, the other has none; give both, or none.")
+    return found if any(role.startswith("span") for role in part.columns) else None
+
+
+def _span(part: Rows, i: int, role: str, given: Any, text: str) -> tuple[int, int] | None:
+    """The characters of a span, from a part of the text, or from its first character and the one after its last."""
+    if missing(given) or (isinstance(given, list) and all(map(missing, given))):
+        return None
+    if isinstance(given, str):
+        of_word = any(name.startswith("pair_span") for name in part.columns)  # in another form, too
+        place = (of_word and place_of(given, text)) or place_of_part(given, text)
+        if not place:
+            raise part.error(
+                i,
+                role,
+                f"{given[:60]!r} occurs {text.count(given)} times in the text; expected once. "
+                "Give [first character, the one after its last] in its place.",
+            )
+        return place
+    place = place_among((given[0], given[1])) if isinstance(given, list) and len(given) == 2 else None
+    if place is None:
+        expected = "expected a part of the text, or its first character and the one after its last"
+        raise part.error(i, role, f"{expected}, such as [4, 7]; found {str(given)[:60]!r}.")
+    if wrong := wrong_place(text, *place):
+        raise part.error(i, role, wrong)
+    return place
 
 
 def _choices(part: Rows, labels: Sequence[Label] | None, faults: Faults) -> list[tuple[str, ...]]:

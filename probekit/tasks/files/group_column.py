@@ -24,6 +24,8 @@ FEWEST_GROUPS = 20
 """Distinct values that the column must have: fewer groups are too few to shuffle or hold out."""
 FEWEST_UNITED = 50
 """Distinct values that a coarser column must have: a tenth of them suffices for intervals."""
+DOCUMENTS = ("document", "doc")
+"""Sentences of a document belong together, however few documents there are."""
 LONGEST = 6
 """Words of an identifier, on average; longer values are texts."""
 
@@ -63,7 +65,8 @@ def group_column(columns: Mapping[str, Sequence[Any]]) -> GroupGuess:
     values = {name: ["" if missing(v) else str(v) for v in column] for name, column in columns.items()}
     distinct = {name: len(set(column) - {""}) for name, column in values.items()}
     present = {name: sum(map(bool, column)) for name, column in values.items()}
-    repeated = [name for name in values if FEWEST_GROUPS <= distinct[name] < present[name]]
+    fewest = {name: 2 if _unit(name) in DOCUMENTS else FEWEST_GROUPS for name in values}
+    repeated = [name for name in values if fewest[name] <= distinct[name] < present[name]]
     named = sorted((name for name in repeated if _unit(name) in UNITS), key=lambda name: UNITS.index(_unit(name)))
     several = [name for name in repeated if 2 * distinct[name] <= present[name]]
     likely = [name for name in several if _identifies(values[name])]

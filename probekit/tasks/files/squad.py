@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,57 @@ def read_squad(path: str | Path) -> list[Example]:
     if not found:
         raise DataError("has no questions.", file=path)
     return found
+
+
+def question_columns(path: str | Path) -> dict[str, list[Any]]:
+    """The questions of a file in SQuAD's format as columns: id, title, context, question, answers."""
+    found = read_squad(path)
+    answers = [
+        None if e.label is None else {"text": list(e.answers), "answer_start": [span.start for span in e.spans]}
+        for e in found
+    ]
+    return {
+        "id": [e.id for e in found],
+        "title": [e.group for e in found],
+        "context": [e.pair for e in found],
+        "question": [e.text for e in found],
+        "answers": answers,
+    }
+
+
+def is_answers(value: Any) -> bool:
+    """Whether a cell holds answers as the hub's copy of SQuAD does, or as SQuAD's file does."""
+    if isinstance(value, dict):
+        return isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list)
+    one = value[0] if isinstance(value, list) and value else None
+    return isinstance(one, dict) and {"text", "answer_start"} <= set(one)
+
+
+def as_squad(columns: Mapping[str, Sequence[Any]], roles: Mapping[str, str]) -> dict[str, Any]:
+    """Questions in columns as an object in SQuAD's format.
+
+    Parameters
+    ----------
+    roles : dict of str to str
+        The columns called text (the question), pair (the context), answers and, if there are any, id and groups (the
+        title of the article).
+    """
+    n, articles = len(columns[roles["text"]]), dict[str, dict[str, list[dict[str, Any]]]]()
+    for i in range(n):
+        row = {role: columns[name][i] for role, name in roles.items()}
+        answers = row.get("answers")
+        if isinstance(answers, dict):
+            pairs = zip(answers["text"], answers["answer_start"], strict=True)
+            answers = [{"text": text, "answer_start": start} for text, start in pairs]
+        asked = {"id": str(row.get("id", i)), "question": row["text"]} | (
+            {} if answers is None else {"answers": answers}
+        )
+        articles.setdefault(str(row.get("groups", row["pair"])), {}).setdefault(row["pair"], []).append(asked)
+    data = [
+        {"title": title, "paragraphs": [{"context": context, "qas": asked} for context, asked in texts.items()]}
+        for title, texts in articles.items()
+    ]
+    return {"data": data}
 
 
 def _questions(path: Path, articles: Any) -> Iterator[tuple[str, str, Any]]:

@@ -28,7 +28,7 @@ from probekit.metrics import unfit
 from probekit.runtime import processes
 from probekit.tasks.files.columns import record_columns, roles_of
 from probekit.tasks.files.custom import default_metrics
-from probekit.tasks.files.description import SUFFIXES, Format, TaskFile, read_task_file
+from probekit.tasks.files.description import LATER, SUFFIXES, Format, TaskFile, read_task_file
 from probekit.tasks.files.examples import one_split
 from probekit.tasks.files.records import HubRecords, Records, scan
 from probekit.tasks.task import Example, Examples, Split, Task, TaskKind
@@ -121,7 +121,8 @@ class StreamedSplit:
 
     def digest(self) -> str:
         """Digest of the source, and of what is read of it."""
-        read = {**self.spec.model_dump(exclude={"splits", "source", "licence", "metrics"}), "kind": str(self.kind)}
+        spec = self.spec.model_dump(exclude={"splits", "source", "licence", "metrics"})
+        read = {k: v for k, v in spec.items() if v is not None or k not in LATER} | {"kind": str(self.kind)}
         sampled = None if self.chosen is None else xxhash.xxh3_128_hexdigest(self.chosen.tobytes())
         content = repr((self.name, self.records.identity, sorted(read.items()), self.label_names, sampled))
         return xxhash.xxh3_128_hexdigest(content.encode())
@@ -251,7 +252,9 @@ def _keeping(folder: Path) -> Iterator[None]:
 
 def _described(path: Path, base: Path, split: str) -> Task:
     spec = read_task_file(path)
-    kind = TaskKind(spec.type or (TaskKind.SEQUENCE_LABELLING if spec.words else TaskKind.CLASSIFICATION))
+    kind = TaskKind(
+        spec.type or (TaskKind.SEQUENCE_LABELLING if spec.words or spec.entities else TaskKind.CLASSIFICATION)
+    )
     if kind not in (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING):
         raise DataError(f'type = "{kind}" is read whole; leave out --stream.', file=path)
     if split not in (known := spec.splits or {split: split}):
