@@ -48,7 +48,7 @@ def new_task(
 
     Parameters
     ----------
-    data : str or path
+    *data : str or path
         A file (.csv, .tsv, .txt, .jsonl, .json, .parquet, .conll, .conllu), a folder with a file for each split (train,
         dev or validation, test), or hub:REPO or hub:REPO:CONFIG, a data set on the Hugging Face hub. Beside one file of
         a split, such as train.csv, those of the others are found; several files name their splits, or are written
