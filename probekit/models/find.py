@@ -7,8 +7,11 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from probekit.addresses import offline
 from probekit.errors import ModelError, close_names, first_line
-from probekit.models.conversion import converted_folder
+from probekit.models.adapted.composing import composed, is_adapter, named_base, parts_of
+from probekit.models.adapted.record import JOIN
+from probekit.models.conversion import converted_folder, names_published
 
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """sha256 of the published model.safetensors of sentence-transformers/all-MiniLM-L6-v2."""
@@ -26,11 +29,52 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     :mod:`probekit.models.conversion`). ``minilm`` is the model that comes with the extra ``demo``, unless a local
     folder has this name. If the hub cannot be reached, its hub id gives the same files.
 
+    The folder of an adapter of peft stands for it on the base that it names, and ``BASE+ADAPTER+ADAPTER`` for adapters
+    on a base, one after another (see :mod:`probekit.models.adapted.composing`).
+
     Raises
     ------
     ModelError
         If there is no such folder or model, or a required file is missing.
     """
+    name = str(model)
+    first, *adapters = [name] if names_published(name) else parts_of(name)
+    if not adapters:
+        return _whole(folder) if not is_adapter(folder := _find(model, revision)) else _on_its_base(name, folder)
+    if not all((first, *adapters)):
+        raise ModelError(f"{name!r} names no model before or after {JOIN!r}; a model is BASE{JOIN}ADAPTER.")
+    return composed((first, resolve_model(first, revision)), [(adapter, _find(adapter)) for adapter in adapters])
+
+
+def _on_its_base(called: str, adapter: Path) -> Path:
+    """The folder that stands for an adapter on the base that it names; the base is not fetched.
+
+    Raises
+    ------
+    ModelError
+        If it names no base that is here.
+    """
+    name, revision = named_base(adapter)
+    try:
+        with offline():
+            base = _whole(_find(name, revision))
+    except ModelError as error:
+        raise ModelError(
+            f"{adapter} is an adapter (peft) of {name}, which is not on this machine, and nothing that a file names is "
+            f"fetched. Name it yourself: {name}{JOIN}{adapter}."
+        ) from error
+    return composed((name, base), [(called, adapter)])
+
+
+def _whole(folder: Path) -> Path:
+    """A folder, checked to be that of a model."""
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} has no config.json, so it is not the folder of a model. {_instead(folder)}")
+    return folder
+
+
+def _find(model: str | Path, revision: str | None = None) -> Path:
+    """The folder that a name stands for, whatever it holds."""
     folder = converted_folder(str(model)) or Path(model).expanduser()
     if str(model) == MINILM and not folder.exists():
         return minilm_folder()
@@ -45,8 +89,6 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
                 f"there is no folder {model}; give a hub id, or a folder with config.json and safetensors."
             )
         folder = _snapshot(str(model), revision)
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} has no config.json, so it is not the folder of a model. {_instead(folder)}")
     return folder
 
 
@@ -55,11 +97,6 @@ _GGUF = "GGUF files are not read: give the hub id or the folder of the model tha
 
 def _instead(folder: Path) -> str:
     """What to do about a folder without config.json, by what it holds."""
-    if (folder / "adapter_config.json").is_file():
-        return (
-            "It holds an adapter (PEFT): merge it into its base model with merge_and_unload(), save that with "
-            "save_pretrained, and give the new folder."
-        )
     if any(folder.glob("*.gguf")):
         return _GGUF
     below = [path.parent.name for path in sorted(folder.glob("*/config.json"))[:3]]

@@ -7,6 +7,8 @@ from typing import Any
 
 from probekit.errors import ModelError
 from probekit.files import read_json
+from probekit.models.adapted.composing import parts_of
+from probekit.models.adapted.record import COMPOSITION, JOIN, adapted
 from probekit.models.card import CARD, RUN_FORMAT
 from probekit.models.conversion import names_published, published_name
 from probekit.models.find import resolve_model
@@ -23,6 +25,8 @@ def model_name(model: str | Path) -> str:
     """
     if names_published(str(model)):
         return published_name(str(model))
+    if len(parts := parts_of(str(model))) > 1:
+        return JOIN.join(map(model_name, parts))
     folder = Path(model).expanduser()
     return folder.resolve().name if folder.is_dir() else str(model)
 
@@ -92,7 +96,8 @@ def identify(
 ) -> dict[str, Any]:
     """All that determines a model's numbers: name, revision, digests of weights and tokenizer, seed of random weights.
 
-    For a checkpoint also "checkpoint" and "step", from its card; random weights belong to no checkpoint.
+    For a checkpoint also "checkpoint" and "step", from its card; random weights belong to no checkpoint. For adapters
+    of peft also "base" and "adapters".
 
     Raises
     ------
@@ -109,4 +114,15 @@ def identify(
         "weights_digest": weights_digest(folder) if random_weights is None else config_digest(folder),
         "tokenizer_digest": tokenizer_digest(folder),
         "random_weights": random_weights,
+        **(_adapters(folder) if random_weights is None else {}),
     }
+
+
+def _adapters(folder: Path) -> dict[str, Any]:
+    """The base and the adapters of peft on it, by name and digest; {} for other models."""
+    run = adapted(folder)
+    if run is None or not run.adapters:
+        return {}
+    about = read_json(folder / COMPOSITION)
+    base, *adapters = (f"{one['name']} {one['digest']}" for one in (about["base"], *about["adapters"]))
+    return {"base": base, "adapters": adapters}

@@ -76,7 +76,7 @@ def load_encoder(model: str | Path, *, options: LoadOptions) -> Encoder:
     Parameters
     ----------
     model : str | Path
-        Hub id, local folder, ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``.
+        Hub id, local folder, ``BASE+ADAPTER`` of peft, ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``.
     options : LoadOptions
         ``dtype``, ``device`` …, as keyword arguments.
 

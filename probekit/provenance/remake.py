@@ -11,7 +11,8 @@ from typing import Any
 from probekit.activations import ActivationCache
 from probekit.addresses import offline
 from probekit.errors import CacheError, ModelError, ProbekitError, UsageError
-from probekit.models.find import MINILM, minilm_folder
+from probekit.models.adapted.composing import is_adapter, parts_of
+from probekit.models.find import MINILM, minilm_folder, resolve_model
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
 from probekit.provenance.cards import writing
 from probekit.provenance.study_folder import maker_of
@@ -322,6 +323,12 @@ def _load(place: Place, split: str) -> Task | None:
 
 def _model_folder(model: str | Path, revision: str | None) -> Path | None:
     """The folder of a model: itself, that of the extra ``demo``, or one in the hub's local cache; None without it."""
+    if len(parts_of(str(model))) > 1 or is_adapter(Path(model)):
+        try:
+            with offline():
+                return resolve_model(model, revision)
+        except ModelError:
+            return None
     if Path(model).is_dir():
         return Path(model)
     if str(model) == MINILM:

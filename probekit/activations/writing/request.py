@@ -47,9 +47,11 @@ NOT_ALWAYS = (
     "device_map",
     "tp_plan",
     "tp_size",
+    "base",
+    "adapters",
 )
 """Optional keys that determine them, too: the checkpoint, whether it is compiled, the sites that it reads,
-where its numbers were imported from."""
+where its numbers were imported from, the adapters on a base."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from probekit.adaptation.runs.folder import ROWS, save_folder
 from probekit.constraint import File, MadeOut
 from probekit.errors import UsageError
 from probekit.files import read_json
+from probekit.models.adapted.composing import is_adapter
 from probekit.models.adapted.loading import load_adapted
 from probekit.models.adapted.record import MERGEABLE, adapted
 from probekit.models.transformers.stock import load_model
@@ -56,6 +57,8 @@ def merge(run: File, /, out: MadeOut, *, base: str | Path | None = None) -> Path
     """
     folder, place = Path(run), Path(out)
     changes = adapted(folder)
+    if is_adapter(folder) or (changes is not None and changes.adapters):
+        raise UsageError(f"{folder} is an adapter of peft; every command reads it on its base as it is.")
     if changes is None:
         raise UsageError(f"{folder} is not a run with changed weights alone; there is nothing to merge.")
     if changes.method not in MERGEABLE:

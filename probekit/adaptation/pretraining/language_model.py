@@ -22,6 +22,7 @@ from probekit.adaptation.pretraining.masking import masked
 from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.pretraining.text import Pieces
 from probekit.errors import ModelError, UsageError, did_you_mean, first_line
+from probekit.models.adapted.record import adapted
 from probekit.models.folder import check_config
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.runtime import Dtype, Progress, no_progress
@@ -112,6 +113,8 @@ def continued_language_model(folder: Path, objective: LanguageModelling, *, cont
     from transformers import AutoConfig
 
     check_config(folder)
+    if (run := adapted(folder)) is not None and run.adapters:
+        raise UsageError(f"{folder} is an adapter on a base; give a whole model to pretrain further.")
     where: Any = {"trust_remote_code": False, "local_files_only": True}
     with _as_usage_error(f"{folder} cannot be trained by {objective}"):
         config = AutoConfig.from_pretrained(folder, **where)

@@ -20,7 +20,9 @@ from probekit.adaptation.training.learners import READ, Learner
 from probekit.adaptation.training.objective import Batch, Outputs
 from probekit.errors import UsageError, reading
 from probekit.models.adapted.direction import reads_ahead
+from probekit.models.adapted.record import adapted
 from probekit.models.conversion import reads_apart
+from probekit.models.scoring.load import load_language_model
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
 
@@ -178,10 +180,14 @@ def own_head(folder: Path, encoder: Any, kind: LanguageModelling) -> nn.Module |
     ends = ("ForCausalLM", "LMHeadModel") if causal else ("ForMaskedLM", "ForPreTraining")
     if not any(str(name).endswith(ends) for name in encoder.config.architectures or ()):
         return None
+    run = adapted(folder)
     with reading(folder, "a language model"), quiet_transformers(), torch.random.fork_rng(devices=[]):
-        model = auto_class(kind).from_pretrained(
-            folder, trust_remote_code=False, local_files_only=True, dtype=torch.float32
-        )
+        if run is not None and run.adapters:
+            model = load_language_model(folder, causal=causal, random_weights=None)
+        else:
+            model = auto_class(kind).from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True, dtype=torch.float32
+            )
     if not separable_head(model, kind):
         log.warning("the head of %s cannot be applied to single states; --lm-loss starts with a new head.", folder)
         return None

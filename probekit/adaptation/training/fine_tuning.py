@@ -23,9 +23,10 @@ from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.objective import Objective, Training, rating_scale
 from probekit.errors import UsageError, did_you_mean, reading
 from probekit.models import conversion
+from probekit.models.adapted.composing import parts_of
 from probekit.models.adapted.depth import drop_blocks
 from probekit.models.adapted.direction import attend, reads_ahead
-from probekit.models.adapted.record import adapted
+from probekit.models.adapted.record import JOIN, adapted
 from probekit.models.conversion import BILSTM, ELMO, SKIP_THOUGHTS
 from probekit.models.find import resolve_model
 from probekit.models.folder import configuration, model_type
@@ -195,9 +196,9 @@ def _check_method(options: TrainOptions, folder: Path) -> None:
 
 def _base(model: str | Path, options: TrainOptions) -> dict[str, Any]:
     """The base of a run with changed weights: where it is, and the digest of its weights."""
-    place = Path(model).expanduser()
+    places = [(name, Path(name).expanduser()) for name in parts_of(str(model))]
     about = identity_of(model, options)
-    where = str(place.resolve()) if place.exists() else str(model)
+    where = JOIN.join(str(place.resolve()) if place.exists() else name for name, place in places)
     quantise = {} if options.quantise is None else {"quantise": options.quantise}
     return {"model": where} | {key: about[key] for key in ("revision", "random_weights", "weights_digest")} | quantise
 

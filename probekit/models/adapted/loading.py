@@ -40,9 +40,20 @@ def base_folder(run: Adapted, base: str | Path | None = None) -> Path:
         found = weights_digest(folder) if run.random_weights is None else config_digest(folder)
     except ProbekitError as error:
         raise ModelError(f"{run.folder} adapts {base or run.base} ({expected}): {error} {where}") from error
+    if found != run.base_digest and run.adapters:
+        raise ModelError(f"{folder} has changed since {run.folder} was made of it; name base and adapter again.")
     if found != run.base_digest:
         raise ModelError(f"{run.folder} adapts {expected}, but {folder} now has {found}. {where}")
     return folder
+
+
+def with_adapters(model: Any, run: Adapted) -> Any:
+    """A model, with its head or without, with the adapters of peft that a folder names, one after another."""
+    from probekit.models.adapted.foreign import apply_adapter
+
+    for adapter in run.adapters:
+        model = apply_adapter(model, adapter)
+    return model
 
 
 def load_adapted(
@@ -68,6 +79,8 @@ def load_adapted(
     """
     folder = base_folder(run, base)
     net = load(folder, random_weights=run.random_weights, quantise=run.quantise, **how)
+    if run.adapters:
+        return with_adapters(net, run)
     own = configuration(run.folder)
     if own.num_hidden_layers != net.config.num_hidden_layers:
         drop_blocks(net, own.num_hidden_layers)

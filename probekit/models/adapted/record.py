@@ -16,6 +16,15 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 CHANGED_WEIGHTS = "changed.safetensors"
 """The changed weights of other methods, by the names of the encoder's parameters."""
 
+JOIN = "+"
+"""Between the name of a base and those of the adapters on it."""
+
+COMPOSITION = "adapters.json"
+"""What a base and adapters of peft are, in a folder that stands for both."""
+
+PROMPTS = frozenset({"PREFIX_TUNING", "PROMPT_TUNING", "P_TUNING"})
+"""The methods of peft that read trained vectors before a text."""
+
 LIBRARY = frozenset({"lora", "dora", "ia3", "prefix", "prompt"})
 """Methods of the library peft."""
 MERGEABLE = frozenset({"lora", "dora", "ia3", "bitfit", "norms", "last"})
@@ -31,7 +40,8 @@ class Adapted:
     folder : Path
         The folder.
     method : str
-        "lora", "dora", "ia3", "prefix", "prompt", "bitfit", "adapter", "norms" or "last".
+        "lora", "dora", "ia3", "prefix", "prompt", "bitfit", "adapter", "norms" or "last"; of others' adapters the names
+        that peft gives.
     settings : dict
         What the weights alone do not tell, such as where bottleneck adapters are; for methods of peft it is in
         adapter_config.json.
@@ -45,6 +55,8 @@ class Adapted:
         The digest that its weights must have.
     quantise : str, optional
         "8bit" or "4bit" if the base was quantised in training.
+    adapters : tuple of Path
+        The folders of adapters of peft that others made, in the order in which they are applied.
     """
 
     folder: Path
@@ -55,10 +67,13 @@ class Adapted:
     random_weights: int | None
     base_digest: str
     quantise: str | None = None
+    adapters: tuple[Path, ...] = ()
 
     @property
     def mergeable(self) -> bool:
         """Whether the weights can be added to the base."""
+        if self.adapters:
+            return not any(peft_type(adapter) in PROMPTS for adapter in self.adapters)
         return self.method in MERGEABLE and self.quantise is None
 
     @property
@@ -70,41 +85,65 @@ class Adapted:
         """The settings, from adapter_config.json for a method of peft; raises ModelError if it cannot be read."""
         if self.method not in LIBRARY:
             return self.settings
-        try:
-            found = dict(read_json(self.folder / ADAPTER_CONFIG))
-        except (OSError, ValueError, TypeError) as error:
-            raise ModelError(
-                f"{self.folder / ADAPTER_CONFIG} cannot be read ({error}). Train the run again."
-            ) from error
-        if found.get("megatron_config") or found.get("megatron_core") not in (None, "megatron.core"):
-            raise ModelError(
-                f"{self.folder / ADAPTER_CONFIG} names Megatron's modules, which peft would import; probekit does not "
-                "load such a run."
-            )
-        return found
+        return adapter_configuration(self.folder)
 
     def digest(self) -> str:
         """xxh3 digest (32 hex digits) of everything that determines the model, wherever its base is."""
         import xxhash
 
+        if self.adapters:
+            parts = [self.base_digest, digest([self.folder / "config.json"]), *map(adapter_digest, self.adapters)]
+            return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
         if not self.weights.is_file():
             raise ModelError(f"{self.weights} is missing; copy the whole folder of the run, or train it again.")
-        drop = ("base_model_name_or_path", "revision")
-        how = {key: value for key, value in self.configuration().items() if key not in drop}
+        how = {key: value for key, value in self.configuration().items() if key not in _OF_THE_BASE}
         own = digest([self.folder / "config.json", self.weights])
         base = self.base_digest if self.quantise is None else [self.base_digest, self.quantise]
         text = json.dumps([self.method, how, base, own], sort_keys=True)
         return xxhash.xxh3_128_hexdigest(text.encode())
 
 
+def adapter_configuration(folder: Path) -> dict[str, Any]:
+    """What adapter_config.json says; raises ModelError if it cannot be read, or makes peft import other code."""
+    path = folder / ADAPTER_CONFIG
+    try:
+        found = dict(read_json(path))
+    except (OSError, ValueError, TypeError) as error:
+        raise ModelError(
+            f"{path} cannot be read ({error}). Train the run again, or download the adapter again."
+        ) from error
+    if found.get("megatron_config") or found.get("megatron_core") not in (None, "megatron.core"):
+        raise ModelError(f"{path} names Megatron's modules, which peft would import; probekit does not load it.")
+    return found
+
+
+def peft_type(adapter: Path) -> str:
+    """The method of an adapter as peft names it: "LORA", "PREFIX_TUNING" …"""
+    return str(adapter_configuration(adapter).get("peft_type", ""))
+
+
+def adapter_digest(adapter: Path) -> str:
+    """xxh3 digest (32 hex digits) of an adapter's weights and of how they are applied, whatever its base."""
+    import xxhash
+
+    how = {key: value for key, value in adapter_configuration(adapter).items() if key not in _OF_THE_BASE}
+    text = json.dumps([how, digest([adapter / ADAPTER_WEIGHTS])], sort_keys=True)
+    return xxhash.xxh3_128_hexdigest(text.encode())
+
+
+_OF_THE_BASE = ("base_model_name_or_path", "revision")
+
+
 def adapted(folder: Path) -> Adapted | None:
-    """What a folder's card says of its base; None if the folder holds a whole model.
+    """What a folder says of its base; None if the folder holds a whole model.
 
     Raises
     ------
     ModelError
         If the card cannot be read.
     """
+    if (folder / COMPOSITION).is_file():
+        return _composition(folder)
     path = folder / CARD
     if not path.is_file():
         return None
@@ -120,3 +159,31 @@ def adapted(folder: Path) -> Adapted | None:
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path} cannot be read as the card of an adapted model ({error!r}).") from error
+
+
+def _composition(folder: Path) -> Adapted:
+    """The base and the adapters of a folder that :func:`probekit.models.adapted.composing.composed` has written."""
+    path = folder / COMPOSITION
+    try:
+        found = read_json(path)
+        base = found["base"]
+        adapters = tuple(Path(one["folder"]) for one in found["adapters"])
+        made = Adapted(
+            folder,
+            JOIN.join(map(peft_type, adapters)),
+            {},
+            str(base["folder"]),
+            None,
+            None,
+            str(base["digest"]),
+            adapters=adapters,
+        )
+        expected = [str(one["digest"]) for one in found["adapters"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{path} cannot be read ({error!r}); delete {folder}.") from error
+    for adapter, right in zip(adapters, expected, strict=True):
+        if not (adapter / ADAPTER_WEIGHTS).is_file() or adapter_digest(adapter) != right:
+            raise ModelError(
+                f"the adapter {adapter} has changed or is gone since {folder} was made of it; name it again."
+            )
+    return made

@@ -10,6 +10,8 @@ import torch
 from probekit.calls import keywords
 from probekit.errors import ModelError, UsageError, first_line
 from probekit.files import read_json
+from probekit.models.adapted.loading import base_folder, with_adapters
+from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
 from probekit.models.folder import check_config, check_text, weight_files
 from probekit.models.identity import identify
@@ -102,6 +104,13 @@ def load_language_model(folder: Path, *, causal: bool, random_weights: int | Non
     """A language model with its head, in float32 on the CPU; raises ModelError if it lacks weights."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
+    run = adapted(folder) if random_weights is None else None
+    if run is not None and run.adapters:
+        if not run.mergeable:
+            raise ModelError(f"{folder} reads trained vectors before each text; only its layers are read.")
+        base = load_language_model(base_folder(run), causal=causal, random_weights=None)
+        adapted_model: PreTrainedModel = with_adapters(base, run)
+        return adapted_model
     check_config(folder)
     auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
     where: Any = {"trust_remote_code": False, "local_files_only": True}
