@@ -67,8 +67,8 @@ class CacheOptions(ReadOptions):
 
     pooling: tuple[str, ...] | None = option(
         None,
-        "One or more of mean, mean-all, first, last, max, ema:DECAY (exponential moving average), separated by commas, "
-        "or none. Default: mean (Skip-thoughts: last).",
+        "One or more of mean, mean-all, first, last, max, ema:DECAY (exponential moving average), sentence (that of a "
+        "folder of sentence-transformers), separated by commas, or none. Default: mean (Skip-thoughts: last).",
     )
     tokens: bool | None = option(
         None, "Also store a vector for every token (by default only for tasks that label words)."
@@ -142,6 +142,8 @@ class CacheOptions(ReadOptions):
             )
         if (positions := Positions.parse(self.positions)) is not None and "mean-all" in (self.pooling or ()):
             raise UsageError("with --positions, every pooling is of the chosen pieces; use mean instead of mean-all.")
+        if positions is not None and any(str(name).startswith("sentence") for name in self.pooling or ()):
+            raise UsageError("with --positions, every pooling is of the chosen pieces; leave out sentence.")
         object.__setattr__(self, "positions", None if positions is None else str(positions))
         generation = Generation.parse(self.generate)
         object.__setattr__(self, "generate", None if generation is None else str(generation))

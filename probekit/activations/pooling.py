@@ -76,6 +76,49 @@ class Ema(str):
         return cls(f"ema:{given:g}")
 
 
+class Sentence(str):
+    """The pooling "sentence:MODE" or "sentence:MODE:unit": that of a model of sentence-transformers, over every piece.
+
+    ``unit`` scales each vector to length 1. "sentence" alone stands for that of the model (see
+    :func:`probekit.activations.sentence.with_own`). The modes are those of sentence-transformers.
+    """
+
+    __slots__ = ()
+
+    MODES = ("mean", "cls", "lasttoken", "max", "mean_sqrt_len_tokens", "weightedmean")
+
+    @property
+    def mode(self) -> str:
+        """How pieces become one vector; "" if that is not known yet."""
+        return self.split(":")[1] if ":" in self else ""
+
+    @property
+    def unit(self) -> bool:
+        """Whether vectors have length 1."""
+        return self.endswith(":unit")
+
+    @classmethod
+    def parse(cls, name: str) -> Sentence | None:
+        """The pooling as it is written; None for another name.
+
+        Raises
+        ------
+        UsageError
+            For an unknown mode.
+
+        Examples
+        --------
+        >>> Sentence.parse("sentence:mean:unit"), Sentence.parse("mean")
+        ('sentence:mean:unit', None)
+        """
+        base, _, rest = name.partition(":")
+        if base != "sentence":
+            return None
+        if rest.removesuffix(":unit") not in ("", *cls.MODES) or rest == ":unit":
+            raise UsageError(f"pooling is {name!r}; expected sentence, that of a model of sentence-transformers.")
+        return cls(name)
+
+
 class TokenLevel(StrEnum):
     """Unit of a row in a token cache: a word piece, or a word (its first piece, or the mean of its pieces).
 
@@ -90,15 +133,15 @@ class TokenLevel(StrEnum):
     CHOSEN = "chosen"
 
 
-def poolings(names: Iterable[str] | str) -> tuple[Pooling | Ema, ...]:
+def poolings(names: Iterable[str] | str) -> tuple[Pooling | Ema | Sentence, ...]:
     """Poolings by name, without duplicates; raises UsageError for an unknown name."""
     given = [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
-    requested = [Ema.parse(name) or name for name in given]
-    if unknown := [name for name in requested if not isinstance(name, Ema) and name not in set(Pooling)]:
+    requested = [Ema.parse(name) or Sentence.parse(name) or name for name in given]
+    if unknown := [name for name in requested if not isinstance(name, Ema | Sentence) and name not in set(Pooling)]:
         first = " Give first for the vector of [CLS]." if unknown[0].strip("[]").lower() in ("cls", "<s>") else ""
-        known = ", ".join((*Pooling, "ema"))
+        known = ", ".join((*Pooling, "ema", "sentence"))
         raise UsageError(f"there is no pooling {unknown[0]!r}; expected one or more of {known}.{first}")
-    return tuple(dict.fromkeys(name if isinstance(name, Ema) else Pooling(name) for name in requested))
+    return tuple(dict.fromkeys(n if isinstance(n, Ema | Sentence) else Pooling(n) for n in requested))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +233,13 @@ def _inner(special: np.ndarray) -> slice | None:
     return slice(int(kept[0]), int(kept[-1]) + 1) if neighbours else None
 
 
-def pool(hidden: torch.Tensor, segments: Segments, pooling: Pooling | Ema) -> torch.Tensor:
+def pool(hidden: torch.Tensor, segments: Segments, pooling: Pooling | Ema | Sentence) -> torch.Tensor:
     """One vector per sequence, (s, d), from float32 hidden states (t, d).
 
     A sequence without pieces to pool gives zeros, or NaN where pieces were chosen.
     """
+    if isinstance(pooling, Sentence):
+        return _sentence(hidden, segments, pooling)
     pooled = _pool(hidden, segments, pooling)
     return pooled if segments.nothing == 0 else pooled.index_fill_(0, segments.empty, segments.nothing)
 
@@ -224,6 +269,29 @@ def _pool(hidden: torch.Tensor, segments: Segments, pooling: Pooling | Ema) -> t
     for block, vectors, part in zip(blocks, into, inner, strict=True):  # four times as fast as segment_reduce
         torch.amax(block.view(len(vectors), -1, hidden.shape[1])[:, part], 1, out=vectors)
     return out.index_fill_(0, segments.empty, 0.0)
+
+
+def _sentence(hidden: torch.Tensor, segments: Segments, pooling: Sentence) -> torch.Tensor:
+    """The vectors that sentence-transformers makes of all pieces, (s, d)."""
+    import torch
+
+    if pooling.mode in ("cls", "lasttoken"):
+        out = _pool(hidden, segments, Pooling.FIRST if pooling.mode == "cls" else Pooling.LAST)
+    elif pooling.mode == "max":
+        blocks = hidden.split([n * m for n, m in segments.runs])
+        out = torch.cat([torch.amax(x.view(n, m, -1), 1) for x, (n, m) in zip(blocks, segments.runs, strict=True)])
+    else:
+        length = np.concatenate([np.full(n, m) for n, m in segments.runs])
+        place = np.arange(len(hidden)) - np.repeat(np.cumsum(length) - length, length) + 1.0
+        size = np.repeat(length, length)
+        weights = {
+            "mean": 1 / size, "mean_sqrt_len_tokens": size**-0.5, "weightedmean": 2 * place / (size * (size + 1.0)),
+        }[pooling.mode].astype(np.float32)  # fmt: skip
+        out = torch.nn.functional.embedding_bag(
+            torch.arange(len(hidden), device=hidden.device), hidden, segments.start, mode="sum",
+            per_sample_weights=torch.from_numpy(weights).to(hidden.device),
+        )  # fmt: skip
+    return torch.nn.functional.normalize(out, dim=-1) if pooling.unit else out
 
 
 def ema_weights(count: np.ndarray, decay: float) -> np.ndarray:

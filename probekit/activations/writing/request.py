@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit import files
 from probekit.activations.options import NO_POOLING, CacheOptions
 from probekit.activations.pooling import TokenLevel, poolings
+from probekit.activations.sentence import with_own
 from probekit.activations.writing.loading import Loading
 from probekit.errors import UsageError
 from probekit.models.conversion import default_pooling, reads_apart
@@ -105,6 +106,7 @@ def make_request(
             "Train on it (probekit train --regime fine-tune), or cache another task."
         )
     task = in_context(task, options.context)
+    options = replace(options, pooling=with_own(options.pooling, model, options.revision))
     part = _part(task, split, options)
     if count_of(part) == 0:
         raise UsageError(f"{task.name} {split} has no examples; choose another split.")

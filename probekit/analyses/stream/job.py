@@ -12,6 +12,7 @@ import numpy as np
 from probekit.activations.options import CacheOptions, ReadOptions
 from probekit.activations.pooling import TokenLevel, poolings
 from probekit.activations.positions import Positions
+from probekit.activations.sentence import with_own
 from probekit.activations.writing.job import task_of
 from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.prepare import kept_sites
@@ -61,6 +62,8 @@ def make_job(
     model: str | Path | Encoder, task: str | Path | Task, split: str, dev: str | None, options: StreamOptions
 ) -> Job:
     """Everything that is known before the model runs."""
+    if options.pooling is not None:
+        options = replace(options, pooling=(with_own((options.pooling,), model, options.revision) or ("",))[0])
     loaded = task_of(task, split, options)
     if loaded.kind not in KINDS:
         raise UsageError(f"{loaded.name} is a task of {loaded.kind}; stream reads {', '.join(KINDS)}.")

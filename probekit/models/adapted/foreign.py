@@ -132,7 +132,7 @@ def _merged(model: Any, how: Mapping[str, Any], weights: Mapping[str, torch.Tens
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tuner = get_peft_model(whole, config, low_cpu_mem_usage=True)
-        found = set_peft_model_state_dict(tuner, mine, low_cpu_mem_usage=True)
+        found: Any = set_peft_model_state_dict(tuner, mine, low_cpu_mem_usage=True)
     lacking = [name for name, x in (*tuner.named_parameters(), *tuner.named_buffers()) if x.is_meta]
     if lacking or found.unexpected_keys:
         what = (
