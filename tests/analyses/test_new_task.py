@@ -438,6 +438,40 @@ def test_two_columns_of_splits_are_asked_about():
         assert {split: len(some) for split, some in task.splits.items()} == wanted
 
 
+def test_splits_without_a_header_choices_and_numbered_texts():
+    """Columns of SentEval's files, of COPA, and of pairs of units."""
+    rows = [(("tr", "va", "te")[i % 3], label, text) for i, (text, label, *_) in enumerate(reviews(60))]
+    write("depth.txt", "\t", header=(), rows=rows)
+    assert {s: len(some) for s, some in load_task(new_task("depth.txt")).splits.items()} == dict.fromkeys(
+        ("train", "dev", "test"), 20
+    )
+    lines(
+        "choose.jsonl",
+        [
+            {
+                "premise": f"It rained {i}.",
+                "choice1": f"Ann {i} stayed.",
+                "choice2": f"Bo {i * 3} left.",
+                "label": i % 2,
+            }
+            for i in range(60)
+        ],
+    )
+    task = load_task(new_task("choose.jsonl", dev=0))
+    assert (task.kind, task.split("train")[1].choices) == ("multiple-choice", ("Ann 1 stayed.", "Bo 3 left."))
+    Path("d").mkdir()
+    for split in ("train", "dev"):
+        write(
+            f"d/a_{split}.rels",
+            "\t",
+            ("doc", "unit1_txt", "unit2_txt", "label"),
+            [(f"d{i // 4}", text, f"so {i} it is", label) for i, (text, label, *_) in enumerate(reviews(80))],
+        )
+    task = load_task(new_task("d"))
+    e = task.split("dev")[5]
+    assert (e.text[:9], e.pair, e.group, list(task.splits)) == ("review 5 ", "so 5 it is", "d1", ["train", "dev"])
+
+
 def test_untidy_rows_are_tidied_and_told(caplog):
     """A byte-order mark, Windows line ends, labels in several spellings, an empty text, and one that is not there."""
     rows = []

@@ -79,6 +79,22 @@ def test_labels(name: str) -> None:
     assert {split: r.labels for split, r in report(name).items()} == LABELS[name]
 
 
+SUPERGLUE = {
+    "cb": {"dev": {"entailment": 23, "contradiction": 28, "neutral": 5}, "test": {}},
+    "wsc": {"dev": {"false": 66, "true": 38}, "test": {}},
+}
+
+
+@pytest.mark.parametrize("name", SUPERGLUE)
+def test_labels_of_superglue(name: str) -> None:
+    task = load_task(name, DATA / "superglue_small")
+    found = check_task(task).splits
+    assert {split.name: split.labels for split in found} == SUPERGLUE[name]
+    if name == "wsc":  # a phrase is where its index says, but for two that the texts lack
+        assert [len(split) for split in task.splits.values()] == [104, 146]
+        assert sum(e.text[s.start : s.end].isalpha() for e in task.split("dev") for s in e.targets[0].spans[1:]) == 104
+
+
 SIZES = {
     "stsb": {"train": 5749, "dev": 1500, "test": 1379},
     "sick-r": {"train": 4500, "dev": 500, "test": 4927},

@@ -148,7 +148,9 @@ def _index(part: Rows, i: int, role: str, value: Any, index: Mapping[str, int]) 
     if isinstance(value, list | dict | bytes):
         raise part.error(i, role, f"expected one label, found {str(value)[:60]!r}.")
     if class_name(value) not in index:
-        raise part.error(i, role, f"{class_name(value)!r} is not one of the labels {', '.join(map(repr, index))}.")
+        names = ", ".join(map(repr, index))
+        hint = "correct it, or list it in the task file (labels = [...])"
+        raise part.error(i, role, f"{class_name(value)!r} is not one of the labels {names}; {hint}.")
     return index[class_name(value)]
 
 

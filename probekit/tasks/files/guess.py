@@ -228,6 +228,8 @@ def _texts(found: _Found) -> TaskKind:
             found.take("text", lower[first], "by its name")
             found.take("pair", lower[second], "by its name")
             break
+    if kind := _choices(found):
+        return kind
     _marked(found)
     label = _first_named(found.free, NAMES["labels"])
     if label:
@@ -235,6 +237,22 @@ def _texts(found: _Found) -> TaskKind:
     _text(found)
     _label(found, found.free)
     return TaskKind.CLASSIFICATION
+
+
+_CHOICE = re.compile(r"(?P<stem>choice|option|ending|candidate)[-_ ]?(?P<number>\d|[a-e])", re.IGNORECASE)
+
+
+def _choices(found: _Found) -> TaskKind | None:
+    """Texts to choose from, in columns such as choice1 and choice2, if labels number them from 0."""
+    named = [name for name, values in found.free.items() if _CHOICE.fullmatch(name) and _mean_words(values)]
+    label = found.roles.get("label") or _first_named(found.free, NAMES["labels"])
+    numbers = set(map(str, found.sample[label])) - {"None", "", "-1"} if label else set()
+    if len(named) < 2 or not numbers or not numbers <= set(map(str, range(len(named)))):
+        return None
+    found.take("choices", named, "texts to choose from")
+    found.take("label", label, "by its name: the number of the right one, from 0")
+    _text(found)
+    return TaskKind.MULTIPLE_CHOICE
 
 
 def _text(found: _Found) -> None:
@@ -249,8 +267,12 @@ def _text(found: _Found) -> None:
         found.take("text", name, "by its name", longer)
     elif texts:
         name = max(texts, key=length.__getitem__)
-        close = [other for other in texts if other != name and length[other] > max(2, length[name] / 2)]
-        found.take("text", name, f"the longest texts, {length[name]:.1f} words on average", close)
+        why = f"the longest texts, {length[name]:.1f} words on average"
+        twins = {one: one.replace("1", "2") for one in texts if one.replace("1", "2") in {*texts} - {one, "2"}}
+        first, second = next(((a, b) for a, b in twins.items() if name in (a, b)), (name, None))
+        close = [n for n in texts if n not in (first, second) and length[n] > max(2, length[name] / 2)]
+        found.take("text", first, why, close)
+        found.take("pair", second, f"beside {first}")
     if "text" not in found.roles:
         raise DataError(
             f"no column holds text; the columns are {', '.join(map(repr, found.raw.columns))}.", file=found.raw.path
@@ -313,8 +335,12 @@ def _groups(found: _Found, kind: TaskKind, groups: str | None) -> GroupGuess:
     if groups is None and kind is TaskKind.QUESTION_ANSWERING:
         return _articles(found)
     if groups is None:
-        word = {roles["span"]} if isinstance(roles.get("span"), str) else set()  # pairs with one word belong together
-        return group_column({name: v for name, v in raw.columns.items() if name in word or name not in found.used})
+        free = {name: values for name, values in raw.columns.items() if name not in found.used}
+        words = {n: v for n, v in raw.columns.items() if n in free or n == roles.get("span")}
+        if "pair_span" in roles and (word := _first_named(words, NAMES["lemmas"])):
+            column = group_column({"lemma": words[word]}).column
+            return GroupGuess(column and word, "pairs with the same word belong together" if column else "")
+        return group_column(free)
     if groups == NONE:
         return GroupGuess()
     if groups not in raw.columns:

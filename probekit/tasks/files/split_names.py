@@ -31,7 +31,9 @@ def files_by_split(data: Sequence[str]) -> dict[str, Path]:
         If the name of one of several files says no split.
     """
     if len(data) == 1 and Path(data[0]).is_dir():
-        return _by_name((p for p in Path(data[0]).iterdir() if p.suffix.lower() in SUFFIXES), Path(data[0]))
+        every = [path for path in Path(data[0]).iterdir() if not path.name.startswith(".")]
+        known = [path for path in every if path.suffix.lower() in SUFFIXES]
+        return _by_name(known if any("train" in splits_named(path.stem) for path in known) else every, Path(data[0]))
     if len(data) == 1 and _told(data[0])[0] is None:
         return _siblings(Path(data[0]))
     found: dict[str, Path] = {}
@@ -84,8 +86,8 @@ def _by_name(files: Iterable[Path], folder: Path) -> dict[str, Path]:
     if twice := next((split for split, paths in found.items() if len(paths) > 1), None):
         several = ", ".join(path.name for path in found[twice])
         raise DataError(
-            f"several files could be the {twice} split: {several}. Give the files, as in probekit tasks new "
-            f"{found[twice][0]} {twice}=FILE, or the folder of one data set.",
+            f"several files could be the {twice} split: {several}. Give the folder of one data set, or the files "
+            "themselves: probekit tasks new train=FILE dev=FILE.",
             file=folder,
         )
     if "train" not in found:
@@ -112,6 +114,12 @@ def splits_named(text: str) -> list[str]:
     return [split for split, names in SPLITS.items() if words & set(names)]
 
 
+_SHORT = {"tr": ["train"], "va": ["dev"], "te": ["test"]} | {
+    name: [split] for split, names in SPLITS.items() for name in names
+}
+"""What a cell may say of a split, and nothing else."""
+
+
 def _of_a_split(cell: str) -> bool:
     """Whether a cell says nothing but the name of a split, unlike "train station"."""
     words = set(re.findall(r"[^\W\d_]+", cell.lower()))
@@ -133,6 +141,8 @@ def by_split(raw: Raw, given: str | None = None) -> tuple[str, dict[str, list[in
     """
     lower = {name.lower(): name for name in raw.columns}
     names = [given] if given else [lower[known] for known in NAMES["splits"] if known in lower]
+    if raw.keys.get("header") is False and not given:
+        names = [name for name, cells in raw.columns.items() if _SHORT.keys() >= set(cells)]
     found = {} if given == "none" else {name: rows for name in names if (rows := _rows_of(raw, name))}
     first = next(iter(found), "")
     if other := next((name for name, rows in found.items() if rows != found[first]), None):
@@ -151,7 +161,7 @@ def _rows_of(raw: Raw, name: str) -> dict[str, list[int]]:
     rows: dict[str, list[int]] = {}
     for i, value in enumerate(raw.columns[name]):
         rows.setdefault(str(value), []).append(i)
-    of = {value: splits_named(value) if _of_a_split(value) else [] for value in rows}
+    of = {value: _SHORT.get(value) or (splits_named(value) if _of_a_split(value) else []) for value in rows}
     if not any(of.values()) or len(raw) < 2:
         return {}
     if wrong := next((value for value, splits in of.items() if len(splits) != 1), None):
@@ -165,8 +175,8 @@ def _rows_of(raw: Raw, name: str) -> dict[str, list[int]]:
         found[split] += rows[value]
     if not found["train"]:
         raise DataError(
-            f"the column {name!r} names the split of each row, and no row is of train; add rows, or remove the "
-            "column to have splits drawn.",
+            f"the column {name!r} names the split of each row, and no row is of train; add rows, or draw "
+            "splits without it: --columns split=none.",
             file=raw.path,
         )
     return {split: sorted(some) for split, some in found.items() if some}

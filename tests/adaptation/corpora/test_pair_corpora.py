@@ -81,18 +81,24 @@ WMT_PARTS = {
 }
 
 
-@pytest.mark.parametrize("place", [".", "training", "wmt/training", "each"])
+@pytest.mark.parametrize("place", [".", "training", "wmt/training", "each", "each/training"])
 @pytest.mark.parametrize("name", WMT_PARTS)
 def test_all_parts_of_wmt_are_read_wherever_they_lie(tmp_path, name, place, caplog):
     other, parts = WMT_PARTS[name]
     for part in parts:
-        folder = tmp_path / {"each": part, "wmt/training": f"{name}/training"}.get(place, place)
+        folders = {"each": part, "each/training": f"{part}/training", "wmt/training": f"{name}/training"}
+        folder = tmp_path / folders.get(place, place)
         write(folder, **{f"{part}.en": numbered(part, 9), f"{part}.{other}": numbered(f"{part} {other}", 9)})
     assert len(load_corpus(name, tmp_path).files) == 2 * 3
-    assert not caplog.records
+    year = 2013 if other == "de" else 2016
+    dev, test = caplog.messages  # and nothing about parts of train
+    assert f"newstest{year}.en (dev) is not in {tmp_path}; one training pair in 20 is held out for it." in dev
+    assert f"newstest{year + 1}.en (test) is not in {tmp_path}." in test
+    write(tmp_path / place, **{f"newstest{year}__{language}": numbered(language) for language in ("en", other)})
+    assert rows(load_corpus(name, tmp_path), "dev")[0] == ("en 0", f"{other} 0")
     (folder / f"{part}.en").unlink()
     (folder / f"{part}.{other}").unlink()
-    assert len(load_corpus(name, tmp_path).files) == 2 * 2
+    assert len(load_corpus(name, tmp_path).files) == 2 * 2 + 2
     assert f"2 of 3 parts are in {tmp_path}; {part}.en is not" in caplog.text
 
 

@@ -92,6 +92,11 @@ def parallel(corpus: Parallel, data_dir: Path | None, seed: int = 0) -> Corpus:
     if not rows:
         expected = [_name(corpus, name, 0) for names in corpus.layouts.values() for name in names[0]]
         raise folder.nothing(*expected)
+    for split in corpus.layouts if "train" in rows else ():
+        if split not in rows:
+            expected = _name(corpus, corpus.layouts[split][0][0].removeprefix("*/"), 0)
+            instead = "; one training pair in 20 is held out for it" if split == "dev" else ""
+            log.warning("%s: %s (%s) is not in %s%s.", corpus.title, expected, split, folder.root, instead)
     if "train" in rows and "dev" not in rows:
         rows |= held_out_pairs(rows["train"], files[0], seed)
     return Corpus(corpus.name, CorpusKind.PAIRS, rows, tuple(files))
@@ -109,7 +114,7 @@ def _pairs_of_files(corpus: Parallel, folder: Folder, alternatives: Sequence[Seq
         pairs, lacking = [], []
         for name in names:
             expected = [_name(corpus, name.removeprefix("*/"), side) for side in (0, 1)]
-            places = ("", "*/") if name.startswith("*/") else ("",)
+            places = ("", "*/", "*/*/") if name.startswith("*/") else ("",)
             source, target = (
                 folder.file(*(f"{place}{one}{packed}" for place in places for packed in ("", ".gz")))
                 for one in expected
