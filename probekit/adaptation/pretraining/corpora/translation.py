@@ -94,9 +94,9 @@ def parallel(corpus: Parallel, data_dir: Path | None, seed: int = 0) -> Corpus:
         raise folder.nothing(*expected)
     for split in corpus.layouts if "train" in rows else ():
         if split not in rows:
-            expected = _name(corpus, corpus.layouts[split][0][0].removeprefix("*/"), 0)
+            absent = _name(corpus, corpus.layouts[split][0][0].removeprefix("*/"), 0)
             instead = "; one training pair in 20 is held out for it" if split == "dev" else ""
-            log.warning("%s: %s (%s) is not in %s%s.", corpus.title, expected, split, folder.root, instead)
+            log.warning("%s: %s (%s) is not in %s%s.", corpus.title, absent, split, folder.root, instead)
     if "train" in rows and "dev" not in rows:
         rows |= held_out_pairs(rows["train"], files[0], seed)
     return Corpus(corpus.name, CorpusKind.PAIRS, rows, tuple(files))
