@@ -45,8 +45,9 @@ class Metric:
         The better direction; "" if there is none.
     unit : str
         "bits", "nats" …; "" for a proportion or a coefficient.
-    needs : {"classes", "labels", "numbers", "tags", "answers", "responses", "probabilities", ""}
-        What it is computed from; "" if gold values and predictions do not determine it.
+    needs : {"classes", "labels", "numbers", "tags", "answers", "responses", "scores", "probabilities", ""}
+        What it is computed from; "" if gold values and predictions do not determine it. "scores": probes have them;
+        see :mod:`probekit.statistics.scored`.
     function : callable or None
         ``function(y_true, y_pred) -> float``. Class indices or numbers, shape (n,); for ``span-f1`` lists of tag names,
         one list per sentence; for ``token-accuracy`` either of them; for answers, the list of right texts of each
@@ -72,6 +73,11 @@ class Metric:
     of: str = ""
     derived: str = ""
     spans: bool = False
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether gold values with predictions, or with scores of classes, determine it."""
+        return self.function is not None or self.needs == "scores"
 
     @property
     def sign(self) -> int:
@@ -136,14 +142,14 @@ def metric(name: str) -> Metric:
 def unfit(names: Iterable[str], kind: str) -> str:
     """A message about the first of these metrics that does not fit the labels of this kind of task; "" if all fit."""
     needs = {
-        "classification": {"classes"}, "regression": {"numbers"}, "multiple-choice": {"classes"},
+        "classification": {"classes", "scores"}, "regression": {"numbers"}, "multiple-choice": {"classes"},
         "response-generation": {"responses"},
-        "question-answering": {"answers"}, "span-labelling": {"classes", "labels"},
-    }.get(kind, {"classes", "tags"})  # fmt: skip
-    every = {"classes", "labels", "numbers", "tags", "answers", "responses", "edges"}
+        "question-answering": {"answers"}, "span-labelling": {"classes", "labels", "scores"},
+    }.get(kind, {"classes", "tags", "scores"})  # fmt: skip
+    every = {"classes", "labels", "numbers", "tags", "answers", "responses", "edges", "scores"}
     for name in names:
         if name in METRICS and METRICS[name].needs in every - needs:
-            fit = [known.name for known in METRICS.values() if known.function and known.needs in needs]
+            fit = [known.name for known in METRICS.values() if known.evaluates and known.needs in needs]
             return f"{name} cannot be used for {kind}; choose {', '.join(fit[:-1])} or {fit[-1]}."
     return ""
 
@@ -170,6 +176,12 @@ def _accuracy(y_true: Any, y_pred: Any) -> float:
     """Proportion of equal values."""
     gold, guess = _pair(y_true, y_pred)
     return float(np.mean(gold == guess))
+
+
+def _balanced_accuracy(y_true: Any, y_pred: Any) -> float:
+    """Mean recall over the classes that occur in gold values (Brodersen et al. 2010)."""
+    gold, guess = _pair(y_true, y_pred)
+    return float(np.mean([np.mean(guess[gold == c] == c) for c in np.unique(gold)]))
 
 
 def _f1(y_true: Any, y_pred: Any) -> float:
@@ -453,6 +465,7 @@ class _Metrics(Mapping[str, Metric]):
 
 METRICS = _Metrics(
     Metric("accuracy", "Accuracy", SHARE, needs="classes", function=_accuracy),
+    Metric("balanced-accuracy", "Balanced accuracy", SHARE, needs="classes", function=_balanced_accuracy),
     Metric("f1", "F1", SHARE, needs="classes", function=_f1),
     Metric("macro-f1", "Macro F1", SHARE, needs="classes", function=_macro_f1),
     Metric("micro-f1", "Micro F1", SHARE, needs="labels", function=_micro_f1),
@@ -481,8 +494,13 @@ METRICS = _Metrics(
     Metric("great-circle-error", "Distance to the true place", ABOVE_0, "lower", "km"),
     Metric("great-circle-error-median", "Median distance to the true place", ABOVE_0, "lower", "km"),
     Metric("matching-answers", "Answers that match the behaviour", SHARE, ""),
-    # scores of two classes
-    Metric("auroc", "AUROC", SHARE),
+    # scores of classes
+    Metric("auroc", "AUROC", SHARE, needs="scores"),
+    Metric("average-precision", "Average precision", SHARE, needs="scores"),
+    *(
+        Metric(f"recall-at-fpr-{rate:g}", f"Recall at {100 * rate:g} % false positives", SHARE, needs="scores")
+        for rate in (0.01, 0.05, 0.1)
+    ),
     Metric("recall-at-rate", "Recall at the threshold of train", SHARE),
     Metric("false-positive-rate", "False positives at the threshold of train", SHARE, "lower"),
     Metric("recall-at-rate-on-test", "Recall at the test set's own threshold", SHARE),
@@ -492,7 +510,7 @@ METRICS = _Metrics(
     Metric("mean-squared-error", "Mean squared error", ABOVE_0, "lower", needs="numbers"),
     Metric("brier", "Brier score", (0.0, 2.0), "lower", needs="probabilities"),
     Metric("brier, scaled", "Brier score, temperature scaled", (0.0, 2.0), "lower", needs="probabilities"),
-    Metric("calibration-error-15", "Calibration error (15 bins)", SHARE, "lower", needs="probabilities"),
+    Metric("calibration-error-15", "Calibration error (15 bins)", SHARE, "lower", needs="scores"),
     Metric("calibration-error-15, scaled", "Calibration error (15 bins), scaled", SHARE, "lower", "", "probabilities"),
     Metric("glue-score", "GLUE score", SIGNED),
     Metric("glue-partial", "Mean of some GLUE tasks", SIGNED),

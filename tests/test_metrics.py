@@ -21,6 +21,8 @@ def test_classes() -> None:
     assert metric("accuracy").function(gold, guess) == pytest.approx(3 / 5)
     assert metric("f1").function(gold, guess) == pytest.approx(2 / 3)
     assert metric("macro-f1").function(gold, guess) == pytest.approx((2 / 3 + 1 / 2) / 2)
+    assert metric("balanced-accuracy").function(gold, guess) == pytest.approx((2 / 3 + 1 / 2) / 2)
+    assert metric("balanced-accuracy").function([0, 0], [0, 1]) == 1 / 2  # of the class that occurs
     assert metric("matthews").function(gold, guess) == pytest.approx((2 * 1 - 1 * 1) / math.sqrt(3 * 3 * 2 * 2))
 
 

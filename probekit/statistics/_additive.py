@@ -65,6 +65,14 @@ def _macro_f1(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
     return total / held
 
 
+def _balanced(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
+    """Over the classes that occur in the gold labels of the resample."""
+    total, held = np.zeros(()), np.zeros(())
+    for hit, true in zip(parts[::3], parts[1::3], strict=True):
+        total, held = total + np.nan_to_num(hit / true), held + (true > 0)
+    return total / held
+
+
 def _matthews_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
     yield gold == predicted
     for c in range(1, classes):  # rows of no other class are of class 0
@@ -190,6 +198,7 @@ ADDITIVE: dict[str, Additive] = {
     "token-accuracy": Additive(_share_planes, _mean),
     "f1": Additive(_f1_planes, _f1),
     "macro-f1": Additive(by_class_planes, _macro_f1, coded=True),
+    "balanced-accuracy": Additive(by_class_planes, _balanced, coded=True),
     "matthews": Additive(_matthews_planes, _matthews, coded=True),
     "span-f1": Additive(_f1_planes, _f1),
     "pearson": Additive(_pearson_planes, _pearson),
@@ -205,7 +214,7 @@ ADDITIVE: dict[str, Additive] = {
 }
 
 COUNTED = (
-    *("accuracy", "token-accuracy", "f1", "macro-f1", "matthews", "span-f1"),
+    *("accuracy", "token-accuracy", "balanced-accuracy", "f1", "macro-f1", "matthews", "span-f1"),
     *("exact-match", "exact-match-1.1"),
 )
 """The metrics that are functions of a table of counts."""
@@ -224,6 +233,7 @@ BY_CLASS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarr
     "token-accuracy": lambda hit, true, said: [hit.sum(0)],
     "f1": _by_three,
     "macro-f1": _by_three,
+    "balanced-accuracy": _by_three,
     "matthews": _by_two,
 }
 """The sums of a metric of classes from right predictions (C, F, R), gold counts (C, 1, R) and predicted counts (C, F, 1
@@ -252,6 +262,6 @@ def _rmse_below_chance(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray
 
 ABOVE_CHANCE: dict[str, Additive] = {
     f"{name} above chance": Additive(by_class_planes, partial(_above_chance, name), coded=True)
-    for name in ("accuracy", "token-accuracy", "f1", "macro-f1")
+    for name in ("accuracy", "token-accuracy", "balanced-accuracy", "f1", "macro-f1")
 } | {"rmse above chance": Additive(_moment_planes, _rmse_below_chance)}
 """Metrics minus their value for independent labels and predictions with the same frequencies."""

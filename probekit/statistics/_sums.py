@@ -130,7 +130,7 @@ class Pseudo:
     def silent(self, metric: str) -> np.ndarray:
         """Why the examples do not determine the metric, str (F,); "" if they do."""
         why = np.full(len(self.known), "", dtype=object)
-        if metric in ("matthews", "macro-f1"):
+        if metric in ("matthews", "macro-f1", "balanced-accuracy"):
             why[(self.known & self.right).sum(1) < 2] = "all examples and predictions are of one class"
         if metric in ("f1", "span-f1"):
             what = "a span" if metric == "span-f1" else "of class 1"
@@ -196,7 +196,8 @@ class UnitSums:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A metric that is not a function of sums: ``value`` of gold (n,), predicted (n,) and weights of rows (R, n)."""
+    """A metric that is not a function of sums: ``value`` of gold (n,), predicted (n,), or scores (n, K), and weights of
+    rows (R, n)."""
 
     gold: np.ndarray
     predicted: np.ndarray
@@ -204,7 +205,7 @@ class Rows:
     value: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
     def at(self, weights: np.ndarray) -> np.ndarray:
-        gold = np.broadcast_to(self.gold, self.predicted.shape)
+        gold = np.broadcast_to(self.gold, self.predicted.shape[:2])
         rows = self.units.spread(weights).astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.array([self.value(g, p, rows) for g, p in zip(gold, self.predicted, strict=True)])
@@ -281,7 +282,10 @@ def _pseudo(
         met = (table.sum(1) + table.sum(2) > 0) | (classes == 2)
         held, known = count[:, a * classes + b] > 0, met[:, a] & met[:, b]
         partner = np.arange(len(a)) % (a == b).sum()
-        mass = np.where(a == b, 1 / (a == b).sum(), 1 / max(1, (a != b).sum()))
+        many = (
+            (a == b).sum() / 2 if name == "balanced-accuracy" else 1
+        )  # Jeffreys' ½ and ½ for the recall of each class
+        mass = many * np.where(a == b, 1 / (a == b).sum(), 1 / max(1, (a != b).sum()))
         planes = np.concatenate([*metric.planes(a[None], b[None], classes), np.ones((1, len(a)))])
         hit = np.sum(by_unit[:-1:3], axis=0) if metric.planes is by_class_planes else by_unit[0]
         of = by_unit[-1]

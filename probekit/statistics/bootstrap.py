@@ -13,6 +13,8 @@ scheme depends on the metric:
   intervals are studentised: correlations with Fisher's z, R² and mean absolute errors on a logarithmic scale, means of
   losses, squared errors and F1 of answers with their standard errors. Student's t has the degrees of freedom of the
   examples or groups that carry most of the spread.
+- Metrics of scores, such as AUROC, have intervals of their own: see :mod:`probekit.statistics.scored` and
+  :mod:`probekit.statistics.detection`.
 """
 
 from __future__ import annotations
@@ -31,11 +33,12 @@ from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE
 from probekit.statistics._sums import Rows, Score, Side, Statistic, Units, UnitSums, scale, statistic
 from probekit.statistics.options import ResamplesOrNone
+from probekit.statistics.scored import CALIBRATION, SCORED, SORTED, Scores, ends_of, statistic_of
 from probekit.statistics.streams import uniform
 
-UNTESTED = ("r2", "mean-absolute-error")
+UNTESTED = ("r2", "mean-absolute-error", CALIBRATION)
 """Metrics with intervals, but without the tests of those of `METRICS`."""
-METRICS = (*(name for name in ADDITIVE if name not in UNTESTED), "spearman", "micro-f1", "uuas")
+METRICS = (*(name for name in ADDITIVE if name not in UNTESTED), "spearman", "micro-f1", "uuas", *SORTED)
 """The metrics with vectorised resampling."""
 BLOCK = 1 << 24  # numbers held at once
 KEPT = 1 << 26  # bytes of draws that are cached for the next call
@@ -80,7 +83,7 @@ def replicates(
     by_name : bool
         Whether ``groups`` are those of :func:`probekit.statistics.shared_units.shared_units`.
     **more
-        groups, log_loss, label_names, score, sentences: see :func:`statistics`.
+        groups, log_loss, label_names, score, sentences, scores: see :func:`statistics`.
 
     Raises
     ------
@@ -132,6 +135,7 @@ def statistics(
     label_names: Sequence[str] = (),
     score: Score | None = None,
     sentences: np.ndarray | None = None,
+    scores: Scores | None = None,
 ) -> Iterator[tuple[Units, Statistic]]:
     """The metric as a function of how often each unit is drawn, a few fits at a time to save memory, in order.
 
@@ -149,6 +153,8 @@ def statistics(
         unknown, or if its value on the first fit differs from that of the named metric.
     sentences : np.ndarray, optional
         (n,), for "span-f1" the sentence of each word; None for the groups.
+    scores : Scores, optional
+        For metrics of scores.
 
     Raises
     ------
@@ -166,6 +172,9 @@ def statistics(
         raise UsageError(
             f"expected predictions (F, n) and gold (n,) or (F, n), got {predicted.shape} and {gold.shape}."
         )
+    if metric in SCORED:
+        yield from _of_scores(gold, metric, Units.of_groups(groups, predicted.shape[1]), scores)
+        return
     if metric not in METRICS and score is None:
         raise UsageError(f"unknown metric {metric!r}; expected one of {', '.join(METRICS)}.")
     units = Units.of_groups(groups, predicted.shape[1])
@@ -182,6 +191,17 @@ def statistics(
             yield units, statistic(metric, g, p, units, label_names=names, sentences=sentences)
         else:
             yield units, Rows(g, p, units, partial(_loop, score))  # type: ignore[arg-type]
+
+
+def _of_scores(gold: np.ndarray, metric: str, units: Units, scores: Scores | None) -> Iterator[tuple[Units, Statistic]]:
+    if scores is None:
+        raise UsageError(
+            f"{metric} needs probabilities of classes, and these predictions have none; choose another metric."
+        )
+    step = max(1, int(BLOCK // (8 * units.rows * scores.classes)))
+    for at in range(0, len(scores.place), step):
+        part = scores.part(at, at + step)
+        yield units, statistic_of(metric, gold if len(gold) == 1 else gold[at : at + step], part, units)
 
 
 def _tag_names(metric: str, gold: np.ndarray, predicted: np.ndarray) -> tuple[str, ...]:
@@ -407,6 +427,8 @@ def _ends(
             why[(units.rows / one.pseudo.size < 10 * classes) & (classes > 2)] = "fewer than 10 examples a class"
         return again, np.stack([np.fmin(ci[:, 0], value), np.fmax(ci[:, 1], value)], axis=1), why
     again, _ = replicated(one, units, resamples, seed)
+    if metric in SCORED and isinstance(one, Rows):
+        return again, *ends_of(metric, one, value, again, units, level, seed)
     if metric in ("pearson", "spearman"):
         flat = np.ptp(np.nan_to_num(again), axis=1) < 1e-12
         why[flat] = "the predictions are all the same"

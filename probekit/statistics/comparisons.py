@@ -28,6 +28,7 @@ from probekit.statistics.options import CompareOptions, Correction, Tails
 from probekit.statistics.permutation import BLOCK, Chance, exchanged, of_controls
 from probekit.statistics.predictions import Predictions, join
 from probekit.statistics.relabelling import above_chance, relabelled
+from probekit.statistics.scored import SORTED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -327,7 +328,8 @@ def _drawn(
     value = minus(measured, measured)
     if null is Null.RANK:
         return Drawn(value, np.full((len(at), options.resamples), np.nan), of_controls(part, at, metric), units, sign)
-    draws = max(options.resamples, min(FINE, BLOCK // units))
+    slow = metric in SORTED and metric != "auroc"  # each draw sorts the scores
+    draws = options.resamples if slow else max(options.resamples, min(FINE, BLOCK // units))
     chance = exchanged(part, at, metric, draws=draws, seed=options.seed)
     again = minus(*paired_replicates(metric=metric, **part.sample(), **of_examples))
     if null is Null.INITIALISATIONS:

@@ -16,6 +16,7 @@ from probekit.rows.selection import layer_stream
 from probekit.statistics.bootstrap import METRICS, estimates
 from probekit.statistics.options import Over
 from probekit.statistics.predictions import Predictions
+from probekit.statistics.scored import RATES, SORTED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +84,8 @@ def fitting_metric(evaluated: Predictions, metric: str | None = None) -> str:
     needs = {"numbers"} if numbers else {"classes", "tags"} if tags else {"classes"}
     fitting = [name for name in METRICS if NAMED[name].needs in needs or name in evaluated.metrics]
     fitting += ["log-loss"] * (evaluated.log_loss is not None and "log-loss" not in fitting)
+    if not numbers and (scores := evaluated.scores) is not None:
+        fitting += [name for name in SORTED if (name not in RATES or scores.classes == 2) and name not in fitting]
     if not numbers and "f1" not in evaluated.metrics and max(evaluated.gold.max(), evaluated.predicted.max()) > 1:
         fitting.remove("f1")
     if metric_called(metric).name not in fitting:

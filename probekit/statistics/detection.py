@@ -108,7 +108,12 @@ def area_interval(
     known = np.isfinite(ratio) & np.isfinite(freedom)
     freedom, ratio = np.where(known, freedom, count.min() - 1), np.where(known, ratio, 1.0)
     ratio = (freedom * ratio + EXPECTED) / (freedom + EXPECTED)
-    reached = stats.t.ppf((1 + level) / 2, freedom) ** 2 * ratio * plain
+    low, high = _within(value, stats.t.ppf((1 + level) / 2, freedom) ** 2 * ratio * plain)
+    return low, high, ""
+
+
+def _within(value: np.ndarray, reached: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of the areas whose squared distance from ``value`` is at most ``reached`` times their variance."""
     ends = []
     for outside in (0.0, 1.0):
         a, b = value.copy(), np.full(len(value), outside)
@@ -117,7 +122,42 @@ def area_interval(
             held = (value - middle) ** 2 <= reached * _variance(middle)
             a, b = np.where(held, middle, a), np.where(held, b, middle)
         ends.append((a + b) / 2)
-    return ends[0], ends[1], ""
+    return ends[0], ends[1]
+
+
+def mean_area_interval(
+    y: np.ndarray, scores: np.ndarray, groups: np.ndarray | None = None, level: float = 0.95
+) -> tuple[float, float]:
+    """The interval of the mean of the areas of C classes, each against the rest, over the same examples.
+
+    As :func:`area_interval`, which it is for one class. Of several, the variance by group is that of the mean of their
+    influences; the expected one is that of areas which err together, and degrees of freedom are those of the smallest
+    class.
+
+    Parameters
+    ----------
+    y, scores : np.ndarray
+        Bool and float (C, n), each class with at least 10 groups of positives and of negatives.
+    """
+    if len(y) == 1:
+        low, high, _ = area_interval(y[0], scores, groups, level)
+        return float(low[0]), float(high[0])
+    n = y.shape[1]
+    code = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+    value, influence, plain, fewest = 0.0, np.zeros(n), 0.0, n
+    for positive, one in zip(y, scores, strict=True):
+        count = np.array([len(np.unique(code[positive == side])) for side in (True, False)])
+        value += float(area(positive, one[None])[0]) / len(y)
+        influence += area_influence(positive, one[None])[0] / (n * len(y))
+        plain += float(np.sqrt((1 / count).sum())) / len(y)
+        fewest = min(fewest, int(count.min()))
+    of_groups = (np.bincount(code, influence) ** 2).sum() * fewest / (fewest - 1)
+    expected = plain**2 * float(_variance(np.array(value)))
+    ratio = of_groups / expected if expected > 0 else 1.0
+    ratio = ((fewest - 1) * ratio + EXPECTED) / (fewest - 1 + EXPECTED)
+    reached = np.array([stats.t.ppf((1 + level) / 2, fewest - 1) ** 2 * ratio * plain**2])
+    low, high = _within(np.array([value]), reached)
+    return float(low[0]), float(high[0])
 
 
 EXPECTED = 4  # degrees of freedom of the expected variance; see area_interval
@@ -142,6 +182,17 @@ def too_few_of_class(y: np.ndarray, groups: np.ndarray | None = None) -> str:
 
 FEWEST_OF_CLASS = 10
 """With 5 positives, intervals of areas cover 87 to 97 %, depending on the scores' distribution; with 10, 92 to 98 %."""
+
+
+FEWEST_ABOVE = 5
+"""Negatives above the test set's own threshold; with one of 150, percentiles cover 89 % (docs/calibration.md)."""
+
+
+def too_few_above(negatives: int, rate: float, where: str = "") -> str:
+    """Why recall at the negatives' own threshold has no interval: too few of them lie above it; "" if enough."""
+    if (above := int(rate * negatives + 1e-9)) >= FEWEST_ABOVE:
+        return ""
+    return f"{above} of the {negatives} negatives{where} lie above the threshold; intervals need {FEWEST_ABOVE}"
 
 
 def smallest_rate(negatives: int) -> float:

@@ -6,7 +6,7 @@ sum of examples: predictions are exchanged, and the metric is computed again. Al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ from probekit.errors import UsageError
 from probekit.statistics._sums import Units, UnitSums, statistic
 from probekit.statistics.bootstrap import COUNTED_AS
 from probekit.statistics.predictions import Predictions
+from probekit.statistics.scored import CALIBRATION, SORTED, Scores, exchanged_values, placements, ranks_of
 from probekit.statistics.streams import uniform
 
 BLOCK = 1 << 24  # numbers held at once
@@ -46,7 +47,8 @@ def exchanged(
     pairs : sequence of tuple
         Positions of a fit and of its references.
     metric : str
-        For "pearson" and "spearman", standardised predictions or ranks are exchanged.
+        For "pearson" and "spearman", standardised predictions or ranks are exchanged, for metrics of scores the ranks
+        of each class's scores; for "auroc" with what they add to the area.
     by_name : bool
         Whether groups are those of :func:`probekit.statistics.shared_units.shared_units`: tasks then share the random
         numbers of the groups that they share.
@@ -58,18 +60,16 @@ def exchanged(
     """
     used = sorted({f for one, others in pairs for f in (one, *others)})
     place = {f: i for i, f in enumerate(used)}
-    sums = _sums(evaluated.take(used), metric)
+    units, height, planes, moved = _mover(evaluated.take(used), metric)
     names = Units.of_groups(evaluated.groups, len(evaluated.ids)).names if by_name else None
     observed, null = np.empty(len(pairs)), np.empty((len(pairs), draws))
     for size in sorted({1 + len(others) for _, others in pairs}):
         at = [k for k, (_, others) in enumerate(pairs) if 1 + len(others) == size]
         fits = np.array([[place[f] for f in (pairs[k][0], *pairs[k][1])] for k in at])
-        rows = np.stack([np.where(many, a + fits, a) for a, many in _planes(sums)], axis=2)
-        units = sums.matrix.shape[1]
-        observed[at] = _moved(sums, rows, np.zeros((1, units), dtype=np.int8))[:, 0]
+        observed[at] = moved(fits, np.zeros((1, units), dtype=np.int8))[:, 0]
         rng = np.random.default_rng([seed, size])
         block = max(1, BLOCK // (units if names is None else 8 * units))
-        inner = max(1, BLOCK // (size * (len(sums.matrix) + rows.size)))
+        inner = max(1, BLOCK // (size * (height + planes * fits.size)))
         for start in range(0, draws, block):
             stop = min(start + block, draws)
             if names is None:
@@ -78,8 +78,40 @@ def exchanged(
                 slots = (uniform(names, start, stop, (seed, size, 3)) * size).astype(np.int16)
             for i in range(0, len(slots), inner):
                 part = slots[i : i + inner]
-                null[at, start + i : start + i + len(part)] = _moved(sums, rows, part)
+                null[at, start + i : start + i + len(part)] = moved(fits, part)
     return observed, null
+
+
+def _mover(e: Predictions, metric: str) -> tuple[int, int, int, Callable[[np.ndarray, np.ndarray], np.ndarray]]:
+    """The differences of pairs of fits (pairs, 1 + k) after units are rotated by slots (R, units): see `_moved`.
+
+    Before it the numbers of units, of rows of sums, and of sums of a fit, which say how much memory it takes.
+    """
+    if metric in SORTED and metric != "auroc":
+        of, scores = Units.of_groups(e.groups, len(e.ids)), _scores_of(e, metric)
+        gold, ranks = np.broadcast_to(e.gold, e.predicted.shape), ranks_of(scores.part(0, len(e)))
+        return (
+            of.count,
+            len(e),
+            ranks.shape[2],
+            lambda fits, slots: np.stack(
+                [exchanged_values(metric, gold, ranks, pair, of.spread(slots)) for pair in fits]
+            ),
+        )
+    sums = _sums(e, metric)
+    planes = _planes(sums)
+    return (
+        sums.matrix.shape[1],
+        len(sums.matrix),
+        len(planes),
+        lambda fits, slots: _moved(sums, np.stack([np.where(many, a + fits, a) for a, many in planes], axis=2), slots),
+    )
+
+
+def _scores_of(e: Predictions, metric: str) -> Scores:
+    if (scores := e.scores) is None:
+        raise UsageError(f"{metric} needs predicted probabilities of classes, and these predictions have none.")
+    return scores
 
 
 def _planes(sums: UnitSums) -> list[tuple[int, bool]]:
@@ -109,6 +141,10 @@ def _sums(e: Predictions, metric: str) -> UnitSums:
     if gold.ndim == 2 and (gold == gold[:1]).all():
         gold = gold[0]
     gold = np.atleast_2d(gold)
+    if metric == CALIBRATION:
+        raise UsageError(f"there is no test of {metric}; choose another metric.")
+    if metric == "auroc":  # a mean of what ranks contribute
+        predicted, metric = placements(gold, _scores_of(e, metric).part(0, len(e))), "log-loss"
     if metric == "spearman":  # Pearson's coefficient of ranks
         gold, predicted, metric = ranks(gold), ranks(predicted), "pearson"
     units = Units.of_groups(e.groups, len(e.ids))

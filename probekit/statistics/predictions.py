@@ -16,6 +16,7 @@ from probekit.rows import make_fits
 from probekit.rows.examples import EXAMPLES_FILE, EXAMPLES_FORMATS, EXAMPLES_KEY
 from probekit.rows.upgrade import upgrade_fits
 from probekit.statistics.duplicates import merged
+from probekit.statistics.scored import Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,8 +153,20 @@ class Predictions:
 
     def sample(self) -> dict[str, Any]:
         """The arguments of :func:`probekit.statistics.bootstrap.replicates` except the metric."""
-        names = ("gold", "predicted", "groups", "log_loss", "label_names", "sentences")
+        names = ("gold", "predicted", "groups", "log_loss", "label_names", "sentences", "scores")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def scores(self) -> Scores | None:
+        """What the scores of classes follow from; None without probabilities and losses."""
+        if self.log_loss is None or self.gold.dtype.kind not in "iu":
+            return None
+        classes = len(self.label_names) or 1 + int(max(self.gold.max(), self.predicted.max(), 1))
+        if self.probabilities is not None:
+            classes = self.probabilities.shape[2]
+        place = np.full(len(self), -1)
+        place[self.is_gold] = np.arange(int(self.is_gold.sum()))
+        return Scores(np.atleast_2d(self.gold), self.log_loss, self.probabilities, place, classes)
 
     def frame(self) -> pd.DataFrame:
         """The long table: one row per fit and example; the columns of ``fits`` as categories."""

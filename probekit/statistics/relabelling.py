@@ -18,6 +18,7 @@ from probekit.statistics._sums import EXACT, Statistic, Units, UnitSums, statist
 from probekit.statistics.bootstrap import COUNTED_AS, bounds, replicates, unbiased
 from probekit.statistics.permutation import BLOCK, Chance, ranks
 from probekit.statistics.predictions import Predictions
+from probekit.statistics.scored import SORTED, measured
 
 FEWEST = 10
 """Minimum number of groups of similar size among which labels are permuted."""
@@ -61,8 +62,8 @@ def above_chance(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The distance of a metric of several fits from that of labels independent of the predictions.
 
-    Independent labels and predictions have the same frequencies as in each resample. For span F1 and micro F1, where
-    frequencies do not determine it, chance is the mean over permuted labels.
+    Independent labels and predictions have the same frequencies as in each resample. For span F1, micro F1 and
+    metrics of scores, where frequencies do not determine it, chance is the mean over permuted labels.
 
     Parameters
     ----------
@@ -75,7 +76,7 @@ def above_chance(
         The distance, float64 (K,), and its replicates, (K, resamples).
     """
     part = evaluated.take(list(fits))
-    if metric in ("span-f1", "micro-f1"):
+    if metric in ("span-f1", "micro-f1", *SORTED):
         found = bounds(metric=metric, resamples=resamples, seed=seed, **part.sample())
         mean = np.nanmean(chance[1], axis=1)
         return chance[0] - mean, np.where(found.why == "", found.resampled.T - mean, np.nan).T
@@ -117,6 +118,9 @@ def _relabelling(e: Predictions, gold: np.ndarray, metric: str) -> Callable[[np.
     """The metric of all fits as a function of orders of the labels, (R, n) -> (F, R)."""
     if metric == "span-f1":
         return _by_spans(e, gold)
+    if metric in SORTED and (scores := e.scores) is not None:
+        every = scores.part(0, len(e))
+        return lambda order: np.stack([measured(metric, gold[order], one) for one in every])
     metric = COUNTED_AS.get(metric, metric)
     if metric == "log-loss":
         losses = _losses_by_class(e)

@@ -10,7 +10,8 @@ from probekit.statistics import bootstrap
 from probekit.statistics.bootstrap import METRICS, band, bounds, estimates, intervals, replicates, statistics
 
 NUMBERS = ("pearson", "spearman", "rmse")
-NAMED = [name for name in METRICS if name != "log-loss" and metric(name).needs not in ("answers", "responses")]
+OTHERS = ("answers", "responses", "scores")
+NAMED = [name for name in METRICS if name != "log-loss" and metric(name).needs not in OTHERS]
 
 
 def draw(name, n=60):

@@ -50,7 +50,7 @@ def sentences(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str
 def _main(rows: pd.DataFrame) -> str:
     """The task's main metric: the first that is neither a difference nor an additional loss."""
     names = [str(name) for name in dict.fromkeys(rows["metric"]) if not metric_called(str(name)).derived]
-    return next((name for name in names if METRICS[name].function is not None), names[0])
+    return next((name for name in names if METRICS[name].evaluates), names[0])
 
 
 def _noise_text(

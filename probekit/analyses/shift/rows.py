@@ -19,6 +19,7 @@ from probekit.statistics.detection import (
     own_recall,
     smallest_rate,
     threshold,
+    too_few_above,
     too_few_of_class,
 )
 from probekit.statistics.multiplicity import holm
@@ -147,18 +148,13 @@ def _at_rate(cell: Cell, scores: np.ndarray, options: ShiftOptions) -> Iterator[
     )
     negatives = int((cell.y == 0).sum())
     why = _too_few(negatives, rate, "test")
-    if not why and (above := int(rate * negatives + 1e-9)) < FEWEST_ABOVE:
+    if not why and (why := too_few_above(negatives, rate, " of test")):
         low = high = np.nan
-        why = f"{above} of the {negatives} negatives of test lie above the threshold; intervals need {FEWEST_ABOVE}"
     why = why or too_few_of_class(cell.y, cell.groups)
     yield {
         "metric": "recall-at-rate-on-test", "rate": rate, "threshold": own, "value": value, "ci_low": low,
         "ci_high": high, "n": int((cell.y == 1).sum()), "why": why,
     }  # fmt: skip
-
-
-FEWEST_ABOVE = 5
-"""Negatives above the test set's own threshold; with one of 150, percentiles cover 89 % (docs/calibration.md)."""
 
 
 def _too_few(negatives: int, rate: float, where: str) -> str:

@@ -135,8 +135,9 @@ class Experiment:
     def criterion(self, y: np.ndarray, predicted: np.ndarray, loss: np.ndarray | None) -> np.ndarray:
         """The metric that chooses, with the sign for which small is good, (targets, settings)."""
         name = self.options.choose_by
-        if name not in self.question.metrics:
-            known = ", ".join(self.question.metrics)
+        some = [one for one in self.question.metrics if metric(one).needs != "scores"]
+        if name not in some:
+            known = ", ".join(some) or "that you name with --metrics"
             raise UsageError(f"choose_by must be log-loss or one of the metrics {known}, not {name!r}.")
         definition, groups, fold = metric(name), None, self.sets.fold
         if name.startswith("span-"):

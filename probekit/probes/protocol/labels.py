@@ -87,6 +87,16 @@ class Question:
             raise UsageError("no metric was given.")
         for name in self.metrics:
             metric(name)
+            if name.startswith("recall-at-fpr") and len(self.label_names) > 2:
+                raise UsageError(
+                    f"{name} is for two classes, and these labels have {len(self.label_names)}; use auroc or "
+                    "average-precision, which are means over the classes."
+                )
+        if metric(self.metrics[0]).name == "calibration-error-15":
+            raise UsageError(
+                "calibration-error-15 says how far probabilities are off, not how good a probe is; name another metric "
+                f"before it, such as accuracy,{self.metrics[0]}."
+            )
 
     @property
     def classify(self) -> bool:

@@ -15,6 +15,7 @@ from probekit.statistics.comparisons import above_noise
 from probekit.statistics.contrasts import curves
 from probekit.statistics.controls import DERIVED, selectivity_interval
 from probekit.statistics.predictions import Predictions
+from probekit.statistics.scored import SORTED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,7 @@ def probe_rows(
             table["value_unseen"] = np.nan if seen.all() else estimates(**_some(sample, ~seen))
         table, above = _beside_noise(found, table, resamples, level, seed)
         parts += [table, *above, *_controls(table, interval.resampled, level)]
-    for name in measured:
+    for name in (one for one in measured if one not in metrics):
         parts.append(
             found.fits.drop(columns=measured).assign(metric=name, value=found.fits[name]).dropna(subset="value")
         )
@@ -87,12 +88,13 @@ def probe_rows(
 
 
 def _lacking(found: Predictions, name: str) -> str:
-    """The classes without an evaluated example, of which macro-F1 and its interval say nothing; "" if there are none.
+    """The classes without an evaluated example, of which means over classes say nothing; "" if there are none.
 
     Where one of four classes is missing, the interval covers the macro-F1 of all classes in about half of simulated
     experiments (docs/calibration.md); where none is, in 95 % or more.
     """
-    if name != "macro-f1" or not found.label_names or not found.is_gold.any():
+    whole = ("macro-f1", "balanced-accuracy", *(SORTED if len(found.label_names) > 2 else ()))
+    if name not in whole or not found.label_names or not found.is_gold.any():
         return ""
     gold = np.atleast_2d(found.gold)[int(np.flatnonzero(found.is_gold)[0]) if found.gold.ndim > 1 else 0]
     missing = [word for code, word in enumerate(found.label_names) if not (gold == code).any()]
@@ -100,7 +102,7 @@ def _lacking(found: Predictions, name: str) -> str:
         return ""
     some = f"{', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}"
     return (
-        f"no evaluated example is of {len(missing)} of the {len(found.label_names)} classes ({some}): macro-f1 and its "
+        f"no evaluated example is of {len(missing)} of the {len(found.label_names)} classes ({some}): {name} and its "
         "interval are not about these"
     )
 
@@ -137,7 +139,8 @@ def _joint(rows: pd.DataFrame, its: Bounds, level: float) -> np.ndarray:
 
 def _some(sample: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
     take = {name: sample[name] for name in ("gold", "predicted", "log_loss", "groups", "sentences")}
-    return {**sample, **{name: None if v is None else v[..., rows] for name, v in take.items()}}
+    scores = sample["scores"] and sample["scores"].rows(rows)
+    return {**sample, **{name: None if v is None else v[..., rows] for name, v in take.items()}, "scores": scores}
 
 
 def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> list[pd.DataFrame]:
