@@ -50,11 +50,8 @@ def covered(
     x_all, y_all, _ = drawn(rng, POPULATION, often, strength=strength)
     both, labels = np.concatenate([x_dev, x_all]), np.concatenate([y_dev, y_all])
     names = tuple("abcd"[: 1 + len(counts)])
-    e = (
-        probed(rng, [x], [both], y, labels, (metric,), controls=0, names=names, how={"choose_by": "log-loss"})
-        if metric != "calibration-error-15"
-        else probed(rng, [x], [both], y, labels, ("accuracy", metric), controls=0, names=names)
-    )
+    how = {"choose_by": "log-loss"}
+    e = probed(rng, [x], [both], y, labels, ("accuracy", metric), controls=0, names=names, how=how)
     e = e.take(e.fits["layer"].notna().to_numpy(dtype=bool))
     one = bounds(metric=metric, **part(e, slice(n), of if copies > 1 else None).sample())
     if one.why[0]:
