@@ -139,17 +139,23 @@ def metric(name: str) -> Metric:
     raise UsageError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, most=3)}")
 
 
+OVER_LABELS = ("macro-f1", "balanced-accuracy", "matthews")
+"""Metrics of classes that are means over the labels where several labels of a text can hold."""
+
+
 def unfit(names: Iterable[str], kind: str) -> str:
     """A message about the first of these metrics that does not fit the labels of this kind of task; "" if all fit."""
     needs = {
         "classification": {"classes", "scores"}, "regression": {"numbers"}, "multiple-choice": {"classes"},
         "response-generation": {"responses"},
         "question-answering": {"answers"}, "span-labelling": {"classes", "labels", "scores"},
+        "multi-label": {"labels", "scores"}, "multi-output": {"numbers"},
     }.get(kind, {"classes", "tags", "scores"})  # fmt: skip
     every = {"classes", "labels", "numbers", "tags", "answers", "responses", "edges", "scores"}
+    over_labels = OVER_LABELS if kind == "multi-label" else ()
     for name in names:
-        if name in METRICS and METRICS[name].needs in every - needs:
-            fit = [known.name for known in METRICS.values() if known.evaluates and known.needs in needs]
+        if name in METRICS and METRICS[name].needs in every - needs and name not in over_labels:
+            fit = [*over_labels, *(m.name for m in METRICS.values() if m.evaluates and m.needs in needs)]
             return f"{name} cannot be used for {kind}; choose {', '.join(fit[:-1])} or {fit[-1]}."
     return ""
 

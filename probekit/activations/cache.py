@@ -14,6 +14,7 @@
     /group_names                            names of declared groups, by number; "" for examples without a group
     /word_labels, /index/word_count (n)     for token-labelled tasks, words in the order of the task
     /targets/example, spans, second, labels (m)   for tasks about spans: see label_sets
+    /label_values (n, label names)          several labels, or several numbers, of texts: see label_sets
     /pieces/…                               the model's input, distinct texts in the order of processing
     /blocks                                 dataset, start, stop, xxh3 of every written block
     attributes of /: format, complete, spec (JSON), spec_id, created, probekit
@@ -320,6 +321,19 @@ class ActivationCache:
         """(n,) int64, -1 if unlabelled, or float64, NaN if unlabelled."""
         labels = self._numbers("/labels", "iuf")
         return labels if labels.dtype.kind == "f" else self._labels("/labels")
+
+    @property
+    def label_values(self) -> np.ndarray | None:
+        """Several labels of each text, int8 (n, label names): 1 if the label holds, -1 if unlabelled.
+
+        Or several numbers, float64, NaN if unlabelled; None if the task has one label or number.
+        """
+        if not self._has("/label_values"):
+            return None
+        found, shape = self._numbers("/label_values", "if"), (len(self), len(self.spec["label_names"]))
+        if found.shape != shape:
+            raise CacheCorrupt(f"{self.path}: /label_values has the shape {found.shape}, expected {shape}.")
+        return found
 
     def _labels(self, name: str) -> np.ndarray:
         names = len(self.spec["label_names"])

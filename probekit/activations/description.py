@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,6 +116,20 @@ def to_json(cache: Any) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True)
 
 
+def _of_several(values: np.ndarray, names: Sequence[str]) -> str:
+    """How often each label holds, or the mean of each number."""
+    if values.dtype.kind == "f":
+        known = values[~np.isnan(values).any(1)]
+        parts = [f"{name}: mean {known[:, k].mean():.3f}" for k, name in enumerate(names)] if len(known) else []
+        head = f"{len(names)} numbers of {len(known):,} texts"
+    else:
+        known = values[(values >= 0).all(1)]
+        order = np.argsort(-known.sum(0), kind="stable")
+        parts = [f"{names[k]}: {int((known[:, k] == 1).sum()):,}" for k in order]
+        head = f"any of {len(names)} for {len(known):,} texts, {int((known.sum(1) == 0).sum()):,} with none"
+    return f"{head}; {', '.join(parts[:MOST])}{', …' if len(parts) > MOST else ''}"
+
+
 def _generated(cache: Any) -> str:
     """How much the model wrote."""
     length = cache.generated_pieces.length
@@ -133,6 +147,8 @@ def _groups(cache: Any) -> str:
 
 
 def _labels(cache: Any) -> str:
+    if (values := cache.label_values) is not None:
+        return _of_several(values, cache.spec["label_names"])
     if cache.spec["kind"] == "regression":
         y = cache.labels[~np.isnan(cache.labels)]
         return f"{len(y):,} numbers, {y.min():g} to {y.max():g}, mean {y.mean():.3f}" if len(y) else "none"

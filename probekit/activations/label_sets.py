@@ -16,7 +16,8 @@ def stored_labels(task: Task, part: Split) -> dict[str, np.ndarray]:
     ``/targets`` holds m spans or pairs of spans: ``example`` int64 (m,), ``spans`` int64 (m, 2 or 4), the start and
     the end of each in words (of an example that was read as words) or in characters, ``second`` bool (m, 1 or 2),
     whether a span is in the second text, ``in_words`` bool (m,), and ``labels``, int64 (m,), -1 if unlabelled, or bool
-    (m, label names).
+    (m, label names). ``/label_values`` holds several labels of texts, int8 (n, label names), 1 if the label holds, -1
+    if unlabelled, or several numbers, float64; ``/labels`` is then -1.
     """
     only = Task(task.name, task.kind, {part.name: part}, task.label_names)
     labels = only.labels(part.name)
@@ -28,6 +29,8 @@ def stored_labels(task: Task, part: Split) -> dict[str, np.ndarray]:
         found |= {"/word_labels": labels, "/index/word_count": count}
     if any(e.targets or e.spans for e in part) and task.kind is not TaskKind.SEQUENCE_LABELLING:
         found |= {f"/targets/{name}": array for name, array in target_arrays([*part], task.kind, labels).items()}
+    if task.kind.several:
+        found["/label_values"] = labels
     with_text_labels = task.kind in (TaskKind.CLASSIFICATION, TaskKind.REGRESSION)
     found["/labels"] = labels if with_text_labels else np.full(len(part), -1, dtype=np.int64)
     return found

@@ -20,6 +20,7 @@ from probekit.tasks.union import input_key
 OF_TASK = (
     "/ids",
     "/labels",
+    "/label_values",
     "/label_names",
     "/domains",
     "/groups",

@@ -32,6 +32,8 @@ EXACT = 1 << 24  # float32 counts up to here without rounding
 WEIGHT = 1 << 20  # approximate sum of the weights of a resample
 APART = 0.75  # pseudo-examples on which one fit is right and the other is wrong
 CELLS = 512  # pseudo-examples for many classes
+BLOCK = 1 << 24  # numbers held at once
+FEWEST = 5  # with fewer groups, no interval has its nominal coverage
 
 
 class Statistic(Protocol):
@@ -292,6 +294,18 @@ def _pseudo(
     size = _design_effect(hit, of, by_unit[-1])
     degrees = _degrees(hit, of, by_unit[-1], size)
     return Pseudo(planes.astype(np.float64), mass, a == b, partner, held, known, size, degrees)
+
+
+def freedom(away: np.ndarray) -> np.ndarray:
+    """Degrees of freedom of a standard error, (F,), from the kurtosis of what units (F, units) add to an estimate.
+
+    (Satterthwaite 1946.)
+    """
+    units = away.shape[1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        kurtosis = units * (away**4).sum(1) / (away**2).sum(1) ** 2
+        found = np.nan_to_num(units / np.maximum(kurtosis - 1, 1), nan=1)
+    return np.asarray(np.clip(found, 1, max(1, units - 1)))
 
 
 def _rows(gold: np.ndarray, predicted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

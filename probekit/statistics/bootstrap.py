@@ -31,7 +31,19 @@ from scipy import stats
 from probekit.constraint import Natural, Share, check
 from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE
-from probekit.statistics._sums import Rows, Score, Side, Statistic, Units, UnitSums, scale, statistic
+from probekit.statistics._sums import (
+    BLOCK,
+    FEWEST,
+    Rows,
+    Score,
+    Side,
+    Statistic,
+    Units,
+    UnitSums,
+    freedom,
+    scale,
+    statistic,
+)  # fmt: skip
 from probekit.statistics.options import ResamplesOrNone
 from probekit.statistics.scored import CALIBRATION, SCORED, SORTED, Scores, ends_of, statistic_of
 from probekit.statistics.streams import uniform
@@ -40,9 +52,7 @@ UNTESTED = ("r2", "mean-absolute-error", CALIBRATION)
 """Metrics with intervals, but without the tests of those of `METRICS`."""
 METRICS = (*(name for name in ADDITIVE if name not in UNTESTED), "spearman", "micro-f1", "uuas", *SORTED)
 """The metrics with vectorised resampling."""
-BLOCK = 1 << 24  # numbers held at once
 KEPT = 1 << 26  # bytes of draws that are cached for the next call
-FEWEST = 5  # with fewer groups, no interval has its nominal coverage
 FEW = 4
 """Degrees of freedom of squared errors below which the interval of their root has a warning."""
 HEAVY = (
@@ -483,18 +493,6 @@ def _influence(one: Statistic) -> np.ndarray:
     of_ranks = statistic("pearson", gold, predicted, one.units)
     assert isinstance(of_ranks, UnitSums)
     return of_ranks.influence()
-
-
-def freedom(away: np.ndarray) -> np.ndarray:
-    """Degrees of freedom of a standard error, (F,), from the kurtosis of what units (F, units) add to an estimate.
-
-    (Satterthwaite 1946.)
-    """
-    units = away.shape[1]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        kurtosis = units * (away**4).sum(1) / (away**2).sum(1) ** 2
-        found = np.nan_to_num(units / np.maximum(kurtosis - 1, 1), nan=1)
-    return np.asarray(np.clip(found, 1, max(1, units - 1)))
 
 
 def _heavy(one: Statistic, metric: str, fits: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 from scipy import stats
 
-from probekit.statistics.bootstrap import FEWEST, freedom
+from probekit.statistics._sums import FEWEST, freedom
 
 
 def standard_error(influence: np.ndarray, groups: np.ndarray | None = None) -> tuple[np.ndarray, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from probekit.statistics.bootstrap import BLOCK
+from probekit.statistics._sums import BLOCK
 from probekit.statistics.clusters import degrees, standard_error
 
 

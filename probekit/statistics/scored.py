@@ -17,6 +17,7 @@ from scipy.special import expit
 
 from probekit.statistics._sums import Rows, Units
 from probekit.statistics.calibration import BINS
+from probekit.statistics.detection import mean_area_interval, own_recall, too_few_above, too_few_of_class
 
 RATES = {"recall-at-fpr-0.01": 0.01, "recall-at-fpr-0.05": 0.05, "recall-at-fpr-0.1": 0.1}
 """Metrics of two classes, and the rate of false positives of each."""
@@ -215,8 +216,6 @@ def ends_of(
 def _ends(
     name: str, y: np.ndarray, scores: np.ndarray, value: float, again: np.ndarray, units: Units, level: float, seed: int
 ) -> tuple[Any, str]:
-    from probekit.statistics.detection import mean_area_interval, own_recall, too_few_above, too_few_of_class
-
     if name == CALIBRATION:
         return _calibration_ends(_gaps(y, scores), value, units, level)
     sides = [1] if scores.shape[1] == 1 else [c for c in range(scores.shape[1]) if (y == c).any()]

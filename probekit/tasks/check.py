@@ -73,6 +73,8 @@ class SplitReport:
         Number of spans and pairs of spans to classify, for span labelling.
     messages : Mapping[str, int]
         Messages of each role, for conversations.
+    numbers : Mapping[str, tuple[float, float, float]]
+        The lowest, mean and highest of each of several numbers.
     """
 
     name: str
@@ -96,6 +98,7 @@ class SplitReport:
     shared_groups: tuple[str, ...] = ()
     targets: int | None = None
     messages: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     empty_ids: tuple[str, ...] = ()
 
 
@@ -270,7 +273,7 @@ def _check(task: Task, split: Split, train: _Known | None) -> SplitReport:
         name=split.name,
         examples=len(split),
         labelled=sum(_labelled(e) for e in split),
-        labels={} if task.kind is TaskKind.REGRESSION else _classes(task, split),
+        labels={} if task.kind in (TaskKind.REGRESSION, TaskKind.MULTI_OUTPUT) else _classes(task, split),
         scores=(min(scores), statistics.fmean(scores), max(scores)) if scores else None,
         lengths={name: lengths[name] for name in map(_bin, (*BINS, BINS[-1] + 1)) if lengths[name]},
         domains=Counter(e.domain for e in split if e.domain is not None),
@@ -289,6 +292,7 @@ def _check(task: Task, split: Split, train: _Known | None) -> SplitReport:
         shared_groups=tuple(dict.fromkeys(shared)),
         targets=sum(len(e.targets) for e in split) if task.kind is TaskKind.SPAN_LABELLING else None,
         messages=role_counts([e.chat for e in split if e.chat]),
+        numbers=_numbers(task, split) if task.kind is TaskKind.MULTI_OUTPUT else {},
     )
 
 
@@ -302,6 +306,13 @@ def _classes(task: Task, split: Split) -> dict[str, int]:
     for label in (label for e in split for label in (e.label, *(target.label for target in e.targets))):
         counts.update(label if isinstance(label, tuple) else () if label is None else (int(label),))
     return {name: counts[i] for i, name in enumerate(task.label_names)} if counts else {}
+
+
+def _numbers(task: Task, split: Split) -> dict[str, tuple[float, float, float]]:
+    """The lowest, mean and highest of each of several numbers."""
+    known = [e.label for e in split if isinstance(e.label, tuple)]
+    columns = zip(task.label_names, zip(*known, strict=True), strict=True) if known else ()
+    return {name: (min(values), statistics.fmean(values), max(values)) for name, values in columns}
 
 
 def _words(e: Example) -> int:

@@ -23,6 +23,9 @@ def counts(report: TaskReport) -> Grid:
     if any(s.scores for s in splits):
         cells = ["{:g} / {:.4g} / {:g}".format(*s.scores or (0, 0, 0)) if s.scores else "" for s in splits]
         rows.append(["lowest / mean / highest", *cells])
+    for name in next((s.numbers for s in splits if s.numbers), {}):
+        ends = ["{:g} / {:.4g} / {:g}".format(*s.numbers[name]) if s.numbers else "" for s in splits]
+        rows.append([f"{name}: lowest / mean / highest", *ends])
     unit = {"sequence-labelling": "words", "span-labelling": "targets"}.get(str(report.task.kind), "examples")
     lengths = sorted(
         {name for s in splits for name in s.lengths}, key=lambda name: int(name.rstrip("+").partition("-")[0])
@@ -31,7 +34,10 @@ def counts(report: TaskReport) -> Grid:
     roles = [*dict.fromkeys(name for s in splits for name in s.messages)]
     sections = (
         _shares("messages by role", [s.messages for s in splits], roles),
-        _shares(f"{unit} by label", [s.labels for s in splits], report.task.label_names),
+        _shares(
+            f"{unit} by label", [s.labels for s in splits], report.task.label_names,
+            [s.labelled for s in splits] if report.task.kind == "multi-label" else None,
+        ),
         _shares("examples by number of words", [s.lengths for s in splits], lengths),
         _shares("examples by domain", [s.domains for s in splits], domains),
     )
@@ -60,16 +66,22 @@ _COUNTS: dict[str, Callable[[SplitReport], int | None]] = {
 }
 
 
-def _shares(title: str, counts: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[list[str]]:
-    """A section of the table: how often each name occurs in each split; the less frequent of many are summed up."""
+def _shares(
+    title: str, counts: Sequence[Mapping[str, int]], names: Sequence[str], of: Sequence[int] | None = None
+) -> list[list[str]]:
+    """A section of the table: how often each name occurs in each split, and its share of their sum, or of ``of``.
+
+    The less frequent of many are summed up.
+    """
     if not any(counts):
         return []
     section = [[title, *[""] * len(counts)]]
-    totals = [sum(count.values()) for count in counts]
+    every = [sum(count.values()) for count in counts]
+    totals = of or every
     frequent = set(sorted(names, key=lambda name: -sum(count.get(name, 0) for count in counts))[:MOST])
     rows = {name: [count.get(name, 0) for count in counts] for name in names if name in frequent}
     if len(names) > MOST:
-        remaining = [total - sum(row[k] for row in rows.values()) for k, total in enumerate(totals)]
+        remaining = [total - sum(row[k] for row in rows.values()) for k, total in enumerate(every)]
         rows[f"{len(names) - MOST} others"] = remaining
     for name, row in rows.items():
         cells = [f"{n:,} {f'({n / total:.1%})':>8}" if total else "" for n, total in zip(row, totals, strict=True)]

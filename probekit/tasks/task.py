@@ -15,7 +15,7 @@ import xxhash
 from probekit.display import facts_html
 from probekit.errors import UsageError, did_you_mean
 
-Label = int | float | tuple[int, ...] | None
+Label = int | float | tuple[int, ...] | tuple[float, ...] | None
 
 RESPONSES = ("response",)
 """The label names of a task of responses; an example with the label 0 has one, its ``pair``."""
@@ -40,6 +40,7 @@ class TaskKind(StrEnum):
     """The prediction target: a class, a number, one class per word, an answer, one of several texts, or a new text.
 
     SPAN_LABELLING has a class, or several, for each of the :class:`Target` s of an example: spans, or pairs of spans.
+    MULTI_LABEL has any number of labels for a text, MULTI_OUTPUT several numbers.
     """
 
     CLASSIFICATION = "classification"
@@ -49,12 +50,18 @@ class TaskKind(StrEnum):
     QUESTION_ANSWERING = "question-answering"
     MULTIPLE_CHOICE = "multiple-choice"
     RESPONSE_GENERATION = "response-generation"
+    MULTI_LABEL = "multi-label"
+    MULTI_OUTPUT = "multi-output"
 
     @property
     def cacheable(self) -> bool:
         """Whether each example has vectors that a cache can store beside its label."""
-        cached = (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING, TaskKind.SPAN_LABELLING)
-        return self in cached
+        return self not in (TaskKind.QUESTION_ANSWERING, TaskKind.MULTIPLE_CHOICE, TaskKind.RESPONSE_GENERATION)
+
+    @property
+    def several(self) -> bool:
+        """Whether a text has several labels or numbers, each with a name."""
+        return self in (TaskKind.MULTI_LABEL, TaskKind.MULTI_OUTPUT)
 
 
 class Span(NamedTuple):
@@ -105,7 +112,8 @@ class Example:
         The (first) sentence. For token-labelled examples: the original sentence if the source has it, otherwise the
         words joined by spaces.
     label : Label, optional
-        Class index, number, one class index per word (same length as ``words``), or None if unlabelled.
+        Class index, number, one class index per word (same length as ``words``), the indices of the labels that hold,
+        in order, several numbers, or None if unlabelled.
     pair : str, optional
         The second sentence, or None.
     words : tuple[str, ...], optional
@@ -261,7 +269,7 @@ class Task:
     name : str
         The name used on the command line.
     label_names : tuple[str, ...], default ()
-        Names of the classes (or word tags) by index; empty for regression.
+        Names of the classes (or word tags, or several numbers) by index; empty for regression.
     metrics : tuple[str, ...], default ('accuracy',)
         Names of metrics in :mod:`probekit.metrics`; the first is the task's primary metric.
     source, licence : str, default ''
@@ -334,7 +342,8 @@ class Task:
         """Labels of a split, shape (n,): int64 with -1 for unlabelled, or float64 with NaN.
 
         For a sequence-labelling task: one int64 per word, the sentences concatenated. For a span-labelling task: one
-        int64 per target, or, if several labels can hold at once, bool (targets, label names).
+        int64 per target, or, if several labels can hold at once, bool (targets, label names). For a multi-label task
+        int8 (n, label names), 1 if the label holds, -1 for unlabelled; for several numbers float64 (n, label names).
         """
         examples: Sequence[Example] = self.split(split).examples
         if self.kind is TaskKind.REGRESSION:
@@ -342,9 +351,22 @@ class Task:
         if self.kind is TaskKind.SEQUENCE_LABELLING:
             tags = [e.label if isinstance(e.label, tuple) else (-1,) * len(e.words or ()) for e in examples]
             return np.array([t for sentence in tags for t in sentence], dtype=np.int64)
+        if self.kind.several:
+            return self._several([e.label for e in examples])
         if self.kind is TaskKind.SPAN_LABELLING:
             return self._target_labels([t.label for e in examples for t in e.targets])
         return np.array([-1 if e.label is None else e.label for e in examples], dtype=np.int64)
+
+    def _several(self, labels: Sequence[Label]) -> np.ndarray:
+        numbers, names = self.kind is TaskKind.MULTI_OUTPUT, len(self.label_names)
+        out = np.full((len(labels), names), np.nan) if numbers else np.full((len(labels), names), -1, dtype=np.int8)
+        for row, label in zip(out, labels, strict=True):
+            if isinstance(label, tuple) and numbers:
+                row[:] = label
+            elif isinstance(label, tuple):
+                row[:] = 0
+                row[np.array(label, dtype=np.int64)] = 1
+        return out
 
     @property
     def several_labels(self) -> bool:

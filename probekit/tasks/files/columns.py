@@ -66,7 +66,8 @@ def roles_of(spec: TaskFile) -> dict[str, Column]:
         "messages": spec.messages,
         "pair": spec.pair,
         **_several("choice", spec.choices, "choices"),
-        "label": None if tokens or spec.entities or isinstance(spec.label, bool) else spec.label,
+        "label": None if tokens or spec.entities or isinstance(spec.label, bool | list) else spec.label,
+        **({f"label {i}": c for i, c in enumerate(spec.label, 1)} if isinstance(spec.label, list) else {}),
         "id": spec.id,
         "domain": spec.domain,
         "groups": spec.groups,
@@ -190,6 +191,7 @@ def _id(spec: TaskFile, columns: Container[str]) -> dict[str, str]:
 
 def _column_hint(spec_file: Path, table: Table, role: str) -> str:
     """What to do about a column that the header does not have."""
+    role = "label" if role.startswith("label ") else role
     if has_header([list(table.columns), *table.rows[:SAMPLE]]):
         return f"Name the column in {spec_file}: {role} = …"
     return (
@@ -213,7 +215,7 @@ def record_columns(
         line_without = next((line for line, record in records if name not in record), None)
         if line_without is not None and (
             role in ("text", "messages", "pair", "words", "id", "groups", "targets", "entities")
-            or role.startswith(("choice", "span", "pair_span"))
+            or role.startswith(("choice", "span", "pair_span", "label "))
         ):
             keys = ", ".join(map(repr, next(r for at, r in records if at == line_without)))
             misspelt = spec_file is not None and not any(name in record for _, record in records)

@@ -24,7 +24,10 @@ choices     the columns of the texts to choose from, such as ["choice1", "choice
             label is then the number of the right one, from 0, or its name in ``labels``
 label       column with the label (default "label"); an empty cell, null or NaN is an unlabelled example, and so is a
             word such as "nan" or "NA" among numbers, or a -1 that is no class (see :func:`names_of_none`), unless
-            ``labels`` lists it; ``label = false`` says that there are no labels
+            ``labels`` lists it; ``label = false`` says that there are no labels; a list of columns, such as
+            ["toxic", "threat"], for several labels of a text (1 or 0 in each) or, with type = "regression", several
+            numbers. In JSON lines and Parquet the column may hold lists or objects of them; [] says that none holds
+separator   what is between the labels in a cell of the label column, such as ";"; an empty cell is unlabelled
 id, domain  columns with a unique name, and with the origin of the text (genre, site …)
 groups      column with the unit that examples share (premise, template, document): they are shuffled, held out
             and resampled as a whole; default: equal texts, shared sentences and near copies are found
@@ -82,6 +85,7 @@ from probekit.tasks.files.description import TaskFile, read_task_file
 from probekit.tasks.files.entities import with_tags
 from probekit.tasks.files.examples import lists, span_labels, splits_of
 from probekit.tasks.files.no_label import class_name, missing, without_label
+from probekit.tasks.files.several import joined, kind_of, label_names, notes_of
 from probekit.tasks.files.squad import ANSWERS, read_squad
 from probekit.tasks.task import RESPONSE_METRICS, RESPONSES, Split, Task, TaskKind
 
@@ -116,14 +120,14 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
         names = ANSWERS[:1] if complete else ANSWERS
     else:
         rows = _rows(path, spec, base)
-        kind = _kind(path, spec, rows)
+        kind = kind_of(spec, rows) or _kind(path, spec, rows)
         if wrong := unfit(spec.metrics or (), kind):
             raise DataError(wrong, file=path)
         names = _class_names(kind, spec, rows)
         if kind is TaskKind.CLASSIFICATION:
             _check_alike(path, spec, rows)
         splits = splits_of(rows, kind, names, spec.unit)
-        notes = () if kind is TaskKind.RESPONSE_GENERATION else _notes(spec, rows, names)
+        notes = () if kind is TaskKind.RESPONSE_GENERATION else _notes(spec, kind, rows, names)
     targets = (target for split in splits.values() for e in split for target in e.targets)
     several = kind is TaskKind.SPAN_LABELLING and any(isinstance(target.label, tuple) for target in targets)
     metrics = tuple(spec.metrics or default_metrics(kind, names, several=several))
@@ -158,6 +162,7 @@ def _rows(path: Path, spec: TaskFile, base: Path) -> dict[str, Rows]:
     for split, part in rows.items():
         if not part.lines:
             raise DataError(f"has no rows for the split {split!r}.", file=part.file)
+    rows = {split: joined(spec, part) for split, part in rows.items()}
     if spec.label is not False and not any(
         {"label", "tags", "words", "entities"} & set(part.columns) for part in rows.values()
     ):
@@ -166,6 +171,8 @@ def _rows(path: Path, spec: TaskFile, base: Path) -> dict[str, Rows]:
             "no labels."
         )
         raise DataError(message, file=path)
+    if kind_of(spec, rows):
+        return rows
     return without_label(with_tags(rows), _listed(spec, rows), scores=spec.type == TaskKind.REGRESSION)
 
 
@@ -184,8 +191,10 @@ def _most_choices(part: Rows) -> int:
     return sum(role.startswith("choice ") for role in part.columns)
 
 
-def _notes(spec: TaskFile, rows: Mapping[str, Rows], names: Sequence[str]) -> tuple[str, ...]:
+def _notes(spec: TaskFile, kind: TaskKind, rows: Mapping[str, Rows], names: Sequence[str]) -> tuple[str, ...]:
     """What a user should know about the labels and the rows."""
+    if kind.several:
+        return (*notes_of(kind, rows, names), *(f"{s}: {note}" for s, part in rows.items() for note in part.notes))
     notes = [f"{s} has no labels." for s, part in rows.items() if not {"label", "tags"} & set(part.columns)]
     if spec.labels is None and names:
         notes.append(f"Labels found: {', '.join(names)}.")
@@ -264,6 +273,8 @@ def _is_infinite(value: Any) -> bool:
 def _class_names(kind: TaskKind, spec: TaskFile, rows: Mapping[str, Rows]) -> tuple[str, ...]:
     if kind in (TaskKind.REGRESSION, TaskKind.RESPONSE_GENERATION):
         return RESPONSES if kind is TaskKind.RESPONSE_GENERATION else ()
+    if kind.several:
+        return label_names(spec, kind, rows)
     if (listed := _listed(spec, rows)) is not None:
         return tuple(listed)
     if kind is TaskKind.SPAN_LABELLING:
@@ -279,8 +290,10 @@ def _class_names(kind: TaskKind, spec: TaskFile, rows: Mapping[str, Rows]) -> tu
 
 def default_metrics(kind: TaskKind, names: Sequence[str], *, several: bool = False) -> tuple[str, ...]:
     """The metrics of a task whose file names none."""
-    if kind is TaskKind.REGRESSION:
+    if kind in (TaskKind.REGRESSION, TaskKind.MULTI_OUTPUT):
         return ("pearson", "spearman")
+    if kind is TaskKind.MULTI_LABEL:
+        return ("micro-f1", "macro-f1")
     if kind is TaskKind.SEQUENCE_LABELLING:
         spans = any(name.startswith(("B-", "I-")) for name in names)
         return ("span-f1", "token-accuracy") if spans else ("token-accuracy",)

@@ -58,7 +58,8 @@ class TaskFile(BaseModel):
     messages: str | None = None
     pair: Column | None = None
     choices: list[Column] | Column | None = None
-    label: Column | bool = "label"
+    label: Column | bool | list[Column] = "label"
+    separator: str | None = None
     id: Column | None = None
     domain: Column | None = None
     groups: Column | None = None
@@ -229,7 +230,8 @@ _EXPECTED = (
         "pair_span": "the column's name in quotation marks, or a list of two columns of numbers",
         "targets": "the column's name in quotation marks",
         "unit": '"words" or "characters"',
-        "label": "the column's name in quotation marks, its number (from 1), or false",
+        "label": "the column's name in quotation marks, its number (from 1), a list of columns, or false",
+        "separator": 'what is between the labels of a cell, such as ";"',
     }
     | dict.fromkeys(
         ("text", "pair", "id", "domain", "groups", "words", "tags"),
@@ -270,6 +272,13 @@ def _problem(spec: TaskFile) -> tuple[str, str] | None:
         return "targets", 'type = "span-labelling" and targets = "COLUMN" go together; write both.'
     if spec.label is True:
         return "label", "label = true is not a column; give the column's name or number, or false."
+    if isinstance(spec.label, list):
+        if len(spec.label) < 2 or len(set(map(str, spec.label))) < len(spec.label):
+            return "label", "label lists the columns of two or more different labels."
+        if spec.labels is not None and len(spec.labels) != len(spec.label):
+            return "labels", f"labels has {len(spec.labels)} names, but label lists {len(spec.label)} columns."
+    if spec.separator is not None and (not spec.separator or not isinstance(spec.label, str | int)):
+        return "separator", 'separator is what is between the labels of one column, such as ";".'
     if spec.labels is not None and len(set(map(str, spec.labels))) < len(spec.labels):
         return "labels", "labels lists a label twice."
     try:

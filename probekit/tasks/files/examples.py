@@ -15,6 +15,7 @@ from probekit.tasks.files.columns import CHAT_COLUMNS, Rows
 from probekit.tasks.files.entities import with_tags
 from probekit.tasks.files.marked import place_among, place_of, place_of_part, wrong_place
 from probekit.tasks.files.no_label import class_name, missing, without_label
+from probekit.tasks.files.several import labels_of
 from probekit.tasks.targets import problem
 from probekit.tasks.task import Example, Label, Span, Split, Target, TaskKind
 
@@ -128,6 +129,8 @@ def _labels(
         return out
     if "label" not in part.columns:
         return None
+    if kind.several:
+        return labels_of(part, kind, names, faults)
     with suppress(KeyError, TypeError):  # mostly, all are names of classes
         return [index[value] for value in part.columns["label"]]
     for i, value in enumerate(part.columns["label"]):

@@ -257,6 +257,8 @@ def _described(path: Path, base: Path, split: str) -> Task:
     )
     if kind not in (TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.SEQUENCE_LABELLING):
         raise DataError(f'type = "{kind}" is read whole; leave out --stream.', file=path)
+    if isinstance(spec.label, list) or spec.separator:
+        raise DataError("several labels of a text are read whole; leave out --stream.", file=path)
     if split not in (known := spec.splits or {split: split}):
         raise UsageError(f"{path} has no split {split!r}; it has {', '.join(known)}.")
     records = _records(path, spec, base, known[split])
