@@ -100,12 +100,13 @@ DERIVED: dict[str, str] = {
     "above-permuted": "{}\nabove permuted labels",
     "above-shuffled": "{}\nabove probes of shuffled labels",
     "difference": "Difference in\n{}",
+    "by-label": "{}",
     "lost": "{}\nlost by training elsewhere",
     "normalised": "{}\nbetween control (0) and ceiling (1)",
 }
 """Derived metrics ``PREFIX(METRIC)`` and their titles: gold minus control tasks (Hewitt & Liang 2019, section 2), minus
 what permuted labels reach with the same predictions, or minus probes of shuffled labels; the difference of two values;
-the loss from training on another domain; and the place between control and ceiling."""
+of one label alone; the loss from training on another domain; and the place between control and ceiling."""
 
 
 def derive(prefix: str, name: str) -> str:
@@ -131,7 +132,7 @@ def metric(name: str) -> Metric:
         title = base.title if prefix != "selectivity" or base.name in PROPER else base.title[0].lower() + base.title[1:]
         width = high - low
         better: Better = {"lost": "lower", "normalised": "higher"}.get(prefix, base.better)  # type: ignore[assignment]
-        ends = (-inf, 1.0) if prefix == "normalised" else (-width, width)
+        ends = {"normalised": (-inf, 1.0), "by-label": base.range}.get(prefix, (-width, width))
         return replace(
             base, name=name, title=DERIVED[prefix].format(title), range=ends, better=better, function=None,
             of=inner, derived=prefix, unit="" if prefix == "normalised" else base.unit,
@@ -139,7 +140,7 @@ def metric(name: str) -> Metric:
     raise UsageError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, most=3)}")
 
 
-OVER_LABELS = ("macro-f1", "balanced-accuracy", "matthews")
+OVER_LABELS = ("macro-f1", "balanced-accuracy")
 """Metrics of classes that are means over the labels where several labels of a text can hold."""
 
 

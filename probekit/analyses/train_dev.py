@@ -99,11 +99,14 @@ class Pairs(ExitStack):
 def numbered_alike(
     of_train: LayerVectors, of_dev: LayerVectors, labels: tuple[Labels, Labels]
 ) -> tuple[np.ndarray, Labels, Labels]:
-    """The label sets of two caches, bool (sets, label names), and the labels as their numbers: each has its own."""
+    """The label sets of two caches, (sets, label names), and the labels as their numbers: each has its own."""
     own = [np.asarray(of.label_sets) for of in (of_train, of_dev)]
     sets, number = np.unique(np.concatenate(own), axis=0, return_inverse=True)
     places = np.split(number.reshape(-1), [len(own[0])])
-    train, dev = (replace(given, y=place[given.y]) for given, place in zip(labels, places, strict=True))
+    train, dev = (
+        replace(given, y=np.where(given.known, np.append(place, -1)[given.y], -1))
+        for given, place in zip(labels, places, strict=True)
+    )
     return sets, train, dev
 
 

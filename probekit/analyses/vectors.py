@@ -51,7 +51,8 @@ class LayerVectors:
     targets : Targets, optional
         The spans, if a row is a span or a pair of spans.
     label_sets : np.ndarray, optional
-        Bool (sets, label names), if several labels can hold at once: the labels of code c are row c.
+        Bool (sets, label names), if several labels can hold at once: the labels of code c are row c; float for several
+        numbers.
     """
 
     representation: str
@@ -109,7 +110,8 @@ def layer_vectors(
     unread_words = {"unread_words": len(cache.unread_words)} if words else {}
     if not words and options.groups != "none":
         groups = with_equal_vectors(cache, groups, [partial(cache.layer, name, how) for name in names])
-    return LayerVectors(how, words, layers, _labels(cache, words, groups.of), groups.columns | unread_words)
+    labels, sets = _labels(cache, words, groups.of)
+    return LayerVectors(how, words, layers, labels, groups.columns | unread_words, label_sets=sets)
 
 
 def _of_spans(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
@@ -164,10 +166,10 @@ def _of_pieces(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
 
     groups = groups_of(cache, options.groups)
     layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in names}
+    labels, sets = _labels(cache, words=False, groups=groups.of)
     return LayerVectors(
-        str(spec["tokens"]), words=False, layers=layers, labels=_labels(cache, words=False, groups=groups.of),
-        group_columns=groups.columns,
-    )  # fmt: skip
+        str(spec["tokens"]), words=False, layers=layers, labels=labels, group_columns=groups.columns, label_sets=sets
+    )
 
 
 def numbered(ids: np.ndarray, sentence: np.ndarray) -> np.ndarray:
@@ -186,7 +188,18 @@ def _chosen(cache: ActivationCache, options: VectorOptions) -> list[str]:
     return [name for name in cache.layers if name in chosen]
 
 
-def _labels(cache: ActivationCache, words: bool, groups: np.ndarray | None) -> Labels:
+def _labels(cache: ActivationCache, words: bool, groups: np.ndarray | None) -> tuple[Labels, np.ndarray | None]:
+    """The labels; where a text has several labels or numbers, the number of its label set, and the label sets."""
+    if not words and (values := cache.label_values) is not None:
+        known = ~np.isnan(values).any(1) if values.dtype.kind == "f" else (values >= 0).all(1)
+        sets, number = np.unique(values[known], axis=0, return_inverse=True)
+        y = np.full(len(values), -1)
+        y[known] = number.reshape(-1)
+        return Labels(y, groups, ids=cache.ids), sets if sets.dtype.kind == "f" else sets.astype(bool)
+    return _single_labels(cache, words, groups), None
+
+
+def _single_labels(cache: ActivationCache, words: bool, groups: np.ndarray | None) -> Labels:
     if not words:
         return Labels(cache.labels, groups, ids=cache.ids)
     sentence = cache.word_sentence

@@ -143,7 +143,7 @@ def layer_panels(
     metric : str, optional
         By default the first of each task that is not a difference.
     by : str, optional
-        Of minimal pairs: a level of groups, each of which has its own panel.
+        Of minimal pairs: a level of groups, each of which has its own panel; "label" of rows by label.
     summary : DataFrame, Result or path, optional
         Rows of :func:`probekit.summary` for any of the tasks.
     shuffled : bool
@@ -177,6 +177,7 @@ def layer_panels(
         probekit plot layers cola.parquet sst2.parquet --width page --out figure1.pdf
         probekit plot layers trees.parquet --metric uuas
         probekit plot layers pairs.parquet --by phenomenon
+        probekit plot layers entities.parquet --by label
     """
     rows = plot_rows(rows if by is None else pairs_by(as_rows(rows), by))
     rows, below = in_metric(kept(of_analyses(rows, *LAYERED)), metric), _summary(summary)

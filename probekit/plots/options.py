@@ -32,8 +32,8 @@ class PlotOptions(Checked):
     )
     by: str | None = option(
         None,
-        "For minimal pairs: one panel per field, phenomenon, paradigm, or value of a column that probekit pairs --by "
-        "was given; by default all pairs.",
+        "One panel per label, class or entity type (label), from rows of probekit probe --by-label; for minimal pairs "
+        "per field, phenomenon, paradigm, or value of a column that pairs --by was given; by default all pairs.",
         metavar="LEVEL",
     )
     summary: tuple[str, ...] = option(

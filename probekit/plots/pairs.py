@@ -1,4 +1,4 @@
-"""Rows of minimal pairs as curves by layer: those of all pairs, or of the groups of one level."""
+"""Rows of minimal pairs as curves by layer: those of all pairs, or of the groups of one level; rows by label."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ GROUPS = ("field", "phenomenon", "paradigm")
 
 
 def pairs_by(rows: pd.DataFrame, level: str | None) -> pd.DataFrame:
-    """The rows of minimal pairs at one level, each of its groups as a task of its own; other rows as they are.
+    """The rows of minimal pairs at one level, or of each label, each as a task of its own; other rows as they are.
 
     Parameters
     ----------
     rows : DataFrame
         Rows of :func:`probekit.pairs`, and possibly of other analyses.
     level : str or None
-        "field", "phenomenon", "paradigm", or a column given as ``by``; None leaves the rows as they are.
+        "field", "phenomenon", "paradigm", or a column given as ``by``; "label" for labels, classes or entity types;
+        None leaves the rows as they are.
 
     Raises
     ------
@@ -33,11 +34,16 @@ def pairs_by(rows: pd.DataFrame, level: str | None) -> pd.DataFrame:
 
     if level is None:
         return rows
+    if level == "label" and "label" in rows and (own := rows["metric"].str.startswith("by-label(")).any():
+        some = rows[own]
+        share = some["support"].astype("Int64").astype(str)
+        return some.assign(task=some["task"] + ": " + some["label"].astype(str) + " (" + share + ")")
     levels = [name for name in rows.get("level", pd.Series(dtype=object)).dropna().unique() if name]
     if level not in levels:
         raise UsageError(
             f"the rows have no groups by {level!r}; {did_you_mean(level, levels)}" if levels else
-            f"the rows have no groups by {level!r}: only those of probekit pairs have groups."
+            f"the rows have no groups by {level!r}: only those of probekit pairs have groups, those of probekit probe "
+            "--by-label labels."
         )  # fmt: skip
     some = rows[rows["level"] == level]
     names = some["of"].astype(str) if level in GROUPS else level + " " + some["of"].astype(str)

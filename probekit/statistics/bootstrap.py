@@ -45,7 +45,8 @@ from probekit.statistics._sums import (
     statistic,
 )  # fmt: skip
 from probekit.statistics.options import ResamplesOrNone
-from probekit.statistics.scored import CALIBRATION, SCORED, SORTED, Scores, ends_of, statistic_of
+from probekit.statistics.over_labels import ALONE, OverLabels, combined, over_labels, rows_by_label
+from probekit.statistics.scored import CALIBRATION, SCORED, SORTED, Scores, ends_of, ends_over_labels, statistic_of
 from probekit.statistics.streams import uniform
 
 UNTESTED = ("r2", "mean-absolute-error", CALIBRATION)
@@ -146,6 +147,7 @@ def statistics(
     score: Score | None = None,
     sentences: np.ndarray | None = None,
     scores: Scores | None = None,
+    of_label: np.ndarray | None = None,
 ) -> Iterator[tuple[Units, Statistic]]:
     """The metric as a function of how often each unit is drawn, a few fits at a time to save memory, in order.
 
@@ -165,6 +167,9 @@ def statistics(
         (n,), for "span-f1" the sentence of each word; None for the groups.
     scores : Scores, optional
         For metrics of scores.
+    of_label : np.ndarray, optional
+        Str (n,), the label that each row is about, where several can hold; see
+        :mod:`probekit.statistics.over_labels`.
 
     Raises
     ------
@@ -182,6 +187,9 @@ def statistics(
         raise UsageError(
             f"expected predictions (F, n) and gold (n,) or (F, n), got {predicted.shape} and {gold.shape}."
         )
+    if of_label is not None and over_labels(metric, of_label):
+        yield from _over_labels(gold, predicted, metric, of_label, groups, scores)
+        return
     if metric in SCORED:
         yield from _of_scores(gold, metric, Units.of_groups(groups, predicted.shape[1]), scores)
         return
@@ -212,6 +220,27 @@ def _of_scores(gold: np.ndarray, metric: str, units: Units, scores: Scores | Non
     for at in range(0, len(scores.place), step):
         part = scores.part(at, at + step)
         yield units, statistic_of(metric, gold if len(gold) == 1 else gold[at : at + step], part, units)
+
+
+def _over_labels(
+    gold: np.ndarray, predicted: np.ndarray, metric: str, of_label: np.ndarray, groups: np.ndarray | None,
+    scores: Scores | None,
+) -> Iterator[tuple[Units, Statistic]]:  # fmt: skip
+    labels, alone = list(rows_by_label(of_label).values()), ALONE.get(metric, metric)
+    units = Units.of_groups(None if groups is None else groups[labels[0]], len(labels[0]))
+    step = max(1, int(BLOCK // (48 * units.rows * len(labels))))
+    for at in range(0, len(predicted), step):
+        some = slice(at, at + step)
+        parts = []
+        for rows in labels:
+            y, p = gold[:, rows] if len(gold) == 1 else gold[some, rows], predicted[some, rows]
+            if metric in SCORED:
+                if scores is None:
+                    raise UsageError(f"{metric} needs probabilities of labels, and these predictions have none.")
+                parts.append(statistic_of(metric, y, scores.rows(rows).part(at, at + step), units))
+            else:
+                parts.append(statistic(alone, y, p, units))
+        yield units, combined(metric, parts)
 
 
 def _tag_names(metric: str, gold: np.ndarray, predicted: np.ndarray) -> tuple[str, ...]:
@@ -437,6 +466,9 @@ def _ends(
             why[(units.rows / one.pseudo.size < 10 * classes) & (classes > 2)] = "fewer than 10 examples a class"
         return again, np.stack([np.fmin(ci[:, 0], value), np.fmax(ci[:, 1], value)], axis=1), why
     again, _ = replicated(one, units, resamples, seed)
+    if metric in SCORED and isinstance(one, OverLabels):
+        ci, why = ends_over_labels(metric, [p for p in one.parts if isinstance(p, Rows)], value, again, units, level)
+        return again, ci, why
     if metric in SCORED and isinstance(one, Rows):
         return again, *ends_of(metric, one, value, again, units, level, seed)
     if metric in ("pearson", "spearman"):
@@ -444,7 +476,7 @@ def _ends(
         why[flat] = "the predictions are all the same"
         why[np.abs(value) > 1 - 1e-9] = "the correlation is exact"
         return again, by_spread(metric, value, again, level, _influence(one)), why
-    if isinstance(one, UnitSums) and metric in UNTESTED:
+    if isinstance(one, UnitSums) and (metric in UNTESTED or (metric == "rmse" and len(one.cuts) > 3)):
         why[~(value < 1) if metric == "r2" else value == 0] = "all errors are 0"
         return again, by_spread(metric, value, again, level, one.influence()), why
     if isinstance(one, UnitSums) and metric in ("rmse", "log-loss"):
@@ -461,7 +493,7 @@ def _ends(
 SCALES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]] = {
     **dict.fromkeys(("pearson", "spearman"), (lambda r: np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12)), np.tanh)),
     "r2": (lambda r: -np.log(np.maximum(1 - r, 1e-300)), lambda z: 1 - np.exp(-z)),
-    "mean-absolute-error": (lambda x: np.log(np.maximum(x, 1e-300)), np.exp),
+    **dict.fromkeys(("mean-absolute-error", "rmse"), (lambda x: np.log(np.maximum(x, 1e-300)), np.exp)),
 }
 """The scales on which intervals of metrics are symmetric, and back; that of correlations is Fisher's (1921) z."""
 
@@ -488,6 +520,8 @@ def _influence(one: Statistic) -> np.ndarray:
     """That of each unit on a correlation, (F, units); for Spearman's, on Pearson's of the ranks."""
     if isinstance(one, UnitSums):
         return one.influence()
+    if isinstance(one, OverLabels):
+        return np.asarray(np.mean([_influence(part) for part in one.parts], axis=0))
     assert isinstance(one, Rows)
     gold, predicted = (np.asarray(stats.rankdata(x, axis=1)) for x in (one.gold, one.predicted))
     of_ranks = statistic("pearson", gold, predicted, one.units)
@@ -497,7 +531,7 @@ def _influence(one: Statistic) -> np.ndarray:
 
 def _heavy(one: Statistic, metric: str, fits: int) -> np.ndarray:
     """The warning of root mean squared errors, (F,); "" of others, and where many examples (groups) carry them."""
-    if metric != "rmse" or not isinstance(one, UnitSums):
+    if metric != "rmse" or not isinstance(one, UnitSums) or len(one.cuts) > 3:
         return np.full(fits, "", dtype=object)
     total, rows = one.by_unit()
     away = total - total.sum(1, keepdims=True) / rows.sum(1, keepdims=True) * rows

@@ -7,6 +7,7 @@ sum of examples: predictions are exchanged, and the metric is computed again. Al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,8 @@ from scipy import stats
 
 from probekit.errors import UsageError
 from probekit.statistics._sums import Units, UnitSums, statistic
-from probekit.statistics.bootstrap import COUNTED_AS
+from probekit.statistics.bootstrap import COUNTED_AS, statistics
+from probekit.statistics.over_labels import mean_of, over_labels, rows_by_label
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import CALIBRATION, SORTED, Scores, exchanged_values, placements, ranks_of
 from probekit.statistics.streams import uniform
@@ -88,6 +90,12 @@ def _mover(e: Predictions, metric: str) -> tuple[int, int, int, Callable[[np.nda
     Before it the numbers of units, of rows of sums, and of sums of a fit, which say how much memory it takes.
     """
     if metric in SORTED and metric != "auroc":
+        if e.of_label is not None:
+            parts = [
+                _mover(replace(e.of_rows(rows), of_label=None), metric) for rows in rows_by_label(e.of_label).values()
+            ]
+            moves = [part[3] for part in parts]
+            return *parts[0][:3], lambda fits, slots: mean_of(np.stack([move(fits, slots) for move in moves]))
         of, scores = Units.of_groups(e.groups, len(e.ids)), _scores_of(e, metric)
         gold, ranks = np.broadcast_to(e.gold, e.predicted.shape), ranks_of(scores.part(0, len(e)))
         return (
@@ -106,6 +114,17 @@ def _mover(e: Predictions, metric: str) -> tuple[int, int, int, Callable[[np.nda
         len(planes),
         lambda fits, slots: _moved(sums, np.stack([np.where(many, a + fits, a) for a, many in planes], axis=2), slots),
     )
+
+
+def _placed(e: Predictions, gold: np.ndarray) -> np.ndarray:
+    """What each row adds to the area, (F, n); to the mean of the areas of labels, where there are several."""
+    scores = _scores_of(e, "auroc")
+    if e.of_label is None:
+        return placements(gold, scores.part(0, len(e)))
+    out = np.empty(e.predicted.shape)
+    for rows in rows_by_label(e.of_label).values():
+        out[:, rows] = placements(gold[:, rows], scores.rows(rows).part(0, len(e)))
+    return out
 
 
 def _scores_of(e: Predictions, metric: str) -> Scores:
@@ -144,9 +163,15 @@ def _sums(e: Predictions, metric: str) -> UnitSums:
     if metric == CALIBRATION:
         raise UsageError(f"there is no test of {metric}; choose another metric.")
     if metric == "auroc":  # a mean of what ranks contribute
-        predicted, metric = placements(gold, _scores_of(e, metric).part(0, len(e))), "log-loss"
+        predicted, metric = _placed(e, gold), "log-loss"
     if metric == "spearman":  # Pearson's coefficient of ranks
-        gold, predicted, metric = ranks(gold), ranks(predicted), "pearson"
+        gold, predicted, metric = _ranked(gold, e.of_label), _ranked(predicted, e.of_label), "pearson"
+    if over_labels(metric, e.of_label):
+        part = replace(e, gold=gold[0] if len(gold) == 1 else gold, predicted=predicted, metrics=(metric,))
+        [(_, found)] = statistics(metric=metric, **part.sample())
+        if isinstance(found, UnitSums):
+            return found
+        raise UsageError(f"{metric} of several labels cannot be exchanged between fits; choose another metric.")
     units = Units.of_groups(e.groups, len(e.ids))
     found = statistic(metric, gold, predicted, units, label_names=e.label_names, sentences=e.sentences)
     if not isinstance(found, UnitSums):
@@ -154,6 +179,16 @@ def _sums(e: Predictions, metric: str) -> UnitSums:
             f"{metric} is not a function of sums over examples, so fits cannot be exchanged; choose another metric."
         )
     return found
+
+
+def _ranked(x: np.ndarray, of_label: np.ndarray | None) -> np.ndarray:
+    """Ranks of numbers within each row, and within each label, of (F, n)."""
+    if of_label is None:
+        return ranks(x)
+    out = np.empty(x.shape)
+    for rows in rows_by_label(of_label).values():
+        out[:, rows] = ranks(x[:, rows])
+    return out
 
 
 def _predictions_or_losses(e: Predictions, metric: str) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 FORMAT, BEFORE = EXAMPLES_FORMATS
 """Columns of older files are converted by :func:`probekit.rows.upgrade.upgrade_fits`."""
-VALUES = ("id", "group", "sentence", "prompt", "gold", "predicted", "log_loss", "prior_loss")
-ONCE = ("id", "group", "sentence", "prompt")
+VALUES = ("id", "group", "sentence", "prompt", "of_label", "gold", "predicted", "log_loss", "prior_loss")
+ONCE = ("id", "group", "sentence", "prompt", "of_label")
 """The same for all fits."""
 NUMBERS = ("predicted", "log_loss", "prior_loss")
 SHARE = "probability_"
@@ -65,6 +65,8 @@ class Predictions:
         None.
     prompts : np.ndarray, optional
         Str (n,), the texts to which ``gold`` and ``predicted`` are responses; None for other tasks.
+    of_label : np.ndarray, optional
+        Str (n,), the label, or number, that each row is about, where a text has several; None for other tasks.
 
     Raises
     ------
@@ -84,13 +86,14 @@ class Predictions:
     sentences: np.ndarray | None = None
     probabilities: np.ndarray | None = None
     prompts: np.ndarray | None = None
+    of_label: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fits", make_fits(self.fits))
         shape = (len(self.fits), len(self.ids))
         losses = dict.fromkeys(("log_loss", "prior_loss"), (shape,))
         expected = {**losses, "predicted": (shape,), "gold": (shape, shape[1:])}
-        expected |= dict.fromkeys(("groups", "sentences", "prompts"), (shape[1:],))
+        expected |= dict.fromkeys(("groups", "sentences", "prompts", "of_label"), (shape[1:],))
         for name, shapes in expected.items():
             value = getattr(self, name)
             if value is not None and np.shape(value) not in shapes:
@@ -149,11 +152,19 @@ class Predictions:
             self.sentences,
             None if self.probabilities is None else self.probabilities[gold_rows],
             self.prompts,
+            self.of_label,
         )
+
+    def of_rows(self, rows: np.ndarray) -> Predictions:
+        """The same fits for some of the examples, int or bool."""
+        names = ("gold", "predicted", "groups", "log_loss", "prior_loss", "sentences", "prompts", "of_label")
+        some = {name: None if (v := getattr(self, name)) is None else v[..., rows] for name in names}
+        shares = None if self.probabilities is None else self.probabilities[:, rows]
+        return replace(self, ids=self.ids[rows], probabilities=shares, **some)
 
     def sample(self) -> dict[str, Any]:
         """The arguments of :func:`probekit.statistics.bootstrap.replicates` except the metric."""
-        names = ("gold", "predicted", "groups", "log_loss", "label_names", "sentences", "scores")
+        names = ("gold", "predicted", "groups", "log_loss", "label_names", "sentences", "scores", "of_label")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -161,7 +172,11 @@ class Predictions:
         """What the scores of classes follow from; None without probabilities and losses."""
         if self.log_loss is None or self.gold.dtype.kind not in "iu":
             return None
-        classes = len(self.label_names) or 1 + int(max(self.gold.max(), self.predicted.max(), 1))
+        classes = (
+            2
+            if self.of_label is not None
+            else len(self.label_names) or 1 + int(max(self.gold.max(), self.predicted.max(), 1))
+        )
         if self.probabilities is not None:
             classes = self.probabilities.shape[2]
         place = np.full(len(self), -1)
@@ -243,6 +258,7 @@ class Predictions:
             first.get("sentence"),
             np.stack(probabilities, axis=2) if shares else None,
             first.get("prompt"),
+            first.get("of_label"),
         )
 
 
@@ -299,6 +315,7 @@ def join(*evaluated: Predictions) -> Predictions:
         first.groups if first.sentences is None and groups is not first.groups else first.sentences,
         None if any(x is None for x in shares) else np.concatenate(shares),
         first.prompts,
+        first.of_label,
     )
 
 
@@ -352,6 +369,8 @@ def _long(e: Predictions, start: int, stop: int) -> Any:
         columns["group"] = pa.array(np.asarray(e.groups)[example])
     if e.sentences is not None:
         columns["sentence"] = pa.array(np.asarray(e.sentences)[example])
+    if e.of_label is not None:
+        columns["of_label"] = pa.array(e.of_label[example].tolist()).dictionary_encode()
     if e.prompts is not None:
         prompts = pa.array(np.asarray(e.prompts).astype(str).tolist())
         columns["prompt"] = pa.DictionaryArray.from_arrays(pa.array(example), prompts)

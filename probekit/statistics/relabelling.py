@@ -8,6 +8,7 @@ independent labels and predictions with the same frequencies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE, BY_CLASS, span_finder
 from probekit.statistics._sums import EXACT, Statistic, Units, UnitSums, statistic
 from probekit.statistics.bootstrap import COUNTED_AS, bounds, replicates, unbiased
+from probekit.statistics.over_labels import ALONE, mean_of, over_labels, rows_by_label
 from probekit.statistics.permutation import BLOCK, Chance, ranks
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import SORTED, measured
@@ -76,7 +78,7 @@ def above_chance(
         The distance, float64 (K,), and its replicates, (K, resamples).
     """
     part = evaluated.take(list(fits))
-    if metric in ("span-f1", "micro-f1", *SORTED):
+    if metric in ("span-f1", "micro-f1", *SORTED) or over_labels(metric, evaluated.of_label):
         found = bounds(metric=metric, resamples=resamples, seed=seed, **part.sample())
         mean = np.nanmean(chance[1], axis=1)
         return chance[0] - mean, np.where(found.why == "", found.resampled.T - mean, np.nan).T
@@ -116,6 +118,8 @@ def _losses_by_class(e: Predictions) -> np.ndarray:
 
 def _relabelling(e: Predictions, gold: np.ndarray, metric: str) -> Callable[[np.ndarray], np.ndarray]:
     """The metric of all fits as a function of orders of the labels, (R, n) -> (F, R)."""
+    if e.of_label is not None and over_labels(metric, e.of_label):
+        return _over_labels(e, gold, metric, e.of_label)
     if metric == "span-f1":
         return _by_spans(e, gold)
     if metric in SORTED and (scores := e.scores) is not None:
@@ -138,6 +142,27 @@ def _relabelling(e: Predictions, gold: np.ndarray, metric: str) -> Callable[[np.
             return ADDITIVE[metric].value(BY_CLASS[metric](hits, true, total), np.full(hits.shape[2], float(len(gold))))
 
     return _by_class(gold, classes, predictions.astype(np.float32 if len(gold) < EXACT else np.float64), value)
+
+
+def _over_labels(
+    e: Predictions, gold: np.ndarray, metric: str, of_label: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The mean over labels; all labels of an example move together, so each label gets one of its own."""
+    parts = []
+    for rows in rows_by_label(of_label).values():
+        own = replace(e.of_rows(rows), of_label=None, gold=gold[rows])
+        used = np.ones(len(e), dtype=bool)
+        if metric == "macro-f1":  # labels that occur
+            used = (gold[rows] == 1).any() | (e.predicted[:, rows] == 1).any(1)
+        parts.append((rows, used, _relabelling(own, gold[rows], ALONE.get(metric, metric))))
+
+    def of(order: np.ndarray) -> np.ndarray:
+        values = [
+            np.where(used[:, None], value(np.searchsorted(rows, order[:, rows])), np.nan) for rows, used, value in parts
+        ]
+        return mean_of(np.stack(values))
+
+    return of
 
 
 def _by_class(

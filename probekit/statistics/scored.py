@@ -7,6 +7,7 @@ precisions are means over the classes that have positives and negatives, each ag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -210,6 +211,25 @@ def ends_of(
     for f, (y, s) in enumerate(zip(gold, one.predicted, strict=True)):
         if np.isfinite(value[f]):
             ci[f], why[f] = _ends(name, y, s, float(value[f]), again[f], units, level, seed)
+    return ci, why
+
+
+def ends_over_labels(
+    name: str, parts: Sequence[Rows], value: np.ndarray, again: np.ndarray, units: Units, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """As :func:`ends_of`, of the mean over labels, on the scale of logits."""
+    ci, why = np.full((len(value), 2), np.nan), np.full(len(value), "", dtype=object)
+    code = np.arange(units.rows) if units.of is None else units.of
+    for f in range(len(value)):
+        gold = [part.gold[f if len(part.gold) > 1 else 0] for part in parts]
+        some = [y for y in gold if 0 < (y == 1).sum() < len(y)]
+        if name == CALIBRATION:
+            why[f] = "calibration errors of several labels have none; see those of each label"
+        elif reason := next(filter(None, (too_few_of_class(y, units.of) for y in some)), ""):
+            why[f] = f"of a label, {reason}"
+        elif some and np.isfinite(value[f]):
+            few = min(len(np.unique(code[y == side])) for y in some for side in (0, 1))
+            ci[f] = _on_logits(float(value[f]), again[f], few, level)
     return ci, why
 
 

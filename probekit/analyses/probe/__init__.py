@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.analyses.options import VectorOptions
 from probekit.analysis import Analysis, Corrected, Reads
+from probekit.grid import Column, Grid
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.public import public
 from probekit.rows.schema import layer_labels
+from probekit.rows.tidy import best_rows
 from probekit.runtime import Progress, no_progress
-from probekit.view import Cells, Options, View, by_layer, interval
+from probekit.view import EACH, Cells, Options, View, by_layer, interval, lines_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,6 +159,51 @@ def _notes(rows: pd.DataFrame, options: Options) -> Iterator[str]:
 
 
 VIEW = View(_cells, _title, _notes, lined=_lined)
+
+
+def _by_label(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each label at the layer that is best in the first metric: a line for each label and its support."""
+    its = rows[(rows["site"] != "") & (rows["target"] == "gold")]
+    whole, own = its[its["label"].isna()], its[its["label"].notna()]
+    curve, first = [*EACH, "representation", "estimator"], _metrics(rows[rows["label"].isna()])[0]
+    best = best_rows(whole[whole["metric"] == first], tuple(curve))[[*curve, "site", "layer"]]
+    found = own.merge(best, on=[*curve, "site", "layer"], how="inner")
+    return found.assign(line=lines_of(found["label"], found["support"].astype("Int64").map("{:,}".format)))
+
+
+def _cells_of_labels(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
+    for i, name in enumerate(dict.fromkeys(rows["metric"])):
+        yield Cells(name.removeprefix("by-label(").removesuffix(")"), name)
+        if not i:
+            yield Cells(interval(options), name, "interval", align="center", dim=True)
+            yield Cells("permuted", name, "null_mean", dim=True)
+            yield Cells("p adjusted", name, "p_adjusted", dim=True)
+
+
+def _title_of_labels(rows: pd.DataFrame, options: Options) -> str:
+    return f", layer {layer_labels(rows).iloc[0]}: each label alone"
+
+
+def _notes_of_labels(rows: pd.DataFrame, options: Options) -> Iterator[str]:
+    if rows["p_adjusted"].notna().any():
+        yield f"p is corrected over the layers and the {rows['label'].nunique()} labels."
+
+
+LABELS = View(
+    _cells_of_labels, _title_of_labels, _notes_of_labels,
+    keys=(Column("label", "left", key=True), Column("examples")), lined=_by_label,
+)  # fmt: skip
+
+
+def tables(rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]]]:
+    """The table by layer, and that of each label alone where rows have it."""
+    if "label" not in rows or rows["label"].isna().all():
+        yield from VIEW(rows, options)
+        return
+    yield from VIEW(rows[rows["label"].isna()], options)
+    yield from LABELS(rows, options)
+
+
 ANALYSIS = Analysis(
     name="probe",
     help="Fit a diagnostic classifier on each layer.",
@@ -164,7 +211,7 @@ ANALYSIS = Analysis(
     reads=Reads.PAIRS,
     corrected=Corrected.CURVES,
     judge="probekit.analyses.probe.sentences:sentences",
-    view="probekit.analyses.probe:VIEW",
+    view="probekit.analyses.probe:tables",
     layered=True,
     best="Best layer of each curve. It was selected on the examples on which it is reported; its interval holds "
     "for all layers at once, if the rows have such intervals.",

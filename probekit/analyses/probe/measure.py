@@ -12,11 +12,11 @@ import pandas as pd
 from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
-from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
+from probekit.analyses.vectors import columns_of, layer_vectors
 from probekit.notes import logger
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
-from probekit.probes.protocol.labels import Labels, Question
+from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.multilabel import evaluate_label_sets
 from probekit.probes.protocol.options import Estimator, ProbeOptions
 from probekit.probes.protocol.pieces import bag_of_pieces, length
@@ -76,27 +76,17 @@ def probe_pair(
         {"analysis": "probe", **columns_of(dev, of_train.representation), **of_dev.group_columns},
     )
     if of_train.label_sets is not None:
-        found = _of_label_sets(of_train, of_dev, labels, question, options, progress)
-        seen = np.repeat(labels[1].seen, len(question.label_names))  # type: ignore[arg-type]
-        return probe_rows(found, seen=seen, resamples=options.resamples, level=options.level, seed=options.seed), found
-    found = evaluate_layers(
-        of_train.layers, labels[0], of_dev.layers, labels[1], question,
-        baselines=baselines, options=options, progress=progress,
-    )  # fmt: skip
-    known = labels[1].seen[labels[1].known]  # type: ignore[index]
-    return probe_rows(found, seen=known, resamples=options.resamples, level=options.level, seed=options.seed), found
-
-
-def _of_label_sets(
-    of_train: LayerVectors,
-    of_dev: LayerVectors,
-    labels: tuple[Labels, Labels],
-    question: Question,
-    options: ProbeOptions,
-    progress: Progress,
-) -> Predictions:
-    """Where several labels can hold at once."""
-    sets, train, dev = numbered_alike(of_train, of_dev, labels)
-    return evaluate_label_sets(
-        of_train.layers, train, of_dev.layers, dev, sets, question, options=options, progress=progress
-    )
+        sets, of_sets, of_dev_sets = numbered_alike(of_train, of_dev, labels)
+        found = evaluate_label_sets(
+            of_train.layers, of_sets, of_dev.layers, of_dev_sets, sets, question,
+            baselines=baselines, options=options, progress=progress,
+        )  # fmt: skip
+    else:
+        found = evaluate_layers(
+            of_train.layers, labels[0], of_dev.layers, labels[1], question,
+            baselines=baselines, options=options, progress=progress,
+        )  # fmt: skip
+    seen = labels[1].seen[labels[1].known]  # type: ignore[index]
+    seen = np.repeat(seen, len(question.label_names)) if of_train.label_sets is not None else seen
+    how = {name: getattr(options, name) for name in ("resamples", "level", "seed", "by_label")}
+    return probe_rows(found, seen=seen, **how), found

@@ -1,25 +1,31 @@
-"""Diagnostic classifiers of several labels that can hold at once: one for each label, evaluated together.
+"""Diagnostic classifiers of several labels that can hold at once, or of several numbers, evaluated together.
 
-The procedure is that of :mod:`probekit.probes.protocol.diagnostic`, with a logistic regression of each label and a
-penalty for each, chosen by cross-validation (binary relevance). Controls move the whole label set of an example.
+The procedure is that of :mod:`probekit.probes.protocol.diagnostic`, with a logistic regression of each label (binary
+relevance), or a ridge regression of each number, and a penalty for each, chosen by cross-validation. Controls move the
+whole label set of an example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import UsageError
-from probekit.probes.protocol.experiment import Vectors
-from probekit.probes.protocol.label_sets import folded, with_controls
+from probekit.probes.protocol.baselines import Baselines, baseline_fits
+from probekit.probes.protocol.experiment import Experiment, Vectors
+from probekit.probes.protocol.label_sets import LabelSets, folded, with_controls
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.selection import Estimator, Problem, grid, select
 from probekit.runtime import Progress, no_progress, torch_threads
 from probekit.statistics.predictions import Predictions
+
+Fitted = tuple[list[dict[str, Any]], np.ndarray | None, np.ndarray]
+"""The columns of the fits of T label sets on some vectors, and their losses and predictions, (T, n · labels)."""
 
 
 def evaluate_label_sets(
@@ -30,6 +36,7 @@ def evaluate_label_sets(
     sets: np.ndarray,
     question: Question,
     *,
+    baselines: Baselines = Baselines(),
     options: ProbeOptions = ProbeOptions(),
     progress: Progress = no_progress,
 ) -> Predictions:
@@ -40,11 +47,13 @@ def evaluate_label_sets(
     train_layers, dev_layers : mapping of str to array
         As for :func:`probekit.probes.protocol.diagnostic.evaluate_layers`.
     train, dev : Labels
-        The number of each example's label set, m and n of them, all labelled.
+        The number of each example's label set; -1 for unlabelled, which are left out.
     sets : ndarray
-        Bool (s, labels), the label sets by number.
+        (s, labels), the label sets by number: bool, or float for several numbers.
     question : Question
-        Metrics of 0 and 1, the label names, and columns that describe the vectors.
+        Metrics of 0 and 1 or of numbers, the label names, and columns that describe the vectors.
+    baselines : Baselines
+        Inputs that need no model.
     options : ProbeOptions
         How the probes are fitted; ``calibrate`` and ``choose_by`` do not apply.
     progress : callable
@@ -57,60 +66,154 @@ def evaluate_label_sets(
     """
     if options.calibrate or options.choose_by != "log-loss":
         raise UsageError("where several labels can hold at once, leave out calibrate and choose_by.")
-    targets, codes, codes_dev = with_controls(train, dev, question, options)
-    fold, apart = folded(train, question, options)
-    y = np.moveaxis(sets[codes], 2, 1).reshape(-1, len(train.y)).astype(np.int64)  # (targets · labels, m)
-    gold = sets[codes_dev].reshape(len(targets), -1).astype(np.int8)  # (targets, n · labels)
-    y_dev = np.moveaxis(sets[codes_dev], 2, 1).reshape(-1, len(dev.y)).astype(np.int64)
-    inside = [fold != f for f in range(int(fold.max()) + 1)]
-    fitted = np.array([len(np.unique(one)) == 2 and all(len(np.unique(one[i])) == 2 for i in inside) for one in y])
-    if not fitted[: sets.shape[1]].any():
-        raise UsageError("no label occurs often enough in train to fit a probe on every fold.")
-    estimator = Estimator(options.estimator or Estimator.LOGISTIC)
-    if estimator is Estimator.RIDGE:
-        raise UsageError("ridge probes cannot be fitted to classes; choose another estimator than ridge.")
-
-    def fitted_on(x: Any, x_dev: Any) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        settings = grid(estimator, options.penalties, x.shape[1])
-        rows, rows_dev = np.arange(len(train.y)), np.arange(len(dev.y))
-        problem = Problem(
-            x, rows, y[fitted], 2, fold, estimator, settings, options.balanced, options.max_iter,
-            groups=train.groups, seed=options.seed, apart=apart,
-        )  # fmt: skip
-        chosen = select(problem, None)
-        loss, predicted = _constant(y, y_dev)
-        its_loss, its = chosen.fitted.outcome(x_dev, rows_dev, y_dev[fitted])
-        loss[fitted], predicted[fitted] = its_loss[:, 0], its[:, 0]  # type: ignore[index]
-        about = {"penalty": chosen.setting, "held_out": chosen.held_out, "converged": chosen.converged}
-        shape = len(targets), sets.shape[1], len(dev.y)
-        loss, predicted = (np.moveaxis(a.reshape(shape), 1, 2).reshape(len(targets), -1) for a in (loss, predicted))
-        return _by_target(about, fitted, len(targets)), loss, predicted
-
-    found = []
+    task = _Sets.of(train, dev, sets, question, options)
+    found: list[Fitted] = [task.constant(), *(_baseline(task, one) for one in _each(task, baselines))]
     progress("probe", 0, len(train_layers))
     with threadpool_limits(1), torch_threads(1):
         for done, name in enumerate(train_layers, 1):
-            found.append(fitted_on(*(_vectors(v[name]) for v in (train_layers, dev_layers))))
+            found.append(task.fitted_on(name, *(_vectors(v[name]) for v in (train_layers, dev_layers))))
             progress("probe", done, len(train_layers))
-    none_loss, none = _constant(y[: sets.shape[1]], y_dev[: sets.shape[1]])
-    base = {**question.about, "seed": options.seed, "n": len(dev.y), "n_train": len(train.y), "left_out_train": 0}
-    base |= {"left_out_dev": 0, "penalty_at_edge": False, "decrement": np.nan, "digest": ""}
-    base |= {"seen_in_train": None if dev.seen is None else int(dev.seen.sum()), "labels": sets.shape[1]}
-    fits = [{**base, "layer": None, "representation": "none", "estimator": "majority", "target": "gold", "draw": None}]
-    fits[0] |= {"penalty": np.nan, "held_out": np.nan, "converged": True}
-    for name, (about, _, _) in zip(train_layers, found, strict=True):
-        for i, target in enumerate(targets):
-            chosen = {key: values[i] for key, values in about.items()}
-            fits.append({**base, "layer": name, "estimator": str(estimator), **target, **chosen})
-    return _predictions(fits, found, (none_loss.T.reshape(1, -1), none.T.reshape(1, -1)), gold, dev, question)
+    return _predictions(task, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sets:
+    """The labelled rows, and T label sets of them: y (T · labels, m) and y_dev (T · labels, n), label by label."""
+
+    question: Question
+    options: ProbeOptions
+    train: Labels
+    dev: Labels
+    rows: np.ndarray
+    rows_dev: np.ndarray
+    sizes: Mapping[str, int | None]
+    targets: tuple[Mapping[str, str | int | None], ...]
+    y: np.ndarray
+    y_dev: np.ndarray
+    fold: np.ndarray
+    apart: np.ndarray | None
+    can: np.ndarray
+    """Bool (T · labels,), whether a probe can be fitted: every fold leaves some of both, or numbers that differ."""
+
+    @classmethod
+    def of(cls, train: Labels, dev: Labels, sets: np.ndarray, question: Question, options: ProbeOptions) -> _Sets:
+        rows, rows_dev = np.flatnonzero(train.known), np.flatnonzero(dev.known)
+        if len(rows) < 2 or not len(rows_dev):
+            raise UsageError(
+                f"too few labelled rows to probe: {len(rows)} in train (2 needed), {len(rows_dev)} in dev (1 needed)."
+            )
+        sizes = {
+            "n": len(rows_dev), "n_train": len(rows), "left_out_train": len(train.y) - len(rows),
+            "left_out_dev": len(dev.y) - len(rows_dev), "labels": sets.shape[1],
+            "seen_in_train": None if dev.seen is None else int(dev.seen[rows_dev].sum()),
+        }  # fmt: skip
+        train, dev = train[rows], dev[rows_dev]
+        whole = replace(question, kind="classification")  # of label sets
+        targets, codes, codes_dev = with_controls(train, dev, whole, options)
+        fold, apart = folded(train, whole if sets.dtype == bool else replace(question, kind="regression"), options)
+        kind = np.int64 if sets.dtype == bool else np.float64
+        y, y_dev = (np.moveaxis(sets[c], 2, 1).reshape(-1, c.shape[1]).astype(kind) for c in (codes, codes_dev))
+        inside = [fold != f for f in range(int(fold.max()) + 1)]
+        can = np.array([all(len(np.unique(one[i])) > 1 for i in inside) for one in y])
+        if not can[: sets.shape[1]].any():
+            raise UsageError("no label occurs often enough in train to fit a probe on every fold.")
+        return cls(question, options, train, dev, rows, rows_dev, sizes, targets, y, y_dev, fold, apart, can)
+
+    @property
+    def labels(self) -> int:
+        return len(self.y) // len(self.targets)
+
+    @property
+    def classes(self) -> int:
+        """2, or 0 for numbers."""
+        return 2 if self.y.dtype == np.int64 else 0
+
+    def constant(self) -> Fitted:
+        """The more frequent answer for each label, or the mean of each number."""
+        loss, said = _constant(self.y[: self.labels], self.y_dev[: self.labels])
+        columns = {"layer": None, "representation": "none", "target": "gold", "draw": None}
+        columns |= {"estimator": "majority" if self.classes else "mean", "penalty": np.nan, "held_out": np.nan}
+        return [columns], None if loss is None else self.by_example(loss), self.by_example(said)
+
+    def by_example(self, values: np.ndarray) -> np.ndarray:
+        """(T · labels, n) as (T, n · labels)."""
+        shape = len(values) // self.labels, self.labels, values.shape[1]
+        return np.moveaxis(values.reshape(shape), 1, 2).reshape(shape[0], -1)
+
+    def fitted_on(self, name: str, x: Any, x_dev: Any) -> Fitted:
+        """Probes of all label sets on one layer."""
+        options, estimator = self.options, self.options.estimator
+        estimator = Estimator(estimator or (Estimator.LOGISTIC if self.classes else Estimator.RIDGE))
+        if (estimator is Estimator.RIDGE) == bool(self.classes):
+            raise UsageError(
+                f"{estimator} probes cannot be fitted to {'classes' if self.classes else 'numbers'}; choose "
+                f"{'another estimator than ridge' if self.classes else 'ridge'}."
+            )
+        problem = Problem(
+            x, self.rows, self.y[self.can], self.classes, self.fold, estimator,
+            grid(estimator, options.penalties, x.shape[1]), options.balanced, options.max_iter,
+            groups=self.train.groups, seed=options.seed, apart=self.apart, scores=options.scores or "rolling:10",
+        )  # fmt: skip
+        chosen = select(problem, None)
+        loss, said = _constant(self.y, self.y_dev)
+        its_loss, its = chosen.fitted.outcome(x_dev, self.rows_dev, self.y_dev[self.can])
+        said[self.can] = its[:, 0]
+        if loss is not None and its_loss is not None:
+            loss[self.can] = its_loss[:, 0]
+        about = {"penalty": chosen.setting, "held_out": chosen.held_out, "converged": chosen.converged}
+        told = _by_target(about, self.can, len(self.targets))
+        columns = [
+            {"layer": name, "estimator": str(estimator), **target, **{key: values[i] for key, values in told.items()}}
+            for i, target in enumerate(self.targets)
+        ]
+        return columns, None if loss is None else self.by_example(loss), self.by_example(said)
+
+    def of_label(self, k: int) -> LabelSets:
+        """The gold labels of one label alone."""
+        return LabelSets(
+            self.train, self.dev, self.rows, self.rows_dev, self.targets[:1], self.y[k][None], self.y_dev[k][None],
+            self.classes, self.fold, None, self.sizes,
+        )  # fmt: skip
+
+
+def _each(task: _Sets, given: Baselines) -> Iterator[list[Any]]:
+    """For each baseline, the function that fits it for each label, or None where no probe can be fitted."""
+    if task.dev.types is not None:
+        return
+    question = replace(task.question, kind="classification" if task.classes else "regression")
+    by_label = [
+        list(baseline_fits(Experiment(question, task.of_label(k), task.options), given)) if task.can[k] else None
+        for k in range(task.labels)
+    ]
+    for i in range(max(len(fits) for fits in by_label if fits is not None)):
+        yield [None if fits is None else fits[i] for fits in by_label]
+
+
+def _baseline(task: _Sets, by_label: list[Any]) -> Fitted:
+    """One baseline, fitted for each label."""
+    loss, said = _constant(task.y[: task.labels], task.y_dev[: task.labels])
+    columns: list[dict[str, Any]] = []
+    for k, fit in enumerate(by_label):
+        if fit is None:
+            continue
+        found = fit()
+        said[k] = found.predicted[0]
+        if loss is not None and found.loss is not None:
+            loss[k] = found.loss[0]
+        columns.append(found.columns[0])
+    summary = {"penalty": np.median([c["penalty"] for c in columns]), "converged": all(c["converged"] for c in columns)}
+    about = columns[0] | summary | {"held_out": np.mean([c["held_out"] for c in columns])}
+    return [about], None if loss is None else task.by_example(loss), task.by_example(said)
 
 
 def _vectors(given: Vectors) -> Any:
     return given() if callable(given) else given
 
 
-def _constant(y: np.ndarray, y_dev: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log loss, nats, and prediction of each label's frequency in train: float32 and int8 (labels, n)."""
+def _constant(y: np.ndarray, y_dev: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+    """Log loss, nats, and prediction of each label's frequency in train, (labels, n); of numbers their mean alone."""
+    if y.dtype == np.float64:
+        return None, np.tile(y.mean(1, keepdims=True), (1, y_dev.shape[1]))
     share = np.clip(y.mean(1, keepdims=True), 0.5 / y.shape[1], 1 - 0.5 / y.shape[1])
     loss = -np.log(np.where(y_dev == 1, share, 1 - share)).astype(np.float32)
     return loss, np.broadcast_to(share > 0.5, y_dev.shape).astype(np.int8)
@@ -126,26 +229,26 @@ def _by_target(about: Mapping[str, np.ndarray], fitted: np.ndarray, count: int) 
     }
 
 
-def _predictions(
-    fits: list[dict[str, Any]],
-    found: list[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]],
-    none: tuple[np.ndarray, np.ndarray],
-    gold: np.ndarray,
-    dev: Labels,
-    question: Question,
-) -> Predictions:
+def _predictions(task: _Sets, found: list[Fitted]) -> Predictions:
     import pandas as pd
 
-    names, n = question.label_names, len(dev.y)
+    names, n, dev = task.question.label_names, len(task.dev.y), task.dev
     ids = np.arange(n).astype(str) if dev.ids is None else dev.ids
-    pairs = np.char.add(np.repeat(np.char.add(ids.astype(str), "/"), len(names)), np.tile(np.array(names), n))
+    of_label = np.tile(np.array(names), n)
+    base = {**task.question.about, "seed": task.options.seed, **task.sizes}
+    base |= {"penalty_at_edge": False, "decrement": np.nan, "digest": "", "converged": True}
+    fits = [{**base, **columns} for some, _, _ in found for columns in some]
+    gold = task.by_example(task.y_dev).astype(np.int8 if task.classes else np.float64)
+    losses = [loss for _, loss, _ in found if loss is not None]
+    measured = ("log-loss",) if losses else ()
     return Predictions(
         pd.DataFrame(fits),
-        pairs,
-        np.concatenate([gold[:1], *[gold] * len(found)]),
-        np.concatenate([none[1], *(predicted for _, _, predicted in found)]).astype(np.int8),
-        tuple(dict.fromkeys((*question.metrics, "log-loss"))),
+        np.char.add(np.repeat(np.char.add(ids.astype(str), "/"), len(names)), of_label),
+        np.concatenate([gold[: len(said)] for _, _, said in found]),
+        np.concatenate([said for _, _, said in found]).astype(gold.dtype),
+        tuple(dict.fromkeys((*task.question.metrics, *measured))),
         np.repeat(np.arange(n) if dev.groups is None else dev.groups, len(names)),
-        np.concatenate([none[0], *(loss for _, loss, _ in found)]).astype(np.float32),
-        ("no", "yes"),
+        np.concatenate(losses).astype(np.float32) if losses else None,
+        ("no", "yes") if task.classes else (),
+        of_label=of_label,
     )

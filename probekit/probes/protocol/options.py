@@ -76,6 +76,11 @@ class ProbeOptions(Checked):
         False, "Accept splits with other names: fit on one called dev or test, or evaluate on one called train."
     )
     calibrate: bool = option(False, "Measure calibration, before and after temperature scaling.")
+    by_label: bool | None = option(
+        None,
+        "Also F1 of each class, label or entity type alone, with its support; of several numbers their metrics "
+        "(default: where a text has several labels or numbers).",
+    )
     resamples: ResamplesOrNone = option(
         1000, "Bootstrap resamples for the intervals, and permutations of dev's labels for p; 0 for neither."
     )

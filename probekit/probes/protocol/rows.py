@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.metrics import derive, metric
+from probekit.probes.protocol.by_label import by_label_rows
 from probekit.rows import make_rows
 from probekit.statistics.bootstrap import METRICS, Bounds, band, bounds, estimates, intervals
 from probekit.statistics.calibration import MEASURES
@@ -25,7 +26,13 @@ KEYS = ["site", "layer", "representation", "estimator"]
 
 
 def probe_rows(
-    found: Predictions, *, seen: np.ndarray | None = None, resamples: int = 1000, level: float = 0.95, seed: int = 0
+    found: Predictions,
+    *,
+    seen: np.ndarray | None = None,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    by_label: bool | None = False,
 ) -> pd.DataFrame:
     """A row for each fit and metric; for each kind of control a summary row, and the difference from it.
 
@@ -52,6 +59,8 @@ def probe_rows(
     ----------
     seen : np.ndarray, optional
         Bool (n,), examples that train contains too: ``value_unseen`` is the metric on the others.
+    by_label : bool, optional
+        Whether to add :func:`probekit.probes.protocol.by_label.by_label_rows`; None: where a text has several labels.
     """
     import pandas as pd
 
@@ -79,6 +88,8 @@ def probe_rows(
         parts.append(
             found.fits.drop(columns=measured).assign(metric=name, value=found.fits[name]).dropna(subset="value")
         )
+    if by_label or (by_label is None and found.of_label is not None):
+        parts.append(by_label_rows(found, resamples=resamples, level=level, seed=seed).drop(columns=measured))
     rows = make_rows(pd.concat(parts, ignore_index=True))
     rows = rows.drop(columns=[name for name in ("why", "warning") if not rows[name].fillna("").any()])
     layers = [tuple(key) for key in found.fits[["site", "layer"]].astype(object).fillna("").to_numpy()]
@@ -138,7 +149,7 @@ def _joint(rows: pd.DataFrame, its: Bounds, level: float) -> np.ndarray:
 
 
 def _some(sample: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
-    take = {name: sample[name] for name in ("gold", "predicted", "log_loss", "groups", "sentences")}
+    take = {name: sample[name] for name in ("gold", "predicted", "log_loss", "groups", "sentences", "of_label")}
     scores = sample["scores"] and sample["scores"].rows(rows)
     return {**sample, **{name: None if v is None else v[..., rows] for name, v in take.items()}, "scores": scores}
 
