@@ -230,8 +230,7 @@ def _over_labels(
     units = Units.of_groups(None if groups is None else groups[labels[0]], len(labels[0]))
     step = max(1, int(BLOCK // (48 * units.rows * len(labels))))
     for at in range(0, len(predicted), step):
-        some = slice(at, at + step)
-        parts = []
+        some, parts = slice(at, at + step), list[Statistic]()
         for rows in labels:
             y, p = gold[:, rows] if len(gold) == 1 else gold[some, rows], predicted[some, rows]
             if metric in SCORED:

@@ -158,7 +158,7 @@ class Predictions:
     def of_rows(self, rows: np.ndarray) -> Predictions:
         """The same fits for some of the examples, int or bool."""
         names = ("gold", "predicted", "groups", "log_loss", "prior_loss", "sentences", "prompts", "of_label")
-        some = {name: None if (v := getattr(self, name)) is None else v[..., rows] for name in names}
+        some: dict[str, Any] = {name: None if (v := getattr(self, name)) is None else v[..., rows] for name in names}
         shares = None if self.probabilities is None else self.probabilities[:, rows]
         return replace(self, ids=self.ids[rows], probabilities=shares, **some)
 

@@ -304,7 +304,7 @@ def _classes(task: Task, split: Split) -> dict[str, int]:
     """How often each class occurs, in the order of the label names."""
     counts: Counter[int] = Counter()
     for label in (label for e in split for label in (e.label, *(target.label for target in e.targets))):
-        counts.update(label if isinstance(label, tuple) else () if label is None else (int(label),))
+        counts.update(map(int, label) if isinstance(label, tuple) else () if label is None else (int(label),))
     return {name: counts[i] for i, name in enumerate(task.label_names)} if counts else {}
 
 

@@ -24,7 +24,7 @@ def targets_of(e: Example, kind: TaskKind) -> tuple[Target, ...]:
         return e.targets
     if kind is TaskKind.SEQUENCE_LABELLING:
         labels = e.label if isinstance(e.label, tuple) else ()
-        return tuple(Target((Span(i, i + 1),), label) for i, label in enumerate(labels) if label >= 0)
+        return tuple(Target((Span(i, i + 1),), int(label)) for i, label in enumerate(labels) if label >= 0)
     return (Target(e.spans, e.label),) if e.spans and isinstance(e.label, int) else ()
 
 

@@ -244,7 +244,7 @@ def test_families_reach_over_tasks_and_models():
 @pytest.mark.parametrize(
     ("kind", "wanted", "told"),
     [
-        ("classes", "pearson", "whose labels are classes; choose accuracy, macro-f1, matthews"),
+        ("classes", "pearson", "whose labels are classes; choose accuracy, macro-f1, balanced-accuracy, matthews"),
         ("classes", "f1", "classes"),
         ("numbers", "accuracy", "whose labels are numbers; choose pearson, rmse, spearman"),
         ("tags", "rmse", "whose labels are tags"),

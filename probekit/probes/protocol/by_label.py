@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def parts_of(found: Predictions) -> Iterator[Part]:
             yield Part(label, replace(its, **_scores(found, code)), names, int(mine.sum()))
 
 
-def _scores(found: Predictions, code: int) -> dict[str, np.ndarray | None]:
+def _scores(found: Predictions, code: int) -> dict[str, Any]:
     """Probabilities of a class and of all others, and the losses of these two."""
     if found.probabilities is None:
         return {"probabilities": None, "prior_loss": None}

@@ -131,7 +131,7 @@ class _Sets:
     def constant(self) -> Fitted:
         """The more frequent answer for each label, or the mean of each number."""
         loss, said = _constant(self.y[: self.labels], self.y_dev[: self.labels])
-        columns = {"layer": None, "representation": "none", "target": "gold", "draw": None}
+        columns: dict[str, Any] = {"layer": None, "representation": "none", "target": "gold", "draw": None}
         columns |= {"estimator": "majority" if self.classes else "mean", "penalty": np.nan, "held_out": np.nan}
         return [columns], None if loss is None else self.by_example(loss), self.by_example(said)
 
