@@ -35,7 +35,9 @@ def counts(report: TaskReport) -> Grid:
     sections = (
         _shares("messages by role", [s.messages for s in splits], roles),
         _shares(
-            f"{unit} by label", [s.labels for s in splits], report.task.label_names,
+            f"{unit} by label",
+            [s.labels for s in splits],
+            report.task.label_names,
             [s.labelled for s in splits] if report.task.kind == "multi-label" else None,
         ),
         _shares("examples by number of words", [s.lengths for s in splits], lengths),
