@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from probekit.cli.show import say
 from probekit.models.options import ConvertOptions, SkipThoughtsOptions
 
-app = App("convert", help="Convert published ELMo and Skip-thoughts files to models.")
+app = App("convert", help="Convert published ELMo, Skip-thoughts and word vector files to models.")
 
 
 @app.command
@@ -73,3 +73,27 @@ def skip_thoughts(
     import probekit
 
     say(probekit.convert(f"skip-thoughts:{folder}", out, options=how, more=more))
+
+
+@app.command
+def vectors(
+    file: Path, out: Path, /, *, how: Annotated[ConvertOptions, Parameter(name="*")] = ConvertOptions()
+) -> None:
+    """Convert word vectors (word2vec, GloVe, fastText) to a model folder with one layer that every command reads.
+
+    `--model vectors:FILE` converts them on the fly, into data_cache/models/.
+
+    Example:
+
+        probekit convert vectors glove.6B.300d.txt models/glove --words blanks
+
+    Parameters
+    ----------
+    file
+        Text or binary, of word2vec or fastText, or GloVe's text.
+    out
+        The folder to write.
+    """
+    import probekit
+
+    say(probekit.convert(f"vectors:{file}", out, options=how))

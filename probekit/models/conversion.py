@@ -1,4 +1,4 @@
-"""The older encoders by their published files: ``elmo:OPTIONS,WEIGHTS`` and ``skip-thoughts:FOLDER``.
+"""Older encoders by their published files: ``elmo:OPTIONS,WEIGHTS``, ``skip-thoughts:FOLDER`` and ``vectors:FILE``.
 
 You can use such a name wherever a model's name or folder is expected. The files are converted once, into a model folder
 below ``data_cache/models/``; later calls find it by the digest of the files.
@@ -15,7 +15,7 @@ from probekit.models.kinds import kinds
 from probekit.models.options import ConvertOptions, SkipThoughtsOptions
 from probekit.public import public
 
-ELMO, SKIP_THOUGHTS = "elmo", "skip-thoughts"
+ELMO, SKIP_THOUGHTS, VECTORS = "elmo", "skip-thoughts", "vectors"
 """The model types of the older encoders, in config.json and before the colon."""
 
 BILSTM = "bilstm"
@@ -73,7 +73,7 @@ def convert(model: str, /, out: Out, *, options: ConvertOptions, more: SkipThoug
     Parameters
     ----------
     model : str
-        ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``.
+        ``elmo:OPTIONS,WEIGHTS``, ``skip-thoughts:FOLDER``, or ``vectors:FILE`` for word2vec, GloVe or fastText.
     out : path
         The folder to write, with config.json and safetensors; it appears only when it is complete.
     options : ConvertOptions
@@ -88,14 +88,14 @@ def convert(model: str, /, out: Out, *, options: ConvertOptions, more: SkipThoug
 
     Raises
     ------
-    ModelError
+    ModelError, DataError
         If a file is missing, or differs from the published format.
     UsageError
         If ``out`` exists, or an option is for another model.
     """
     if (published := _files(model)) is None:
         raise UsageError(f"{model!r} does not name published files; expected {' or '.join(_EXPECTED.values())}.")
-    if _kind(model) == ELMO and more != SkipThoughtsOptions():
+    if _kind(model) != SKIP_THOUGHTS and more != SkipThoughtsOptions():
         raise UsageError("eos, raw and vectors are for Skip-thoughts.")
     return _convert(_kind(model), published, Path(out), options, more)
 
@@ -112,6 +112,10 @@ def _convert(
         from probekit.models.elmo.files import convert_elmo
 
         return convert_elmo(published[0], published[1], out, splitting=options.words)
+    if kind == VECTORS:
+        from probekit.models.vectors.files import convert_vectors
+
+        return convert_vectors(published[0], out, splitting=options.words)
     from probekit.models.skip_thoughts.files import convert_skip_thoughts
 
     return convert_skip_thoughts(
@@ -131,6 +135,8 @@ def published_name(model: str) -> str:
     Otherwise, and for Skip-thoughts, the name of the folder.
     """
     published = _files(model) or [Path(model)]
+    if _kind(model) == VECTORS:
+        return published[0].name.removesuffix(".bin").removesuffix(".txt").removesuffix(".vec")
     stem = published[-1].stem.removesuffix("_weights")
     return stem if _kind(model) == ELMO and stem not in ("weights", "lm") else published[0].resolve().parent.name
 
@@ -147,6 +153,8 @@ def _files(model: str) -> list[Path] | None:
     if kind == SKIP_THOUGHTS:
         names = ("uni_skip.npz", "bi_skip.npz", "utable.npy", "btable.npy", "dictionary.txt")
         return [Path(location).expanduser() / name for name in names]
+    if kind == VECTORS:
+        return [Path(location).expanduser()]
     options, comma, weights = location.partition(",")
     if not comma or not options or not weights or "," in weights:
         raise ModelError(f"{model!r} is not a valid name; expected {_EXPECTED[ELMO]}.")
@@ -156,4 +164,5 @@ def _files(model: str) -> list[Path] | None:
 _EXPECTED = {
     ELMO: "elmo:OPTIONS,WEIGHTS, the two published files, such as elmo:options.json,weights.hdf5",
     SKIP_THOUGHTS: "skip-thoughts:FOLDER with uni_skip.npz, bi_skip.npz, utable.npy, btable.npy and dictionary.txt",
+    VECTORS: "vectors:FILE, a file of word2vec, GloVe or fastText, such as vectors:glove.6B.300d.txt",
 }

@@ -81,7 +81,11 @@ def _find(model: str | Path, revision: str | None = None) -> Path:
     if folder.is_file():
         raise ModelError(
             f"{model} is a file, but a model is a folder with config.json and safetensors, or a hub id. "
-            + (_GGUF if folder.suffix == ".gguf" else "Give the folder that the file is in.")
+            + (
+                _GGUF
+                if folder.suffix == ".gguf"
+                else f"Give the folder that the file is in, or vectors:{model} if it holds word vectors."
+            )
         )
     if not folder.is_dir():
         if folder.is_absolute() or str(model).startswith("."):

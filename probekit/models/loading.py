@@ -76,7 +76,8 @@ def load_encoder(model: str | Path, *, options: LoadOptions) -> Encoder:
     Parameters
     ----------
     model : str | Path
-        Hub id, local folder, ``BASE+ADAPTER`` of peft, ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``.
+        Hub id, local folder, ``BASE+ADAPTER`` of peft, ``elmo:OPTIONS,WEIGHTS``, ``skip-thoughts:FOLDER`` or
+        ``vectors:FILE``.
     options : LoadOptions
         ``dtype``, ``device`` …, as keyword arguments.
 

@@ -1,4 +1,4 @@
-"""Sentences to words, for encoders trained on words as in the Penn Treebank: ELMo, Skip-thoughts."""
+"""Sentences to words, for encoders trained on words as in the Penn Treebank: ELMo, Skip-thoughts, word vectors."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_what_is_there_says_what_to_do(tmp_path, monkeypatch):
     for name in ("adapter/adapter_config.json", "outer/inner/config.json", "nothing/readme"):
         Path(name).parent.mkdir(parents=True)
         Path(name).write_text("{}")
-    refused("adapter", "holds an adapter (PEFT)", "merge_and_unload()")
+    refused("adapter", "names no base", "BASE+adapter")
     refused("outer", "Give a folder inside it that has one: outer/inner.")
     refused("nothing", "save_pretrained wrote")
 

@@ -70,8 +70,9 @@ def cache_activations(
     model : str, path or Encoder
         A Hub id, or a local folder with config.json and safetensors; minilm for the model that the extra demo installs;
         random:MODEL for random weights, with the seed 0 or ``random_weights``; on the command line a pattern
-        (``RUN/step-*``) for several checkpoints; BASE+ADAPTER for an adapter of peft; elmo:OPTIONS,WEIGHTS or
-        skip-thoughts:FOLDER for published files; in Python also a loaded encoder (in this process only).
+        (``RUN/step-*``) for several checkpoints; BASE+ADAPTER for an adapter of peft; elmo:OPTIONS,WEIGHTS,
+        skip-thoughts:FOLDER or vectors:FILE (word2vec, GloVe, fastText) for published files; in Python also a loaded
+        encoder (in this process only).
     task : str, path or Task
         Name of a task (see ``probekit tasks``), or a TOML file; in Python also a task; or a file of texts, which is
         read a shard at a time: one a line (.txt), or JSON lines with the field text (.jsonl), also packed (.gz); "-"

@@ -212,6 +212,11 @@ def _whole(folder: Path, options: StockOptions) -> Any:
     kind = model_type(folder)
     if (own := kinds().get(kind)) and own.model:
         load(own.model)
+    elif own:
+        raise ModelError(
+            f"{folder} is of type {kind!r}, which is not trained; train a head on its vectors: --regime "
+            "feature-extraction."
+        )
     if options.quantise is not None:
         from probekit.models.transformers.quantised import check_available
 
