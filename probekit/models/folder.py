@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 from probekit.errors import ModelError, first_line
 from probekit.files import digest, read_json
 from probekit.models.adapted.record import adapted
+from probekit.models.kinds import kinds
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -51,7 +53,6 @@ def check_config(folder: Path) -> None:
         raise ModelError(
             f"{path} holds a {type(config).__name__}; expected the configuration of a model, a JSON object."
         )
-    check_text(config, folder)
     if "quantization_config" in config:
         raise ModelError(
             f"{folder} holds quantised weights; probekit reads full precision. Give the original model; "
@@ -68,13 +69,21 @@ def check_config(folder: Path) -> None:
                 raise ModelError(f"{path}: {key} is {value}; expected at most {most:,}.")
 
 
-def check_text(config: Mapping[str, Any], folder: Path) -> None:
-    """Raise ModelError for a model whose text tower is one of several: of texts and images, or sounds."""
-    if isinstance(config.get("text_config"), dict):
-        raise ModelError(
-            f"{folder} is of type {config.get('model_type')!r}, which reads images or sounds beside texts; probekit "
-            "reads models of texts only. Give one whose config.json has no text_config."
-        )
+def text_config(config: Any) -> Any:
+    """The part of a model's configuration that describes what reads texts: all of it, or that of its text tower.
+
+    Parameters
+    ----------
+    config : PreTrainedConfig
+        The configuration of transformers.
+    """
+    from transformers import PreTrainedConfig
+
+    chosen = type(config).get_text_config is not PreTrainedConfig.get_text_config
+    if not chosen and not isinstance(getattr(config, "text_config", None), PreTrainedConfig):
+        return config
+    found = config.get_text_config()
+    return text_config(found) if found is not config else config
 
 
 LAYERS, LABELS = 10_000, 1_000_000
@@ -98,8 +107,24 @@ def writing_tensors(path: Path) -> Iterator[None]:
         raise OSError(code, os.strerror(code), str(path)) from error
 
 
+def text_values(folder: Path) -> dict[str, Any]:
+    """What config.json says, or, of a model that reads images or sounds, too, what it says of the text part alone."""
+    values: dict[str, Any] = read_json(folder / "config.json")
+    if values.get("model_type") in kinds():
+        return values
+    from transformers import AutoConfig
+
+    whole = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    if (text := text_config(whole)) is whole:
+        return values
+    values = json.loads(text.to_json_string())
+    if crossing := values.get("cross_attention_layers"):  # blocks that only look at images
+        values |= {"cross_attention_layers": [], "num_hidden_layers": text.num_hidden_layers - len(crossing)}
+    return values
+
+
 def configuration(folder: Path) -> Any:
-    """The configuration of transformers in a folder; no code of the folder runs, and nothing is fetched.
+    """The configuration of what reads texts in a folder; no code of the folder runs, and nothing is fetched.
 
     Raises
     ------
@@ -110,7 +135,7 @@ def configuration(folder: Path) -> Any:
 
     check_config(folder)
     try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        return text_config(AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True))
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, TypeError, its own …
         raise ModelError(f"{folder / 'config.json'} cannot be read: {first_line(error)}") from error
 

@@ -23,7 +23,7 @@ from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.pretraining.text import Pieces
 from probekit.errors import ModelError, UsageError, did_you_mean, first_line
 from probekit.models.adapted.record import adapted
-from probekit.models.folder import check_config
+from probekit.models.folder import check_config, text_config
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.runtime import Dtype, Progress, no_progress
 
@@ -118,6 +118,11 @@ def continued_language_model(folder: Path, objective: LanguageModelling, *, cont
     where: Any = {"trust_remote_code": False, "local_files_only": True}
     with _as_usage_error(f"{folder} cannot be trained by {objective}"):
         config = AutoConfig.from_pretrained(folder, **where)
+        if text_config(config) is not config:
+            raise UsageError(
+                f"{folder} is of type {config.model_type!r}, which reads images or sounds beside texts; probekit "
+                "trains its text part on tasks (probekit train), and does not continue its pretraining."
+            )
         _check_context(config, context, folder)
         if config.model_type == "bert" and objective is LanguageModelling.CAUSAL_LM:
             raise UsageError(f"{folder} reads the words on both sides; give --objective masked-lm.")
@@ -267,7 +272,7 @@ def separable_head(model: PreTrainedModel, kind: LanguageModelling) -> bool:
     was = model.training
     model.eval()
     try:
-        ids = torch.arange(8, device=model.device)[None] % model.config.vocab_size
+        ids = torch.arange(8, device=model.device)[None] % text_config(model.config).vocab_size
         states = model.base_model(input_ids=ids).last_hidden_state
         head: Any = model.get_output_embeddings() if kind is LanguageModelling.CAUSAL_LM else masked_head(model)
         if kind is LanguageModelling.CAUSAL_LM and not isinstance(head, nn.Linear):

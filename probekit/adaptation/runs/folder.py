@@ -35,7 +35,7 @@ from probekit.errors import CacheBusy, ModelError, UsageError
 from probekit.files import FileKind, draft, lock, read_json, remove, remove_unfinished, write, writer_of
 from probekit.models.adapted.library import name_in_model
 from probekit.models.adapted.record import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CHANGED_WEIGHTS, LIBRARY, adapted
-from probekit.models.folder import save_tensors
+from probekit.models.folder import save_tensors, text_values
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.runtime import processes
 
@@ -111,7 +111,7 @@ def save_folder(
         if source is not None:
             for file in {f for pattern in _COPIED for f in source.glob(pattern)}:
                 shutil.copyfile(file, new / file.name)
-            _describe(new / "config.json", layout.config)
+            _describe(new, layout.config)
             save_tensors(_unshared(model), new / layout.written, format="pt")
             for name, content in layout.documents.items():
                 (new / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -142,10 +142,10 @@ def save_averaged(
     write_card(folder, {**card, "digests": digests_of(folder)})
 
 
-def _describe(path: Path, changes: Mapping[str, Any]) -> None:
-    """Update a config.json; None removes a key."""
-    config = {k: v for k, v in {**read_json(path), **changes}.items() if v is not None or k not in changes}
-    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+def _describe(folder: Path, changes: Mapping[str, Any]) -> None:
+    """Update config.json, which is that of a model of texts from now on; None removes a key."""
+    config = {k: v for k, v in {**text_values(folder), **changes}.items() if v is not None or k not in changes}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def load_weights(folder: Path, *, encoder: bool = True) -> dict[str, torch.Tensor]:

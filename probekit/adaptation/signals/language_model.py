@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import AutoConfig
 
-from probekit.adaptation.pretraining.language_model import auto_class, masked_head, separable_head
+from probekit.adaptation.pretraining.language_model import masked_head, separable_head
 from probekit.adaptation.pretraining.masking import masked
 from probekit.adaptation.pretraining.options import LanguageModelling
 from probekit.adaptation.signals.unlabelled import Unlabelled
@@ -22,9 +23,10 @@ from probekit.errors import UsageError, reading
 from probekit.models.adapted.direction import reads_ahead
 from probekit.models.adapted.record import adapted
 from probekit.models.conversion import reads_apart
-from probekit.models.scoring.load import load_language_model
+from probekit.models.scoring.load import is_causal, load_language_model
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
+from probekit.models.transformers.towers import class_for, language_model_of
 
 log = logging.getLogger(__name__)
 
@@ -177,17 +179,19 @@ def language_model_loss(
 def own_head(folder: Path, encoder: Any, kind: LanguageModelling) -> nn.Module | None:
     """The model's own head on this encoder; None if it has none that can be applied to single states."""
     causal = kind is LanguageModelling.CAUSAL_LM
-    ends = ("ForCausalLM", "LMHeadModel") if causal else ("ForMaskedLM", "ForPreTraining")
-    if not any(str(name).endswith(ends) for name in encoder.config.architectures or ()):
+    try:
+        if is_causal(folder, "it has none") is not causal:
+            return None
+    except UsageError:
         return None
     run = adapted(folder)
     with reading(folder, "a language model"), quiet_transformers(), torch.random.fork_rng(devices=[]):
         if run is not None and run.adapters:
-            model = load_language_model(folder, causal=causal, random_weights=None)
+            model: Any = load_language_model(folder, causal=causal, random_weights=None)
         else:
-            model = auto_class(kind).from_pretrained(
-                folder, trust_remote_code=False, local_files_only=True, dtype=torch.float32
-            )
+            where: Any = {"trust_remote_code": False, "local_files_only": True}
+            made = class_for(AutoConfig.from_pretrained(folder, **where), causal=causal)
+            model = language_model_of(made.from_pretrained(folder, dtype=torch.float32, **where))
     if not separable_head(model, kind):
         log.warning("the head of %s cannot be applied to single states; --lm-loss starts with a new head.", folder)
         return None

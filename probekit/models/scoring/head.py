@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from probekit.errors import ModelError
+from probekit.models.folder import text_config
 from probekit.models.transformers.blocks import body, find_final_norm
 from probekit.models.transformers.packed import switches
 
@@ -32,6 +33,8 @@ class Head:
         With its head, in inference mode.
     base : PreTrainedModel
         The part of it without the head.
+    config : PreTrainedConfig
+        The configuration of what reads texts.
     depth : int
         L, the number of blocks.
     by_length : bool
@@ -46,11 +49,12 @@ class Head:
     """
 
     def __init__(self, model: Any, *, causal: bool) -> None:
-        self.model, self.base, self.depth = model, body(model), int(model.config.num_hidden_layers)
+        self.model, self.base, self.config = model, body(model), text_config(model.config)
+        self.depth = int(self.config.num_hidden_layers)
         self._result = self._replaceable()
         self.norm = self._final_norm()
-        self.by_length = switches(model.config)
-        ids = torch.arange(6, device=model.device)[None] % model.config.vocab_size
+        self.by_length = switches(self.config)
+        ids = torch.arange(6, device=model.device)[None] % self.config.vocab_size
         with torch.inference_mode():
             own = model(input_ids=ids).logits.float()
             states = self.layers(ids)
@@ -130,6 +134,6 @@ class Head:
 
     def _final_norm(self) -> nn.Module | None:
         """The module that turns the stream after the last block into the last hidden states; None if there is none."""
-        ids = torch.arange(2, device=self.model.device)[None] % self.model.config.vocab_size
+        ids = torch.arange(2, device=self.model.device)[None] % self.config.vocab_size
         found = find_final_norm(self.base, lambda: self.base(input_ids=ids).last_hidden_state)
         return None if found is None else found[0]

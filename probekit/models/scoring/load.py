@@ -13,7 +13,7 @@ from probekit.files import read_json
 from probekit.models.adapted.loading import base_folder, with_adapters
 from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
-from probekit.models.folder import check_config, check_text, weight_files
+from probekit.models.folder import check_config, configuration, text_config, weight_files
 from probekit.models.identity import identify
 from probekit.models.options import ScorerOptions
 from probekit.models.scoring.head import Head
@@ -21,6 +21,7 @@ from probekit.models.scoring.scorer import Scorer
 from probekit.models.transformers.encoder import text_reader
 from probekit.models.transformers.stock import placed, quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
+from probekit.models.transformers.towers import class_for, drop_crossing, language_model_of, left_out, make
 from probekit.runtime import Dtype, resolve_device
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 MASKED = ("ForMaskedLM", "ForPreTraining")
 """Ends of the names of classes with a head that predicts the next piece, or masked pieces."""
+WRITES = "ForConditionalGeneration"
+"""The end of the names of encoder-decoders, and of models with a decoder that reads images or sounds, too."""
 
 
 def is_causal(model: str | Path, purpose: str, revision: str | None = None) -> bool:
@@ -38,13 +41,12 @@ def is_causal(model: str | Path, purpose: str, revision: str | None = None) -> b
     ------
     UsageError
         If config.json names no class with a head of a language model; the message ends with ``purpose``.
-    ModelError
-        If the model reads images or sounds, too.
     """
-    config = read_json((folder := resolve_model(model, revision)) / "config.json")
-    check_text(config, folder)
-    names = [str(name) for name in config.get("architectures") or ()]
+    folder = resolve_model(model, revision)
+    names = [str(name) for name in read_json(folder / "config.json").get("architectures") or ()]
     if any(name.endswith(CAUSAL) for name in names):
+        return True
+    if any(name.endswith(WRITES) for name in names) and not configuration(folder).is_encoder_decoder:
         return True
     if any(name.endswith(MASKED) for name in names):
         return False
@@ -93,7 +95,7 @@ def load_scorer(model: str | Path, *, options: ScorerOptions) -> Scorer:
     return Scorer(
         Head(net, causal=causal),
         tokenizer,
-        text_reader(folder, net.config).max_length,
+        text_reader(folder, text_config(net.config)).max_length,
         causal=causal,
         spec={**spec, "dtype": options.dtype, "device": where.type},
         batch_tokens=options.batch_tokens,
@@ -102,7 +104,7 @@ def load_scorer(model: str | Path, *, options: ScorerOptions) -> Scorer:
 
 def load_language_model(folder: Path, *, causal: bool, random_weights: int | None) -> PreTrainedModel:
     """A language model with its head, in float32 on the CPU; raises ModelError if it lacks weights."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+    from transformers import AutoConfig
 
     run = adapted(folder) if random_weights is None else None
     if run is not None and run.adapters:
@@ -112,20 +114,22 @@ def load_language_model(folder: Path, *, causal: bool, random_weights: int | Non
         adapted_model: PreTrainedModel = with_adapters(base, run)
         return adapted_model
     check_config(folder)
-    auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
     where: Any = {"trust_remote_code": False, "local_files_only": True}
     try:
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
+            config = AutoConfig.from_pretrained(folder, **where)
             if random_weights is not None:
-                config = AutoConfig.from_pretrained(folder, **where)
                 torch.default_generator.manual_seed(random_weights)
-                model, missing = auto.from_config(config, dtype=torch.float32), []
+                model, missing = make(config, causal=causal, dtype=torch.float32), []
             else:
                 weight_files(folder)
-                model, report = auto.from_pretrained(
+                model, report = class_for(config, causal=causal).from_pretrained(
                     folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **where
                 )
                 missing = sorted(report["missing_keys"])
+            left_out(model, folder)
+            model = language_model_of(model)
+            drop_crossing(model)
     except ModelError:
         raise
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, its own …

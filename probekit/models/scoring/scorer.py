@@ -370,7 +370,7 @@ class Scorer:
 
     def _predicted(self, states: Tensor, piece: Tensor) -> Tensor:
         """The log-probability of a piece for each state, float64 (m,)."""
-        step = max(1, LOGITS_AT_ONCE // self.head.model.config.vocab_size)
+        step = max(1, LOGITS_AT_ONCE // self.head.config.vocab_size)
         step = min(step, ROWS_AT_ONCE) if states.device.type == "cpu" else step
         parts = []
         for some, wanted in zip(states.split(step), piece.split(step), strict=True):

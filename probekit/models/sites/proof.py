@@ -247,10 +247,13 @@ def prove(encoder: Any, found: Found | None = None) -> Proofs:
     Raises
     ------
     UsageError
-        If trained vectors are read before each text, or the blocks are compiled: neither is read module by module.
+        If trained vectors are read before each text, or padding after it, or the blocks are compiled: none of these is
+        read module by module.
     """
     if virtual_tokens(encoder.model.config):
         raise UsageError(f"{encoder.name} reads trained vectors before each text; only its layers can be read.")
+    if encoder.filled:
+        raise UsageError(f"{encoder.name} fills up each text to a multiple of a window; only its layers can be read.")
     if encoder.spec.get("compile"):
         raise UsageError(f"{encoder.name} is compiled; load it without compile to read sites inside its blocks.")
     batches = random_batches(encoder)

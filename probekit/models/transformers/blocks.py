@@ -12,22 +12,25 @@ from probekit.errors import ModelError
 
 
 def find_blocks(model: Any) -> list[nn.Module]:
-    """The transformer blocks of a model, in order (for ALBERT the groups, which run repeatedly).
+    """The blocks of a model, in order (for ALBERT the groups, which run repeatedly).
+
+    They are the first list of equal modules with as many items as the config has layers, or else of unequal ones, such
+    as blocks with attention and blocks with a state (Jamba, Zamba).
 
     Raises
     ------
     ModelError
-        If no list of equal modules has as many items as the config has layers.
+        If no list of modules has as many items as the config has layers.
     """
     told = (getattr(model.config, name, None) for name in ("num_hidden_layers", "num_hidden_groups"))
     depths = {depth for depth in told if isinstance(depth, int)}  # LXMERT has one for each sense
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList) and len(module) in depths and len(set(map(type, module))) == 1:
-            return list(module)
-    raise ModelError(
-        f"{type(model).__name__} has no list of {' or '.join(map(str, depths)) or 'num_hidden_layers'} equal blocks; "
-        "this architecture is not supported."
-    )
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module) in depths]
+    if not lists:
+        raise ModelError(
+            f"{type(model).__name__} has no list of {' or '.join(map(str, depths)) or 'num_hidden_layers'} equal "
+            "blocks; this architecture is not supported."
+        )
+    return list(next((blocks for blocks in lists if len(set(map(type, blocks))) == 1), lists[0]))
 
 
 def body(model: Any) -> Any:

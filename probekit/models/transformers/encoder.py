@@ -89,6 +89,7 @@ class HuggingFaceEncoder(Shown):
         self._ends = True  # the last block returns layer L
         self.own_begins = 0  # the first of the model's own hidden states; RWKV and Mamba 2 leave out layer 0
         self._time_first = False  # the blocks read (pieces, sequences, width), as XLNet's do
+        self.filled = False  # the blocks read padding after the text, up to a multiple of a window, as Longformer's do
         self._hook()
         self.width, self.final_norm = self._shape()
         self.sites = residual_stream(self.depth, final_norm=self.final_norm)
@@ -283,6 +284,9 @@ class HuggingFaceEncoder(Shown):
             if self._time_first:
                 new = tap.pass_on(text := hidden.transpose(0, 1))
                 return hidden if new is text else new.transpose(0, 1)
+            if self.filled:
+                new = tap.pass_on(text := hidden[:, : tap.length])
+                return hidden if new is text else torch.cat([new, hidden[:, tap.length :]], 1)
             text = hidden[:, extra:] if extra else hidden
             new = tap.pass_on(text)
             return hidden if new is text else torch.cat([hidden[:, :extra], new], 1) if extra else new
@@ -302,6 +306,10 @@ class HuggingFaceEncoder(Shown):
                 return None
             return type(output)((new, *output[1:])) if several else new
 
+        def begin(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            tap.length = (args[0] if args else kwargs["input_ids"]).shape[1]
+
+        self.model.register_forward_pre_hook(begin, with_kwargs=True)
         for block in find_blocks(self.model):
             block.register_forward_pre_hook(before, with_kwargs=True)
             block.register_forward_hook(after)
@@ -360,6 +368,8 @@ class HuggingFaceEncoder(Shown):
             raise_in_words(self.name, error)
         if last.shape[:2] == (1, 2) and {tuple(x.shape) for x in given} == {(2, 1, last.shape[-1])}:
             self._time_first, given = True, [x.transpose(0, 1) for x in given]
+        elif last.shape[:2] == (1, 2) and all(x.ndim == 3 and x.shape[1] > 2 for x in given):
+            self.filled, given = True, [x[:, :2] for x in given]
         shapes = {tuple(hidden.shape) for hidden in (*given, last)}
         if len(given) != self.depth + 1 or len(shapes) != 1 or last.shape[:2] != (1, 2):
             raise ModelError(

@@ -30,7 +30,11 @@ PACKED_TYPES = frozenset(
 )
 """Model types whose code treats each piece separately outside attention. Each load checks this again."""
 
-OFFSET_TYPES = frozenset({"camembert", "roberta", "xlm-roberta"})
+OFFSET_TYPES = frozenset(
+    {"altclip_text_model", "bridgetower_text_model", "camembert", "data2vec-text", "ibert", "layoutlmv3", "lilt"}
+    | {"longformer", "luke", "markuplm", "mluke", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"}
+    | {"xlm-roberta-xl", "xmod"}
+)
 """Model types that number positions from padding id + 1, and skip padding pieces."""
 
 UNPLANNED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]

@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModel, BitsAndBytesConfig
+from transformers import BitsAndBytesConfig
 from transformers.pytorch_utils import Conv1D
 
 from probekit.errors import ModelError
 from probekit.models.transformers.blocks import find_blocks
 from probekit.models.transformers.onednn import PrepackedLinear
+from probekit.models.transformers.towers import make, tower_of
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "8bit": {"load_in_8bit": True, "llm_int8_threshold": 0.0},
@@ -58,8 +59,9 @@ def reading_options(config: Any, quantise: str) -> dict[str, Any]:
         some processors.
     """
     with torch.device("meta"):
-        model = AutoModel.from_config(config)
-    blocks = find_blocks(model.get_encoder() if config.is_encoder_decoder else model)
+        model = make(config)
+    tower, _ = tower_of(model)
+    blocks = find_blocks(tower.get_encoder() if tower.config.is_encoder_decoder else tower)
     inside = {id(module) for block in blocks for module in block.modules()}
     for name, module in model.named_modules() if quantise == "4bit" else ():
         if id(module) in inside and isinstance(module, nn.Linear | Conv1D) and (width := _inputs(module)) % BLOCK:

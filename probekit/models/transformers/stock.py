@@ -15,17 +15,18 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig
 
 from probekit.calls import keywords
 from probekit.errors import ModelError, UsageError, first_line
 from probekit.files import in_words
 from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
-from probekit.models.folder import check_config, model_type, weight_files
+from probekit.models.folder import check_config, model_type, text_config, weight_files
 from probekit.models.identity import identify
 from probekit.models.kinds import kinds
 from probekit.models.options import LoadOptions
+from probekit.models.transformers.towers import class_for, drop_crossing, make, text_part
 from probekit.plugins import load
 from probekit.recipe import option
 from probekit.runtime import Dtype, resolve_device
@@ -117,6 +118,7 @@ def load_described(model: str | Path, options: LoadOptions, *, processes: int = 
         **identify(model, revision=options.revision, random_weights=weights),
         "model_type": net.config.model_type,
         "class": type(net).__name__,
+        **({"left_out": left} if (left := getattr(net, "left_out", None)) else {}),
         "dtype": str(dtype),
         "device": where.type,
         "cut_at": options.max_length,
@@ -230,6 +232,8 @@ def _whole(folder: Path, options: StockOptions) -> Any:
         if options.processes > 1 and isinstance(error, UsageError):
             raise
         raise ModelError(f"{folder} cannot be loaded as a model: {first_line(error)}") from error
+    model, path = text_part(model, folder)
+    missing = {key.removeprefix(f"{path}.") for key in missing}
     if options.decoder:
         model = TextDecoder(model)
     elif model.config.is_encoder_decoder:
@@ -246,6 +250,7 @@ def _whole(folder: Path, options: StockOptions) -> Any:
             f"({', '.join(lacking[:5])}{', …' if len(lacking) > 5 else ''}); they would be random. Do the weights and "
             "config.json belong together?"
         )
+    drop_crossing(model)
     return model
 
 
@@ -255,10 +260,10 @@ def _made(folder: Path, files: Sequence[Path], options: StockOptions) -> tuple[A
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     _check_size(folder, config, files)
     if options.dropout is not None:
-        _set_dropout(config, options.dropout)
+        _set_dropout(text_config(config), options.dropout)
     if options.random_weights is not None:
         torch.default_generator.manual_seed(options.random_weights)  # not the generators of other devices
-        model = AutoModel.from_config(config, dtype=torch.float32, **given)
+        model = make(config, dtype=torch.float32, **given)
         if hasattr(model, "read_frozen"):
             model.read_frozen(folder)
         return model, set()
@@ -279,8 +284,8 @@ def _made(folder: Path, files: Sequence[Path], options: StockOptions) -> tuple[A
 def check_plan(folder: Path, config: Any, processes: int) -> None:
     """Raise UsageError if transformers has no plan for a model, or heads that it splits do not divide equally."""
     with torch.device("meta"):
-        plan: Mapping[str, str] = AutoModel.from_config(config).tp_plan
-    if config.is_encoder_decoder or not plan:
+        plan: Mapping[str, str] = make(config).tp_plan
+    if config.is_encoder_decoder or not plan or text_config(config) is not config:
         raise UsageError(
             f"{folder} is of type {config.model_type!r}, for which transformers has no plan of tensor parallelism that "
             "probekit uses; use --device-map auto instead of --tp-plan."
@@ -361,7 +366,7 @@ def _check_size(folder: Path, config: Any, files: Sequence[Path]) -> None:
 def _parameters(kind: Any, described: str) -> int:
     """The number of parameters of the model that a configuration describes, given by its class and its JSON."""
     with torch.device("meta"):
-        model = AutoModel.from_config(kind.from_dict(json.loads(described)))
+        model = make(kind.from_dict(kind._decode_special_floats(json.loads(described))))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -369,7 +374,7 @@ SMALL = 1 << 26
 
 
 def _read(folder: Path, config: Any, dtype: Dtype, options: dict[str, Any]) -> tuple[Any, set[str]]:
-    model, report = AutoModel.from_pretrained(
+    model, report = class_for(config).from_pretrained(
         folder,
         config=config,
         dtype=getattr(torch, dtype),

@@ -119,6 +119,8 @@ class Writer:
                 inputs["position_ids"] = torch.from_numpy(places).to(device)
         with torch.inference_mode():
             output = model(**inputs)
+        if getattr(output, "past_key_values", None) is None:
+            raise ModelError(f"{self.encoder.name} keeps no keys and values of what it has read, so it cannot write.")
         return output.last_hidden_state[:, -1:], output.past_key_values
 
 
@@ -198,7 +200,7 @@ def load_writer(model: str | Path, folder: Path, encoder: Any) -> Writer:
             if type(child) is nn.Linear:
                 setattr(net, name, PrepackedLinear(child.weight, child.bias))
     ends = net.generation_config.eos_token_id if net.generation_config is not None else None
-    ends = net.config.eos_token_id if ends is None else ends
+    ends = getattr(head.config, "eos_token_id", None) if ends is None else ends
     found = frozenset([ends] if isinstance(ends, int) else ends or ())
     writer = Writer(encoder, head, found, net.config._attn_implementation)
     return replace(writer, pads=_pads(writer))
