@@ -77,6 +77,32 @@ def shown_checkpoint(name: str) -> str:
     return f"random weights{'' if seed == '0' else f' {seed}'}" if seed != name and seed.isdecimal() else name
 
 
+OBJECTIVES = {
+    "language-model": "language model", "masked-language-model": "masked language model", "translate": "translation",
+    "skip-thought": "Skip-Thought", "dissent": "DisSent", "reply": "replies", "respond": "responses",
+    "next-sentence": "next sentence", "contrast": "contrast", "denoise": "denoising",
+}  # fmt: skip
+"""The names of objectives of pretraining in figures and tables."""
+CORPORA = {
+    "wikitext-2": "WikiText-2", "wikitext-103": "WikiText-103", "twitter": "Twitter",
+    "multi30k-en-de": "Multi30k English-German", "multi30k-en-fr": "Multi30k English-French",
+    "wmt14-en-de": "WMT14 English-German", "wmt17-en-ru": "WMT17 English-Russian",
+}  # fmt: skip
+"""The names of corpora."""
+
+
+def shown_file(name: str) -> str:
+    """The name of a corpus, a part of a data set or an own task in words: without the folder and the suffix of a file.
+
+    Examples
+    --------
+    >>> shown_file("books/four_books.txt"), shown_file("wikitext-2"), shown_file("tasks/my-task.toml")
+    ('four books', 'WikiText-2', 'my-task')
+    """
+    last = name.rstrip("/").rpartition("/")[2]
+    return CORPORA.get(last) or re.sub(r"\.(txt|toml|csv|tsv|jsonl?|parquet)$", "", last).replace("_", " ")
+
+
 def shown_score(score: str, task: str = "") -> str:
     """The name of a score in tables and figures; ``task`` is that of a probe on another task than the target.
 

@@ -33,7 +33,7 @@ def measured(gold: pd.DataFrame, look: Look) -> Iterator[str]:
     estimated = gold[gold["estimator"] != ""]
     noun = "estimator" if (estimated["metric"] == INFORMATION).any() else "probes"
     noun = "scores" if (estimated["representation"] == "logit-lens").all() else noun
-    methods = [f"{listed(estimated['estimator'].unique())} {noun}"] if len(estimated) else []
+    methods = [f"{listed(map(look.shown, estimated['estimator'].unique()))} {noun}"] if len(estimated) else []
     pooled = [name for name in gold["representation"].unique() if name not in ("", "none")]
     methods += [f"{listed(pooled)} representations"] if pooled else []
     if models:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Self
 
@@ -76,7 +76,7 @@ def shown_tasks(name: str) -> str:
     """The display name of the tasks a model was trained on; of more than two, their number."""
     from probekit.tasks.load import shown_task
 
-    known = [title if (title := shown_task(one)) != one else one.partition(":")[0] for one in name.split("+")]
+    known = [shown_task(one) for one in name.split("+")]
     return f"{len(known)} tasks" if len(known) > 2 else " and ".join(known)
 
 
@@ -245,6 +245,7 @@ class CurveStyles:
         panels: Mapping[str, set[Any]],
     ) -> dict[str, Mapping[str, Any]]:
         greys, shapes, taken = cycle(GREYS), dict[Any, str](), dict[str, int]()
+        in_order = self._by_step(labels)
         found: dict[str, Mapping[str, Any]] = {}
         for label, key in sorted(labels.items(), key=lambda one: self.is_random(one[1])):
             shape = tuple(key[c] for c in by if c not in ("run", "step", "seed"))
@@ -256,11 +257,38 @@ class CurveStyles:
                 marker, free = len(taken), (i for i in (len(taken), *range(MOST)) if i % MOST not in near)
                 taken[label] = next(free, marker)
                 style = {"color": COLOURS[taken[label] % MOST], "marker": MARKERS[marker % len(MARKERS)]}
-                style |= {"linestyle": "-", "linewidth": 1.6}
+                style |= {"linestyle": "-", "linewidth": 1.6, **in_order.get(label, {})}
                 shapes.setdefault(shape, str(style["marker"]))
             thin = {"linewidth": 0.7, "markersize": 2.5, "markeredgewidth": 0.6} if label in seeds.values() else {}
             found[label] = {"markersize": 4.5, "markeredgewidth": 0.9, **style, **thin}
         return found
+
+    def _by_step(self, labels: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+        """The colours of the steps of one run, from dark to light, if there are more than two."""
+        import matplotlib as mpl
+        from matplotlib.colors import to_hex
+
+        steps = {label: int(float(key["step"])) for label, key in labels.items() if key.get("step")}
+        runs = {tuple(labels[label][c] for c in labels[label] if c not in ("step", "seed")) for label in steps}
+        if "step" not in self.labelled_by or len(runs) != 1 or len(steps) < 3:
+            return {}
+        order, ramp = sorted(steps, key=lambda label: steps[label]), mpl.colormaps["viridis"]
+        return {label: {"color": to_hex(ramp(0.82 * i / (len(order) - 1)))} for i, label in enumerate(order)}
+
+    def unfilled(self, points: pd.DataFrame, hollow: pd.Series) -> Self:
+        """The styles with hollow markers for curves all of whose points are hollow, as in the legend.
+
+        Parameters
+        ----------
+        points : DataFrame
+            The points of the whole figure, with their label and value.
+        hollow : Series
+            Which of them are hollow.
+        """
+        filled = set(points["label"][points["value"].notna() & ~hollow])
+        empty = set(points["label"][points["value"].notna()]) - filled
+        white = {label: {**self.style[label], "markerfacecolor": "white"} for label in empty if label in self.style}
+        return replace(self, style={**self.style, **white})
 
     def is_random(self, key: Mapping[str, str]) -> bool:
         """Whether a curve belongs to a model with random weights."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,11 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.caption import listed, measured
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
 from probekit.plots.files import hover, in_words
-from probekit.plots.heat import WHY as MANY
-from probekit.plots.heat import heat_panels
+from probekit.plots.heat import heat_panels, heat_words
+from probekit.plots.legends import wrapped
 from probekit.plots.look import INK, Look, control_title, metric_title
-from probekit.plots.options import FigureKind, PlotOptions
-from probekit.plots.panels import Scale, dress, legend, one_axes, panels
+from probekit.plots.options import FigureKind, PlotOptions, inches
+from probekit.plots.panels import PAGE, PANEL, Scale, dress, legend, one_axes, panels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BY = (*CURVE, "against")
-HOLLOW = "not shown to differ (p > {:g})"
+HOLLOW = "not shown to differ (corrected p > {:g})"
+BESIDE = 0.045
+"""Least width of a point with its bars in inches."""
+HIGH = 2.4
+"""Height of a panel in inches."""
 
 
 def layer_differences(rows: Any, *, level: float = 0.05, ax: Axes | None = None) -> Axes:
@@ -56,7 +60,8 @@ def layer_differences(rows: Any, *, level: float = 0.05, ax: Axes | None = None)
     rows, new_figure = _of_comparisons(rows), ax is None
     ax = one_axes(rows, ax, 2.8, ("layer_differences", "difference_panels"))
     styles = CurveStyles.of(rows, BY)
-    _draw(ax, difference_rows(rows, level=level, styles=styles), styles, level, None)
+    points = difference_rows(rows, level=level, styles=styles)
+    _draw(ax, points, styles.unfilled(points, points["hollow"]), level, None)
     legend(ax, below=new_figure)
     return ax
 
@@ -66,7 +71,8 @@ def difference_panels(
 ) -> Figure:
     """Plot paired differences by layer, one panel per task.
 
-    The thick interval is for one layer, the thin interval for all layers at once (simultaneous).
+    The thick interval is for one layer, the thin interval for all layers at once (simultaneous). More than eight curves
+    in a panel, or more points than the width has room for, are a heat map without intervals.
 
     Parameters
     ----------
@@ -92,15 +98,32 @@ def difference_panels(
 
         probekit plot differences tuned-minus-pretrained.parquet --out differences.pdf
     """
+    import pandas as pd
+
     rows = _of_comparisons(rows)
     styles = CurveStyles.of(rows, BY)
-    if styles.crowd:
-        points_of = partial(difference_rows, level=level, styles=styles)
-        return heat_panels(rows, styles.style, points_of, columns=columns, width=width, look=look, by=None)
-    figure, drawn = panels(rows, columns, 2.4, width=width, look=look)
+    points_of = partial(difference_rows, level=level, styles=styles)
+    if _crowded(rows, styles, width):
+        key: dict[str, Any] = {"by": None, "hollow": HOLLOW.format(level)}
+        return heat_panels(rows, styles.style, points_of, columns=columns, width=width, look=look, **key)
+    points = {task: points_of(part) for task, part in rows.groupby("task", sort=False)}
+    every = pd.concat(points.values())
+    natural = max(PANEL, _room(rows) / 0.64)  # as narrow as the points allow
+    figure, drawn = panels(rows, columns, HIGH, width=width, natural=natural, look=look)
     for ax, part in drawn:
-        _draw(ax, difference_rows(part, level=level, styles=styles), styles, level, look)
+        _draw(ax, points[part["task"].iloc[0]], styles.unfilled(every, every["hollow"]), level, look)
     return figure
+
+
+def _room(rows: pd.DataFrame) -> float:
+    """The least width of a panel in inches: that of the points of all curves of a layer, beside each other."""
+    curves_of = max(len(list(curves(part, BY))) for _, part in rows.groupby("task", sort=False))
+    return 1.0 + BESIDE * (curves_of + 1) * rows["layer_name"].nunique()
+
+
+def _crowded(rows: pd.DataFrame, styles: CurveStyles, width: float | None) -> bool:
+    """Whether the differences are a heat map."""
+    return styles.crowd or _room(rows) > (width or PAGE)
 
 
 def difference_rows(rows: Any, *, level: float = 0.05, styles: CurveStyles | None = None) -> pd.DataFrame:
@@ -157,9 +180,21 @@ def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, level: float, look:
         shift = min(0.24, 0.7 / len(found)) * (i - (len(found) - 1) / 2)
         _draw_series(ax, part, scale.at(part) + shift, scale.sized(styles.style[part["label"].iloc[0]]), level, look)
     title, _, better = metric_title(metric_called(rows["metric"].iloc[0]).of).partition("\n")
-    named = f"minus {look.shown(control_title(against[0]))}" if len(against) == 1 else "difference"
-    dress(ax, rows, ylabel=f"{title}\n{named} {better}".rstrip(), look=look)
+    named = wrapped(f"{_of_what([str(part['label'].iloc[0]) for part in found], against, look)} {better}".rstrip(), 1.8, 9)
+    dress(ax, rows, ylabel=f"{title}:\n{named}", look=look)
     scale.set(ax)
+
+
+def _of_what(labels: list[str], against: Sequence[str], look: Look) -> str:
+    """What is subtracted from what: "fine-tuned − pretrained"."""
+    if len(against) > 1:
+        return "difference"
+    second = look.shown(control_title(against[0])).split(", ")
+    parts = [look.shown(label.partition(", minus ")[0]).split(", ") for label in labels]
+    shared = [word for word in parts[0] if all(word in part for part in parts)]
+    own = [word for word in shared if word not in second] or ["model"]
+    reference = [word for word in second if word not in shared] or second
+    return f"{', '.join(own)} − {', '.join(reference)}"
 
 
 def _draw_series(
@@ -187,12 +222,16 @@ def _draw_series(
 
 
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
+    import pandas as pd
+
     rows = rows[rows["analysis"] == "compare"]
     yield from measured(rows.assign(metric=rows["metric"].map(lambda name: metric_called(name).of)), look)
     references = listed(look.shown(control_title(name)) for name in rows["against"].unique())
     yield f"Paired differences from {references}."
-    if crowd := CurveStyles.of(rows, BY).crowd:
-        yield MANY
+    styles = CurveStyles.of(rows, BY)
+    if crowd := _crowded(rows, styles, inches(options.width)):
+        parts = [difference_rows(part, styles=styles) for _, part in rows.groupby("task", sort=False)]
+        yield from heat_words(pd.concat(parts))
     else:
         yield f"Thick bars: {look.interval}s for a single layer; thin bars: for all layers at once."
     if (rows["p_adjusted"] > options.level).any():

@@ -9,7 +9,7 @@ import numpy as np
 
 from probekit.plots.curves import INFORMATION
 from probekit.plots.legends import NARROW, common
-from probekit.plots.look import INK, MOST, Look, metric_title, reference_title
+from probekit.plots.look import INK, Look, metric_title, reference_title
 from probekit.plots.matrix import colour_bar, draw_cells, hatch_cells, name_cells, short, write_cells
 from probekit.plots.panels import PAGE, dress, figure_width, fitting, panels
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LINE = 0.165
 """Height of a line in inches."""
-WHY = f"More than {MOST} curves are lines of a heat map, without their intervals; light is better, or larger."
+WHY = "Each curve is a line of a heat map, without its intervals; light is better, or larger."
 
 
 def heat_panels(
@@ -34,10 +34,11 @@ def heat_panels(
     look: Look | None,
     by: str | None = "panel",
     xlabel: str = "Layer",
+    hollow: str = "not above noise",
 ) -> Figure:
     """A heat map for each panel of curves: lines are curves, columns are layers, or what else the curves go over.
 
-    Cells that are not above noise are hatched. The colours of all panels of a metric have one scale.
+    Hollow values are hatched cells. The colours of all panels of a metric have one scale.
 
     Parameters
     ----------
@@ -52,20 +53,24 @@ def heat_panels(
         As in :func:`probekit.plots.panels.panels`.
     xlabel : str
         What the columns are.
+    hollow : str
+        What hatched cells are.
     """
     look, images = look or Look(), []
     ends = rows[rows["target"] == "gold"].groupby("metric")["value"].agg(["min", "max"])
     groups = ["task", by] if by else ["task"]
     parts = {key: cells_of(points_of(part), labels) for key, part in rows.groupby(groups, sort=False)}
     across = fitting(columns, (width or PAGE) - 1.0, 2.0)
-    height = LINE * max(len(cells) for cells, _ in parts.values()) + 1.0
+    several = len(ends) > 1 and (width or PAGE) < NARROW  # colour bars, which then are below their panels
+    height = LINE * max(len(cells) for cells, _ in parts.values()) + (1.55 if several else 1.0)
     figure, drawn = panels(rows, across, height, by=by, width=width or PAGE, natural=2.0, look=look)
     room = (figure.get_figwidth() - name_room(figure.get_figwidth()) - 0.7) / min(across, len(parts))
     for ax, part in drawn:
         lines, metric = parts[tuple(part[groups].iloc[0])], str(part["metric"].iloc[0])
         cell = room / lines[0].shape[1] - 0.03
-        images.append((metric, draw_heat(ax, lines, metric, look, cell=cell, limits=tuple(ends.loc[metric]))))
-        estimator = str(part["estimator"].iloc[0]) if metric == INFORMATION else ""
+        limits = tuple(ends.loc[metric])
+        images.append((metric, draw_heat(ax, lines, metric, look, cell=cell, limits=limits, hollow=hollow)))
+        estimator = look.shown(str(part["estimator"].iloc[0])) if metric == INFORMATION else ""
         dress(ax, part, ylabel="", how=estimator or reference_title(part, look), look=look)
         ax.grid(visible=False)
         ax.margins(0)
@@ -125,6 +130,7 @@ def draw_heat(
     cell: float,
     limits: tuple[float | None, float | None] = (None, None),
     colours: str | None = None,
+    hollow: str = "not above noise",
 ) -> AxesImage:
     """Draw lines of values as a heat map, with their names at the left.
 
@@ -136,11 +142,13 @@ def draw_heat(
         Width of a cell in inches, for the numbers.
     limits, colours
         As in :func:`probekit.plots.matrix.draw_cells`.
+    hollow : str
+        What hatched cells are.
     """
     cells, hatched = lines
     image = draw_cells(ax, cells.to_numpy(dtype=float), metric, limits=limits, colours=colours)
     write_cells(image, cells.to_numpy(dtype=float), short, cell=cell)
-    hatch_cells(ax, [(int(i), int(j)) for i, j in np.argwhere(hatched)], "not above noise")
+    hatch_cells(ax, [(int(i), int(j)) for i, j in np.argwhere(hatched)], hollow)
     names = [look.shown(str(label)) for label in cells.index]
     same = common(names)
     width = figure_width(ax)
@@ -156,4 +164,4 @@ def add_bars(figure: Figure, images: Sequence[tuple[str, AxesImage]]) -> None:
         colour_bar(first, metric_title(metric), [image.axes for _, image in images])
     else:
         for metric, image in images:
-            colour_bar(image, metric_title(metric))
+            colour_bar(image, metric_title(metric), [image.axes] if image.figure.get_figwidth() < NARROW else None)

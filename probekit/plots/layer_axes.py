@@ -11,7 +11,7 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CurveStyles, curves
 from probekit.plots.files import hover, in_words
-from probekit.plots.look import INK, Look, metric_title, reference_title
+from probekit.plots.look import GREYS, INK, Look, metric_title, reference_title
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, REACHES_CONTROL, one_sided
 from probekit.plots.panels import Scale, bare, dress
 
@@ -91,6 +91,8 @@ def summary_rows(summary: pd.DataFrame, rows: pd.DataFrame) -> list[tuple[dict[s
 BAND: dict[str, Any] = {"facecolor": "0.92", "linewidth": 0}
 EDGE: dict[str, Any] = {"color": "0.62", "linewidth": 0.7, "zorder": 2.9}
 """The edge of a noise band, drawn over the intervals, so that the band itself can be light."""
+OWNED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (2.5, 1.2))}
+"""The edge of the noise band of one of several curves, in the colour of the curve."""
 TINT = 0.2
 """Opacity of a band of intervals."""
 BANDS: dict[str, dict[str, Any]] = {
@@ -104,7 +106,7 @@ LINES: dict[str, dict[str, Any]] = {
     "chance": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
     "mean": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
     "bag-of-pieces": {"linestyle": (0, (7, 2, 1.5, 2)), "linewidth": 1.0},
-    "length": {"linestyle": (0, (1, 4)), "linewidth": 2.2},
+    "length": {"linestyle": (0, (8, 8)), "linewidth": 0.8, "color": GREYS[0]},
 }
 CODES: dict[str, dict[str, Any]] = {
     "uniform": {"color": INK, "linestyle": (0, (1, 2)), "linewidth": 1.0},
@@ -141,7 +143,7 @@ def draw_layers(
     named = list(dict.fromkeys(gold["label"]))
     trained = gold.loc[~gold["random"].astype(bool), "label"].nunique()
     crowded = trained > 2 or len(named) > 3  # too many overlapping bands to distinguish
-    if hidden := hides_random(gold):
+    if hides_random(gold):
         gold = gold.assign(**{c: gold[c].mask(gold["random"].astype(bool)) for c in ("ci_low", "ci_high")})
     series = [curve for _, curve in gold.groupby("series", sort=False)]
     for curve in series:
@@ -152,10 +154,11 @@ def draw_layers(
     controls = points[points["role"] == "control"]
     beside = bool((controls["target"] == "permuted").any())
     for _, band in controls.groupby("series", sort=False):
-        _draw_control(ax, band, scale, look, beside=beside, edged=not hidden)
+        owner = styles.style.get(str(band["owner"].iloc[0]), {}).get("color") if len(named) > 1 else None
+        _draw_control(ax, band, scale, look, beside=beside, owner=owner)
     _draw_undetermined(ax, [(styles.style[curve["label"].iloc[0]], curve) for curve in series], scale)
     for _, row in points[points["role"] == "line"].iterrows():
-        ax.axhline(row["value"], color=INK, zorder=1.7, label=row["label"], **LINES.get(row["name"], LINE))
+        ax.axhline(row["value"], zorder=1.7, label=row["label"], **{"color": INK, **LINES.get(row["name"], LINE)})
     if metric.derived:
         ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
     information, how = metric.name == "mutual-information", gold["estimator"].unique()
@@ -163,7 +166,7 @@ def draw_layers(
         ax.update_datalim([(0, 0), (0, SMALL)])
     bound = information and "shown_high" in gold and gold["shown_high"].notna().any()
     title = metric_title(metric.name).replace(" (", ",\nlower bound (") if bound else metric_title(metric.name)
-    subtitle = str(how[0]) if information and len(how) == 1 else reference_title(gold, look)
+    subtitle = look.shown(str(how[0])) if information and len(how) == 1 else reference_title(gold, look)
     dress(ax, points, ylabel=title, how=subtitle, look=look)
     scale.set(ax)
     if summary is not None:
@@ -171,7 +174,7 @@ def draw_layers(
 
 
 def hides_random(gold: pd.DataFrame) -> bool:
-    """Whether a panel has no room for the intervals of random weights and the edges of each noise band."""
+    """Whether a panel has no room for the intervals of random weights."""
     return bool(gold["random"].any()) and gold["label"].nunique() > 4
 
 
@@ -255,8 +258,10 @@ def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.Data
         ax.text(0.5, 0.5, "undetermined\nat every layer", transform=ax.transAxes, **words)
 
 
-def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, beside: bool, edged: bool) -> None:
-    """beside : whether the noise is another control, which the band must not hide; edged : with lines at its ends"""
+def _draw_control(
+    ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, beside: bool, owner: str | None
+) -> None:
+    """beside : whether the noise is another control, which the band must not hide; owner : the colour of its curve"""
     from matplotlib.container import Container
     from matplotlib.patches import Patch
 
@@ -268,16 +273,19 @@ def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, bes
     words, marks, known = str(band["label"].iloc[0]), list[Any](), low.notna().any()
     if known:
         marks.append(ax.fill_between(x, low, high, zorder=1.5, **style))
-        for end in (low, high) if edged else ():
-            ax.plot(x, end, **EDGE)
-        marks.append(Patch(facecolor="none", edgecolor=EDGE["color"], linewidth=EDGE["linewidth"], zorder=1.5))
         one = one_sided(band)
+        edge = {**EDGE, **(OWNED if owner else {})}
+        for end in (low, high):
+            if not (owner and one and end.equals(through["value"].rename(end.name))):  # the mean is no edge
+                ax.plot(x, end, **edge | {"color": owner or EDGE["color"]})
+        marks.append(Patch(facecolor="none", edgecolor=edge.pop("color"), **edge | {"zorder": 1.5}))
         ends = "mean to p = 0.05" if (band["analysis"] == "probe").all() else "mean to 97.5 %"
         outer = ends if one else look.middle
         words = f"{words}: {'range of draws' if band['of_draws'].iloc[0] else outer}"
+        words += ", edge in the colour of its curve" * bool(owner)
     if (code := CODES.get(str(band["target"].iloc[0]))) or not known:
         marks += ax.plot(x, through["value"], zorder=1.6, **(code or {"color": "#8C8C8C", "linewidth": 0.8}))
     ax.add_container(Container(marks, label=words))
     for _, row in band[band["layer"].isna()].iterrows():
-        wide = scale.place(row["layer_name"]) + 0.75 * scale.room * np.array([-1, 1])
+        wide = scale.place(row["layer_name"]) + min(0.45, 0.75 * scale.room) * np.array([-1, 1])
         ax.fill_between(wide, row["ci_low"], row["ci_high"], zorder=1.5, **style)

@@ -107,7 +107,7 @@ def layer_curve(
     rows = of_metric(rows, metric)
     styles = CurveStyles.of(gold_of(rows), alike=True)
     points = curve_rows(rows, styles=styles, shuffled=shuffled)
-    draw_layers(ax, points, styles, summary=below)
+    draw_layers(ax, points, filled(styles, points), summary=below)
     legend(ax, below=new_figure)
     return ax
 
@@ -179,6 +179,8 @@ def layer_panels(
         probekit plot layers pairs.parquet --by phenomenon
         probekit plot layers entities.parquet --by label
     """
+    import pandas as pd
+
     rows = plot_rows(rows if by is None else pairs_by(as_rows(rows), by))
     rows, below = in_metric(kept(of_analyses(rows, *LAYERED)), metric), _summary(summary)
     rows, _ = determined(rows)
@@ -191,8 +193,11 @@ def layer_panels(
     height = 2.35 if below is None else 3.05
     figure, drawn = panels(rows, columns, height, by="panel", width=width, natural=natural, look=look)
     scales: dict[str, list[Axes]] = {}
+    by_panel = rows.groupby(["task", "panel"], sort=False)
+    points = {key: curve_rows(part, styles=styles, shuffled=shuffled) for key, part in by_panel}
+    styles = filled(styles, pd.concat(points.values()))
     for ax, part in drawn:
-        draw_layers(ax, curve_rows(part, styles=styles, shuffled=shuffled), styles, summary=below, look=look)
+        draw_layers(ax, points[tuple(part[["task", "panel"]].iloc[0])], styles, summary=below, look=look)
         scales.setdefault(part["task"].iloc[0], []).append(ax)
     for axes in (panels_of_task for panels_of_task in scales.values() if len(panels_of_task) > 1):
         low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
@@ -252,7 +257,8 @@ def curve_rows(
     -------
     DataFrame
         The columns of rows, and ``role``: "curve", "control" (a band at each layer) or "line" (one value for all);
-        ``series``, the number of the curve or band; ``label``, as in the legend; ``hollow``, why a value is not above
+        ``series``, the number of the curve or band; ``label``, as in the legend;
+        ``owner``, the label of the curve of a band; ``hollow``, why a value is not above
         noise, or ""; ``random``, whether weights are random; ``one_of_seeds``, drawn thin and without its interval.
 
     Raises
@@ -288,8 +294,16 @@ def curve_rows(
     trained = any(not styles.is_random(key) for key, _ in gold)
     for i, (key, band) in enumerate(curves(controls)):
         if not (trained and bool(band["random"].all())):
-            parts.append(band.assign(role="control", series=i, label=band_title(key["target"], analysis)))
+            owner = styles.label({**key, "target": "gold"})
+            words = {"label": band_title(key["target"], analysis), "owner": styles.seeds.get(owner, owner)}
+            parts.append(band.assign(role="control", series=i, **words))
     return pd.concat([*parts, _lines(rows)], ignore_index=True)
+
+
+def filled(styles: CurveStyles, points: pd.DataFrame) -> CurveStyles:
+    """The styles, with hollow markers for curves that are nowhere above noise."""
+    curve = points[points["role"] == "curve"]
+    return styles.unfilled(curve, curve["hollow"].isin([NOT_ABOVE, HOLLOW]))
 
 
 def _two_values(curve: pd.DataFrame, twice: pd.Series) -> str:
@@ -402,6 +416,10 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
                 yield PERMUTED
                 continue
         yield f"{first_upper(_plural(str(label)))}: the band shows the {extent} of their values{_draws(rows, band)}."
+    if len(control) and curve["label"].nunique() > 1:
+        yield "The dashed edge of a band has the colour of its curve."
+        if curve["random"].any() and not control["random"].all():
+            yield "Random weights are tested against a band of their own, which is not drawn."
     for why in (w for w in WHY if (curve["hollow"] == w).any()):
         yield WHY[why]
     if "shown_high" in curve and (curve["value"].isna() & curve["ci_low"].notna()).any():

@@ -59,7 +59,7 @@ CURVES = 4
 """The lowest zorder of curves."""
 ALIKE = {
     ("majority class", "mean of train"): "majority class or mean of train",
-    ("not above noise (p > 0.05)", "not above noise (interval)"): "not above noise",
+    ("not above noise (corrected p > 0.05)", "not above noise (interval)"): "not above noise",
 }
 """Labels that look the same as a line or a point, and share one legend entry."""
 
@@ -87,6 +87,7 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look, title: str = "
     order = sorted(named, key=lambda label: above[label], reverse=True)
     if not order:
         return
+    order = _by_step(order, sum(height >= CURVES for height in above.values()))
     entries = dict(zip(order, order, strict=True))
     for (first, second), both in ALIKE.items():
         if isinstance(named.get(first), Line2D) and isinstance(named.get(second), Line2D):
@@ -114,6 +115,14 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look, title: str = "
     drawn = figure.legend([named[x] for x in order], words, loc=place, ncols=columns, title=title or None, **style)
     plain_legend(drawn)
     drawn.get_title().set(color=INK, fontweight="bold")
+
+
+def _by_step(order: list[str], curves: int) -> list[str]:
+    """Labels with the curves, which come first, in the order of their steps, if they differ only in these."""
+    steps = [re.fullmatch(r"(.*step )(\d+)", label) for label in order[:curves]]
+    if len({step and step[1] for step in steps}) != 1 or steps[0] is None:
+        return order
+    return [*sorted(order[:curves], key=lambda label: int(label.rpartition(" ")[2])), *order[curves:]]
 
 
 def _height(drawn: Any) -> float:
@@ -161,9 +170,11 @@ def plain_legend(drawn: Legend) -> None:
 
 
 def common(curves: Sequence[str]) -> str:
-    """The common first part of the labels of all curves, if each has a second part."""
-    first = {label.partition(", ")[0] for label in curves}
-    return first.pop() if len(first) == 1 and len(curves) > 1 and all(", " in label for label in curves) else ""
+    """The common first parts of the labels of all curves, after which each has another part."""
+    parts = [label.split(", ") for label in curves]
+    most = min(map(len, parts), default=1) - 1 if len(parts) > 1 else 0
+    alike = next((i for i in range(most) if len({part[i] for part in parts}) > 1), most)
+    return ", ".join(parts[0][:alike]) if parts else ""
 
 
 def _arranged(entries: Sequence[str], wide: float, size: float, most: int) -> tuple[list[str], int, int]:
@@ -177,7 +188,7 @@ def _arranged(entries: Sequence[str], wide: float, size: float, most: int) -> tu
         rows = -(-len(words) // columns)
         if _width(words, columns, size) > wide:
             words = [wrapped(entry, room, size) for entry in entries]
-            if max(word.count("\n") for word in words) > 1 or _width(words, columns, size) > wide:
+            if max(word.count("\n") for word in words) > 2 or _width(words, columns, size) > wide:
                 continue
         lines = sum(max(1 + x.count("\n") for x in words[i::rows]) for i in range(rows))
         if best is None or lines < best[2]:

@@ -138,15 +138,21 @@ CONTROLS = {
 
 
 FITS = {"fine-tune": "fine-tuning", "feature-extraction": "feature extraction"}
-HEADS = {"esim": "ESIM", "bcn": "BCN", "crf": "CRF", "mlp": "MLP"}
+METHODS = {
+    "esim": "ESIM", "bcn": "BCN", "crf": "CRF", "mlp": "MLP",
+    "edge": "EDGE", "edge-4.3.1": "EDGE 4.3.1", "edge-4.3.1-first-pass": "EDGE 4.3.1 (first pass)",
+    "edge-4.2.0": "EDGE 4.2.0", "edge-4.4.1": "EDGE 4.4.1", "knn": "kNN", "knn-raw": "kNN (raw)",
+    "kernel-upper": "kernel (upper)", "kernel-lower": "kernel (lower)",
+}  # fmt: skip
+"""The names of heads and of estimators of information."""
 
 
 def _of_fit(name: str) -> str:
     """The name of a regime with its head: "feature-extraction esim" is "feature extraction, ESIM"; others stay."""
     regime, _, head = name.partition(" ")
     if regime not in FITS:
-        return HEADS.get(name, name)
-    return ", ".join(filter(None, (FITS[regime], HEADS.get(head, head))))
+        return METHODS.get(name, name)
+    return ", ".join(filter(None, (FITS[regime], METHODS.get(head, head))))
 
 
 def metric_title(name: str) -> str:

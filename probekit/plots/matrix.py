@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 HATCHED: dict[str, Any] = {"edgecolor": ("white", 0.55), "hatch": "////", "linewidth": 0}
+MISSING = "no value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +143,25 @@ def short(value: float) -> str:
     return f"{value:z.2f}".replace("0.", ".", 1).replace("-", "−") if abs(value) < 0.995 else f"{value:.1f}"
 
 
-def hatch_cells(ax: Axes, cells: Iterable[tuple[int, int]], label: str = "") -> None:
-    """Hatch cells, given as row and column; ``label`` is their entry in the legend."""
+def hatch_cells(ax: Axes, cells: Collection[tuple[int, int]], label: str = "") -> None:
+    """Hatch cells, given as row and column, but not their numbers; ``label`` is their entry in the legend."""
     from matplotlib.patches import Rectangle
 
     hatched = [Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="none", **HATCHED) for i, j in cells]
-    for cell in hatched:
+    numbers, image = {text.get_position(): text for text in ax.texts}, next(iter(ax.images), None)
+    for cell, (i, j) in zip(hatched, cells, strict=True):
         ax.add_patch(cell)
+        if image is not None and (number := numbers.get((j, i))):
+            number.set_bbox({"facecolor": image.to_rgba(image.get_array()[i, j]), "linewidth": 0, "pad": 0.4})
     if hatched and label:
         ax.add_patch(Rectangle((0, 0), 0, 0, label=label, **HATCHED | {"facecolor": "#555555", "edgecolor": "white"}))
+
+
+def missing_key(values: np.ndarray, colour: str = GREYS[1]) -> dict[str, Any]:
+    """The legend entry of cells without a value, if there are any."""
+    from matplotlib.patches import Patch
+
+    return {MISSING: Patch(facecolor=colour, zorder=1)} if np.isnan(values).any() else {}
 
 
 def frame_cell(ax: Axes, row: int, column: int, label: str = "", **style: Any) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.plots.caption import measured
 from probekit.plots.curves import CurveStyles, curves, plot_rows
-from probekit.plots.heat import WHY as MANY
-from probekit.plots.heat import heat_panels
+from probekit.plots.heat import heat_panels, heat_words
 from probekit.plots.layers import kept
 from probekit.plots.look import INK, Look
 from probekit.plots.options import FigureKind, PlotOptions
@@ -174,13 +173,20 @@ def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, look: Look | None =
 
 
 def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]:
+    import pandas as pd
+
     rows = kept(rows)
     rows = rows[(rows["metric"] == MIX) & (rows["layer_name"] != "")]
     yield from measured(rows, look)
     seeds = int(rows.groupby(["task", "model", "method", "run_kind"])["seed"].nunique().max())
     if seeds > 1:
         yield f"Lines: means of {seeds} seeds; bands: from the smallest to the largest weight."
-    yield MANY if _styles(_of_mixes(rows)).crowd else "Dotted line: equal weights."
+    styles = _styles(rows := _of_mixes(rows))
+    if styles.crowd:
+        parts = [_means(part, styles).assign(task=task) for task, part in rows.groupby("task", sort=False)]
+        yield from heat_words(pd.concat(parts))
+    else:
+        yield "Dotted line: equal weights."
 
 
 FIGURE = FigureKind(head="Weight of each layer in the final scalar mix.", draw=mix_panels, caption=caption)

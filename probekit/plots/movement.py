@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import curve_names, listed, measured
 from probekit.plots.curves import CurveStyles, check_metric, of_one, plot_rows
-from probekit.plots.heat import WHY as MANY
-from probekit.plots.heat import heat_panels
+from probekit.plots.heat import heat_panels, heat_words
 from probekit.plots.layer_axes import draw_layers
 from probekit.plots.layers import as_curves, curve_rows, gold_of
 from probekit.plots.look import Look
@@ -143,10 +142,14 @@ def geometry_caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> It
 
 
 def _by_metric(rows: pd.DataFrame, look: Look) -> Iterator[str]:
+    import pandas as pd
+
     yield from measured(rows, look)
     yield curve_names(CurveStyles.of(rows, panel=("task", "metric"), alike=True).style, look)
-    if CurveStyles.of(gold_of(rows), panel=("task", "metric"), alike=True).crowd:
-        yield MANY
+    styles = CurveStyles.of(gold_of(rows), panel=("task", "metric"), alike=True)
+    if styles.crowd:
+        parts = [curve_rows(part, styles=styles) for _, part in rows.groupby(["task", "metric"], sort=False)]
+        yield from heat_words(pd.concat(parts).query("role == 'curve'"), ("task", "metric"))
     elif rows["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
 

@@ -13,7 +13,7 @@ from probekit.rows.families import ALPHA
 if TYPE_CHECKING:
     import pandas as pd
 
-HOLLOW, NOT_ABOVE = "not above noise (interval)", "not above noise (p > 0.05)"
+HOLLOW, NOT_ABOVE = "not above noise (interval)", "not above noise (corrected p > 0.05)"
 REACHES_CONTROL = "interval reaches control task"
 
 

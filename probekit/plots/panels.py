@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.metrics import metric as metric_called
 from probekit.plots.legends import SMALL, add_legend, inches, narrower, plain_legend, wrapped
 from probekit.plots.look import FAINT, INK, Look
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SUBTITLE = "_subtitle"
+"""The label of the line under a title; matplotlib leaves it out of legends."""
 PANEL, PAGE = 2.35, 7.1
 """Natural width of a panel, and largest width of a figure for which none is given, in inches."""
 
@@ -35,11 +38,14 @@ class Scale:
         The layers without a number.
     ticks : int
         Largest number of ticks; with more layers, markers are smaller.
+    marker : float
+        About the radius of a marker, in layers.
     """
 
     deepest: int
     named: tuple[str, ...]
     ticks: int
+    marker: float = 0.0
 
     @classmethod
     def of(cls, rows: pd.DataFrame, ax: Axes) -> Self:
@@ -51,7 +57,8 @@ class Scale:
         deepest = int(rows["layer"].max()) if rows["layer"].notna().any() else -1
         ticks = min(13, max(2, round(3 * width_of(ax))))
         named = rows.loc[rows["layer"].isna() & (rows["layer_name"] != ""), "layer_name"]
-        return cls(deepest, tuple(named.unique()), ticks)
+        wide = max(0.5, width_of(ax) - 0.75)  # without the labels at the left
+        return cls(deepest, tuple(named.unique()), ticks, 0.05 * (deepest + 1) / wide)
 
     def place(self, name: str) -> int:
         """The position of a layer without a number."""
@@ -59,8 +66,8 @@ class Scale:
 
     @property
     def room(self) -> float:
-        """The margin outside the outermost layers, in layers."""
-        return 0.4 * max(1, self.deepest / 12)
+        """The margin outside the outermost layers, in layers, for markers beside them."""
+        return 0.35 * max(1, self.deepest / 12) + self.marker
 
     def at(self, rows: pd.DataFrame) -> np.ndarray:
         """The position of each row, float64 (rows,)."""
@@ -90,14 +97,27 @@ def dress(ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "", look: Loo
     title = (look or Look()).task(str(rows["task"].iloc[0]))
     if inches(title, 10, "bold") > width_of(ax) - 0.5:
         title = re.sub(": ?", ":\n", title, count=1)
-    subtitle = ", ".join(filter(None, (how, *rows["split"].unique(), f"n = {rows['n'].max():,}")))
-    subtitle = wrapped(subtitle, width_of(ax) - 0.6, 7)
-    pad = 14 + 10 * subtitle.count("\n")
-    ax.set_title(title, loc="left", pad=pad, fontsize=10, fontweight="bold", color=INK, parse_math=False)
-    ax.text(0, 1.025, subtitle, transform=ax.transAxes, fontsize=7, color="#666666", va="bottom", parse_math=False)
+    subtitle = wrapped(", ".join(filter(None, (how, *rows["split"].unique(), size_of(rows)))), width_of(ax) - 0.6, 7)
+    style: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7, "color": "#666666", "va": "bottom"}
+    ax.text(0, 1.025, subtitle, label=SUBTITLE, parse_math=False, **style)
+    _title(ax, title, subtitle)
     ax.grid(axis="y", color=FAINT, linewidth=0.6)
     bare(ax)
     ax.margins(y=0.08)
+
+
+def _title(ax: Axes, title: str, subtitle: str) -> None:
+    """The title above the subtitle."""
+    pad = 14 + 10 * subtitle.count("\n")
+    ax.set_title(title, loc="left", pad=pad, fontsize=10, fontweight="bold", color=INK, parse_math=False)
+
+
+def size_of(rows: pd.DataFrame) -> str:
+    """The number of examples of a panel, and of groups of several: "n = 154 in 12 groups"; of span metrics, of words."""
+    words = (rows["analysis"] == "probe").all() and any(metric_called(name).spans for name in rows["metric"].dropna())
+    groups = set(rows["n_groups"].dropna()) if "n_groups" in rows else set()
+    within = f" in {int(min(groups)):,} groups" if len(groups) == 1 and 2 * min(groups) <= rows["n"].max() else ""
+    return f"n = {rows['n'].max():,}{' words' * words}{within}"
 
 
 def bare(ax: Axes, sides: Sequence[str] = ("left", "bottom")) -> None:
@@ -232,6 +252,10 @@ def panels(
     if by is not None:
         tasks = [[part[part[by] == v] for v in rows[by].unique() if (part[by] == v).any()] for [part] in tasks]
     columns, most = fitting(columns, width, natural), max(map(len, tasks))
+    if most > columns >= len(tasks) > 1:  # a task is a column
+        width = width or min(PAGE, natural * len(tasks))
+        tasks = [[t[i] if i < len(t) else None for t in tasks] for i in range(most)]
+        columns = most = len(tasks[0])
     together = most if most <= columns else even(most, columns)  # a line contains panels of one task only
     across = together * even(len(tasks), max(1, columns // together))
     cells = [cell for parts in tasks for cell in (*parts, *[None] * (-len(parts) % together))]
@@ -252,6 +276,7 @@ def panels(
             handles, labels = ax.get_legend_handles_labels()
             named |= dict(zip(labels, handles, strict=True))
         same_labels(axes, across)
+        same_titles(axes, across)
         add_legend(figure, {**named, **(keys or {})}, look)
 
     return figure, drawn()
@@ -269,3 +294,19 @@ def same_labels(axes: Sequence[Axes], across: int) -> None:
             ax.set_ylabel("")
             if names[i] and names[i] == names[i - 1]:
                 ax.tick_params(axis="y", labelleft=False)
+
+
+def same_titles(axes: Sequence[Axes], across: int) -> None:
+    """Put the titles of panels side by side at one height, and show one that the panel on the left has only there."""
+    for start in range(0, len(axes), across):
+        line = [ax for ax in axes[start : start + across] if ax.figure is not None]
+        under = [next((text for text in ax.texts if text.get_label() == SUBTITLE), None) for ax in line]
+        titles = [ax.get_title("left") for ax in line]
+        most = max((text.get_text().count("\n") for text in under if text), default=0)
+        words = [text.get_text() if text else "" for text in under]
+        for i, (ax, text) in enumerate(zip(line, under, strict=True)):
+            if text is None:
+                continue
+            again = i > 0 and titles[i] == titles[i - 1]
+            text.set_text("" if again and words[i] == words[i - 1] else words[i] + "\n" * (most - words[i].count("\n")))
+            _title(ax, "" if again else titles[i], "\n" * most)

@@ -11,7 +11,16 @@ from probekit.display import shown_score
 from probekit.plots.curves import of_one
 from probekit.plots.legends import add_legend, legend_of
 from probekit.plots.look import COLOURS, FAINT, INK, Look
-from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, name_cells, short, write_cells
+from probekit.plots.matrix import (
+    Cells,
+    colour_bar,
+    draw_cells,
+    frame_cell,
+    missing_key,
+    name_cells,
+    short,
+    write_cells,
+)
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import PAGE, bare, new_figure
 from probekit.plots.relation import arms
@@ -108,7 +117,7 @@ def score_panels(rows: Any, *, level: float = 0.05, width: float | None = None, 
     name_cells(left, labels, [look.task(task) for task in tasks], fit.side, LINE, fit.cell)
     _draw_means(right, means, level, look)
     colour_bar(image, "Spearman's ρ over encoders", [left, right])
-    add_legend(figure, legend_of([left, right]), look)
+    add_legend(figure, legend_of([left, right]) | missing_key(values), look)
     return figure
 
 
@@ -118,7 +127,7 @@ def _draw_means(ax: Axes, means: pd.DataFrame, level: float, look: Look) -> None
         ax.errorbar(
             row["value"], i, xerr=arms(row, "value", "ci_low", "ci_high"), color=COLOURS[0], marker="o", markersize=4.5,
             markerfacecolor=COLOURS[0] if known else "white", elinewidth=1, linestyle="none",
-            label=f"mean with {look.interval}{'' if known else f' (p > {level:g})'}",
+            label=f"mean with {look.interval}{'' if known else f' (corrected p > {level:g})'}",
         )  # fmt: skip
     ax.axvline(0, color="#888888", linewidth=0.7)
     ax.set_xlim(-1, 1)
@@ -132,6 +141,8 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     found = score_rows(rows)
     counts = " to ".join(map(str, sorted({int(found["n"].min()), int(found["n"].max())})))
     yield f"Spearman's correlation over {counts} encoders; scores by their mean over targets."
+    if len(set(found["task"])) * found["label"].nunique() > len(found.dropna(subset="value")):
+        yield "Grey cells: no value."
     yield f"Framed cells: p of at most {options.level:g}, corrected over all scores and targets."
     yield (
         "The mean over targets is of the encoders that all targets have, so it is not the mean of the cells. "

@@ -203,7 +203,9 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
 
 def by_training_set(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with a curve by layer for each data set that probes were fitted on."""
-    return rows.assign(method=rows["estimator"] + ", trained on " + rows["trained_on"])
+    from probekit.tasks.load import shown_task
+
+    return rows.assign(method=rows["estimator"] + ", trained on " + rows["trained_on"].map(shown_task))
 
 
 FIGURE = FigureKind(

@@ -270,11 +270,6 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look 
     if grid.undetermined.any():
         layers, steps = grid.undetermined.nonzero()
         ax.plot(steps, grid.at[layers], "x", markersize=3.5, markeredgewidth=0.9, label="undetermined", **POINT)
-    apart: dict[str, Any] = {"color": "white", "linewidth": 2, "zorder": 2.5}
-    if grid.steps[0] == 0 and width > 1:
-        ax.axvline(0.5, **apart)
-    if grid.layers[-1] == FINAL:
-        ax.axhline(grid.edges[-2], **apart)
     run = look.shown(rows["panel"].iloc[0])
     compared = reference_title(rows, look)
     dress(ax, rows, ylabel="Layer", how=f"{run}, {compared}" if compared else run, look=look)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from probekit.calls import checked
+from probekit.display import OBJECTIVES, shown_file
 from probekit.errors import DataError, UsageError, close_names
 from probekit.files import is_path
 from probekit.plugins import load
@@ -50,7 +51,9 @@ SENTENCES = tuple(name.removeprefix("senteval-") for name in DATASETS if name.st
 
 
 def shown_task(name: str) -> str:
-    """The display name of a task in figures, tables and reports: the one its authors use, or the name itself.
+    """The display name of a task or objective in figures, tables and reports: the one its authors use, or words.
+
+    A name that nobody gave it yet is its own, without the folder and the suffix of a file.
 
     Parameters
     ----------
@@ -59,15 +62,21 @@ def shown_task(name: str) -> str:
 
     Examples
     --------
-    >>> shown_task("sst2"), shown_task("mnli:fiction"), shown_task("grammar:similarity"), shown_task("mine")
+    >>> shown_task("sst2"), shown_task("mnli:fiction"), shown_task("grammar:similarity"), shown_task("data/mine.toml")
     ('SST-2', 'MNLI: fiction', 'similarity', 'mine')
+    >>> shown_task("language-model:wikitext-2"), shown_task("truth:neg_cities")
+    ('language model: WikiText-2', 'Truth: neg cities')
     """
     base, colon, part = name.partition(":")
     if base == "grammar":
         return part
     if base == "treebank":
         base, colon, part = f"senteval-{part}".partition(":")
-    return f"{DATASETS[base].shown}{': ' * bool(colon)}{part}" if base in DATASETS else name
+    title = DATASETS[base].shown if base in DATASETS else OBJECTIVES.get(base)
+    if title is None:
+        return shown_file(name)
+    is_treebank = base.startswith(("ud", "universal-ner", "senteval-"))  # whose codes are names, such as en_ewt
+    return f"{title}{': ' * bool(colon)}{part if is_treebank else shown_file(part)}"
 
 
 @checked
