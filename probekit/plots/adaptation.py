@@ -13,7 +13,7 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import REGIMES, plot_rows
 from probekit.plots.heat import LINE, cells_of, draw_heat, name_room
-from probekit.plots.legends import add_legend, bar_key, legend_of, narrower
+from probekit.plots.legends import add_legend, band_key, bar_key, legend_of, narrower
 from probekit.plots.look import COLOURS, FAINT, GREYS, INK, MARKERS, MOST, Look, first_line
 from probekit.plots.matrix import colour_bar, fit_names
 from probekit.plots.options import FigureKind, PlotOptions
@@ -294,7 +294,13 @@ def adaptation_panels(rows: Any, *, columns: int = 4, width: float | None = None
     left = [ax for ax in axes.ravel() if ax.figure is not None]
     named = {label: x for label, x in legend_of(left).items() if label in (*styles, CONSTANT)}
     keys = {label: named[label] for label in (*styles, CONSTANT) if label in named}
-    add_legend(figure, keys | bar_key(look.interval) if "result" in kinds else keys, look)
+    if "result" in kinds:
+        keys |= bar_key(f"bar: {look.interval}")
+    if not ways and (values.loc[~values["panel"].isin(["result"]), "label"] == PRETRAINED).any():
+        keys |= band_key(f"grey band: {look.interval}")
+    if not ways and (values.loc[values["panel"] != "result", "seeds"] > 1).any():
+        keys |= band_key("other bands: range of seeds")
+    add_legend(figure, keys, look)
     return figure
 
 

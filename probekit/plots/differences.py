@@ -180,8 +180,8 @@ def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, level: float, look:
         shift = min(0.24, 0.7 / len(found)) * (i - (len(found) - 1) / 2)
         _draw_series(ax, part, scale.at(part) + shift, scale.sized(styles.style[part["label"].iloc[0]]), level, look)
     title, _, better = metric_title(metric_called(rows["metric"].iloc[0]).of).partition("\n")
-    named = wrapped(f"{_of_what([str(part['label'].iloc[0]) for part in found], against, look)} {better}".rstrip(), 1.8, 9)
-    dress(ax, rows, ylabel=f"{title}:\n{named}", look=look)
+    what = _of_what([str(label) for label in rows["label"].unique()], against, look)
+    dress(ax, rows, ylabel="\n".join(filter(None, (f"{title}:", wrapped(what, 2.0, 9), better))), look=look)
     scale.set(ax)
 
 
@@ -193,6 +193,7 @@ def _of_what(labels: list[str], against: Sequence[str], look: Look) -> str:
     parts = [look.shown(label.partition(", minus ")[0]).split(", ") for label in labels]
     shared = [word for word in parts[0] if all(word in part for part in parts)]
     own = [word for word in shared if word not in second] or ["model"]
+    own = ["each layer"] if second[0].startswith("layer ") else own
     reference = [word for word in second if word not in shared] or second
     return f"{', '.join(own)} − {', '.join(reference)}"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probekit.plots.curves import INFORMATION
-from probekit.plots.legends import NARROW, common
+from probekit.plots.legends import NARROW, common, inches
 from probekit.plots.look import INK, Look, metric_title, reference_title
 from probekit.plots.matrix import colour_bar, draw_cells, hatch_cells, name_cells, short, write_cells
 from probekit.plots.panels import PAGE, dress, figure_width, fitting, panels
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LINE = 0.165
 """Height of a line in inches."""
-WHY = "Each curve is a line of a heat map, without its intervals; light is better, or larger."
+WHY = "Curves are lines of a heat map, without their intervals; light is better, or larger."
 
 
 def heat_panels(
@@ -64,7 +64,9 @@ def heat_panels(
     several = len(ends) > 1 and (width or PAGE) < NARROW  # colour bars, which then are below their panels
     height = LINE * max(len(cells) for cells, _ in parts.values()) + (1.55 if several else 1.0)
     figure, drawn = panels(rows, across, height, by=by, width=width or PAGE, natural=2.0, look=look)
-    room = (figure.get_figwidth() - name_room(figure.get_figwidth()) - 0.7) / min(across, len(parts))
+    names = _names([str(label) for cells, _ in parts.values() for label in cells.index], look)
+    side = min(name_room(figure.get_figwidth()), max(inches(name, 8) for name in names)) + 0.1
+    room = (figure.get_figwidth() - side - (0.15 if several else 0.6)) / min(across, len(parts))
     for ax, part in drawn:
         lines, metric = parts[tuple(part[groups].iloc[0])], str(part["metric"].iloc[0])
         cell = room / lines[0].shape[1] - 0.03
@@ -149,12 +151,17 @@ def draw_heat(
     image = draw_cells(ax, cells.to_numpy(dtype=float), metric, limits=limits, colours=colours)
     write_cells(image, cells.to_numpy(dtype=float), short, cell=cell)
     hatch_cells(ax, [(int(i), int(j)) for i, j in np.argwhere(hatched)], hollow)
-    names = [look.shown(str(label)) for label in cells.index]
-    same = common(names)
-    width = figure_width(ax)
+    names, width = _names([str(label) for label in cells.index], look), figure_width(ax)
     columns = ["norm" if name == "final_norm" else str(name) for name in cells.columns]
-    name_cells(ax, [name.removeprefix(f"{same}, ") for name in names], columns, name_room(width), LINE, cell)
+    name_cells(ax, names, columns, name_room(width), LINE, cell)
     return image
+
+
+def _names(labels: Sequence[str], look: Look) -> list[str]:
+    """The display names of lines, without what all share."""
+    names = [look.shown(label) for label in labels]
+    same = common(names)
+    return [name.removeprefix(f"{same}, ") for name in names]
 
 
 def add_bars(figure: Figure, images: Sequence[tuple[str, AxesImage]]) -> None:

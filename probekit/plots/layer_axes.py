@@ -209,7 +209,8 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
             white: dict[str, Any] = {"markerfacecolor": "white"}
             if why == REACHES_CONTROL:  # half-filled: above noise, but possibly memorised
                 white = {"fillstyle": "bottom", "markerfacecoloralt": "white"}
-            hover(ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, **white}), words[some])
+            if why == REACHES_CONTROL or "markerfacecolor" not in style:  # not all are hollow
+                hover(ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, **white}), words[some])
             ax.plot([], [], "o", color="#7F7F7F", markersize=4.5, zorder=1.65, label=why, **white)
 
 
@@ -258,9 +259,7 @@ def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.Data
         ax.text(0.5, 0.5, "undetermined\nat every layer", transform=ax.transAxes, **words)
 
 
-def _draw_control(
-    ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, beside: bool, owner: str | None
-) -> None:
+def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, beside: bool, owner: str | None) -> None:
     """beside : whether the noise is another control, which the band must not hide; owner : the colour of its curve"""
     from matplotlib.container import Container
     from matplotlib.patches import Patch

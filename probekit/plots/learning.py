@@ -13,7 +13,7 @@ from probekit.errors import UsageError
 from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import last_parts, plot_rows
 from probekit.plots.heat import heat_panels, heat_words
-from probekit.plots.legends import CURVES, bar_key
+from probekit.plots.legends import CURVES, band_key, bar_key, inches, wrapped
 from probekit.plots.look import COLOURS, GREYS, INK, MARKERS, MOST, Look, Over, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import dress, panels, width_of
@@ -32,8 +32,6 @@ MEAN = "GLUE"
 """The task of the mean over tasks."""
 SCORE = "probekit.analyses.glue"
 """The module of ``glue_score``. This package only draws: the function is looked up when used."""
-LABEL = 0.6
-"""Width of a tick's label in inches."""
 
 
 def learning_rows(rows: Any, *, over: Over = "target") -> pd.DataFrame:
@@ -211,8 +209,11 @@ def learning_panels(
         labels = points["label"].unique()
         return heat_panels(points, labels, _cells, columns=columns, width=width, look=look, by=None, xlabel=over_name)
     sd = over_seeds(points, over)
-    key = f"{'one standard deviation over seeds' if sd else look.interval}"
-    figure, drawn = panels(points, columns, 2.4, width=width, look=look, keys=bar_key(key))
+    key = "one standard deviation over seeds" if sd else look.interval
+    banded = any(_bars(point, sd=sd) is not None for _, point in points[points["examples"].isna()].iterrows())
+    barred = any(_bars(point, sd=sd) is not None for _, point in points[points["examples"].notna()].iterrows())
+    keys = {**(band_key(f"band: {key}") if banded else {}), **(bar_key(f"bar: {key}") if barred else {})}
+    figure, drawn = panels(points, columns, 2.4, width=width, look=look, keys=keys)
     styles = dict(zip(curves, cycle(zip(COLOURS, MARKERS, strict=False)), strict=False))
     lines = dict(zip(points.loc[points["examples"].isna(), "label"].unique(), cycle(GREYS), strict=False))
     for ax, part in drawn:
@@ -266,12 +267,13 @@ def _dress(ax: Axes, part: pd.DataFrame, over: Over, look: Look | None) -> None:
     dress(ax, part, ylabel=metric_title(str(part["metric"].iloc[0])), look=look)
     ax.set_xscale("log")
     name = "Pretraining examples" if over == "pretraining" else "Training examples"
-    ax.set_xlabel(name, fontsize=9, color=INK)
+    wide = width_of(ax) - 0.75
+    ax.set_xlabel(wrapped(name, wide, 9), fontsize=9, color=INK)
     numbers = sorted({int(n) for n in part["examples"].dropna()})
-    least = LABEL / width_of(ax) * np.log(numbers[-1] / numbers[0]) if numbers else 0.0
+    inch = np.log(numbers[-1] / numbers[0]) / (0.9 * wide) if numbers else 0.0
     at = numbers[:1]
     for n in numbers[1:]:
-        if np.log(n / at[-1]) >= least:
+        if np.log(n / at[-1]) >= inch * (inches(f"{n:,}{at[-1]:,}", 8) / 2 + 0.08):
             at.append(n)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(at, [f"{n:,}" for n in at])

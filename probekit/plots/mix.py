@@ -13,7 +13,7 @@ from probekit.plots.caption import measured
 from probekit.plots.curves import CurveStyles, curves, plot_rows
 from probekit.plots.heat import heat_panels, heat_words
 from probekit.plots.layers import kept
-from probekit.plots.look import INK, Look
+from probekit.plots.look import GREYS, INK, Look
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels
 
@@ -154,6 +154,8 @@ def _means(rows: pd.DataFrame, styles: CurveStyles) -> pd.DataFrame:
 
 
 def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, look: Look | None = None) -> None:
+    from matplotlib.patches import Rectangle
+
     scale, found = Scale.of(rows, ax), mix_rows(rows, styles=styles)
     for label, curve in found.groupby("label", sort=False):
         curve = curve.assign(at=scale.at(curve)).sort_values("at")
@@ -167,7 +169,9 @@ def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, look: Look | None =
     for layers in sorted(set(found["layers"])):
         ax.axhline(1 / layers, color=INK, linestyle=(0, (1, 2)), linewidth=1.0, zorder=1.7, label=EVEN)
     seeds = int(found["seeds"].max())
-    dress(ax, rows, ylabel="Weight in the mix", how=f"mean and range of {seeds} seeds" if seeds > 1 else "", look=look)
+    if seeds > 1:
+        ax.add_patch(Rectangle((0, 0), 0, 0, facecolor=(GREYS[0], 0.3), zorder=1, label=f"range of {seeds} seeds"))
+    dress(ax, rows, ylabel="Weight in the mix", look=look)
     scale.set(ax)
     ax.set_ylim(0, max(ax.get_ylim()[1], 2 / rows["layer_name"].nunique()))
 

@@ -113,8 +113,9 @@ def _title(ax: Axes, title: str, subtitle: str) -> None:
 
 
 def size_of(rows: pd.DataFrame) -> str:
-    """The number of examples of a panel, and of groups of several: "n = 154 in 12 groups"; of span metrics, of words."""
-    words = (rows["analysis"] == "probe").all() and any(metric_called(name).spans for name in rows["metric"].dropna())
+    """The number of examples of a panel (of span metrics, words) and of their groups: "n = 154 in 12 groups"."""
+    probes = bool((rows["analysis"] == "probe").all())
+    words = probes and any(metric_called(name).spans for name in rows["metric"].dropna())
     groups = set(rows["n_groups"].dropna()) if "n_groups" in rows else set()
     within = f" in {int(min(groups)):,} groups" if len(groups) == 1 and 2 * min(groups) <= rows["n"].max() else ""
     return f"n = {rows['n'].max():,}{' words' * words}{within}"
@@ -252,7 +253,8 @@ def panels(
     if by is not None:
         tasks = [[part[part[by] == v] for v in rows[by].unique() if (part[by] == v).any()] for [part] in tasks]
     columns, most = fitting(columns, width, natural), max(map(len, tasks))
-    if most > columns >= len(tasks) > 1:  # a task is a column
+    lines = len(tasks) * -(-most // columns)
+    if most > columns >= len(tasks) > 1 and most <= lines:  # a task is a column
         width = width or min(PAGE, natural * len(tasks))
         tasks = [[t[i] if i < len(t) else None for t in tasks] for i in range(most)]
         columns = most = len(tasks[0])

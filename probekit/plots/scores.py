@@ -11,16 +11,7 @@ from probekit.display import shown_score
 from probekit.plots.curves import of_one
 from probekit.plots.legends import add_legend, legend_of
 from probekit.plots.look import COLOURS, FAINT, INK, Look
-from probekit.plots.matrix import (
-    Cells,
-    colour_bar,
-    draw_cells,
-    frame_cell,
-    missing_key,
-    name_cells,
-    short,
-    write_cells,
-)
+from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, missing_key, name_cells, short, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import PAGE, bare, new_figure
 from probekit.plots.relation import arms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import listed, metrics_of
 from probekit.plots.curves import check_metric, of_one
-from probekit.plots.legends import add_legend, legend_of
+from probekit.plots.legends import add_legend, inches, legend_of
 from probekit.plots.look import INK, Look, first_line
 from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, name_cells, short, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-CELL, LINE = 0.4, 0.24
+CELL, LINE = 0.4, 0.21
 """Natural width and height of a cell in inches."""
-DIFFERS = "differs from the diagonal of its column (p ≤ {:g})"
+MOST = 0.9
+"""Largest height of the names of columns in inches."""
+DIFFERS = "differs from the diagonal of its column (corrected p ≤ {:g})"
 CELLS = ("name", "estimator", "trained_on", "task")
 
 
@@ -138,28 +141,47 @@ def shift_panels(
     """
     values, look = shift_values(rows, metric, layer), look or Look()
     sets = list(dict.fromkeys([*values["task"], *values["trained_on"]]))
-    shown = [look.task(name) for name in sets]
+    shown, same = _apart([look.task(name) for name in sets])
     parts = [part for _, part in values.groupby(["name", "estimator"], sort=False)]
-    fit = Cells.of(len(parts), columns, len(sets), shown, width, CELL)
+    numbered = [f"{name}  {i}" for i, name in enumerate(shown, 1)]
+    fit = Cells.of(len(parts), columns, len(sets), numbered, width, CELL)
     across, names = fit.across, 0.7 * fit.side + 0.2
+    if names > MOST:  # names below the columns take too much room: these have the numbers of the lines
+        lines, names, under = numbered, 0.2, [str(i) for i in range(1, len(sets) + 1)]
+    else:
+        lines = under = shown
     page, high = look.of_page(-(-len(parts) // across), LINE * len(sets) + 0.6)
     parts = parts[page.start * across : page.stop * across]
     figure, axes = grid(len(parts), across, high, fit.width, 1.0)
     figure.set_figheight(figure.get_figheight() + names)
     drawn = list(axes.ravel())[: len(parts)]
+    titles = [
+        (look.shown(str(first["name"])), f"{look.shown(str(first['estimator']))}, layer {first['layer_name']}")
+        for first in (part.iloc[0] for part in parts)
+    ]
+    on_one = max(inches(", ".join(words), 9) for words in titles) < fit.cell * len(sets)
     images = [_draw(ax, part, sets, level, fit.cell) for ax, part in zip(drawn, parts, strict=True)]
-    for i, (ax, part) in enumerate(zip(drawn, parts, strict=True)):
-        name_cells(ax, shown, shown, fit.side, LINE, fit.cell)
-        first = part.iloc[0]
-        what = ", ".join((look.shown(str(first["estimator"])), f"layer {first['layer_name']}"))
-        ax.set_title(f"{look.shown(str(first['name']))}\n{what}", fontsize=9, color=INK, loc="left", parse_math=False)
-        ax.set_xlabel("Evaluated on" if i + across >= len(parts) else "", fontsize=9, color=INK)
-        ax.set_ylabel("" if i % across else "Trained on", fontsize=9, color=INK)
+    for i, ax in enumerate(drawn):
+        name_cells(ax, lines, under, fit.side, LINE, fit.cell)
+        title = (", " if on_one else "\n").join(titles[i])
+        ax.set_title(title, fontsize=9, color=INK, loc="left", parse_math=False)
+        of = f" ({same})" if same else ""
+        ax.set_xlabel(f"Evaluated on{of}" if i + across >= len(parts) else "", fontsize=9, color=INK)
+        ax.set_ylabel("" if i % across else f"Trained on{of}", fontsize=9, color=INK)
         ax.tick_params(axis="y", labelleft=not i % across)
         ax.tick_params(axis="x", labelbottom=i + across >= len(parts))
     colour_bar(images[0], first_line(str(values["metric"].iloc[0])), drawn)
     add_legend(figure, legend_of(drawn), look)
     return figure
+
+
+def _apart(names: list[str]) -> tuple[list[str], str]:
+    """Names of data sets without a first word that all share, and this word: "Truth: cities" is "cities"."""
+    found = [re.fullmatch(r"(\w+)(?:: |-)(.+)", name) for name in names]
+    words = {match and match[1] for match in found}
+    if len(names) < 2 or len(words) > 1 or found[0] is None:
+        return names, ""
+    return [match[2] for match in found if match], found[0][1]
 
 
 def _draw(ax: Axes, values: pd.DataFrame, sets: list[str], level: float, cell: float) -> AxesImage:

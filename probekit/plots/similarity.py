@@ -11,7 +11,8 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import listed, metrics_of, sizes_of
 from probekit.plots.curves import check_metric, of_analyses, of_one, plot_rows
-from probekit.plots.legends import wrapped
+from probekit.plots.heat import add_bars
+from probekit.plots.legends import inches, wrapped
 from probekit.plots.look import INK, Look, metric_title
 from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, short, write_cells
 from probekit.plots.options import FigureKind
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
     from probekit.plots.options import PlotOptions
 
 WRITTEN = 13  # layers, up to which the cells show numbers
 HIGH = 2.5  # inches of a panel
+FEW = 4  # panels that are large
 NOT_SHOWN = "not more alike than chance"
 PAIR = ("model", "checkpoint", "step", "representation", "model_b", "checkpoint_b", "step_b", "representation_b")
 
@@ -69,7 +72,7 @@ def similarity_matrix(rows: Any, *, metric: str | None = None, level: float = 0.
             "probekit plot similarity."
         )
     ax = axes_or_new(ax, 3.6, 3.2)
-    _draw_matrix(ax, rows, level, Look())
+    colour_bar(_draw_matrix(ax, rows, level, Look()), metric_title(str(rows["metric"].iloc[0])))
     return ax
 
 
@@ -115,9 +118,13 @@ def similarity_panels(
     if 1 < (measures := found["metric"].nunique()) <= columns and found["pair"].nunique() > 1:  # a column for each
         order = {name: i for i, name in enumerate(found["pair"].unique())}
         found, columns = found.sort_values("pair", key=lambda pair: pair.map(order), kind="stable"), measures
-    figure, drawn = panels(found, columns, HIGH, by="panel", width=width, natural=2.7, look=look)
+    many = found["panel"].nunique() > FEW  # smaller panels, whose numbers may not fit, on fewer pages
+    natural, high = (2.2, 0.8 * HIGH) if many else (2.7, HIGH)
+    figure, drawn = panels(found, columns, high, by="panel", width=width, natural=natural, look=look)
+    images = []
     for ax, part in drawn:
-        _draw_matrix(ax, part, level, look or Look())
+        images.append((str(part["metric"].iloc[0]), _draw_matrix(ax, part, level, look or Look())))
+    add_bars(figure, images)
     return figure
 
 
@@ -239,31 +246,32 @@ def _matrix(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     return cells
 
 
-def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look) -> None:
+def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look) -> AxesImage:
     cells, metric = _matrix(rows, "value"), metric_called(str(rows["metric"].iloc[0]))
     values = cells.to_numpy(dtype=float)
     limits = (0.0, 1.0 if metric.alike else float(metric.range[1]))
     image = draw_cells(ax, values, metric.name, limits=limits, from_below=True)
     if max(values.shape) <= WRITTEN:
-        write_cells(image, values, short, cell=(width_of(ax) - 1.1) / values.shape[1])
+        write_cells(image, values, short, cell=(width_of(ax) - 0.75) / values.shape[1])
     hatch_cells(ax, np.argwhere(_matrix(rows, "p_adjusted").to_numpy(dtype=float) > level), NOT_SHOWN)
-    dress(ax, rows, ylabel="Layer", how=look.shown(str(rows["pair"].iloc[0])), look=look)
+    dress(ax, rows, ylabel="Layer", how=look.shown(str(rows["name_shared"].iloc[0])), look=look)
     for text in ax.texts:
         text.set_in_layout(False)
     ax.grid(visible=False)
     ax.margins(0)
     a, b = (look.shown(str(rows[c].iloc[0])) for c in ("name_a", "name_b"))
-    ax.set_xlabel(_layer_of(b, width_of(ax) - 1.1) if b else "Layer", fontsize=9, color=INK, parse_math=False)
-    ax.set_ylabel(_layer_of(a, HIGH - 0.9) if b else "Layer", fontsize=9, color=INK, parse_math=False)
+    ax.set_xlabel(_layer_of(b, width_of(ax) - 0.7) if b else "Layer", fontsize=9, color=INK, parse_math=False)
+    ax.set_ylabel(_layer_of(a, 0.8 * HIGH - 0.7) if b else "Layer", fontsize=9, color=INK, parse_math=False)
     for names, ticks in ((list(cells.columns), ax.set_xticks), (list(cells.index), ax.set_yticks)):
         step = -(-len(names) // 14)
         ticks(range(0, len(names), step), ["norm" if n == "final_norm" else n for n in names[::step]])
-    colour_bar(image, metric_title(metric.name))
+    return image
 
 
 def _layer_of(model: str, room: float) -> str:
-    """The label of an axis: "Layer (pretrained)", with a long name on further lines."""
-    return wrapped(f"Layer ({model})", room, 9)
+    """The label of an axis: "Layer (pretrained)"; without "Layer" and on several lines where there is no room."""
+    label = f"Layer ({model})"
+    return label if inches(label, 9) <= room else wrapped(model, room, 9)
 
 
 def similarity_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:

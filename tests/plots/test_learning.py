@@ -140,7 +140,7 @@ def test_over_pretraining_a_curve_has_the_encoders_of_the_same_objectives():
     expected = {
         "none": ("none", nan, 0.55, 0.071, 2), "small": ("MNLI", 600, 0.7, 0.141, 2),
         "big": ("MNLI", 9000, 0.9, nan, 1),
-        "mixed": ("MNLI + skip-thought:a.txt", 1100, 0.7, nan, 1),
+        "mixed": ("MNLI + Skip-Thought: a", 1100, 0.7, nan, 1),
     }  # fmt: skip
     for model, values in expected.items():
         np.testing.assert_equal(tuple(found.loc["sst2", model]), values)

@@ -45,25 +45,25 @@ def test_the_axes_hold_the_rows():
     assert own == [(v - 0.1, v + 0.1) for v in VALUES.values()]
     [hollow] = [x for x in ax.lines if x.get_markerfacecolor() == "white" and len(x.get_xdata())]
     np.testing.assert_array_equal(hollow.get_xdata(), [1, 2])  # p = 0, .2, .3, .1
-    assert list(series(ax)) == [*BARS, "tiny", "not shown to differ (p > 0.15)"]
-    assert ax.get_ylabel() == "Matthews correlation\nminus layer 3 (best)"
+    assert list(series(ax)) == [*BARS, "tiny", "not shown to differ (corrected p > 0.15)"]
+    assert ax.get_ylabel() == "Matthews correlation:\neach layer − layer 3 (best)"
     assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2", "norm"]
 
 
 def test_series_stand_side_by_side():
     rows = make_rows([*records(against="a/b, random weights"), *records(against="shuffled")])
     ax = layer_differences(rows, ax=Figure().subplots())
-    one, two = (series(ax)[x] for x in ("tiny, minus b, random weights", "not shown to differ (p > 0.05)"))
-    assert set(series(ax)) == {*BARS, "not shown to differ (p > 0.05)", *(f"tiny, minus {x}" for x in NAMES)}
+    one, two = (series(ax)[x] for x in ("tiny, minus b, random weights", "not shown to differ (corrected p > 0.05)"))
+    assert set(series(ax)) == {*BARS, "not shown to differ (corrected p > 0.05)", *(f"tiny, minus {x}" for x in NAMES)}
     assert (series(ax)["tiny, minus shuffled labels"].get_xdata() > one.get_xdata()).all()
-    assert ax.get_ylabel() == "Matthews correlation\ndifference"
+    assert ax.get_ylabel() == "Matthews correlation:\ndifference"
     assert len(two.get_xdata()) == 0  # the hollow marker of the legend
 
 
 def test_a_trained_model_minus_the_pretrained_one_names_both():
     trained = {"checkpoint": "cola.fine-tune.0", "regime": "fine-tune", "head": "linear", "trained_on": "cola"}
     ax = layer_differences(make_rows(records(against="org/tiny, pretrained", **trained)), ax=Figure().subplots())
-    assert ax.get_ylabel() == "Matthews correlation\nminus tiny, pretrained"
+    assert ax.get_ylabel() == "Matthews correlation:\nfine-tuned − pretrained"
     assert "tiny, fine-tuned" in series(ax)
 
 
@@ -72,10 +72,14 @@ def test_panels_and_holm():
     rows = make_rows([*records(), *(r | lower for r in records("sst2", "layer 0"))])
     figure = difference_panels(rows)
     assert [ax.get_ylabel() for ax in figure.axes] == [
-        "Matthews correlation\nminus layer 3 (best)",
-        "Log loss (nats)\nminus layer 0 (lower is better)",
+        "Matthews correlation:\neach layer − layer 3 (best)",
+        "Log loss (nats):\neach layer − layer 0\n(lower is better)",
     ]
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["tiny", *BARS, "not shown to differ (p > 0.05)"]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == [
+        "tiny",
+        *BARS,
+        "not shown to differ (corrected\np > 0.05)",
+    ]
 
 
 def test_what_cannot_be_drawn():

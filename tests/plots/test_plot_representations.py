@@ -102,7 +102,9 @@ def test_the_same_layers_as_a_curve_with_permuted_examples():
     low = curve_rows(similar().assign(null_low=-0.03)).query("role == 'control'")
     assert set(low["ci_low"]) == {-0.03}
     assert set(curve["hollow"]) == {""}
-    assert set(curve_rows(similar(p=0.3)).query("role == 'curve'")["hollow"]) == {"not above noise (p > 0.05)"}
+    assert set(curve_rows(similar(p=0.3)).query("role == 'curve'")["hollow"]) == {
+        "not above noise (corrected p > 0.05)"
+    }
     ax = layer_curve(similar())
     assert (ax.get_ylabel(), ax.texts[0].get_text()) == ("CKA", "similarity to m, dev, n = 100")
     assert layer_curve(moved()).texts[0].get_text() == "distance from m, dev, n = 100"

@@ -302,7 +302,7 @@ def test_what_words_tell_of_spans_is_no_noise():
     assert set(drawn.loc[drawn["role"] == "control", "label"]) == {"shuffled labels"}
     at = drawn[drawn["role"] == "curve"].set_index("layer_name")["hollow"]
     assert at["1"] == ""
-    assert at["2"] == "not above noise (p > 0.05)"
+    assert at["2"] == "not above noise (corrected p > 0.05)"
     words = curve_rows(rows, "token-accuracy").query("role == 'control'")
     assert set(words["label"]) == {"shuffled labels", "control task (random tags by word type)"}
     told = by_layer(rows).set_index("layer")
