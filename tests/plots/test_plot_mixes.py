@@ -75,11 +75,7 @@ def test_panels_of_tasks_tell_heads_apart():
     blue, other, same = (line(ax, labels(ax)[0]).get_color() for ax in (cola, mrpc, sst2))
     assert blue == same != other
     assert line(mrpc, "even mix").get_ydata()[0] == pytest.approx(1 / 3)
-    assert [t.get_text() for t in cola.figure.legends[0].get_texts()] == [
-        "BCN",
-        esim.upper(),
-        "even mix",
-    ]
+    assert [t.get_text() for t in cola.figure.legends[0].get_texts()] == ["BCN", esim.upper(), "even mix"]
 
 
 def test_what_can_not_be_drawn_is_told(ax):
