@@ -48,6 +48,7 @@ from .analyses import shift as shift
 from .analyses import stream as stream
 from .analyses import structural as structural
 from .analyses import summary as summary
+from .analyses import surprisal as surprisal
 from .analyses import transferability as transferability
 from .analyses.new_task import new_task as new_task
 from .demo import demo as demo

@@ -536,6 +536,8 @@ METRICS = _Metrics(
     Metric("conditional-v-entropy", "Conditional V-entropy", ABOVE_0, "lower", "bits"),
     Metric("codelength-bits", "Code length", ABOVE_0, "lower", "bits"),
     Metric("perplexity", "Perplexity", (1.0, inf), "lower", ""),
+    Metric("surprisal", "Surprisal", better="", unit="bits"),
+    Metric("surprisal-nats", "Surprisal", better="", unit="nats"),
     Metric("bits-per-byte", "Bits per byte", ABOVE_0, "lower", "bits"),
     Metric("bits-per-example", "Bits per example", ABOVE_0, "lower", "bits"),
     Metric("portion-bits-per-example", "Bits per example of a portion", ABOVE_0, "lower", "bits"),

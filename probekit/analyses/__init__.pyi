@@ -21,4 +21,5 @@ from .stream import stream as stream
 from .stream.state import merge_streams as merge_streams
 from .structural import structural as structural
 from .summary import summary as summary
+from .surprisal import surprisal as surprisal
 from .transferability import transferability as transferability

@@ -126,6 +126,9 @@ class Encoder(Protocol):
     stateful : int
         Sentences per batch, for an encoder that carries its state from batch to batch (batches are then run in order);
         0 for other encoders, where the attribute may be missing.
+    stops : bool
+        Whether ``encode`` takes ``wanted``, the numbers of the sites that the caller keeps, and does not run the model
+        beyond the last of them; may be missing.
     """
 
     name: str

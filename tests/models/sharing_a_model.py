@@ -71,17 +71,18 @@ def caches(folder: Path, out: Path) -> dict[str, str]:
     said["file"] = told(lambda: probekit.cache_activations(folder, task, out=out / "one.h5", tokens=True, **HOW))
     said["again"] = told(lambda: probekit.cache_activations(folder, task, out=out / "one.h5", tokens=True, **HOW))
     said["other"] = told(lambda: probekit.cache_activations(folder, task, out=out / "one.h5", **HOW))
+    said["early"] = told(lambda: probekit.cache_activations(folder, task, out=out / "early.h5", layers="1", **HOW))
     encoder = load_encoder(folder, **HOW, sites="z,mlp_act,resid_post")
     encode, calls = encoder.encode, []
 
-    def stumbling(batch, sink, edit=None):
+    def stumbling(batch, sink, **more):
         def give(i, rows):
             calls.append(i)
             if len(calls) == 30:
                 raise ValueError("the sink is full")
             sink(i, rows)
 
-        encode(batch, give, edit)
+        encode(batch, give, **more)
 
     encoder.encode = stumbling
     shards = {"out": out / "shards", "shard_size": 40, "batch_tokens": 64}

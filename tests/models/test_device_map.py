@@ -47,7 +47,10 @@ def test_modules_that_move_their_inputs(tiny_model, family, monkeypatch):
     spread = load_encoder(tiny_model(family), device="cpu", device_map="auto", onednn=False)
     assert hasattr(spread.model, "_hf_hook")
     assert spread.spec["path"] == plain.spec["path"]
-    assert torch.equal(all_layers(spread, batch(spread)), all_layers(plain, batch(plain)))
+    right, early = all_layers(plain, batch(plain)), []
+    spread.encode(batch(spread), lambda _, rows: early.append(rows.clone()), wanted={1})
+    assert torch.equal(torch.stack(early), right[:2])
+    assert torch.equal(all_layers(spread, batch(spread)), right)
 
 
 def test_refusals(tiny_model, tmp_path, monkeypatch):

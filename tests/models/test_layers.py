@@ -59,6 +59,20 @@ def test_layers_are_the_models_own(family, tiny_model):
         torch.testing.assert_close(ours[-1], own.last_hidden_state[0], rtol=TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("family", tiny.families(tiny.FAMILIES))
+def test_a_model_stops_after_the_last_wanted_layer(family, tiny_model):
+    """One block runs for layer 1, and no norm; the bits are those of a whole pass, also after one that was stopped."""
+    encoder, ran, kept = load_encoder(tiny_model(family)), [], {}
+    batch = batches(encoder.tokenize(TEXTS))[1]
+    whole = all_layers(encoder, batch)
+    for block in find_blocks(encoder.model):
+        block.register_forward_hook(lambda *_: ran.append(1))
+    encoder.encode(batch, lambda i, rows: kept.setdefault(i, rows.clone()), wanted={1})
+    assert (len(ran), [*kept]) == (1, [0, 1])
+    assert all(torch.equal(rows, whole[i]) for i, rows in kept.items())
+    assert torch.equal(all_layers(encoder, batch), whole)
+
+
 def xlm(folder, kind="XLM", **more):
     """A tiny model that keeps attentions, norms and feed-forward parts in lists of their own."""
     tokenizer = tiny.tiny_tokenizer("bert")

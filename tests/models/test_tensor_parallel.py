@@ -92,6 +92,8 @@ def test_process_0_writes_the_cache(shared, tiny_model):
         assert [*found.layers] == [*right.layers]
         for layer in right.layers:
             np.testing.assert_allclose(found.layer(layer), right.layer(layer), atol=1e-5, rtol=1e-5)
+    early, whole = (probekit.ActivationCache(out / name).layer("1") for name in ("early.h5", "one.h5"))
+    np.testing.assert_array_equal(early, whole)  # both processes stop after it
     assert [p.name for p in (out / "shards").iterdir() if p.suffix != ".h5"] == ["manifest.json"]
 
 

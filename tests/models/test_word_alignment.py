@@ -9,7 +9,7 @@ import pytest
 import tiny
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from probekit.models.scoring.scorer import read
+from probekit.models.scoring.reading import read
 from probekit.models.transformers.tokens import Tokenizer as Reader
 from probekit.models.transformers.tokens import between_blanks, finds_words
 

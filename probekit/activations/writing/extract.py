@@ -191,8 +191,10 @@ class _Work:
         import torch
 
         self.pooled = [[] for _ in self.output.poolings]
+        some = len(self.output.place) < len(encoder.sites) or "sites" in encoder.spec
+        kept: Any = {"wanted": self.output.place} if some and getattr(encoder, "stops", False) else {}
         try:
-            encoder.encode(self.batch, self.sink)
+            encoder.encode(self.batch, self.sink, **kept)
         except torch.OutOfMemoryError as error:
             raise ModelError(
                 f"out of memory with {len(self.batch.token_ids)} pieces in a batch; use a smaller --batch-tokens."

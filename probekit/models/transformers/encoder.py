@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +82,7 @@ class HuggingFaceEncoder(Shown):
         self.model, self.tokenizer, self.folder = model, tokenizer, folder
         self.name, self.batch_tokens = name, batch_tokens
         self.max_length = tokenizer.max_length
-        self.mixed_lengths = False
+        self.mixed_lengths, self.stops = False, True
         self.device = next(model.parameters()).device
         self.depth: int = model.config.num_hidden_layers
         self.ranks, self.slices = ranks, dict[Site, tuple[int, ...]]()
@@ -109,11 +109,12 @@ class HuggingFaceEncoder(Shown):
         """Word pieces of each text, as this model reads them; raises UsageError if an item is not a text."""
         return self.tokenizer(texts)
 
-    def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
+    def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None, wanted: Collection[int] | None = None) -> None:
         """Run the model and call ``sink(i, hidden)`` for each site as soon as it is computed.
 
         ``hidden`` (t, width) is the model's tensor on the model's device: copy it if you keep it, and do not modify it.
         The tensor that ``edit`` returns replaces it; edits see the layers of the residual stream and the final norm.
+        With ``wanted``, the numbers of the sites that the caller keeps, the model stops after the last of them.
 
         Raises
         ------
@@ -121,10 +122,13 @@ class HuggingFaceEncoder(Shown):
             If the batch has several lengths and the encoder is not ``mixed_lengths``, or an edit returns another shape,
             dtype or device.
         """
-        self.run(self.inputs(batch), sink, edit)
+        self.run(self.inputs(batch), sink, edit, wanted)
 
-    def run(self, inputs: Mapping[str, Any], sink: Sink, edit: Edit | None = None) -> Any:
-        """:meth:`encode` for arguments of the model; returns what the model returns."""
+    def run(
+        self, inputs: Mapping[str, Any], sink: Sink, edit: Edit | None = None, wanted: Collection[int] | None = None
+    ) -> Any:
+        """:meth:`encode` for arguments of the model; returns what the model returns, or None if it was stopped."""
+        left = None if wanted is None else set(wanted)
         place = {site: i for i, site in enumerate(self.sites)}
         layers = iter(residual_stream(self.depth, final_norm=self.final_norm))
         if self.ranks is not None:
@@ -138,6 +142,10 @@ class HuggingFaceEncoder(Shown):
                 if self.ranks is not None and site in self.slices:
                     rows = self.ranks.joined(rows, self.slices[site])
                 sink(i, rows if rows.device == self.device else rows.to(self.device))  # of a model on several
+                if left is not None:
+                    left.discard(i)
+                    if not left:
+                        raise _Enough
 
         def pass_on(hidden: torch.Tensor) -> torch.Tensor:
             site = next(layers)
@@ -148,10 +156,13 @@ class HuggingFaceEncoder(Shown):
                 emit(Site(RESID_PRE, site.layer), new)
             return hidden if new is rows else new.view(hidden.shape)
 
-        with torch.inference_mode(), self._tapped(pass_on, emit), in_words():
-            output = self.model(**inputs)
-            if self.final_norm or not self._ends:
-                pass_on(output.last_hidden_state)
+        with torch.inference_mode(), self._tapped(pass_on, emit, wanted), in_words():
+            try:
+                output = self.model(**inputs)
+                if self.final_norm or not self._ends:
+                    pass_on(output.last_hidden_state)
+            except _Enough:
+                output = self._sent()
         if self.ranks is not None:
             later.raise_error()
         return output
@@ -169,7 +180,7 @@ class HuggingFaceEncoder(Shown):
             if message["attention"] != self.model.config._attn_implementation:
                 self.model.set_attn_implementation(message["attention"])
             if message["emits"]:
-                self.run(message["inputs"], lambda i, rows: None)
+                self.run(message["inputs"], lambda i, rows: None, wanted=message["wanted"])
             else:
                 with torch.inference_mode():
                     self.model(**message["inputs"])
@@ -266,10 +277,14 @@ class HuggingFaceEncoder(Shown):
 
     @contextmanager
     def _tapped(
-        self, pass_on: Callable[[torch.Tensor], torch.Tensor], emit: Callable[[Site, torch.Tensor], None] | None = None
+        self,
+        pass_on: Callable[[torch.Tensor], torch.Tensor],
+        emit: Callable[[Site, torch.Tensor], None] | None = None,
+        wanted: Collection[int] | None = None,
     ) -> Iterator[None]:
         """Pass the blocks' inputs in this thread through ``pass_on``; other threads may run the model meanwhile."""
         self._tap.pass_on, self._tap.emit, self._tap.calls = pass_on, emit, 0
+        self._tap.wanted = None if wanted is None else sorted(wanted)  # as the other processes are told
         try:
             yield
         finally:
@@ -322,12 +337,13 @@ class HuggingFaceEncoder(Shown):
         if self.ranks is not None and self.ranks.leads:
             if self.ranks.inside:  # an error has ended the last pass, for which the others still wait
                 raise ModelError(LOST)
-            emits = getattr(self._tap, "emit", None) is not None
-            self.ranks.tell("run", kwargs, attention=self.model.config._attn_implementation, emits=emits)
+            emits, attention = getattr(self._tap, "emit", None) is not None, self.model.config._attn_implementation
+            wanted = self._tap.wanted if emits else None
+            self.ranks.tell("run", kwargs, attention=attention, emits=emits, wanted=wanted)
             self.ranks.inside = True
 
     def _sent(self, *_: Any) -> None:
-        """After each pass: the others are through, too."""
+        """After each pass, also one that was stopped: the others are through, too."""
         if self.ranks is not None and self.ranks.leads:
             self.ranks.inside = False
 
@@ -410,6 +426,10 @@ def raise_in_words(name: str, error: Exception) -> NoReturn:
         f"{name} cannot be read: its own code fails for a few word pieces without padding ({type(error).__name__}: "
         f"{first_line(error)})."
     ) from error
+
+
+class _Enough(Exception):
+    """All wanted sites are read, so the rest of the model need not run."""
 
 
 class _Later:
