@@ -63,6 +63,29 @@ def test_accuracy_counts_the_pairs_whose_good_sentence_scores_higher(gpt2: Path,
     assert "log-probability" in result.verdict[0]
 
 
+def test_scores_by_length_and_after_a_prefix(gpt2: Path, tmp_path: Path) -> None:
+    """Each score is that of the sentence as a continuation of its own context, divided by its length."""
+    lines = [("the dog", "it was très good", "it was bad"), ("a bird", "the cat sleeps", "cat the sees run")]
+    (tmp_path / "own.tsv").write_text("good\tbad\tcontext\n" + "\n".join(f"{g}\t{b}\t{c}" for c, g, b in lines))
+    per = ("pieces", "words", "characters", "bytes")
+    result = probekit.pairs(gpt2, str(tmp_path / "own.tsv"), per=per, prefix="see {context}:")
+    scorer, (predictions,) = load_scorer(gpt2), result.predictions
+    for k, size in enumerate((None, lambda t: len(t.split()), len, lambda t: len(t.encode()))):
+        gaps = []
+        for context, *both in lines:
+            nats = scorer.continuations([f"see {context}: "] * 2, both)
+            mean = scorer.continuations([f"see {context}: "] * 2, both, "mean-log-probability")
+            good, bad = mean if size is None else nats / [size(text) for text in both]
+            gaps.append(good > bad)
+        assert predictions.predicted[k].astype(bool).tolist() == gaps
+    names = ["log-probability per piece", "… word", "… character", "… byte"]
+    assert [*predictions.fits["estimator"]] == [name.replace("…", "log-probability per") for name in names]
+    with pytest.raises(UsageError, match="the pairs have no column 'contxt'"):
+        probekit.pairs(gpt2, str(tmp_path / "own.tsv"), prefix="{contxt}")
+    with pytest.raises(UsageError, match="mean-log-probability is log-probability per pieces"):
+        PairOptions(per=("words",), scores=("mean-log-probability",))
+
+
 def test_rows_name_the_model_and_its_checkpoint_as_those_of_caches_do(gpt2: Path, table: Path, tmp_path: Path) -> None:
     step = shutil.copytree(gpt2, tmp_path / "checkpoint-120")
     card = {"format": "probekit-run/1", "run": "cola-seed-1", "model": "tiny", "step": 120, "regime": "fine-tune",

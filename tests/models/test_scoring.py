@@ -204,7 +204,7 @@ def test_texts_fill_the_model(tmp_path: Path) -> None:
     for family, most in (("gpt2", 40), ("bert", 38)):
         scorer = load_scorer(tiny.tiny_language_model(family, tmp_path / family, causal=family == "gpt2"))
         word = " a" if family == "bert" else " the"
-        assert scorer.readable([word * n for n in (most, most + 1)]).tolist() == [True, False]
+        assert scorer.scored([word * n for n in (most, most + 1)]).tolist() == [most, 0]
         scorer.score([word * most])
         with pytest.raises(TruncationError, match="has 41 pieces, but the model reads 40"):
             scorer.score([word * (most + 1)])
@@ -219,7 +219,7 @@ def test_a_tokenizer_without_a_piece_for_the_beginning_gives_the_first_piece(tmp
     assert scorer.score(TEXTS[:1])[Score.LOG_PROBABILITY][0, 0] == pytest.approx(
         slow_causal(folder, TEXTS[0], start=False)[0], rel=CLOSE
     )
-    assert scorer.readable(["a", "the"]).tolist() == [False, True]  # the first has one piece
+    assert scorer.scored(["a", "the"]).tolist() == [0, 1]  # the first has one piece
 
 
 def test_a_model_that_reads_what_it_predicts_is_refused(tmp_path: Path) -> None:

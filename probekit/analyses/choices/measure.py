@@ -41,7 +41,7 @@ def measure(
     scorer = load_scorer(model, options=loading)
     prompts = [options.prompt.replace("\\n", "\n").replace("{question}", q.text) for q in found]
     texts = [[prompt + answer for answer in q.answers] for prompt, q in zip(prompts, found, strict=True)]
-    able = [bool(scorer.readable(some).all()) for some in texts]
+    able = [bool(scorer.scored(some).all()) for some in texts]
     if not all(able):
         log.warning("%s: %d of %d questions are longer than the model reads, and are left out.", task,
                     len(able) - sum(able), len(able))  # fmt: skip

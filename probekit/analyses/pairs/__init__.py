@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from probekit.analysis import Analysis, Corrected
 from probekit.constraint import Checked, Count, Draws, MinLen, Most, Positive, Seed, Share
+from probekit.errors import UsageError
 from probekit.grid import Column, Grid
 from probekit.models.options import ScorerOptions
 from probekit.public import public
@@ -31,6 +33,15 @@ OFS = 8
 """Groups of pairs that have a column in a table by layer."""
 
 
+class Per(StrEnum):
+    """What the score of a sentence is divided by the number of."""
+
+    PIECES = "pieces"  # those that are predicted
+    WORDS = "words"  # what white space separates
+    CHARACTERS = "characters"
+    BYTES = "bytes"  # of UTF-8
+
+
 @dataclass(frozen=True, slots=True)
 class PairOptions(Checked):
     """How minimal pairs are scored."""
@@ -40,6 +51,16 @@ class PairOptions(Checked):
         "How a sentence is scored, separated by commas. Causal models: log-probability (the sum over its pieces), "
         "mean-log-probability. Masked models: pll (each piece masked in turn), pll-word (with the rest of its word). "
         "Default: both of the model's kind.",
+    )
+    per: tuple[Per, ...] = option(
+        (),
+        "Divide each score by the number of pieces, words, characters or bytes of the sentence; several are separated "
+        "by commas, and each gets rows of its own.",
+    )
+    prefix: str = option(
+        "",
+        "A text that is read before each sentence, with a space after it, and not scored. {NAME} in it stands for a "
+        "column of the pairs: '{context}'.",
     )
     by_layer: bool = option(False, "Also let the model's final norm and head read each layer (the logit lens).")
     no_start: bool = option(
@@ -65,6 +86,10 @@ class PairOptions(Checked):
     level: Share = option(0.95, "Coverage of the intervals.")
     seed: Seed = option(0, "Seed of the draws.")
 
+    def together(self) -> None:
+        if self.per and "mean-log-probability" in (self.scores or ()):
+            raise UsageError("mean-log-probability is log-probability per pieces already; leave out one of the two.")
+
 
 @public(loading=ScorerOptions, options=PairOptions)
 def pairs(
@@ -85,7 +110,8 @@ def pairs(
     A minimal pair is two sentences that differ in one property; one of them is acceptable. If SOURCE is a language
     model, it scores both sentences, and the one with the higher score is preferred. A score is the sum or the mean of
     the log-probabilities of the pieces, or for masked models the pseudo-log-likelihood (Salazar et al. 2020), also with
-    the correction for words of several pieces (Kauf & Ivanova 2023). With ``by_layer`` the head reads each layer, too.
+    the correction for words of several pieces (Kauf & Ivanova 2023). Scores may be divided by the length of the
+    sentence (``per``), and given a text before it (``prefix``). With ``by_layer`` the head reads each layer, too.
 
     If SOURCE is a cache of the sentences, which needs no head, a linear probe on each layer says which one is
     preferred; it is fitted to the pairs of other phenomena (with fewer than three, of other paradigms; with fewer than
@@ -144,7 +170,8 @@ def pairs(
 
         probekit pairs gpt2 blimp --data-dir blimp/data --by-layer --out pairs.parquet
         probekit pairs bert-base-uncased agreement --data-dir UD_English-EWT --by distance,attractors
-        probekit pairs gpt2 mine.tsv --scores mean-log-probability
+        probekit pairs gpt2 mine.tsv --per words,bytes
+        probekit pairs gpt2 mine.tsv --prefix "{context}"
         probekit cache-activations --model minilm --task blimp --data-dir blimp/data --split test --out blimp.h5
         probekit pairs blimp.h5 blimp --data-dir blimp/data
     """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.activations.writing.request import origin_of
-from probekit.analyses.pairs import LEVELS, PairOptions
+from probekit.analyses.pairs import LEVELS, PairOptions, Per
 from probekit.analyses.vectors import columns_of, model_columns, open_caches, read_of, read_of_model
 from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.models.options import ScorerOptions
@@ -31,6 +33,9 @@ from probekit.tasks.pairs import Pair, Pairs, load_pairs
 log = logger(__name__)
 
 PREFERS = ("bad", "good")
+SIDES = ("good", "bad")
+COLUMN = r"\{(\w+)\}"
+"""The name of a column in a prefix."""
 
 
 def measure(
@@ -45,7 +50,7 @@ def measure(
 ) -> Result:
     """The rows of :func:`probekit.pairs`; ``vectors`` are the pooling and the layers of a cache."""
     found = _some(load_pairs(task, data_dir), options)
-    for name in options.by:
+    for name in (*options.by, *re.findall(COLUMN, options.prefix)):
         known = sorted({key for pair in found.pairs for key in pair.factors})
         if name not in known:
             raise UsageError(f"the pairs have no column {name!r}; {did_you_mean(name, known)}")
@@ -55,6 +60,8 @@ def measure(
                 "model_name is for models; the rows of a cache have the name that cache-activations gave it "
                 "(--model-name)."
             )
+        if options.per or options.prefix:
+            raise UsageError("per and prefix are for language models; the probes of a cache read its vectors.")
         with ExitStack() as stack:
             (cache,) = open_caches([source], stack)
             fits, preferred, left, refitted = _by_probes(cache, found, *vectors, options, progress)
@@ -63,7 +70,7 @@ def measure(
         if vectors != (None, None):
             raise UsageError("pooling and layers are for caches; by_layer scores all layers of a language model.")
         scorer = load_scorer(source, options=loading)
-        left = _readable(scorer, found, start=not options.no_start)
+        left = _readable(scorer, found, options)
         spec = scorer.spec if model_name is None else {**scorer.spec, "model": model_name}
         columns = model_columns(spec, origin_of(source, loading))
         about = {"analysis": "pairs", "task": found.name, "split": "test", **columns}
@@ -91,9 +98,17 @@ def _some(found: Pairs, options: PairOptions) -> Pairs:
     return Pairs(found.name, tuple(p for p, keep in zip(found.pairs, kept, strict=True) if keep), found.equal)
 
 
-def _readable(scorer: Scorer, found: Pairs, *, start: bool) -> tuple[Pair, ...]:
+def _before(pair: Pair, prefix: str) -> str:
+    """What stands before the sentences of a pair."""
+    text = re.sub(COLUMN, lambda name: pair.factors.get(name[1], ""), prefix)
+    return f"{text} " if text else ""
+
+
+def _readable(scorer: Scorer, found: Pairs, options: PairOptions) -> tuple[Pair, ...]:
     """The pairs whose two sentences the model can score; the others are counted in a warning."""
-    able = [scorer.readable([getattr(p, side) for p in found.pairs], start=start) for side in ("good", "bad")]
+    before = [_before(p, options.prefix) for p in found.pairs] if options.prefix else None
+    start = not options.no_start
+    able = [scorer.scored([getattr(p, side) for p in found.pairs], before, start=start) for side in SIDES]
     kept = tuple(p for p, good, bad in zip(found.pairs, *able, strict=True) if good and bad)
     if len(kept) < len(found.pairs):
         log.warning(
@@ -113,22 +128,35 @@ def _by_head(
 
     ``about``: the columns of the task and the model.
     """
-    wanted = options.scores and [_score(name) for name in options.scores]
-    texts = list(dict.fromkeys(text for p in found for text in (p.good, p.bad)))
-    place = {text: i for i, text in enumerate(texts)}
-    scores = scorer.score(texts, wanted or None, layers=options.by_layer, start=not options.no_start, progress=progress)
-    good, bad = (np.array([place[getattr(p, side)] for p in found]) for side in ("good", "bad"))
+    wanted = [_score(name) for name in options.scores or scorer.scores]
+    wanted = [score for score in wanted if score is not Score.MEAN] if options.per else wanted
+    texts = list(dict.fromkeys((_before(p, options.prefix), text) for p in found for text in (p.good, p.bad)))
+    before, own = ([text[i] for text in texts] for i in (0, 1))
+    place, start = {text: i for i, text in enumerate(texts)}, not options.no_start
+    how = {"prefixes": before if options.prefix else None, "start": start}
+    scores = scorer.score(own, wanted, layers=options.by_layer, progress=progress, **how)
+    good, bad = (np.array([place[_before(p, options.prefix), getattr(p, side)] for p in found]) for side in SIDES)
     about = {**about, "target": "gold", "draw": None, "layer": None, "representation": "lm-head"}
     fits, gaps = [], []
-    for score, nats in scores.items():
+    for score, per in product(scores, options.per or (None,)):
+        size = 1.0 if per is None else _sizes(own, per, scorer.scored(own, **how))[:, None]
+        nats = scores[score] / size
         gap = (nats[good] - nats[bad]).T
-        fits.append(about | {"estimator": str(score)})
+        named = {"estimator": str(score) if per is None else f"{score} per {per.removesuffix('s')}"}
+        fits.append(about | named)
         gaps.append(gap[-1])
         if options.by_layer:
-            more = {"estimator": str(score), "representation": "logit-lens"}
-            fits += [about | more | {"layer": layer} for layer in range(len(gap))]
+            fits += [about | named | {"representation": "logit-lens", "layer": layer} for layer in range(len(gap))]
             gaps += list(gap)
     return fits, np.stack(gaps)
+
+
+def _sizes(texts: Sequence[str], per: Per, pieces: np.ndarray) -> np.ndarray:
+    """The length of each sentence, float64 (n,)."""
+    if per is Per.PIECES:
+        return pieces.astype(np.float64)
+    size = {Per.WORDS: lambda t: len(t.split()), Per.CHARACTERS: len, Per.BYTES: lambda t: len(t.encode())}[per]
+    return np.array([size(text) for text in texts], dtype=np.float64)
 
 
 def _score(name: str) -> Score:

@@ -63,6 +63,7 @@ class Scorer:
         texts: Sequence[str],
         scores: Sequence[Score | str] | None = None,
         *,
+        prefixes: Sequence[str] | None = None,
         layers: bool = False,
         start: bool = True,
         progress: Progress = no_progress,
@@ -75,6 +76,8 @@ class Scorer:
             n sentences.
         scores : sequence of Score, optional
             Which scores (default: all that the model has).
+        prefixes : sequence of str, optional
+            n texts that stand before the sentences, as in :meth:`continuations`.
         layers : bool, default False
             Whether the model's head also reads the states of each layer (the logit lens).
         start : bool, default True
@@ -96,7 +99,7 @@ class Scorer:
             If a sentence has more pieces than the model reads.
         """
         wanted = tuple(dict.fromkeys(self._own(score) for score in scores or self.scores))
-        readings = self._readings(texts, start=start)
+        readings = self._readings(texts, prefixes, start=start)
         sums = self._sums(readings, wanted, layers=layers, progress=progress)
         if not self.causal:
             return dict(zip(wanted, sums, strict=True))
@@ -148,15 +151,16 @@ class Scorer:
         >>> scorer.continuations(["2 + 2 = 4?"] * 2, [" Yes", " No"])  # doctest: +SKIP
         """
         wanted = self._own(score or self.scores[0])
-        texts = [before + after for before, after in zip(prefixes, continuations, strict=True)]
-        readings = self._readings(texts, start=start, since=[len(before) for before in prefixes])
-        found = self._sums(readings, [wanted], layers=False, progress=progress)[0, :, 0]
-        return found / [len(one.wanted) for one in readings] if wanted is Score.MEAN else found
+        found = self.score(continuations, [wanted], prefixes=prefixes, start=start, progress=progress)
+        return found[wanted][:, 0]
 
-    def readable(self, texts: Sequence[str], *, start: bool = True) -> np.ndarray:
-        """Which sentences the model can score, bool (n,): not longer than it reads, and with a piece to predict."""
-        found = read(self.tokenizer, texts, self.max_length, causal=self.causal, start=start, since=None)
-        return np.array([not one.problem for one in found], dtype=bool)
+    def scored(self, texts: Sequence[str], prefixes: Sequence[str] | None = None, *, start: bool = True) -> np.ndarray:
+        """How many pieces of each sentence are predicted, int64 (n,); 0 if the model cannot score it.
+
+        It cannot score a sentence that is longer than it reads, or has no piece to predict.
+        """
+        found = self._read(texts, prefixes, start=start)
+        return np.array([0 if one.problem else len(one.wanted) for one in found], dtype=np.int64)
 
     def _own(self, name: Score | str) -> Score:
         if name not in self.scores:
@@ -164,8 +168,13 @@ class Scorer:
             raise UsageError(f"{name} is not a score of {kind} language models; they have {', '.join(self.scores)}.")
         return Score(name)
 
-    def _readings(self, texts: Sequence[str], *, start: bool, since: Sequence[int] | None = None) -> list[Reading]:
-        found = read(self.tokenizer, texts, self.max_length, causal=self.causal, start=start, since=since)
+    def _read(self, texts: Sequence[str], prefixes: Sequence[str] | None, *, start: bool) -> list[Reading]:
+        since = None if prefixes is None else [len(before) for before in prefixes]
+        whole = texts if prefixes is None else [before + text for before, text in zip(prefixes, texts, strict=True)]
+        return read(self.tokenizer, whole, self.max_length, causal=self.causal, start=start, since=since)
+
+    def _readings(self, texts: Sequence[str], prefixes: Sequence[str] | None, *, start: bool) -> list[Reading]:
+        found = self._read(texts, prefixes, start=start)
         for text, one in zip(texts, found, strict=True):
             if one.problem:
                 error = UsageError if not one.wanted else TruncationError
