@@ -26,6 +26,8 @@ GONE: Mapping[tuple[str, str], str] = {
     ),
 }
 """What is written in place of an argument that has no new name."""
+LATER: Mapping[str, str] = {"span_pair": "sides"}
+"""New options whose default is not what was done before, and what was: a recipe without them means that."""
 
 
 def renamed(function: str, name: str) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import UsageError, did_you_mean
-from probekit.former import FORMER, renamed
+from probekit.former import FORMER, LATER, renamed
 from probekit.functions import FUNCTIONS, REPEATED, SILENT, find, is_numeric, outputs, parameters, rows_of, typed
 
 Json = Any
@@ -162,7 +162,11 @@ class Recipe:
                 if key not in known or (key in written) != inside or key in SILENT:
                     named = ", ".join(k for k in known if k not in SILENT)
                     raise UsageError(f"{name} has no parameter {key!r}; it has {named}.")
-        return cls(name, *parts)
+        arguments, defaults, leaves = parts
+        if defaults:  # it has all parameters of its time
+            lacking = LATER.keys() & known.keys() - arguments.keys() - defaults.keys()
+            defaults |= {key: LATER[key] for key in lacking}
+        return cls(name, arguments, defaults, leaves)
 
     def call(self) -> Callable[..., Any]:
         """The function."""
@@ -201,7 +205,7 @@ class Recipe:
 
         known = parameters(self.function)
         first = {new: old for old, new in FORMER.get(self.function, {}).items()}
-        given = {**self.defaults, **self.arguments}
+        given = {k: v for k, v in {**self.defaults, **self.arguments}.items() if v != LATER.get(k, self)}
         numeric = {first.get(k, k): v for k, v in given.items() if is_numeric(known, k)}
         content = ["recipe/1", self.function, dict(sorted(numeric.items())), sorted(reads)]
         return xxhash.xxh3_128_hexdigest(json.dumps(content, ensure_ascii=False).encode())

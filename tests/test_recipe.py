@@ -181,12 +181,16 @@ def test_an_axes_of_ones_own_is_drawn_by_other_functions():
 )
 def test_recipes_and_commands_of_before_have_the_new_names(function, former, identity, capsys):
     """Their identity is the one of before, so that a study goes on; a call or a command line is told the new name."""
-    defaults = {k: v for k, v in Recipe.of(function, {"caches": ["a.h5"]}).defaults.items() if k != "draws"}
+    defaults = dict(Recipe.of(function, {"caches": ["a.h5"]}).defaults)
+    defaults.pop("draws")
+    assert defaults.pop("span_pair") == "compared"
     old = {"function": function, "arguments": {"caches": ["a.h5"], former: 50}, "defaults": defaults}
     recipe = Recipe.from_json(old)
     assert recipe.arguments == {"caches": ["a.h5"], "draws": 50}
+    assert recipe.defaults["span_pair"] == "sides"  # an option of today that is not what was done before
     assert recipe.identity(["x"]) == identity
-    assert recipe_of_command(f"probekit {function} a.h5 --{former} 50").arguments == recipe.arguments
+    of_words = recipe_of_command(f"probekit {function} a.h5 --{former} 50")
+    assert (of_words.arguments, of_words.defaults["span_pair"]) == (recipe.arguments, "sides")
     with pytest.raises(UsageError, match=f"^{former} of {function} is now draws.$"):
         getattr(probekit, function)("a.h5", **{former: 50})
     with pytest.raises(UsageError, match=f"^{former} of {function} is now draws.$"):

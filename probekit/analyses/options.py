@@ -18,6 +18,13 @@ class SpanVector(StrEnum):
     MEAN = "mean"
 
 
+class PairVector(StrEnum):
+    """What is read of the vectors u and v of a pair of spans."""
+
+    COMPARED = "compared"  # [u; v; |u - v|; u * v]
+    SIDES = "sides"  # [u; v]
+
+
 @dataclass(frozen=True, slots=True)
 class VectorOptions(Checked):
     """Which vectors of a cache are analysed."""
@@ -31,9 +38,13 @@ class VectorOptions(Checked):
     span: SpanVector | None = option(
         None,
         "For tasks about spans (phrases, or pairs of words): how the pieces of a span become one vector. ends: its "
-        "first and last piece, side by side (the default of such tasks); mean: the mean of its pieces. A pair of spans "
-        "is the two vectors side by side. Leave it out for other tasks, and for edges (which trains its own vector) "
-        "and structural (which reads means of words).",
+        "first and last piece, side by side (the default of such tasks); mean: the mean of its pieces. Leave it out "
+        "for other tasks, and for edges (which trains its own vector) and structural (which reads means of words).",
+    )
+    span_pair: PairVector = option(
+        PairVector.COMPARED,
+        "For pairs of words or spans: what is read of their vectors u and v. compared: [u; v; |u - v|; u * v], as of "
+        "pairs of texts that are read separately; sides: [u; v]. Leave it out for edges, which reads sides.",
     )
     layers: Layers | None = option(
         None, "Layers to analyse, separated by commas: 0,4-6,final_norm; -1 is the last (default: all)."

@@ -16,7 +16,7 @@ from probekit.activations.description import unread, without_content
 from probekit.activations.grouping import groups_of, with_equal_vectors
 from probekit.activations.targets import Targets
 from probekit.activations.tokens import TokenReader
-from probekit.analyses.options import SpanVector, VectorOptions
+from probekit.analyses.options import PairVector, SpanVector, VectorOptions
 from probekit.errors import UsageError
 from probekit.notes import logger
 from probekit.probes.protocol.labels import Labels
@@ -42,7 +42,7 @@ class LayerVectors:
     words : bool
         Whether a row is a word, or a span: several rows belong to a sentence.
     layers : dict[str, Callable[[], Any]]
-        By name, in the order of the model: functions that return (n, d), or (n, 4 d) for separately encoded pairs.
+        By name, in the order of the model: functions that return (n, d), or (n, 4 d) for pairs.
     labels : Labels
         Labels of the n rows with their groups; for words, with their sentences.
     group_columns : dict[str, Any]
@@ -53,6 +53,8 @@ class LayerVectors:
     label_sets : np.ndarray, optional
         Bool (sets, label names), if several labels can hold at once: the labels of code c are row c; float for several
         numbers.
+    cosines : dict[str, Callable[[], Any]]
+        Of pairs of texts or spans, by layer: functions that return the cosine of the two vectors, (n, 1).
     """
 
     representation: str
@@ -62,6 +64,7 @@ class LayerVectors:
     group_columns: dict[str, Any] = field(default_factory=dict)
     targets: Targets | None = None
     label_sets: np.ndarray | None = None
+    cosines: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
 
 def open_caches(caches: Iterable[str | Path | ActivationCache], stack: ExitStack) -> tuple[ActivationCache, ...]:
@@ -99,11 +102,12 @@ def layer_vectors(
     def read(name: str) -> Any:
         if words:
             return cache.layer_words(name)
-        x = cache.layer(name, how)
-        return PairFeatures(x) if spec["pairs"] == "separate" else x
+        return cache.layer(name, how)
 
-    names = _chosen(cache, options)
+    names, cosines = _chosen(cache, options), dict[str, Callable[[], Any]]()
     layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in names}
+    if spec["pairs"] == "separate" and not words:
+        layers, cosines = _compared(layers)
     groups = groups_of(cache, options.groups)
     if lost := unread(cache) if words else without_content(cache):
         log.warning("%s %s: %s.", spec["task"], spec["split"], lost)
@@ -111,7 +115,22 @@ def layer_vectors(
     if not words and options.groups != "none":
         groups = with_equal_vectors(cache, groups, [partial(cache.layer, name, how) for name in names])
     labels, sets = _labels(cache, words, groups.of)
-    return LayerVectors(how, words, layers, labels, groups.columns | unread_words, label_sets=sets)
+    columns = groups.columns | unread_words
+    return LayerVectors(how, words, layers, labels, columns, label_sets=sets, cosines=cosines)
+
+
+def _compared(
+    layers: Mapping[str, Callable[[], Any]], pair: PairVector = PairVector.COMPARED
+) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[], Any]]]:
+    """What is read of each layer of pairs, whose vectors are there side by side, and their cosines."""
+
+    def of(change: Callable[[Any], Any], read: Callable[[], Any]) -> Any:
+        return change(read())
+
+    cosines: dict[str, Callable[[], Any]] = {name: partial(of, cosine, read) for name, read in layers.items()}
+    if pair is PairVector.SIDES:
+        return dict(layers), cosines
+    return {name: partial(of, PairFeatures, read) for name, read in layers.items()}, cosines
 
 
 def _of_spans(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
@@ -139,9 +158,13 @@ def _of_spans(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
     of = sentence if groups.of is None else groups.of[sentence]
     labels = Labels(y, of, ids=ids, sentences=None if groups.of is None else sentence)
     layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in _chosen(cache, options)}
+    cosines: dict[str, Callable[[], Any]] = {}
+    if found.first.shape[1] == 2:
+        layers, cosines = _compared(layers, options.span_pair)
     return LayerVectors(
-        str(how), words=True, layers=layers, labels=labels, group_columns=groups.columns, targets=found, label_sets=sets
-    )
+        str(how), words=True, layers=layers, labels=labels, group_columns=groups.columns, targets=found,
+        label_sets=sets, cosines=cosines,
+    )  # fmt: skip
 
 
 def _of_pieces(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
@@ -213,6 +236,17 @@ def pair_features(x: np.ndarray) -> np.ndarray:
     """[u; v] as [u; v; |u - v|; u * v], (n, 2d) to (n, 4d) (Conneau et al. 2017, section 3.1)."""
     u, v = np.split(x, 2, axis=1)
     return np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
+
+
+def cosine(x: Any) -> np.ndarray:
+    """The cosine of u and v in each row of [u; v], float32 (n, 2d) to (n, 1); 0 where one of them is 0."""
+    found = np.empty((x.shape[0], 1), dtype=np.float32)
+    for start in range(0, len(found), 4096):
+        rows = slice(start, min(start + 4096, len(found)))
+        u, v = np.split(np.asarray(x[rows], dtype=np.float64), 2, axis=1)
+        size = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
+        found[rows, 0] = (u * v).sum(1) / np.where(size > 0, size, 1.0)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

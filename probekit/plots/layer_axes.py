@@ -107,6 +107,7 @@ LINES: dict[str, dict[str, Any]] = {
     "mean": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
     "bag-of-pieces": {"linestyle": (0, (7, 2, 1.5, 2)), "linewidth": 1.0},
     "length": {"linestyle": (0, (8, 8)), "linewidth": 0.8, "color": GREYS[0]},
+    "cosine": {"linestyle": (0, (5, 1.5)), "linewidth": 1.6},
 }
 CODES: dict[str, dict[str, Any]] = {
     "uniform": {"color": INK, "linestyle": (0, (1, 2)), "linewidth": 1.0},

@@ -44,6 +44,7 @@ INPUTS = {
     "mean": "mean of train",
     "bag-of-pieces": "bag of word pieces",
     "word-type": "majority by word type",
+    "cosine": "cosine of the two",
 }
 
 

@@ -10,10 +10,11 @@ import inspect
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, get_args
 
 from probekit.errors import UsageError
-from probekit.former import FORMER
+from probekit.former import FORMER, LATER
 from probekit.functions import FUNCTIONS, hints, parameters, rows_of, takes_commas, takes_many, typed
 from probekit.recipe import Recipe
 
@@ -55,8 +56,10 @@ def recipe_of_words(words: Sequence[str]) -> Recipe:
     if name not in kept | {"cache_activations"}:
         known = ", ".join(sorted(kept))
         raise UsageError(f"probekit {rest[0] if rest else ''} cannot be reproduced; these can: {known}.")
-    given = _given(name, rest[1:])
-    return Recipe.of(name, {key: _value(name, key, value) for key, value in given.items()})
+    given = {key: _value(name, key, value) for key, value in _given(name, rest[1:]).items()}
+    recipe = Recipe.of(name, given)
+    before = {key: value for key, value in LATER.items() if key in recipe.defaults}
+    return replace(recipe, defaults={**recipe.defaults, **before})
 
 
 def _given(name: str, words: Sequence[str]) -> dict[str, Any]:

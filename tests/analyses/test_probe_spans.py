@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import probekit
+from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs
+from probekit.analyses.vectors import layer_vectors
 from probekit.errors import UsageError
 from probekit.tasks.task import Example, Span, Split, Target, Task, TaskKind
 from probekit.tasks.union import union
@@ -96,8 +98,31 @@ def test_several_labels_from_a_cache_of_several_tasks(tiny_bert: Path, tmp_path:
     assert gold(one.rows, "accuracy")[0] > 0.95
 
 
-def test_pooling_does_not_apply_to_spans(tiny_bert: Path, tmp_path: Path) -> None:
+def test_pairs_of_spans_are_compared_as_pairs_of_texts_are(tiny_bert: Path, tmp_path: Path) -> None:
+    """[u; v; |u - v|; u * v], or both sides; the cosine is a baseline of the layer that train chooses."""
+    caches = cached(tiny_bert, ONE, tmp_path)
+    with probekit.ActivationCache(caches[1]) as cache:
+        found = {
+            pair: layer_vectors(cache, VectorOptions(span="mean", span_pair=pair)) for pair in ("compared", "sides")
+        }
+        tokens, of = cache.tokens("2").values, cache.targets
+        u, v = (np.stack([tokens[a : b + 1].mean(0) for a, b in zip(of.first[:, k], of.last[:, k], strict=True)])
+                for k in (0, 1))  # fmt: skip
+        np.testing.assert_allclose(found["sides"].layers["2"]()[:], np.hstack([u, v]), rtol=1e-5, atol=1e-6)
+        compared = np.hstack([u, v, np.abs(u - v), u * v])
+        np.testing.assert_allclose(found["compared"].layers["2"]()[:], compared, rtol=1e-4, atol=1e-6)
+        norms = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
+        for one in found.values():
+            np.testing.assert_allclose(one.cosines["2"]()[:, 0], (u * v).sum(1) / norms, rtol=1e-5)
+    how = {"span": "mean", "controls": 0, "resamples": 0, "groups": "none", "penalties": (1.0,), "layers": "0,2"}
+    result = probekit.probe(*caches, **how)
+    (cosine,) = result.rows[result.rows["representation"] == "cosine"].query("metric == 'accuracy'")["value"]
+    assert 0.3 < cosine < gold(result.rows, "accuracy")[2]
+    assert f"cosine of the two {cosine:.3f}".replace(" 0.", " .") in result.verdict[0]
     with pytest.raises(UsageError, match="leave out --pooling, or give --span"):
-        probekit.probe(*cached(tiny_bert, ONE, tmp_path), pooling="mean")
+        probekit.probe(*caches, pooling="mean")
+
+
+def test_an_unknown_vector_of_spans_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean ends"):
         probekit.probe(tmp_path / "train.h5", tmp_path / "dev.h5", span="end")

@@ -75,14 +75,14 @@ def caches(folder: Path, out: Path) -> dict[str, str]:
     encoder = load_encoder(folder, **HOW, sites="z,mlp_act,resid_post")
     encode, calls = encoder.encode, []
 
-    def stumbling(batch, sink, **more):
+    def stumbling(batch, sink, edit=None, **more):
         def give(i, rows):
             calls.append(i)
             if len(calls) == 30:
                 raise ValueError("the sink is full")
             sink(i, rows)
 
-        encode(batch, give, **more)
+        encode(batch, give, edit, **more)
 
     encoder.encode = stumbling
     shards = {"out": out / "shards", "shard_size": 40, "batch_tokens": 64}

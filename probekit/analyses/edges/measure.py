@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
-from probekit.analyses.options import SpanVector, VectorOptions
+from probekit.analyses.options import PairVector, SpanVector, VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors
 from probekit.errors import UsageError
@@ -57,8 +57,9 @@ def _of_pair(
 ) -> tuple[pd.DataFrame, Predictions]:
     """The rows and predictions of one pair of caches."""
     check_pair(train, dev, vectors.layers, metrics, any_split=options.any_split)
-    of_train = layer_vectors(train, replace(vectors, span=SpanVector.ENDS))
-    of_dev = layer_vectors(dev, replace(vectors, span=SpanVector.ENDS, layers=tuple(of_train.layers)))
+    of_ends = replace(vectors, span=SpanVector.ENDS, span_pair=PairVector.SIDES)
+    of_train = layer_vectors(train, of_ends)
+    of_dev = layer_vectors(dev, replace(of_ends, layers=tuple(of_train.layers)))
     if len(train.spec["label_names"]) < 2 and of_train.label_sets is None:
         raise UsageError(f"{train.spec['task']} has one label only; a probe needs at least two.")
     y, y_dev = labels_of_pair(train, dev, of_train, of_dev, ProbeOptions(), ungrouped=vectors.groups == "none")

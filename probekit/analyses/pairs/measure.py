@@ -133,13 +133,13 @@ def _by_head(
     texts = list(dict.fromkeys((_before(p, options.prefix), text) for p in found for text in (p.good, p.bad)))
     before, own = ([text[i] for text in texts] for i in (0, 1))
     place, start = {text: i for i, text in enumerate(texts)}, not options.no_start
-    how = {"prefixes": before if options.prefix else None, "start": start}
-    scores = scorer.score(own, wanted, layers=options.by_layer, progress=progress, **how)
+    prefixes = before if options.prefix else None
+    scores = scorer.score(own, wanted, prefixes=prefixes, layers=options.by_layer, start=start, progress=progress)
     good, bad = (np.array([place[_before(p, options.prefix), getattr(p, side)] for p in found]) for side in SIDES)
     about = {**about, "target": "gold", "draw": None, "layer": None, "representation": "lm-head"}
     fits, gaps = [], []
     for score, per in product(scores, options.per or (None,)):
-        size = 1.0 if per is None else _sizes(own, per, scorer.scored(own, **how))[:, None]
+        size = 1.0 if per is None else _sizes(own, per, scorer.scored(own, prefixes, start=start))[:, None]
         nats = scores[score] / size
         gap = (nats[good] - nats[bad]).T
         named = {"estimator": str(score) if per is None else f"{score} per {per.removesuffix('s')}"}

@@ -65,10 +65,11 @@ def probe_pair(
                 "%s %s: %s of %s examples exceed the model's maximum length and were truncated.",
                 cache.spec["task"], cache.spec["split"], f"{cut:,}", f"{len(cache.truncated):,}",
             )  # fmt: skip
-    baselines = Baselines()
+    cosine = [(name, of, of_dev.cosines[name]) for name, of in of_train.cosines.items()]
+    baselines = Baselines(cosine=cosine)
     if not of_train.words and options.controls != 0:
         bag = bag_of_pieces(train.pieces, dev.pieces)
-        baselines = Baselines(bag, (length(train.pieces), length(dev.pieces)))
+        baselines = Baselines(bag, (length(train.pieces), length(dev.pieces)), cosine)
     question = Question(
         train.spec["kind"],
         tuple(train.spec["metrics"]) if metrics is None else metrics,

@@ -118,14 +118,17 @@ def _one_class(tables: Sequence[Predictions]) -> str:
 
 
 def _beside(rows: pd.DataFrame, metric: str) -> str:
-    """The baselines without a model, as text: the majority class, also by word type, and the bag of word pieces."""
+    """The baselines as text: the majority class, also by word type, the bag of word pieces, the cosine of a pair."""
     plain = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] == "")]
     constant = plain[plain["estimator"].isin(("majority", "mean"))]
     bag = plain[plain["representation"] == "bag-of-pieces"]
     by_type = plain[plain["representation"] == "word-type"]
     majority = constant[constant["estimator"] == "majority"]
     text = ""
-    for name, baseline in (("majority", majority), ("majority by word type", by_type), ("bag of word pieces", bag)):
+    cosine = plain[plain["representation"] == "cosine"]
+    known = {"majority": majority, "majority by word type": by_type, "bag of word pieces": bag}
+    known["cosine of the two"] = cosine
+    for name, baseline in known.items():
         value = float(baseline["value"].iloc[0]) if len(baseline) else np.nan
         if np.isfinite(value) and (value or name != "majority"):
             text += f", {name} {number(value)}"

@@ -17,7 +17,7 @@ from probekit.activations.writing.chosen import tell_left_out
 from probekit.activations.writing.chunk import Chunk, read_chunk
 from probekit.activations.writing.reading import Reading
 from probekit.activations.writing.request import count_of
-from probekit.analyses.options import SpanVector
+from probekit.analyses.options import PairVector, SpanVector
 from probekit.analyses.stream.state import State, check_ids, layout_of
 from probekit.analyses.vectors import pair_features
 from probekit.errors import UsageError
@@ -44,6 +44,8 @@ class Source:
         uint64 (dev examples,), digests of their texts.
     span : SpanVector, optional
         How the pieces of a span become one vector.
+    span_pair : PairVector
+        What is read of the vectors of a pair of spans.
     """
 
     encoder: Encoder
@@ -53,6 +55,7 @@ class Source:
     dev_keys: np.ndarray
     batch_tokens: int | None
     span: SpanVector | None = None
+    span_pair: PairVector = PairVector.COMPARED
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -121,11 +124,13 @@ def marks_of(examples: Sequence[Example], reading: Reading, read: np.ndarray, sp
 
 
 def read(source: Source, examples: Sequence[Example]) -> Chunk:
-    """The vectors of some examples: of separately read pairs [u; v; |u - v|; u * v], of targets their spans."""
+    """The vectors of some examples: of separately read pairs [u; v; |u - v|; u * v], and of spans."""
     chunk = read_chunk(source.encoder, examples, source.reading, batch_tokens=source.batch_tokens)
     if chunk.places is not None:
         mean = source.span is SpanVector.MEAN
-        return replace(chunk, vectors=[np.asarray(span_vectors(x, *chunk.places, mean=mean)) for x in chunk.vectors])
+        vectors = [np.asarray(span_vectors(x, *chunk.places, mean=mean)) for x in chunk.vectors]
+        compared = chunk.places[0].shape[1] == 2 and source.span_pair is PairVector.COMPARED
+        return replace(chunk, vectors=[pair_features(x) for x in vectors] if compared else vectors)
     if source.reading.pairs != "separate":
         return chunk
     return replace(chunk, vectors=[pair_features(x) for x in chunk.vectors])

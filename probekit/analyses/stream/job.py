@@ -18,7 +18,7 @@ from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.prepare import kept_sites
 from probekit.activations.writing.reading import Reading
 from probekit.activations.writing.request import data_digest, of_model, origin_of, pairs_read, template_of, type_of
-from probekit.analyses.options import SpanVector
+from probekit.analyses.options import PairVector, SpanVector
 from probekit.analyses.stream.accumulate import CENTRED, Source, text_keys
 from probekit.analyses.stream.options import Analysis, StreamOptions
 from probekit.analyses.stream.probes import PROBES
@@ -77,7 +77,10 @@ def make_job(
     span, spans = _spans(loaded, given[0:CENTRED], options)
     encoder = load(found) if isinstance(found, Loading) else found
     reading = replace(_reading(loaded, given.paired, encoder, kind, span, options), template=template, spans=spans)
-    features = (1 if span is SpanVector.MEAN else 2) * spans if span else 4 if reading.pairs == "separate" else 1
+    features = 4 if reading.pairs == "separate" else 1
+    if span:
+        compared = spans == 2 and options.span_pair is PairVector.COMPARED
+        features = (1 if span is SpanVector.MEAN else 2) * spans * (2 if compared else 1)
     across = Analysis.CKA in (options.analysis or ()) or not labelled
     if across and features > 1 and span is None:
         raise UsageError("cka is of the vectors of one sequence; leave it out, or use --pairs joint.")
@@ -100,7 +103,7 @@ def make_job(
     }  # fmt: skip
     reads = [Read(str(task) if not isinstance(task, Task) else task.name, "data", spec["data_digest"])]
     reads.append(Read(str(identity["model"]), "model", str(identity.get("weights_digest") or "")))
-    source = Source(encoder, reading, given, spec, keys, options.batch_tokens, span)
+    source = Source(encoder, reading, given, spec, keys, options.batch_tokens, span, options.span_pair)
     return Job(loaded, split, other, source, spec, about, tuple(reads))
 
 

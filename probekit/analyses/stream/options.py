@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from probekit.activations.options import ReadOptions
-from probekit.analyses.options import SpanVector
+from probekit.analyses.options import PairVector, SpanVector
 from probekit.constraint import WRITTEN, Count, Draws, Ge, Le, Most, Natural, Positive, Seed, Share, Threads
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
@@ -55,6 +55,11 @@ class StreamOptions(ReadOptions):
         None,
         "A row for each span, or pair of spans, that a label is about: ends, its first and last piece, side by side "
         "(the default of tasks that label spans), or mean, the mean of its pieces.",
+    )
+    span_pair: PairVector = option(
+        PairVector.COMPARED,
+        "For pairs of words or spans: what is read of their vectors u and v. compared: [u; v; |u - v|; u * v]; sides: "
+        "[u; v].",
     )
     folds: Annotated[int, Ge(2)] = option(
         5, "Folds that choose penalties: a text is in one by a hash of its group, or of itself."

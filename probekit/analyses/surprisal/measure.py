@@ -60,7 +60,7 @@ def measure(
     if not rows:
         raise DataError(f"{name}: the texts have no words.")
     reads = (Read(name, "data", ""), read_of_model(model, scorer.spec))
-    return Result(make_rows(about | row for row in rows), (), reads=reads)
+    return Result(make_rows({**about, **row} for row in rows), (), reads=reads)
 
 
 def _examples(

@@ -162,7 +162,8 @@ class HuggingFaceEncoder(Shown):
                 if self.final_norm or not self._ends:
                     pass_on(output.last_hidden_state)
             except _Enough:
-                output = self._sent()
+                output = None
+                self._sent()
         if self.ranks is not None:
             later.raise_error()
         return output

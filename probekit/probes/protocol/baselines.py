@@ -1,11 +1,11 @@
-"""Baselines that need no model: bags of pieces, lengths, word types and class frequencies.
+"""Baselines: bags of pieces, lengths, word types and class frequencies, which need no model, and cosines of pairs.
 
 A layer is informative only if its probe beats these. They use gold labels only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -31,10 +31,13 @@ class Baselines:
         float32 csr (n, v), the pieces that occur.
     length : tuple[np.ndarray, np.ndarray], optional
         float32 (n, k).
+    cosine : sequence of tuple of str and two functions
+        Of pairs: the name of each layer, and what returns the cosine of the two vectors, float32 (n, 1).
     """
 
     bag: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
     length: tuple[np.ndarray, np.ndarray] | None = None
+    cosine: Sequence[tuple[str, Callable[[], np.ndarray], Callable[[], np.ndarray]]] = ()
 
 
 def baseline_fits(experiment: Experiment, given: Baselines) -> Iterator[Callable[[], Fits]]:
@@ -44,6 +47,8 @@ def baseline_fits(experiment: Experiment, given: Baselines) -> Iterator[Callable
     if given.length is not None:
         about = {"layer": None, "representation": "length"}
         yield partial(experiment.fit, *given.length, experiment.plain, 1, about)
+    if given.cosine:
+        yield partial(_cosine_fit, experiment, given.cosine)
     if experiment.sets.train.types is not None and experiment.sets.classes:
         yield partial(_type_fit, experiment)
 
@@ -98,6 +103,18 @@ def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_mat
         **{"converged": bool(converged[best] and last.converged[0]), "held_out": score[best]},
     }
     return Fits([columns], log_p.argmax(1)[None], -log_p[np.arange(len(y_dev)), y_dev][None], np.exp(log_p))
+
+
+def _cosine_fit(
+    experiment: Experiment, layers: Sequence[tuple[str, Callable[[], np.ndarray], Callable[[], np.ndarray]]]
+) -> Fits:
+    """The cosine alone: one number, of which train decides the threshold, and by its folds the layer."""
+    about = {"layer": None, "representation": "cosine"}
+    found = [
+        experiment.fit(train(), dev(), experiment.plain, 1, about | {"cosine_layer": name})
+        for name, train, dev in layers
+    ]
+    return min(found, key=lambda fits: fits.columns[0]["held_out"])
 
 
 def _parts(fold: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
