@@ -224,6 +224,7 @@ def _text(
     for role, column in first.roles.items() if told else ():
         shown = json.dumps(column, ensure_ascii=False)
         lines.append(f"{role} = {shown.replace(chr(34), '') if by_number else shown}{_remark(first.why[role])}")
+    lines += [f"{key} = {json.dumps(value)}" for key, value in first.keys.items()]
     lines += _metrics(splits, first)
     labelled = first.kind in (TaskKind.SEQUENCE_LABELLING, TaskKind.QUESTION_ANSWERING)
     if not labelled and "label" not in first.roles:

@@ -472,6 +472,29 @@ def test_splits_without_a_header_choices_and_numbered_texts():
     assert (e.text[:9], e.pair, e.group, list(task.splits)) == ("review 5 ", "so 5 it is", "d1", ["train", "dev"])
 
 
+def test_several_labels_in_columns_lists_and_cells():
+    texts = [text for text, *_ in reviews(60)]
+    held = [(i % 2, (i + 1) % 3 // 2, int(i % 5 == 0)) for i in range(60)]
+    names = ("sad", "angry", "glad")
+    of = [[name for name, holds in zip(names, row, strict=True) if holds] for row in held]
+    write(
+        "columns.csv", ",", ("comment", *names), [(text, *map(str, row)) for text, row in zip(texts, held, strict=True)]
+    )
+    lines("lists.jsonl", [{"comment": text, "labels": some} for text, some in zip(texts, of, strict=True)])
+    write(
+        "cells.csv", ",", ("comment", "labels"), [(text, ";".join(some)) for text, some in zip(texts, of, strict=True)]
+    )
+    for name in ("columns.csv", "lists.jsonl", "cells.csv"):
+        task = load_task(new_task(name, dev=0))
+        assert task.kind == "multi-label"
+        read = [None if e.label is None else {task.label_names[k] for k in e.label} for e in task.split("train")]
+        assert read == [set(some) if some or name != "cells.csv" else None for some in of]  # an empty cell says nothing
+    one = load_task(new_task("columns.csv", dev=0, out="one.toml", columns="label=angry"))
+    assert (one.kind, one.label_names) == ("classification", ("0", "1"))
+    two = load_task(new_task("columns.csv", dev=0, out="two.toml", columns={"label": "sad+glad"}))
+    assert (two.kind, two.label_names) == ("multi-label", ("sad", "glad"))
+
+
 def test_untidy_rows_are_tidied_and_told(caplog):
     """A byte-order mark, Windows line ends, labels in several spellings, an empty text, and one that is not there."""
     rows = []

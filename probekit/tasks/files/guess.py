@@ -19,7 +19,9 @@ from probekit.tasks.datasets.sources import number
 from probekit.tasks.files.entities import is_entities
 from probekit.tasks.files.group_column import NAMES, GroupGuess, group_column
 from probekit.tasks.files.marked import place_of, place_of_part
+from probekit.tasks.files.no_label import class_name, missing
 from probekit.tasks.files.raw import DOCUMENT, SAMPLE, Raw
+from probekit.tasks.files.several import HOLDS
 from probekit.tasks.files.squad import is_answers
 from probekit.tasks.task import TaskKind
 
@@ -30,6 +32,8 @@ ROLES = (
     "split",
 )
 """What a column can be told to be."""
+SEVERAL = ("span", "pair_span", "label")
+"""Those that several columns may have together: label=toxic+threat."""
 NONE = "none"
 """In place of a column: there is none."""
 
@@ -59,6 +63,8 @@ class Guess:
     repeated: Mapping[str, int] = field(default_factory=dict)
     """Without groups: the columns whose values are repeated, and how many values each has."""
     doubts: tuple[Doubt, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Further keys of the task file."""
 
 
 class _Found:
@@ -71,8 +77,9 @@ class _Found:
         self.why = dict.fromkeys(self.roles, "as given with --columns")
         self.refused = {role for role, name in given.items() if name == NONE}
         self.doubts: list[Doubt] = []
-        for role in ("span", "pair_span"):
-            if len(parts := self.roles.get(role, "").split("+")) == 2:
+        self.keys: dict[str, str] = {}
+        for role in SEVERAL:
+            if (given_as := self.roles.get(role, "")) not in raw.columns and len(parts := given_as.split("+")) > 1:
                 self.roles[role] = parts
 
     @property
@@ -106,7 +113,7 @@ def told(raw: Raw, columns: Sequence[str]) -> dict[str, str]:
         role, equals, column = one.partition("=")
         if not equals or role not in ROLES:
             raise UsageError(f"columns is {one!r}; write ROLE=COLUMN, such as label=stars. {did_you_mean(role, ROLES)}")
-        names = column.split("+") if role in ("span", "pair_span") and column not in raw.columns else [column]
+        names = column.split("+") if role in SEVERAL and column not in raw.columns else [column]
         for name in names if column != NONE else ():
             if name not in raw.columns:
                 raise UsageError(f"{role} is {name!r}, but there is no such column; {did_you_mean(name, raw.columns)}")
@@ -146,10 +153,10 @@ def guess(raw: Raw, groups: str | None = None, columns: Sequence[str] = ()) -> G
             found.doubts.append(Doubt("groups", of_groups.column, (NONE,), of_groups.why))
     found.take("domain", _first_named(set(others) - unique, NAMES["domains"]), "by its name")
     classes = Counter[str]()
-    if "label" in found.roles:
+    if "label" in found.roles and not kind.several:
         kind, classes = _of_labels(raw.columns[found.roles["label"]], kind)
     repeated = of_groups.repeated or {}
-    return Guess(kind, found.roles, found.why, dict(classes.most_common()), repeated, tuple(found.doubts))
+    return Guess(kind, found.roles, found.why, dict(classes.most_common()), repeated, tuple(found.doubts), found.keys)
 
 
 def _of_labels(values: Sequence[Any], kind: TaskKind) -> tuple[TaskKind, Counter[str]]:
@@ -231,12 +238,57 @@ def _texts(found: _Found) -> TaskKind:
     if kind := _choices(found):
         return kind
     _marked(found)
+    if kind := _several(found):
+        _text(found)
+        return kind
     label = _first_named(found.free, NAMES["labels"])
     if label:
         _label(found, found.free)
     _text(found)
     _label(found, found.free)
     return TaskKind.CLASSIFICATION
+
+
+SEPARATORS = (";", "|", ",")
+"""What may be between the labels of a cell, the likeliest first."""
+
+
+def _several(found: _Found) -> TaskKind | None:
+    """Several labels or numbers of a text: in a column each, in lists or objects, or in one cell."""
+    name = found.roles.get("label") or _first_named(found.free, NAMES["labels"])
+    if name is None and found.wants("label"):
+        held = [n for n, values in found.free.items() if set(map(class_name, values)) <= HOLDS.keys()]
+        held = [n for n in held if len({class_name(v) for v in found.sample[n]}) > 1]
+        others = held if len(held) == 2 else []
+        if len(held) > 1:
+            found.roles["label"], found.why["label"] = held, "1 or 0 in each"
+            found.doubts += [Doubt("label", "+".join(held), tuple(others), "1 or 0 in each")] * bool(others)
+            return TaskKind.MULTI_LABEL
+        lists = [n for n, values in found.free.items() if any(isinstance(v, list | dict) for v in values)]
+        name = lists[0] if lists and any(map(_mean_words, found.free.values())) else None
+    if isinstance(name, list):
+        said = {class_name(v).lower() for one in name for v in found.sample[one] if not missing(v)}
+        return TaskKind.MULTI_LABEL if said <= HOLDS.keys() else TaskKind.MULTI_OUTPUT
+    values = [] if name is None else [v for v in found.sample[name] if not missing(v)]
+    if values and all(isinstance(v, list | dict) for v in values):
+        found.take("label", name, "lists of labels" if isinstance(values[0], list) else "labels by name")
+        cells = [one for v in values for one in (v.values() if isinstance(v, dict) else v)]
+        numbers = any(isinstance(one, float) or (isinstance(one, int) and one not in (0, 1)) for one in cells)
+        return TaskKind.MULTI_OUTPUT if numbers and isinstance(values[0], dict) else TaskKind.MULTI_LABEL
+    if separator := next((mark for mark in SEPARATORS if _are_joined(values, mark)), ""):
+        found.take("label", name, f"several labels with {separator} between them")
+        found.keys["separator"] = separator
+        return TaskKind.MULTI_LABEL
+    return None
+
+
+def _are_joined(cells: Sequence[Any], mark: str) -> bool:
+    """Whether cells are labels with a mark between them: several in many cells, and each often."""
+    parts = [[one.strip() for one in cell.split(mark)] for cell in cells if isinstance(cell, str)]
+    if len(parts) < len(cells) or sum(len(some) > 1 for some in parts) < max(2, len(parts) / 20):
+        return False
+    count = Counter(one for some in parts for one in some)
+    return len(count) < len(set(map(str, cells))) and len(count) <= max(CLASSES, len(cells) // 10)
 
 
 _CHOICE = re.compile(r"(?P<stem>choice|option|ending|candidate)[-_ ]?(?P<number>\d|[a-e])", re.IGNORECASE)
@@ -246,7 +298,7 @@ def _choices(found: _Found) -> TaskKind | None:
     """Texts to choose from, in columns such as choice1 and choice2, if labels number them from 0."""
     named = [name for name, values in found.free.items() if _CHOICE.fullmatch(name) and _mean_words(values)]
     label = found.roles.get("label") or _first_named(found.free, NAMES["labels"])
-    numbers = set(map(str, found.sample[label])) - {"None", "", "-1"} if label else set()
+    numbers = set(map(str, found.sample[label])) - {"None", "", "-1"} if isinstance(label, str) else set()
     if len(named) < 2 or not numbers or not numbers <= set(map(str, range(len(named)))):
         return None
     found.take("choices", named, "texts to choose from")
