@@ -144,6 +144,23 @@ OVER_LABELS = ("macro-f1", "balanced-accuracy")
 """Metrics of classes that are means over the labels where several labels of a text can hold."""
 
 
+def unordered(names: Iterable[str], kind: str, classes: Sequence[str], known: Iterable[str] = ()) -> str:
+    """A message about the first metric that needs ordered classes, if these have no order; "" otherwise.
+
+    Classes are ordered if all their names are numbers, or if the task says so: ``known`` are its metrics.
+    """
+    numbers = all(re.fullmatch(r"[-+]?\d+([.,]\d+)?", name.strip()) for name in classes)
+    if kind != "classification" or (numbers and classes) or set(ORDERED) & set(known):
+        return ""
+    name = next((one for one in names if one in ORDERED), "")
+    say = 'If the classes have an order, write ordered = true and labels = ["LOWEST", …, "HIGHEST"] in the task file.'
+    return f"{name} is for ordered classes, and {', '.join(classes[:4])} … have no order. {say}" if name else ""
+
+
+ORDERED = ("quadratic-kappa", "spearman")
+"""The metrics of classes that know their order, which is that of the label names."""
+
+
 def unfit(names: Iterable[str], kind: str) -> str:
     """A message about the first of these metrics that does not fit the labels of this kind of task; "" if all fit."""
     needs = {
@@ -153,7 +170,7 @@ def unfit(names: Iterable[str], kind: str) -> str:
         "multi-label": {"labels", "scores"}, "multi-output": {"numbers"},
     }.get(kind, {"classes", "tags", "scores"})  # fmt: skip
     every = {"classes", "labels", "numbers", "tags", "answers", "responses", "edges", "scores"}
-    over_labels = OVER_LABELS if kind == "multi-label" else ()
+    over_labels = {"multi-label": OVER_LABELS, "classification": ("spearman",)}.get(kind, ())
     for name in names:
         if name in METRICS and METRICS[name].needs in every - needs and name not in over_labels:
             fit = [*over_labels, *(m.name for m in METRICS.values() if m.evaluates and m.needs in needs)]
@@ -230,6 +247,16 @@ def _matthews(y_true: Any, y_pred: Any) -> float:
     if (gold == gold[0]).all() or (guess == guess[0]).all():
         return 0.0
     return float(matthews_corrcoef(gold, guess))
+
+
+def _quadratic_kappa(y_true: Any, y_pred: Any) -> float:
+    """Cohen's kappa with squared distances of ordered classes as weights (Cohen 1968); 0 by chance.
+
+    NaN if gold values and predictions are one class, the same.
+    """
+    gold, guess = (np.asarray(y, dtype=np.float64) for y in _pair(y_true, y_pred))
+    expected = gold.var() + guess.var() + (gold.mean() - guess.mean()) ** 2
+    return float(1 - np.mean((gold - guess) ** 2) / expected) if expected else float("nan")
 
 
 def _correlation(name: str) -> Callable[[Any, Any], float]:
@@ -477,6 +504,7 @@ METRICS = _Metrics(
     Metric("macro-f1", "Macro F1", SHARE, needs="classes", function=_macro_f1),
     Metric("micro-f1", "Micro F1", SHARE, needs="labels", function=_micro_f1),
     Metric("matthews", "Matthews correlation", SIGNED, needs="classes", function=_matthews),
+    Metric("quadratic-kappa", "Quadratic kappa", SIGNED, needs="classes", function=_quadratic_kappa),
     Metric("pearson", "Pearson correlation", SIGNED, needs="numbers", function=_correlation("pearsonr")),
     Metric("spearman", "Spearman correlation", SIGNED, needs="numbers", function=_correlation("spearmanr")),
     Metric("rmse", "Root mean squared error", ABOVE_0, "lower", needs="numbers", function=_rmse),

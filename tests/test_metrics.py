@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import cohen_kappa_score
 
 from probekit.errors import UsageError
-from probekit.metrics import METRICS, metric
+from probekit.metrics import METRICS, metric, unordered
 
 
 def test_classes() -> None:
@@ -24,6 +25,21 @@ def test_classes() -> None:
     assert metric("balanced-accuracy").function(gold, guess) == pytest.approx((2 / 3 + 1 / 2) / 2)
     assert metric("balanced-accuracy").function([0, 0], [0, 1]) == 1 / 2  # of the class that occurs
     assert metric("matthews").function(gold, guess) == pytest.approx((2 * 1 - 1 * 1) / math.sqrt(3 * 3 * 2 * 2))
+
+
+def test_a_metric_of_ordered_classes() -> None:
+    rng = np.random.default_rng(0)
+    gold = rng.integers(5, size=80)
+    guess = np.clip(gold + rng.integers(-1, 2, size=80), 0, 4)
+    wanted = cohen_kappa_score(gold, guess, weights="quadratic")
+    assert metric("quadratic-kappa").function(gold, guess) == pytest.approx(wanted)
+    assert metric("quadratic-kappa").function(gold, np.full(80, 2)) == pytest.approx(0)
+    names = ("quadratic-kappa", "accuracy")
+    assert "quadratic-kappa is for ordered classes, and a, b … have no order" in unordered(
+        names, "classification", ("a", "b")
+    )
+    assert unordered(names, "classification", ("1", "2")) == ""
+    assert unordered(names, "classification", ("a", "b"), ("spearman", "accuracy")) == ""
 
 
 def test_the_positive_class_of_f1_is_1() -> None:

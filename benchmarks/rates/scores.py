@@ -60,6 +60,29 @@ def covered(
     return bool(one.ci[0, 0] - 1e-9 <= truth <= one.ci[0, 1] + 1e-9)
 
 
+def grades(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of which one direction holds the grade, and five ordered grades, the extreme ones rare."""
+    x = rng.normal(size=(n, WIDTH))
+    return x, np.digitize(x[:, 0] + 0.7 * rng.normal(size=n), (-1.8, -0.6, 0.6, 1.8))
+
+
+def graded(rng: np.random.Generator, *, metric: str, n: int) -> bool | None:
+    """Whether the interval of a metric of ordered classes holds its value on the population."""
+    (x, y), (x_dev, y_dev), (x_all, y_all) = grades(rng, 2 * n), grades(rng, n), grades(rng, POPULATION)
+    both, labels = np.concatenate([x_dev, x_all]), np.concatenate([y_dev, y_all])
+    how = {"choose_by": "log-loss"}
+    e = probed(rng, [x], [both], y, labels, ("accuracy", metric), controls=0, names=tuple("12345"), how=how)
+    e = e.take(e.fits["layer"].notna().to_numpy(dtype=bool))
+    one = bounds(metric=metric, **part(e, slice(n), None).sample())
+    truth = estimates(metric=metric, **part(e, slice(n, None), None).sample())[0]
+    return None if one.why[0] else bool(one.ci[0, 0] <= truth <= one.ci[0, 1])
+
+
+for metric in ("quadratic-kappa", "spearman"):
+    for n in (60, 300):
+        case(f"scores/{metric} of five ordered classes, n {n}", "coverage")(partial(graded, metric=metric, n=n))
+
+
 def part(e: Predictions, rows: slice, groups: np.ndarray | None) -> Predictions:
     """The predictions for some examples."""
     take = {name: getattr(e, name)[..., rows] for name in ("ids", "gold", "predicted", "log_loss", "prior_loss")}

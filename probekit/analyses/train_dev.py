@@ -17,7 +17,7 @@ from probekit.activations.description import check_same
 from probekit.activations.targets import span_pieces
 from probekit.analyses.vectors import LayerVectors, open_caches, read_of
 from probekit.errors import CacheMismatch, UsageError
-from probekit.metrics import metric, unfit
+from probekit.metrics import metric, unfit, unordered
 from probekit.notes import logger
 from probekit.probes.protocol.labels import Labels
 from probekit.probes.protocol.options import ProbeOptions
@@ -186,7 +186,10 @@ def check_pair(
     _check_layers(train, dev, layers)
     if not any_split:
         _check_splits(train.spec, dev.spec)
-    if wrong := unfit(metrics or (), train.spec["kind"]):
+    spec = train.spec
+    if wrong := unfit(metrics or (), spec["kind"]) or unordered(
+        metrics or (), spec["kind"], spec["label_names"], spec["metrics"]
+    ):
         raise UsageError(f"metrics must fit the labels: {wrong}")
 
 

@@ -193,6 +193,18 @@ def span_planes(
     yield from (np.array(hits), np.array([t[0] for t in true]), np.array([p[0] for p in pred]))
 
 
+def _moment_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
+    y, p = (x.astype(np.float64) - gold.mean() for x in (gold, predicted))
+    yield from (y, p, y * y, p * p, y * p)
+
+
+def _quadratic_kappa(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
+    """1 - squared distances over those of independent labels and predictions with the same frequencies."""
+    y, p, yy, pp, yp = (part / n for part in parts)
+    expected = yy + pp - 2 * y * p
+    return 1 - (yy + pp - 2 * yp) / np.where(expected > 1e-12, expected, np.nan)
+
+
 ADDITIVE: dict[str, Additive] = {
     "accuracy": Additive(_share_planes, _mean),
     "token-accuracy": Additive(_share_planes, _mean),
@@ -206,6 +218,7 @@ ADDITIVE: dict[str, Additive] = {
     "mean-absolute-error": Additive(_absolute_planes, _mean),
     "r2": Additive(_r2_planes, _r2),
     "log-loss": Additive(_loss_planes, _mean),
+    "quadratic-kappa": Additive(_moment_planes, _quadratic_kappa),
     "chrf": Additive(_chrf_planes, _mean),
     **{
         name: Additive(partial(_answer_planes, name), _mean)
@@ -248,11 +261,6 @@ def _above_chance(name: str, parts: Sequence[np.ndarray], n: np.ndarray) -> np.n
     hit, true, said = (np.stack(parts[i::3])[one] for i in range(3))
     gold, chance = (ADDITIVE[name].value(BY_CLASS[name](hits, true, said), n) for hits in (hit, true * said / n))
     return gold - chance
-
-
-def _moment_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
-    y, p = (x.astype(np.float64) - gold.mean() for x in (gold, predicted))
-    yield from (y, p, y * y, p * p, y * p)
 
 
 def _rmse_below_chance(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:

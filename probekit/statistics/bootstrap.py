@@ -470,7 +470,7 @@ def _ends(
         return again, ci, why
     if metric in SCORED and isinstance(one, Rows):
         return again, *ends_of(metric, one, value, again, units, level, seed)
-    if metric in ("pearson", "spearman"):
+    if metric in ("pearson", "spearman", "quadratic-kappa"):
         flat = np.ptp(np.nan_to_num(again), axis=1) < 1e-12
         why[flat] = "the predictions are all the same"
         why[np.abs(value) > 1 - 1e-9] = "the correlation is exact"
@@ -490,7 +490,9 @@ def _ends(
 
 
 SCALES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]] = {
-    **dict.fromkeys(("pearson", "spearman"), (lambda r: np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12)), np.tanh)),
+    **dict.fromkeys(
+        ("pearson", "spearman", "quadratic-kappa"), (lambda r: np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12)), np.tanh)
+    ),
     "r2": (lambda r: -np.log(np.maximum(1 - r, 1e-300)), lambda z: 1 - np.exp(-z)),
     **dict.fromkeys(("mean-absolute-error", "rmse"), (lambda x: np.log(np.maximum(x, 1e-300)), np.exp)),
 }

@@ -82,7 +82,7 @@ def above_chance(
         found = bounds(metric=metric, resamples=resamples, seed=seed, **part.sample())
         mean = np.nanmean(chance[1], axis=1)
         return chance[0] - mean, np.where(found.why == "", found.resampled.T - mean, np.nan).T
-    if metric in ("matthews", "pearson", "spearman"):  # 0 by chance
+    if metric in ("matthews", "pearson", "spearman", "quadratic-kappa"):  # 0 by chance
         arguments = part.sample() | {"gold": np.atleast_2d(part.gold)[0]}
         return chance[0], replicates(metric=metric, resamples=resamples, seed=seed, **arguments)
     units, gold = Units.of_groups(part.groups, len(part.ids)), np.atleast_2d(part.gold)[:1]
@@ -129,7 +129,7 @@ def _relabelling(e: Predictions, gold: np.ndarray, metric: str) -> Callable[[np.
     if metric == "log-loss":
         losses = _losses_by_class(e)
         return _by_class(gold, range(len(losses)), losses, lambda hits, _: hits.sum(0) / len(gold))
-    if metric in ("pearson", "spearman", "rmse"):
+    if metric in ("pearson", "spearman", "rmse", "quadratic-kappa"):
         return _by_products(gold, e.predicted, metric)
     if metric not in BY_CLASS:
         raise UsageError(f"there is no permutation test for {metric}; choose one of {', '.join(BY_CLASS)}.")

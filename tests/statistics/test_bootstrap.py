@@ -9,7 +9,7 @@ from probekit.metrics import metric
 from probekit.statistics import bootstrap
 from probekit.statistics.bootstrap import METRICS, band, bounds, estimates, intervals, replicates, statistics
 
-NUMBERS = ("pearson", "spearman", "rmse")
+NUMBERS = ("pearson", "spearman", "rmse", "quadratic-kappa")
 OTHERS = ("answers", "responses", "scores")
 NAMED = [name for name in METRICS if name != "log-loss" and metric(name).needs not in OTHERS]
 

@@ -48,7 +48,18 @@ def made(rng, name, fits, n):
     return rng.integers(classes, size=(fits, n)), rng.integers(classes, size=(fits, n)), groups
 
 
-NAMES = ("accuracy", "f1", "macro-f1", "balanced-accuracy", "matthews", "span-f1", "pearson", "spearman", "rmse")
+NAMES = (
+    "accuracy",
+    "f1",
+    "macro-f1",
+    "balanced-accuracy",
+    "quadratic-kappa",
+    "matthews",
+    "span-f1",
+    "pearson",
+    "spearman",
+    "rmse",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -61,7 +72,7 @@ def test_permuted_labels_against_the_definition(name):
     np.testing.assert_allclose(null, want, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["accuracy", "macro-f1", "balanced-accuracy", "matthews", "rmse", "span-f1"])
+@pytest.mark.parametrize("name", ["accuracy", "macro-f1", "balanced-accuracy", "quadratic-kappa", "rmse", "span-f1"])
 def test_exchanged_outcomes_against_the_definition(name):
     """A fit and two others, then two alone: gold moves with what was predicted; groups stay together."""
     gold, predicted, groups = made(np.random.default_rng(1), name, 3, 120)

@@ -81,9 +81,20 @@ def test_several_numbers(own: Callable) -> None:
         assert check_task(task).splits[0].numbers == {"v": (0.5, 0.5, 0.5), "a": (2, 2, 2)}
 
 
+def test_ordered_classes(own: Callable) -> None:
+    text = "text,label\na,good\nb,bad\nc,fair\n"
+    task = own('ordered = true\nlabels = ["bad", "fair", "good"]\n', "t.csv", text)
+    assert (task.kind, task.label_names) == (TaskKind.CLASSIFICATION, ("bad", "fair", "good"))
+    assert task.metrics == ("quadratic-kappa", "spearman", "accuracy")
+    assert own("ordered = true\n", "t.csv", "text,label\na,3\nb,10\nc,5\n").label_names == ("3", "5", "10")
+
+
 @pytest.mark.parametrize(
     ("toml", "name", "text", "message"),
     [
+        ("ordered = true\n", "t.csv", "text,label\na,x\nb,y\nc,z\n", "ordered = true needs their order: write labels"),
+        ("ordered = true\n", "t.csv", "text,label\na,1\nb,2\n", "is for three or more classes"),
+        ('metrics = ["spearman"]\n', "t.csv", "text,label\na,x\nb,y\n", "spearman is for ordered classes, and x, y"),
         (LISTED, "t.jsonl", rows(["angri"]), "line 1, column 'label': 'angri' is not one of .*; did you mean 'angry'?"),
         (COLUMNS, "t.csv", "text,sad,angry\na,1,2\n", "line 2, column 'angry': expected 1 or 0 .* '2'. If these"),
         (COLUMNS, "t.csv", "text,sad,angry\na,1,\n", "column 'angry': there is no value for 'angry'; give all labels"),

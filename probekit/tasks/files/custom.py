@@ -44,6 +44,7 @@ unit        "words" (default if words are named; a text is split at its blanks) 
 words, tags columns with a list of words and a tag for each (JSON lines, Parquet, hub); in CoNLL files the number
             of the column, by default 1 and the last
 labels      names of the classes or tags, in the order of their indices; default: all in the data, sorted
+ordered     true if the classes have an order, that of ``labels`` (of numbers: from the lowest), such as stars
 metrics     a list such as ["matthews", "accuracy"]; the first is the task's primary metric
 format      "tsv" (.tsv, .txt, .tab), "csv", "json-lines" (.jsonl, .ndjson, .json), "parquet", "conll" (.conll, .bio,
             .iob, .iob2), "conllu"; default: by the file's suffix
@@ -78,7 +79,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError, Faults
-from probekit.metrics import unfit
+from probekit.metrics import ORDERED, unfit, unordered
 from probekit.tasks.datasets.sources import number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import TaskFile, read_task_file
@@ -130,11 +131,22 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
         notes = () if kind is TaskKind.RESPONSE_GENERATION else _notes(spec, kind, rows, names)
     targets = (target for split in splits.values() for e in split for target in e.targets)
     several = kind is TaskKind.SPAN_LABELLING and any(isinstance(target.label, tuple) for target in targets)
-    metrics = tuple(spec.metrics or default_metrics(kind, names, several=several))
-    if wrong := unfit(metrics, kind):
+    metrics = tuple(spec.metrics or default_metrics(kind, names, several=several, ordered=spec.ordered))
+    if wrong := unfit(metrics, kind) or unordered(metrics, kind, names, ORDERED if spec.ordered else ()):
+        raise DataError(wrong, file=path)
+    if spec.ordered and (wrong := _no_order(spec, kind, names)):
         raise DataError(wrong, file=path)
     source = spec.source or spec.hub or path.name
     return Task(spec.name or path.stem, kind, splits, names, metrics, source, spec.licence, notes)
+
+
+def _no_order(spec: TaskFile, kind: TaskKind, names: Sequence[str]) -> str:
+    """Why classes that are said to be ordered have no order; "" if they have one."""
+    if kind is not TaskKind.CLASSIFICATION or len(names) < 3:
+        return "ordered = true is for three or more classes of texts; leave it out."
+    if spec.labels is None and unordered(ORDERED, kind, names):
+        return 'ordered = true needs their order: write labels = ["LOWEST", …, "HIGHEST"].'
+    return ""
 
 
 def _misplaced(spec: TaskFile) -> str:
@@ -288,8 +300,12 @@ def _class_names(kind: TaskKind, spec: TaskFile, rows: Mapping[str, Rows]) -> tu
     return tuple(sorted(names, key=int) if whole else sorted(names))
 
 
-def default_metrics(kind: TaskKind, names: Sequence[str], *, several: bool = False) -> tuple[str, ...]:
+def default_metrics(
+    kind: TaskKind, names: Sequence[str], *, several: bool = False, ordered: bool = False
+) -> tuple[str, ...]:
     """The metrics of a task whose file names none."""
+    if ordered:
+        return ("quadratic-kappa", "spearman", "accuracy")
     if kind in (TaskKind.REGRESSION, TaskKind.MULTI_OUTPUT):
         return ("pearson", "spearman")
     if kind is TaskKind.MULTI_LABEL:

@@ -71,6 +71,7 @@ class TaskFile(BaseModel):
     targets: str | None = None
     unit: str | None = None
     labels: list[str | int] | None = None
+    ordered: bool = False
     metrics: list[str] | None = None
     format: str | None = None
     header: bool = True
@@ -220,6 +221,7 @@ _EXPECTED = (
     | {
         "splits": 'file names by split, such as train = "train.tsv" below [splits]',
         "header": "true or false",
+        "ordered": "true or false",
         "comments": "true or false",
         "choices": "the columns of the choices in a list, or the name of one column that holds lists",
         "labels": 'a list such as ["no", "yes"]',

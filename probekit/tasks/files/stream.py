@@ -271,7 +271,7 @@ def _described(path: Path, base: Path, split: str) -> Task:
             'label = false, or type = "regression".',
             file=path,
         )
-    metrics = tuple(spec.metrics or default_metrics(kind, names))
+    metrics = tuple(spec.metrics or default_metrics(kind, names, ordered=spec.ordered))
     if wrong := unfit(metrics, kind):
         raise DataError(wrong, file=path)
     part: Any = StreamedSplit(split, spec, kind, names, records)
