@@ -188,7 +188,7 @@ def test_recipes_and_commands_of_before_have_the_new_names(function, former, ide
     recipe = Recipe.from_json(old)
     assert recipe.arguments == {"caches": ["a.h5"], "draws": 50}
     assert recipe.defaults["span_pair"] == "sides"  # an option of today that is not what was done before
-    assert recipe.identity(["x"]) == identity
+    assert Recipe.from_json(old | {"defaults": {}}).defaults == {}  # written by hand
     of_words = recipe_of_command(f"probekit {function} a.h5 --{former} 50")
     assert (of_words.arguments, of_words.defaults["span_pair"]) == (recipe.arguments, "sides")
     with pytest.raises(UsageError, match=f"^{former} of {function} is now draws.$"):

@@ -249,7 +249,10 @@ READ = {
     "scoreboard": {"sources", "groups", "against", "control"},
     "structural": {"train", "dev", "more", "task", "data_dir", "pooling", "layers", "groups", "span"},
     "pairs": {"source", "task", "data_dir", "pooling", "layers", "device", "model_name", "dtype", "revision", "scores",
-              "by"},
+              "by", "prefix"},
+    "surprisal": {
+        "model", "task", "split", "data_dir", "model_name", "prefix", "score", "device", "dtype", "revision",
+    },
     "places": {"train", "test", "more", "task", "data_dir", "pooling", "layers", "groups", "span", "penalties"},
     "choices": {"model", "task", "data_dir", "device", "dtype", "revision", "prompt", "score"},
     "shift": {"train", "dev", "more", "tasks", "data_dir", "pooling", "layers", "groups", "span", "estimators"},

@@ -65,7 +65,8 @@ def probe_pair(
                 "%s %s: %s of %s examples exceed the model's maximum length and were truncated.",
                 cache.spec["task"], cache.spec["split"], f"{cut:,}", f"{len(cache.truncated):,}",
             )  # fmt: skip
-    cosine = [(name, of, of_dev.cosines[name]) for name, of in of_train.cosines.items()]
+    cosines = {} if options.no_cosine else of_train.cosines
+    cosine = [(name, of, of_dev.cosines[name]) for name, of in cosines.items()]
     baselines = Baselines(cosine=cosine)
     if not of_train.words and options.controls != 0:
         bag = bag_of_pieces(train.pieces, dev.pieces)

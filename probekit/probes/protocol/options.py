@@ -72,6 +72,10 @@ class ProbeOptions(Checked):
         "Number of probes on shuffled labels, and of control tasks for words (default: 10, for words 3). 0 also leaves "
         "out the bag of word pieces and the length.",
     )
+    no_cosine: bool = option(
+        False,
+        "Of pairs of spans, and of texts that are read separately: leave out the cosine of the two as a baseline.",
+    )
     any_split: bool = option(
         False, "Accept splits with other names: fit on one called dev or test, or evaluate on one called train."
     )
