@@ -77,7 +77,7 @@ def own_pooling(folder: Path) -> Sentence:
 def _mode(config: Mapping[str, Any], path: Path) -> str:
     """The one mode of a Pooling module."""
     given = config.get("pooling_mode", [mode for key, mode in _LEGACY.items() if config.get(key)] or "mean")
-    modes = [given] if isinstance(given, str) else given
+    modes: Any = [given] if isinstance(given, str) else given
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in Sentence.MODES:
         raise UsageError(
             f"{path} pools by {modes!r:.120}; --pooling sentence reads one of {', '.join(Sentence.MODES)}, and no "

@@ -42,7 +42,7 @@ def check_config(folder: Path) -> None:
     Raises
     ------
     ModelError
-        If it is not a JSON object, declares more layers, labels or rows than probekit reads, or quantised weights.
+        If it is not a JSON object, declares or more layers, labels or rows than probekit reads.
     """
     path = folder / "config.json"
     try:
@@ -53,11 +53,6 @@ def check_config(folder: Path) -> None:
         raise ModelError(
             f"{path} holds a {type(config).__name__}; expected the configuration of a model, a JSON object."
         )
-    if "quantization_config" in config:
-        raise ModelError(
-            f"{folder} holds quantised weights; probekit reads full precision. Give the original model; "
-            "probekit train --quantise 4bit quantises it."
-        )
     parts: list[Any] = [config]
     while parts:
         part = parts.pop()
@@ -67,6 +62,17 @@ def check_config(folder: Path) -> None:
             most = LAYERS if _COUNTS.search(key) else LABELS if key == "num_labels" else (1 << 31) - 1
             if isinstance(value, int) and abs(value) > most:
                 raise ModelError(f"{path}: {key} is {value}; expected at most {most:,}.")
+
+
+def quantisation(folder: Path) -> str:
+    """How the weights in a folder are quantised, by config.json: "fp8", "bitsandbytes 4bit" …; "" if they are not."""
+    how = read_json(folder / "config.json").get("quantization_config")
+    if not isinstance(how, dict):
+        return ""
+    method = str(how.get("quant_method") or "bitsandbytes")  # which earlier versions of transformers left out
+    if method == "bitsandbytes":
+        return f"{method} {'4bit' if how.get('load_in_4bit') or how.get('_load_in_4bit') else '8bit'}"
+    return f"{method} {how['bits']}bit" if isinstance(how.get("bits"), int) else method
 
 
 def text_config(config: Any) -> Any:

@@ -12,7 +12,7 @@ from probekit.models.adapted.record import COMPOSITION, JOIN, adapted
 from probekit.models.card import CARD, RUN_FORMAT
 from probekit.models.conversion import names_published, published_name
 from probekit.models.find import resolve_model
-from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
+from probekit.models.folder import config_digest, quantisation, tokenizer_digest, weights_digest
 from probekit.models.untrained import untrained_seed
 
 __all__ = ["CARD", "RUN_FORMAT", "checkpoint_of", "identify", "model_name", "trained_by"]
@@ -97,7 +97,7 @@ def identify(
     """All that determines a model's numbers: name, revision, digests of weights and tokenizer, seed of random weights.
 
     For a checkpoint also "checkpoint" and "step", from its card; random weights belong to no checkpoint. For adapters
-    of peft also "base" and "adapters".
+    of peft also "base" and "adapters", for quantised weights "quantised".
 
     Raises
     ------
@@ -115,6 +115,7 @@ def identify(
         "tokenizer_digest": tokenizer_digest(folder),
         "random_weights": random_weights,
         **(_adapters(folder) if random_weights is None else {}),
+        **({"quantised": how} if random_weights is None and (how := quantisation(folder)) else {}),
     }
 
 

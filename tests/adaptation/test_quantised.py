@@ -1,6 +1,7 @@
 """Bases of 8 and 4 bits: their products, what a run keeps and reads back, and what is refused."""
 
 import copy
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -223,14 +224,6 @@ def test_4bit_rows_of_other_lengths_are_refused(bnb, tiny_bert):
         load_model(tiny_bert, quantise="4bit")
 
 
-def test_weights_that_are_quantised_already_are_refused(tmp_path):
-    base = make_tiny("bert", tmp_path / "base")
-    config = (base / "config.json").read_text()
-    (base / "config.json").write_text(config.replace("{", '{"quantization_config": {"load_in_4bit": true},', 1))
-    with pytest.raises(ModelError, match="holds quantised weights; probekit reads full precision"):
-        load_model(base)
-
-
 def test_without_bitsandbytes_it_is_refused(tiny_bert, tmp_path, monkeypatch):
     monkeypatch.setattr(quantised, "find_spec", lambda name: None)
     needed = r"4bit weights need bitsandbytes, which is not installed: pip install 'probekit-lm\[quantised\]'"
@@ -238,6 +231,12 @@ def test_without_bitsandbytes_it_is_refused(tiny_bert, tmp_path, monkeypatch):
         train(praise(), tiny_bert, tmp_path / "run", method="lora", quantise="4bit", **HOW)
     with pytest.raises(ModelError, match=needed):
         load_model(tiny_bert, quantise="4bit")
+    shutil.copytree(tiny_bert, tmp_path / "rounded")
+    config = (tmp_path / "rounded" / "config.json").read_text()
+    config = config.replace("{", '{"quantization_config": {"load_in_4bit": true},', 1)
+    (tmp_path / "rounded" / "config.json").write_text(config)
+    with pytest.raises(ModelError, match=needed):
+        load_model(tmp_path / "rounded")
 
 
 @pytest.mark.parametrize(

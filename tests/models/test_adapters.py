@@ -97,7 +97,7 @@ def states(model, **more):
     return torch.stack([x[0, -IDS.shape[1] :] for x in found])
 
 
-QUICK = {("LORA", "bert"), ("IA3", "gpt2"), ("PREFIX_TUNING", "gpt2")}
+QUICK = {("LORA", "bert"), ("PREFIX_TUNING", "gpt2")}
 SPECIAL = {"dora", "all", "pattern", "tokens", "embeddings", "projected"}
 CASES = {(m, f) for m in READ | SPECIAL for f in ("bert", "llama")} | QUICK
 CASES |= {(m, f) for m in ("LORA", "dora", "IA3") for f in ("gpt2", "t5")}

@@ -50,9 +50,11 @@ NOT_ALWAYS = (
     "tp_size",
     "base",
     "adapters",
+    "quantised",
 )
 """Optional keys that determine them, too: the checkpoint, whether it is compiled, the sites that it reads,
-where its numbers were imported from, the adapters on a base."""
+where its numbers were imported from, the adapters on a base, how its
+weights are quantised."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from probekit.models.adapted.direction import attend, reads_ahead
 from probekit.models.adapted.record import JOIN, adapted
 from probekit.models.conversion import BILSTM, ELMO, SKIP_THOUGHTS
 from probekit.models.find import resolve_model
-from probekit.models.folder import configuration, model_type
+from probekit.models.folder import configuration, model_type, quantisation
 from probekit.models.identity import identify
 from probekit.models.loading import text_reader
 from probekit.models.scalar_mix import ScalarMix
@@ -179,6 +179,11 @@ def _check_method(options: TrainOptions, folder: Path) -> None:
         raise UsageError(f"{changed[0]} is for transformers; {folder} is of type {kind!r}.")
     if options.quantise is not None:
         check_available(options.quantise)
+    if options.random_weights is None and (how := quantisation(folder)):
+        raise UsageError(
+            f"{folder} holds quantised weights ({how}), which are not trained. Train a head on its frozen layers "
+            "(--regime feature-extraction), or give the original model, with --quantise."
+        )
     if run is None or options.random_weights is not None:
         return
     if not run.mergeable:

@@ -75,6 +75,10 @@ def apply_adapter(model: Any, adapter: Path) -> Any:
     with reading(file, "safetensors"):
         weights = {name: x.to(model.dtype) if x.is_floating_point() else x for name, x in load_file(file).items()}
     _check_library(how, model, adapter)
+    if getattr(model, "is_quantized", False) and method not in PROMPTS:
+        raise ModelError(
+            f"{adapter} is merged with its base, which quantised weights would round; give the original base."
+        )
     try:
         found = (_prompt if method in PROMPTS else _merged)(model, how, weights, adapter)
     except (ModelError, MemoryError):

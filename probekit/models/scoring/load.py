@@ -13,12 +13,13 @@ from probekit.files import read_json
 from probekit.models.adapted.loading import base_folder, with_adapters
 from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
-from probekit.models.folder import check_config, configuration, text_config, weight_files
+from probekit.models.folder import check_config, configuration, quantisation, text_config, weight_files
 from probekit.models.identity import identify
 from probekit.models.options import ScorerOptions
 from probekit.models.scoring.head import Head
 from probekit.models.scoring.scorer import Scorer
 from probekit.models.transformers.encoder import text_reader
+from probekit.models.transformers.quantised import bits_of, checkpoint_options, quantised
 from probekit.models.transformers.stock import placed, quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
 from probekit.models.transformers.towers import class_for, drop_crossing, language_model_of, left_out, make
@@ -119,13 +120,18 @@ def load_language_model(folder: Path, *, causal: bool, random_weights: int | Non
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             config = AutoConfig.from_pretrained(folder, **where)
             if random_weights is not None:
+                config.__dict__.pop("quantization_config", None)
                 torch.default_generator.manual_seed(random_weights)
                 model, missing = make(config, causal=causal, dtype=torch.float32), []
             else:
                 weight_files(folder)
+                how = quantisation(folder)
+                given = where | checkpoint_options(config, how, "cpu")
                 model, report = class_for(config, causal=causal).from_pretrained(
-                    folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **where
+                    folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **given
                 )
+                if (bits := bits_of(how)) is not None:
+                    model = quantised(model, bits)
                 missing = sorted(report["missing_keys"])
             left_out(model, folder)
             model = language_model_of(model)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from transformers import BitsAndBytesConfig
 from transformers.pytorch_utils import Conv1D
+from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 
 from probekit.errors import ModelError
 from probekit.models.transformers.blocks import find_blocks
@@ -40,6 +41,48 @@ def check_available(quantise: str) -> None:
         raise ModelError(
             f"{quantise} weights need bitsandbytes, which is not installed: pip install 'probekit-lm[quantised]'."
         )
+
+
+EXPANDED = ("fp8", "mxfp4", "mxfp8", "compressed-tensors")
+"""The methods whose weights transformers expands to full precision when it reads them."""
+
+
+def checkpoint_options(config: Any, how: str, device: Any) -> dict[str, Any]:
+    """The arguments of ``from_pretrained`` for a folder of quantised weights.
+
+    Parameters
+    ----------
+    config : Any
+        Its configuration; it is changed if the weights are to be expanded.
+    how : str
+        How they are quantised (:func:`probekit.models.folder.quantisation`); "" if they are not.
+    device : Any
+        Where the model is to be.
+
+    Raises
+    ------
+    ModelError
+        If transformers does not know the method, or bitsandbytes is needed and not installed.
+    """
+    if not how:
+        return {}
+    method = how.partition(" ")[0]
+    if method != "bitsandbytes" and method not in AUTO_QUANTIZER_MAPPING:
+        raise ModelError(f"its weights are quantised by {method!r}, which this version of transformers does not read.")
+    if how in EXPANDED:
+        config.quantization_config = {**config.quantization_config, "dequantize": True}
+        return {}
+    if (bits := bits_of(how)) is not None:
+        check_available(bits)
+        config.quantization_config = {"quant_method": "bitsandbytes", **config.quantization_config}
+        return {"device_map": {"": "cpu"}}
+    return {"device_map": {"": str(device)}}
+
+
+def bits_of(how: str) -> str | None:
+    """ "8bit" or "4bit" for weights that bitsandbytes has rounded; None for others."""
+    method, _, bits = how.partition(" ")
+    return bits if method == "bitsandbytes" else None
 
 
 def reading_options(config: Any, quantise: str) -> dict[str, Any]:

@@ -22,10 +22,18 @@ from probekit.errors import ModelError, UsageError, first_line
 from probekit.files import in_words
 from probekit.models.adapted.record import adapted
 from probekit.models.find import resolve_model
-from probekit.models.folder import check_config, model_type, text_config, weight_files
+from probekit.models.folder import check_config, model_type, quantisation, text_config, weight_files
 from probekit.models.identity import identify
 from probekit.models.kinds import kinds
 from probekit.models.options import LoadOptions
+from probekit.models.transformers.quantised import (
+    EXPANDED,
+    bits_of,
+    check_available,
+    checkpoint_options,
+    quantised,
+    reading_options,
+)
 from probekit.models.transformers.towers import class_for, drop_crossing, make, text_part
 from probekit.plugins import load
 from probekit.recipe import option
@@ -184,8 +192,8 @@ def load_model(folder: Path, *, options: StockOptions) -> Any:
     UsageError
         If the model cannot be spread or shared out.
     ModelError
-        If the folder is damaged, needs custom code, lacks weights on which a hidden state depends, or holds quantised
-        weights, or if bitsandbytes is needed and not installed.
+        If the folder is damaged, needs custom code, lacks weights on which a hidden state depends, or if the
+        package is not installed that reads its quantised weights.
     """
     check_config(folder)
     run = adapted(folder) if options.random_weights is None else None
@@ -195,12 +203,12 @@ def load_model(folder: Path, *, options: StockOptions) -> Any:
 
         model = load_adapted(run, load_model, attention=options.attention, dropout=options.dropout)
         return placed(model, options.device, options.dtype)
-    model = _whole(folder, options)
+    model, how = _whole(folder, options), quantisation(folder) if options.random_weights is None else ""
     model.config.use_cache = False
-    if options.quantise is not None:
-        from probekit.models.transformers.quantised import quantised
-
-        model = quantised(model, options.quantise)
+    if (bits := options.quantise or bits_of(how)) is not None:
+        model = quantised(model, bits)
+    if how and how not in EXPANDED and bits is None:
+        return model.eval().requires_grad_(requires_grad=False)  # transformers has put it where it is
     if options.device_map is not None or options.processes > 1:
         _check_spread(model, folder)
     else:
@@ -219,9 +227,9 @@ def _whole(folder: Path, options: StockOptions) -> Any:
             f"{folder} is of type {kind!r}, which is not trained; train a head on its vectors: --regime "
             "feature-extraction."
         )
+    if options.quantise is not None and (how := quantisation(folder)):
+        raise ModelError(f"{folder} holds quantised weights ({how}); leave out --quantise, or give the original model.")
     if options.quantise is not None:
-        from probekit.models.transformers.quantised import check_available
-
         check_available(options.quantise)
     try:
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
@@ -262,6 +270,7 @@ def _made(folder: Path, files: Sequence[Path], options: StockOptions) -> tuple[A
     if options.dropout is not None:
         _set_dropout(text_config(config), options.dropout)
     if options.random_weights is not None:
+        config.__dict__.pop("quantization_config", None)
         torch.default_generator.manual_seed(options.random_weights)  # not the generators of other devices
         model = make(config, dtype=torch.float32, **given)
         if hasattr(model, "read_frozen"):
@@ -275,9 +284,8 @@ def _made(folder: Path, files: Sequence[Path], options: StockOptions) -> tuple[A
         check_plan(folder, config, options.processes)
         given["distributed_config"] = DistributedConfig(tp_plan="auto", tp_size=options.processes)
     if options.quantise is not None:
-        from probekit.models.transformers.quantised import reading_options
-
         given |= reading_options(config, options.quantise)
+    given = checkpoint_options(config, quantisation(folder), options.device) | given
     return _read(folder, config, options.dtype, given)
 
 
