@@ -17,7 +17,8 @@ from probekit.files import FileKind, check_folder, slug, whole
 from probekit.notes import logger
 from probekit.tasks.check import UNBALANCED, metrics_of_unbalanced
 from probekit.tasks.files.group_column import missing
-from probekit.tasks.files.guess import Doubt, Guess, guess
+from probekit.tasks.files.guess import guess
+from probekit.tasks.files.roles import Doubt, Guess
 from probekit.tasks.files.split_names import without_split
 from probekit.tasks.files.squad import as_squad
 from probekit.tasks.folders import plain

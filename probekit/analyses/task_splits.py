@@ -16,8 +16,8 @@ from probekit.notes import logger
 from probekit.tasks.check import FEW_GROUPS
 from probekit.tasks.datasets.sources import HUB_SPLITS, from_hub
 from probekit.tasks.files.group_column import missing
-from probekit.tasks.files.guess import Guess
 from probekit.tasks.files.raw import Raw, read_any
+from probekit.tasks.files.roles import Guess
 from probekit.tasks.files.split_names import by_split, files_by_split
 from probekit.tasks.task import Example, TaskKind
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from probekit.analyses.task_splits import Part
-from probekit.tasks.files.guess import Guess
 from probekit.tasks.files.marked import place_of, place_of_part
 from probekit.tasks.files.no_label import class_name, missing
+from probekit.tasks.files.roles import Guess
 from probekit.tasks.task import TaskKind
 
 MOST = 5

@@ -16,7 +16,7 @@ from probekit.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from probekit.tasks.check import TaskReport
-    from probekit.tasks.files.guess import Doubt
+    from probekit.tasks.files.roles import Doubt
 
 app = App("tasks", help="List the tasks, check one, or write a task file for your data.")
 

@@ -122,10 +122,10 @@ def pairs(
     source : str, path or ActivationCache
         A language model with its head (hub id or folder), or a cache of the pairs' sentences (.h5).
     task : str
-        blimp, marvin-linzen or agreement[:TREEBANK]; a part, such as blimp:island_effects; or your own FILE.tsv (.csv,
+        blimp, multiblimp, marvin-linzen or agreement[:TREEBANK]; a part, such as blimp:island_effects; or your own FILE.tsv (.csv,
         .jsonl) with the columns good and bad, and if you like paradigm, phenomenon and others for ``by``.
     data_dir : path, optional
-        Folder with the files of blimp, marvin-linzen or the treebank.
+        Folder with the files of the pairs, or the treebank.
     pooling : str, optional
         For caches: how the pieces of a sentence become one vector (default: the first in the cache).
     layers : tuple, optional

@@ -1,15 +1,14 @@
 """Guesses about a file of labelled data: which column is the text, the label …, and the kind of task that follows.
 
 Every guess comes with its reason, which ``probekit tasks new`` writes next to it; one that is not sure is a
-:class:`Doubt`, about which it asks.
+:class:`~probekit.tasks.files.roles.Doubt`, about which it asks.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -20,105 +19,14 @@ from probekit.tasks.files.entities import is_entities
 from probekit.tasks.files.group_column import NAMES, GroupGuess, group_column
 from probekit.tasks.files.marked import place_of, place_of_part
 from probekit.tasks.files.no_label import class_name, missing
-from probekit.tasks.files.raw import DOCUMENT, SAMPLE, Raw
+from probekit.tasks.files.raw import DOCUMENT, Raw
+from probekit.tasks.files.roles import NONE, Doubt, Found, Guess, told
 from probekit.tasks.files.several import HOLDS
 from probekit.tasks.files.squad import is_answers
 from probekit.tasks.task import TaskKind
 
 CLASSES = 20
 """With more distinct numbers than this, labels are scores."""
-ROLES = (
-    *("text", "pair", "label", "id", "domain", "groups", "words", "tags", "messages", "entities", "span", "pair_span"),
-    "split",
-)
-"""What a column can be told to be."""
-SEVERAL = ("span", "pair_span", "label")
-"""Those that several columns may have together: label=toxic+threat."""
-NONE = "none"
-"""In place of a column: there is none."""
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """A guess that is not sure: the column for a role, what else it could be, and the reason for the guess."""
-
-    role: str
-    column: str
-    others: tuple[str, ...]
-    why: str
-
-    def __str__(self) -> str:
-        others = " or ".join(map(repr, self.others))
-        return f"{self.role} is {self.column!r} ({self.why}), but could be {others}"
-
-
-@dataclass(frozen=True)
-class Guess:
-    """The kind of task, and the column for each role with the reason for it."""
-
-    kind: TaskKind
-    roles: Mapping[str, Any]
-    why: Mapping[str, str]
-    classes: Mapping[str, int]
-    repeated: Mapping[str, int] = field(default_factory=dict)
-    """Without groups: the columns whose values are repeated, and how many values each has."""
-    doubts: tuple[Doubt, ...] = ()
-    keys: Mapping[str, str] = field(default_factory=dict)
-    """Further keys of the task file."""
-
-
-class _Found:
-    """The columns of a file, and the roles that they have so far."""
-
-    def __init__(self, raw: Raw, given: Mapping[str, str]) -> None:
-        self.raw = raw
-        self.sample = {name: values[:SAMPLE] for name, values in raw.columns.items()}
-        self.roles: dict[str, Any] = {role: name for role, name in given.items() if name != NONE}
-        self.why = dict.fromkeys(self.roles, "as given with --columns")
-        self.refused = {role for role, name in given.items() if name == NONE}
-        self.doubts: list[Doubt] = []
-        self.keys: dict[str, str] = {}
-        for role in SEVERAL:
-            if (given_as := self.roles.get(role, "")) not in raw.columns and len(parts := given_as.split("+")) > 1:
-                self.roles[role] = parts
-
-    @property
-    def used(self) -> set[str]:
-        return {name for column in self.roles.values() for name in (column if isinstance(column, list) else [column])}
-
-    @property
-    def free(self) -> dict[str, list[Any]]:
-        """The columns without a role."""
-        return {name: values for name, values in self.sample.items() if name not in self.used}
-
-    def wants(self, role: str) -> bool:
-        return role not in self.roles and role not in self.refused
-
-    def take(self, role: str, column: Any, why: str, others: Iterable[str] = ()) -> None:
-        """Give a role to a column, unless it has one; others could have it, too."""
-        if self.wants(role) and column is not None and not self.used & set(_listed(column)):
-            self.roles[role], self.why[role] = column, why
-            if others := [name for name in others if name not in self.used]:
-                self.doubts.append(Doubt(role, column, tuple(others), why))
-
-
-def _listed(column: Any) -> list[str]:
-    return column if isinstance(column, list) else [column]
-
-
-def told(raw: Raw, columns: Sequence[str]) -> dict[str, str]:
-    """ROLE=COLUMN as a dict; raises UsageError for an unknown role or column."""
-    found = {}
-    for one in columns:
-        role, equals, column = one.partition("=")
-        if not equals or role not in ROLES:
-            raise UsageError(f"columns is {one!r}; write ROLE=COLUMN, such as label=stars. {did_you_mean(role, ROLES)}")
-        names = column.split("+") if role in SEVERAL and column not in raw.columns else [column]
-        for name in names if column != NONE else ():
-            if name not in raw.columns:
-                raise UsageError(f"{role} is {name!r}, but there is no such column; {did_you_mean(name, raw.columns)}")
-        found[role] = column
-    return found
 
 
 def guess(raw: Raw, groups: str | None = None, columns: Sequence[str] = ()) -> Guess:
@@ -141,7 +49,7 @@ def guess(raw: Raw, groups: str | None = None, columns: Sequence[str] = ()) -> G
     given = told(raw, columns)
     groups = given.pop("groups", groups)
     given.pop("split", None)
-    found = _Found(raw, given)
+    found = Found(raw, given)
     kind = next(kind for read in (_questions, _chats, _entities, _words, _texts) if (kind := read(found)))
     of_groups = _groups(found, kind, groups)
     others = {name: v for name, v in found.free.items() if name != of_groups.column}
@@ -169,7 +77,7 @@ def _of_labels(values: Sequence[Any], kind: TaskKind) -> tuple[TaskKind, Counter
     return kind, Counter(str(v) for v in labels)
 
 
-def _questions(found: _Found) -> TaskKind | None:
+def _questions(found: Found) -> TaskKind | None:
     """Questions with answers that are parts of a text, as SQuAD has them."""
     answers = _first_named(found.sample, NAMES["answers"])
     if answers is None or not any(map(is_answers, found.sample[answers])):
@@ -183,7 +91,7 @@ def _questions(found: _Found) -> TaskKind | None:
     return TaskKind.QUESTION_ANSWERING
 
 
-def _chats(found: _Found) -> TaskKind | None:
+def _chats(found: Found) -> TaskKind | None:
     """Conversations, which are classified as a whole."""
     some = {name: [v for v in values if v is not None][:10] for name, values in found.sample.items()}
     chats = [name for name, values in some.items() if values and not any(map(problem, values))]
@@ -194,17 +102,23 @@ def _chats(found: _Found) -> TaskKind | None:
     return TaskKind.CLASSIFICATION
 
 
-def _entities(found: _Found) -> TaskKind | None:
+def _entities(found: Found) -> TaskKind | None:
     """Named entities, as the characters of a text where each begins and ends."""
     likely = [name for name, values in found.free.items() if is_entities(values)]
     if "entities" not in found.roles and (not likely or not found.wants("entities")):
         return None
     found.take("entities", _first_named(likely, NAMES["entities"]) or likely[0], "places of characters with labels")
+    if (words := _first_named(found.free, NAMES["words"])) and not any(map(_mean_words, found.free.values())):
+        raise DataError(
+            f"{found.roles['entities']!r} has places of words, and there is no text whose characters they could count; "
+            f"write a list with the tag of each word beside {words!r}.",
+            file=found.raw.path,
+        )
     _text(found)
     return TaskKind.SEQUENCE_LABELLING
 
 
-def _words(found: _Found) -> TaskKind | None:
+def _words(found: Found) -> TaskKind | None:
     """Lists of words, and of tags."""
     lists = [n for n, values in found.sample.items() if any(isinstance(v, list) for v in values)]
     lists = [n for n in lists if not any(isinstance(v, list) and v and isinstance(v[0], dict) for v in found.sample[n])]
@@ -220,13 +134,13 @@ def _words(found: _Found) -> TaskKind | None:
     return TaskKind.SEQUENCE_LABELLING
 
 
-def _same_lengths(found: _Found, words: str, others: Sequence[str]) -> bool:
+def _same_lengths(found: Found, words: str, others: Sequence[str]) -> bool:
     """Whether each list of one of the other columns is as long as that of words."""
     pairs = [list(zip(found.sample[words], found.sample[name], strict=True)) for name in others if name != words]
     return any(all(len(a or ()) == len(b) for a, b in rows if isinstance(b, list)) for rows in pairs)
 
 
-def _texts(found: _Found) -> TaskKind:
+def _texts(found: Found) -> TaskKind:
     """A text or a pair of texts, a word in them, and a label."""
     lower = {name.lower(): name for name in found.sample}
     for first, second in NAMES["pairs"]:
@@ -253,7 +167,7 @@ SEPARATORS = (";", "|", ",")
 """What may be between the labels of a cell, the likeliest first."""
 
 
-def _several(found: _Found) -> TaskKind | None:
+def _several(found: Found) -> TaskKind | None:
     """Several labels or numbers of a text: in a column each, in lists or objects, or in one cell."""
     name = found.roles.get("label") or _first_named(found.free, NAMES["labels"])
     if name is None and found.wants("label"):
@@ -294,7 +208,7 @@ def _are_joined(cells: Sequence[Any], mark: str) -> bool:
 _CHOICE = re.compile(r"(?P<stem>choice|option|ending|candidate)[-_ ]?(?P<number>\d|[a-e])", re.IGNORECASE)
 
 
-def _choices(found: _Found) -> TaskKind | None:
+def _choices(found: Found) -> TaskKind | None:
     """Texts to choose from, in columns such as choice1 and choice2, if labels number them from 0."""
     named = [name for name, values in found.free.items() if _CHOICE.fullmatch(name) and _mean_words(values)]
     label = found.roles.get("label") or _first_named(found.free, NAMES["labels"])
@@ -307,7 +221,7 @@ def _choices(found: _Found) -> TaskKind | None:
     return TaskKind.MULTIPLE_CHOICE
 
 
-def _text(found: _Found) -> None:
+def _text(found: Found) -> None:
     """The text: by its name, otherwise the longest; raises DataError if no column holds text."""
     columns = found.free
     length = {name: _mean_words(values) for name, values in columns.items()}
@@ -331,7 +245,7 @@ def _text(found: _Found) -> None:
         )
 
 
-def _label(found: _Found, columns: Mapping[str, Sequence[Any]]) -> None:
+def _label(found: Found, columns: Mapping[str, Sequence[Any]]) -> None:
     """The label: by its name; otherwise the column with the fewest distinct values, or the last column of numbers."""
     named = [columns_of for name in NAMES["labels"] if (columns_of := _first_named(columns, [name]))]
     if named:
@@ -348,7 +262,7 @@ def _is_label(values: Sequence[Any]) -> bool:
 _PLACE = re.compile(r"(?P<end>end|stop|to)|start|begin|from", re.IGNORECASE)
 
 
-def _marked(found: _Found) -> None:
+def _marked(found: Found) -> None:
     """The places of a word in a text or in both of a pair, as numbers, or the word itself."""
     numbers = [name for name, values in found.free.items() if _are_places(values)]
     for role, which in (("span", "1" if "pair" in found.roles else ""), ("pair_span", "2")):
@@ -379,7 +293,7 @@ def _mostly_in(words: Sequence[Any], texts: Sequence[Any]) -> bool:
     return bool(rows) and sum(bool(place_of(w, t) or place_of_part(w, t)) for w, t in rows) > 0.8 * len(rows)
 
 
-def _groups(found: _Found, kind: TaskKind, groups: str | None) -> GroupGuess:
+def _groups(found: Found, kind: TaskKind, groups: str | None) -> GroupGuess:
     """The column of groups: the one that is given, or a guess from the columns without a role."""
     raw, roles = found.raw, found.roles
     if groups is None and not raw.named and DOCUMENT in raw.columns:
@@ -402,7 +316,7 @@ def _groups(found: _Found, kind: TaskKind, groups: str | None) -> GroupGuess:
     return GroupGuess(groups, "as given with --groups")
 
 
-def _articles(found: _Found) -> GroupGuess:
+def _articles(found: Found) -> GroupGuess:
     """The article of each question if there are many; otherwise the text that it is about."""
     title = _first_named(found.free, ("title", "article"))
     column = group_column({} if title is None else {f"{title} article": found.raw.columns[title]}).column
