@@ -122,8 +122,9 @@ def pairs(
     source : str, path or ActivationCache
         A language model with its head (hub id or folder), or a cache of the pairs' sentences (.h5).
     task : str
-        blimp, multiblimp, marvin-linzen or agreement[:TREEBANK]; a part, such as blimp:island_effects; or your own FILE.tsv (.csv,
-        .jsonl) with the columns good and bad, and if you like paradigm, phenomenon and others for ``by``.
+        blimp, multiblimp, marvin-linzen or agreement[:TREEBANK]; a part, such as blimp:island_effects; or your own
+        FILE.tsv (.csv, .jsonl) with the columns good and bad, and if you like paradigm, phenomenon and others for
+        ``by``.
     data_dir : path, optional
         Folder with the files of the pairs, or the treebank.
     pooling : str, optional
