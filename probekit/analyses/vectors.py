@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
@@ -114,9 +114,8 @@ def layer_vectors(
     unread_words = {"unread_words": len(cache.unread_words)} if words else {}
     if not words and options.groups != "none":
         groups = with_equal_vectors(cache, groups, [partial(cache.layer, name, how) for name in names])
-    labels, sets = _labels(cache, words, groups.of)
     columns = groups.columns | unread_words
-    return LayerVectors(how, words, layers, labels, columns, label_sets=sets, cosines=cosines)
+    return LayerVectors(how, words, layers, _labels(cache, words, groups.of), columns, cosines=cosines)
 
 
 def _compared(
@@ -189,10 +188,10 @@ def _of_pieces(cache: ActivationCache, options: VectorOptions) -> LayerVectors:
 
     groups = groups_of(cache, options.groups)
     layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in names}
-    labels, sets = _labels(cache, words=False, groups=groups.of)
     return LayerVectors(
-        str(spec["tokens"]), words=False, layers=layers, labels=labels, group_columns=groups.columns, label_sets=sets
-    )
+        str(spec["tokens"]), words=False, layers=layers, labels=_labels(cache, words=False, groups=groups.of),
+        group_columns=groups.columns,
+    )  # fmt: skip
 
 
 def numbered(ids: np.ndarray, sentence: np.ndarray) -> np.ndarray:
@@ -211,18 +210,18 @@ def _chosen(cache: ActivationCache, options: VectorOptions) -> list[str]:
     return [name for name in cache.layers if name in chosen]
 
 
-def _labels(cache: ActivationCache, words: bool, groups: np.ndarray | None) -> tuple[Labels, np.ndarray | None]:
-    """The labels; where a text has several labels or numbers, the number of its label set, and the label sets."""
-    if not words and (values := cache.label_values) is not None:
-        known = ~np.isnan(values).any(1) if values.dtype.kind == "f" else (values >= 0).all(1)
-        sets, number = np.unique(values[known], axis=0, return_inverse=True)
-        y = np.full(len(values), -1)
-        y[known] = number.reshape(-1)
-        return Labels(y, groups, ids=cache.ids), sets if sets.dtype.kind == "f" else sets.astype(bool)
-    return _single_labels(cache, words, groups), None
+def with_label_sets(of: LayerVectors, cache: ActivationCache) -> LayerVectors:
+    """The vectors with the label sets of texts that have several labels or numbers; otherwise texts are unlabelled."""
+    if of.words or (values := cache.label_values) is None:
+        return of
+    known = ~np.isnan(values).any(1) if values.dtype.kind == "f" else (values >= 0).all(1)
+    sets, number = np.unique(values[known], axis=0, return_inverse=True)
+    y = np.full(len(values), -1)
+    y[known] = number.reshape(-1)
+    return replace(of, labels=replace(of.labels, y=y), label_sets=sets if sets.dtype.kind == "f" else sets.astype(bool))
 
 
-def _single_labels(cache: ActivationCache, words: bool, groups: np.ndarray | None) -> Labels:
+def _labels(cache: ActivationCache, words: bool, groups: np.ndarray | None) -> Labels:
     if not words:
         return Labels(cache.labels, groups, ids=cache.ids)
     sentence = cache.word_sentence

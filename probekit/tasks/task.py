@@ -64,6 +64,16 @@ class TaskKind(StrEnum):
         return self in (TaskKind.MULTI_LABEL, TaskKind.MULTI_OUTPUT)
 
 
+def check_one_label(name: str, kind: str) -> None:
+    """Raise UsageError if texts of a task have several labels or numbers, which only ``probekit probe`` reads."""
+    if TaskKind(kind).several:
+        what = "numbers" if kind == TaskKind.MULTI_OUTPUT else "labels"
+        raise UsageError(
+            f"a text of {name} has several {what}, which only probekit probe reads. To use one of them, write its "
+            'column in the task file: label = "COLUMN".'
+        )
+
+
 class Span(NamedTuple):
     """Part of an example: characters, or words if the example has ``words``, from ``start`` up to ``end``.
 

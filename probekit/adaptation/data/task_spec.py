@@ -11,7 +11,7 @@ import numpy as np
 
 from probekit.adaptation.heads.head import IGNORED
 from probekit.metrics import metric
-from probekit.tasks.task import Task, TaskKind
+from probekit.tasks.task import Task, TaskKind, check_one_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class TaskSpec:
     @classmethod
     def of_task(cls, task: Task, split: str) -> TaskSpec:
         """The spec of a task; ``split`` shows whether examples are pairs, and whether words are marked."""
+        check_one_label(task.name, task.kind)
         part = task.split(split)
         marked = len(part[0].spans) if len(part) and task.kind is TaskKind.CLASSIFICATION else 0
         return cls(task.name, task.kind, task.label_names, task.metrics, part.paired, marked)
@@ -45,6 +46,7 @@ class TaskSpec:
     @classmethod
     def of_cache(cls, spec: Mapping[str, Any]) -> TaskSpec:
         """The spec from that of an activation cache."""
+        check_one_label(spec["task"], spec["kind"])
         names, metrics = tuple(spec["label_names"]), tuple(spec["metrics"])
         return cls(spec["task"], TaskKind(spec["kind"]), names, metrics, spec["pairs"] is not None)
 

@@ -15,6 +15,7 @@ from probekit.probes.codes.options import CodeOptions
 from probekit.probes.protocol.pieces import word_types
 from probekit.rows import Result
 from probekit.runtime import Progress
+from probekit.tasks.task import check_one_label
 
 
 def measure(
@@ -23,6 +24,7 @@ def measure(
     """The rows of :func:`probekit.mdl`."""
     with ExitStack() as stack:
         (cache,) = open_caches([train], stack)
+        check_one_label(cache.spec["task"], cache.spec["kind"])
         chosen = layer_vectors(cache, vectors)
         if cache.spec["kind"] == "regression":
             raise UsageError(f"{cache.spec['task']} is a regression task; code lengths are defined only for classes.")

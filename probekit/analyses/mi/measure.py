@@ -17,6 +17,7 @@ from probekit.information.curves import check_estimators, layer_information
 from probekit.information.options import InformationOptions
 from probekit.rows import Result, called
 from probekit.runtime import Progress, part_of
+from probekit.tasks.task import check_one_label
 
 CURVE = ("task", "split", "model", "checkpoint", "step", "representation")
 """The columns that identify a curve."""
@@ -47,6 +48,7 @@ def measure(
 def _checked(cache: ActivationCache, vectors: VectorOptions, options: InformationOptions) -> LayerVectors:
     """The vectors to measure, after checking that the estimators fit their labels."""
     with _naming(cache):
+        check_one_label(cache.spec["task"], cache.spec["kind"])
         chosen = layer_vectors(cache, vectors)
         check_estimators(options.estimator, chosen.labels.y, discrete=cache.spec["kind"] != "regression")
     return chosen

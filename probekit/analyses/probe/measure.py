@@ -12,7 +12,7 @@ import pandas as pd
 from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
-from probekit.analyses.vectors import columns_of, layer_vectors
+from probekit.analyses.vectors import columns_of, layer_vectors, with_label_sets
 from probekit.notes import logger
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
@@ -58,6 +58,7 @@ def probe_pair(
     pooling = None if of_train.words or attends else of_train.representation
     same = replace(vectors, pooling=pooling, layers=tuple(of_train.layers))
     of_dev = layer_vectors(dev, same, pieces=attends)
+    of_train, of_dev = with_label_sets(of_train, train), with_label_sets(of_dev, dev)
     labels = labels_of_pair(train, dev, of_train, of_dev, options, ungrouped=vectors.groups == "none")
     for cache in (train, dev):
         if cut := int(cache.truncated.sum()):

@@ -20,6 +20,7 @@ from probekit.rows import Result, make_rows
 from probekit.runtime import Progress
 from probekit.similarity.chance import judged
 from probekit.statistics.relabelling import shuffles
+from probekit.tasks.task import check_one_label
 
 if TYPE_CHECKING:
     from probekit.analyses.transferability import TransferabilityOptions
@@ -39,6 +40,8 @@ def measure(
     """The rows of :func:`probekit.transferability`."""
     with ExitStack() as stack:
         found = opened(caches, stack)
+        for cache in found:
+            check_one_label(cache.spec["task"], cache.spec["kind"])
         chosen = [layer_vectors(cache, vectors) for cache in found]
         sets = [_label_sets(cache, one, options) for cache, one in zip(found, chosen, strict=True)]
         total, records = sum(len(one.layers) for one in chosen), list[dict[str, Any]]()
