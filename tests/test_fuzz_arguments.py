@@ -121,6 +121,7 @@ CALLS: dict[str, Call] = {
     "structural": Call(("words.train.h5", "words.dev.h5"), {**FEW, "epochs": 1, **QUICK}),
     "edges": Call(("words.train.h5", "words.dev.h5"), {**FEW, "steps": 1, **QUICK}),
     "pairs": Call(("m", "pairs.jsonl"), {"limit": 4, **CPU}),
+    "surprisal": Call(("m", "t.toml"), {"split": "train", **CPU}),
     "shift": Call(PAIR, {**FEW, **QUICK}),
     "places": Call(PAIR, {"task": "t.toml", **FEW, **QUICK}),
     "choices": Call(("m", "t.toml"), CPU),
@@ -174,7 +175,9 @@ CALLS: dict[str, Call] = {
     "RidgePath": Call((), {"alphas": (1.0,)}),
 }
 """By its name how each is called."""
-WITHOUT = {"choices", "convert", "glue_score", "import_activations", "pairs", "places", "shift", "structural"}
+WITHOUT = {
+    *("choices", "convert", "glue_score", "import_activations", "pairs", "places", "shift", "structural", "surprisal")
+}
 """Of these, calls without odd values end in a sentence: the folder of files has nothing for them."""
 ARRAYS = (np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)
 MORE = {"mutual_information": ("draws", "seed", "grids", "folds", "unknown")}
