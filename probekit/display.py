@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from html import escape
@@ -23,6 +24,19 @@ def shown(text: object) -> str:
     """
     escaped = _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], str(text))
     return escaped.encode("utf-8", "backslashreplace").decode()
+
+
+def p_value(value: float, digits: int = 3) -> str:
+    """A p-value, rounded up so that it never appears smaller than it is; "" for NaN.
+
+    Examples
+    --------
+    >>> [p_value(p) for p in (1 / 1001, 0.0012, 0.7, float("nan"))]
+    ['< .001', '0.002', '0.700', '']
+    """
+    if value != value:
+        return ""
+    return "< .001" if value < 0.001 else f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:.{digits}f}"
 
 
 MODELS = {

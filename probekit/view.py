@@ -9,7 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 from probekit.analysis import analyses, load
-from probekit.display import shown_label
+from probekit.display import p_value, shown_label
 from probekit.grid import Column, Grid
 from probekit.rows.schema import called, layer_labels
 
@@ -26,12 +26,6 @@ NO_VECTORS = ("none", "lm-head")
 def interval(options: Options) -> str:
     """The header of intervals: their coverage, if it is known."""
     return "interval" if options["level"] is None else f"{100 * options['level']:g} % interval"
-
-
-def p_text(row: Mapping[str, Any]) -> str:
-    """The corrected p-value of a row."""
-    p = float(row["p_adjusted"])
-    return "" if not isfinite(p) else "< .001" if p < 0.001 else f"{p:.3f}"
 
 
 def bracketed(
@@ -86,8 +80,8 @@ class Cells:
     column : str
         The column of rows that holds it; "interval" for ``ci_low – ci_high``.
     form : str or callable
-        How it is formatted; a number that is missing, NaN or infinite is an empty cell. Or what makes the text of the
-        row, a mapping.
+        How it is formatted, "p" for p-values; a number that is missing, NaN or infinite is an empty cell. Or what makes
+        the text of the row, a mapping.
     over : {"first", "mean", "max", "range"}
         Which of several rows of a line; a range is from the smallest to the largest.
     where : mapping
@@ -125,7 +119,8 @@ class Cells:
             return [""] * len(lines)
         found = by[list(ends)].agg(["min", "max"] if self.over == "range" else self.over).reindex(list(lines))
         values = found.to_numpy(dtype=float).tolist()
-        return [" – ".join(format(v, self.form) for v in row) if isfinite(row[0]) else "" for row in values]
+        text = p_value if self.form == "p" else f"{{:{self.form}}}".format
+        return [" – ".join(map(text, row)) if isfinite(row[0]) else "" for row in values]
 
     def _of(self, rows: pd.DataFrame) -> pd.DataFrame:
         its = rows[(rows["metric"] == self.metric) & (rows["target"] == self.target)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.analysis import Analysis, Corrected
-from probekit.display import shown_checkpoint, shown_label
+from probekit.display import p_value, shown_checkpoint, shown_label
 from probekit.grid import Column, Grid
 from probekit.public import public
 from probekit.rows.schema import layer_labels
@@ -116,7 +116,7 @@ def curve_table(rows: pd.DataFrame, title: str, options: Options, *, by: str, mo
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return p_value(value) if isinstance(value, float) else str(value)
 
 
 def view(rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[str]]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from probekit.display import p_value
 from probekit.grid import Column, Grid
 from probekit.metrics import metric as metric_called
 from probekit.view import Options
@@ -72,8 +73,8 @@ def _pairs(rows: pd.DataFrame, metric: str) -> Iterator[tuple[Grid, list[str]]]:
     lines = []
     for row in rows.head(PAIRS).to_dict("records"):
         interval = f"{_number(row['ci_low'])}–{_number(row['ci_high'])}" if row["ci_low"] == row["ci_low"] else ""
-        others = [_number(row.get(key, float("nan"))) for key in ("raw", "null_mean", "null_high", "p")]
-        lines.append([f"{row['domain_a']} – {row['domain_b']}", _number(row["value"]), interval, *others])
+        others = [_number(row.get(key, float("nan"))) for key in ("raw", "null_mean", "null_high")]
+        lines.append([f"{row['domain_a']} – {row['domain_b']}", _number(row["value"]), interval, *others, p_value(row.get("p", float("nan")))])
     columns = ["pair", "value", "95 % interval", "raw", "null", "≥ 95 %" if alike else "≤ 95 %", "p"]
     yield _grid(columns, lines, metric), [*_notes(rows)]
 

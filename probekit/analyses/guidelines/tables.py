@@ -49,7 +49,7 @@ def _cells(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
     yield Cells("sd", main, "sd", dim=True, optional=2)
     yield Cells("failed", "failed-runs", form=_failed, dim=True, optional=3)
     yield Cells("Δ", change, form=partial(bracketed, form="+.3f"))
-    yield Cells("p", change, "p_adjusted")
+    yield Cells("p", change, "p_adjusted", "p")
     yield Cells("finding", change, "finding", form=lambda row: str(row["finding"]), align="left")
     for cost, (title, *_) in COSTS.items():
         yield Cells(title, cost, form=_cost)

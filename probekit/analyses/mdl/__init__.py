@@ -87,7 +87,7 @@ def _cells(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[Cells]:
     yield Cells("95 % interval", "codelength-bits", "interval", ",.0f")
     yield Cells("over prior", "compression-over-prior")
     yield Cells("over uniform", "compression")
-    yield Cells("p adjusted", "saved-bits", "p_adjusted", ".4f")
+    yield Cells("p adjusted", "saved-bits", "p_adjusted", "p")
     for control in rows["target"].unique():
         if control not in ("gold", "uniform", "prior"):
             yield Cells(f"{control} (max)", "compression-over-prior", target=control, over="max")

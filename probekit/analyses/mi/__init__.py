@@ -113,7 +113,7 @@ def _cells(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[Cells]:
     yield Cells("bits", BITS, form=bits, best=True)
     yield Cells("at least (97.5 %)", BITS, form=bound, align="center", dim=True)
     yield Cells("noise, 97.5 %", BITS, "ci_high", target="shuffled", dim=True)
-    yield Cells("p adjusted", BITS, "p_adjusted", ".4f")
+    yield Cells("p adjusted", BITS, "p_adjusted", "p")
     yield Cells("share", BITS, "share", ".1%")
     yield Cells("raw", BITS, "raw")
 

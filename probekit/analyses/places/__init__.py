@@ -14,7 +14,7 @@ from probekit.public import public
 from probekit.recipe import option
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.options import ResamplesOrNone
-from probekit.view import Cells, Options, View, by_layer, interval, p_text
+from probekit.view import Cells, Options, View, by_layer, interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,7 +129,7 @@ def _cells(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
     yield Cells("R² latitude", "r2", where={"coordinate": "latitude"})
     yield Cells("R² longitude", "r2", where={"coordinate": "longitude"})
     yield Cells("minus the middle, km", less, form=",.0f", where={"against": "centroid"})
-    yield Cells("p adjusted", less, form=p_text, where={"against": "centroid"})
+    yield Cells("p adjusted", less, "p_adjusted", "p", where={"against": "centroid"})
 
 
 VIEW = View(_cells, title=lambda rows, options: f": {rows['n'].iloc[0]:,} places evaluated", lined=_lined)

@@ -127,7 +127,7 @@ def _cells(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
         if name == first:
             yield Cells(interval(options), name, "interval", align="center", dim=True)
             yield Cells("permuted", name, "null_mean", dim=True)
-            yield Cells("p adjusted", name, "p_adjusted", dim=True)
+            yield Cells("p adjusted", name, "p_adjusted", "p", dim=True)
         yield from (Cells(control, name, target=control, dim=True) for control in controls if controls[control] == name)
     unsettled = set(rows.loc[~rows["converged"].astype(bool), "line"])
 
@@ -149,7 +149,7 @@ def _notes(rows: pd.DataFrame, options: Options) -> Iterator[str]:
     best = of_layers[of_layers["line"].isin(Cells(name, name).best_of(rows))]
     if best["joint_low"].notna().any():
         layer, low, high = layer_labels(best).iloc[0], best["joint_low"].iloc[0], best["joint_high"].iloc[0]
-        yield f"best layer {layer}: simultaneous interval over all layers of its {name}: {low:.3f} – {high:.3f}."
+        yield f"best layer {layer}: {name} {low:.3f} – {high:.3f}, an interval that holds for all layers at once."
     for text in dict.fromkeys(of_layers["why"].dropna() if "why" in rows else ()):
         if text:
             yield f"some layers have no interval: {text}."

@@ -15,7 +15,7 @@ from probekit.public import public
 from probekit.recipe import option
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.options import ResamplesOrNone
-from probekit.view import Cells, Options, View, by_layer, interval, lines_of, p_text
+from probekit.view import Cells, Options, View, by_layer, interval, lines_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,7 +143,7 @@ def _cells(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
     yield Cells(interval(options), main, "interval", dim=True, align="center")
     yield Cells("shuffled", main, target="shuffled", over="range", dim=True)
     yield Cells("minus diagonal", f"difference({main})")
-    yield Cells("p adjusted", f"difference({main})", form=p_text)
+    yield Cells("p adjusted", f"difference({main})", "p_adjusted", "p")
     if two:
         yield Cells(f"recall at {per}", "recall-at-rate")
         yield Cells("false positives", "false-positive-rate")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from probekit.display import shown_label
+from probekit.display import p_value, shown_label
 from probekit.grid import Column, Grid
 from probekit.metrics import metric
 from probekit.rows.families import ALPHA
@@ -94,5 +94,4 @@ def _cells(row: pd.DataFrame) -> list[str]:
     one = row.iloc[0]
     limits = f"{one['ci_low']:z.3f} – {one['ci_high']:z.3f}" if isfinite(one["ci_low"]) else ""
     chance = [f"{one[c]:z.3f}" if isfinite(one[c]) else "" for c in ("null_mean", "calibrated")]
-    p = f"{one['p_adjusted']:.4f}" if isfinite(one["p_adjusted"]) else ""
-    return [f"{one['value']:z.3f}", limits, *chance, p]
+    return [f"{one['value']:z.3f}", limits, *chance, p_value(one["p_adjusted"])]

@@ -122,7 +122,7 @@ def _cells(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[Cells]:
         yield Cells(METRICS[metric].title, metric, best=True)
         yield Cells("by chance", metric, "null_mean", dim=True)
         yield Cells("calibrated", metric, "calibrated")
-        yield Cells("p adjusted", metric, "p_adjusted", ".4f")
+        yield Cells("p adjusted", metric, "p_adjusted", "p")
 
 
 def _notes(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit import display
 from probekit.rows.families import ALPHA
 from probekit.rows.schema import layer_labels
 
@@ -31,13 +32,8 @@ def number(value: float) -> str:
 
 
 def p_value(value: float) -> str:
-    """A p-value with two digits, three below .1, rounded up so that it never appears smaller than it is."""
-    if value < 0.001:
-        return "< .001"
-    if value >= 0.995:
-        return "1"
-    digits = 3 if value < 0.1 else 2
-    return f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:.{digits}f}".replace("0.", ".", 1)
+    """A p-value as in tables, without the 0 before the point, and with two digits from .1 on."""
+    return "1" if value >= 0.995 else display.p_value(value, 3 if value < 0.1 else 2).replace("0.", ".", 1)
 
 
 def adjusted(p: str, tests: int, of: str = "layers") -> str:
