@@ -74,7 +74,8 @@ def _pairs(rows: pd.DataFrame, metric: str) -> Iterator[tuple[Grid, list[str]]]:
     for row in rows.head(PAIRS).to_dict("records"):
         interval = f"{_number(row['ci_low'])}–{_number(row['ci_high'])}" if row["ci_low"] == row["ci_low"] else ""
         others = [_number(row.get(key, float("nan"))) for key in ("raw", "null_mean", "null_high")]
-        lines.append([f"{row['domain_a']} – {row['domain_b']}", _number(row["value"]), interval, *others, p_value(row.get("p", float("nan")))])
+        p = p_value(row.get("p", float("nan")))
+        lines.append([f"{row['domain_a']} – {row['domain_b']}", _number(row["value"]), interval, *others, p])
     columns = ["pair", "value", "95 % interval", "raw", "null", "≥ 95 %" if alike else "≤ 95 %", "p"]
     yield _grid(columns, lines, metric), [*_notes(rows)]
 
