@@ -39,7 +39,7 @@ def inventory() -> frozenset[str]:
     found = {*COMMANDS, *METRICS, *DERIVED}
     for path in (ROOT / "probekit").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if path.parent.name != "cli" and "option(" not in text and "StrEnum" not in text and "Literal[" not in text:
+        if path.parent.name != "cli" and not any(w in text for w in ("option(", "StrEnum", "Literal[", "Annotated[")):
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
