@@ -85,13 +85,18 @@ class Scores:
 def _rejoined(odds: np.ndarray) -> np.ndarray:
     """Log-odds (n,) in which those that only rounding of losses tells apart are equal again.
 
-    Equal scores have another loss for a positive than for a negative, and both are rounded to float32.
+    Equal scores have another loss for a positive than for a negative, and both are rounded to float32. Where many
+    scores follow each other closely, only those in steps of the rounding are joined, not the whole run.
     """
     order = np.argsort(odds, kind="stable")
     ranked = odds[order]
+    place = np.arange(len(odds))
     apart = np.diff(ranked, prepend=-np.inf) > ROUNDING * np.maximum(1, np.abs(ranked))
+    start = ranked[np.maximum.accumulate(np.where(apart, place, 0))]
+    step = np.floor((ranked - start) / (ROUNDING * np.maximum(1, np.abs(start))))
+    first = apart | (np.diff(step, prepend=0) != 0)
     out = np.empty_like(odds)
-    out[order] = ranked[np.maximum.accumulate(np.where(apart, np.arange(len(odds)), 0))]
+    out[order] = ranked[np.maximum.accumulate(np.where(first, place, 0))]
     return out
 
 

@@ -17,7 +17,7 @@ from probekit.statistics.options import CompareOptions
 from probekit.statistics.permutation import exchanged
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.relabelling import relabelled, shuffles
-from probekit.statistics.scored import CALIBRATION, SORTED, measured, ranks_of
+from probekit.statistics.scored import CALIBRATION, SORTED, Scores, measured, ranks_of
 
 
 def table(classes: int = 2, n: int = 120, groups: np.ndarray | None = None) -> Predictions:
@@ -80,6 +80,12 @@ def test_losses_of_two_classes_are_scores() -> None:
     assert from_losses.scores.part(0, 2) == pytest.approx(e.scores.part(0, 2), abs=1e-5)
     area = [estimates(metric="auroc", **one.sample())[:2] for one in (e, from_losses)]
     assert area[0] == pytest.approx(area[1], abs=1e-12)  # equal scores are equal again
+    rng, gold = np.random.default_rng(0), (np.arange(50_000) % 10 == 0).astype(int)  # as under a strong penalty:
+    odds = -2.2 + 1e-3 * (rng.normal(size=len(gold)) + gold)
+    loss = np.logaddexp(0, np.where(gold == 1, -odds, odds)).astype(np.float32)
+    near = Scores(gold[None], loss[None], None, np.array([-1]), 2).part(0, 1)[0]
+    assert measured("auroc", gold, near)[0] == pytest.approx(roc_auc_score(gold, odds), abs=1e-5)
+    assert measured("average-precision", gold, near)[0] == pytest.approx(average_precision_score(gold, odds), abs=5e-4)
     with pytest.raises(UsageError, match="auroc needs probabilities of classes"):
         estimates(metric="auroc", **Predictions(e.fits, e.ids, e.gold, e.predicted, ("accuracy",)).sample())
 
