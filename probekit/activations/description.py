@@ -55,6 +55,9 @@ def describe(cache: Any) -> dict[str, str]:
     facts = {
         "task": f"{s['task']} {s['split']} ({s['kind']}, metrics {', '.join(s['metrics'])})",
         "model": model_of(cache),
+        "base": str(s.get("base", "")),
+        "adapters": ", ".join(s.get("adapters", ())),
+        "quantised": str(s.get("quantised", "")),
         "trained on": ", ".join(str(trained[k]) for k in ("trained_on", "regime", "head", "variant") if trained.get(k)),
         "examples": f"{len(cache):,} ({counts['unique']:,} distinct texts, {counts['pieces']:,} pieces, "
         f"{counts['truncated']:,} truncated, {counts['empty']:,} without content)",

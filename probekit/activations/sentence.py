@@ -108,9 +108,10 @@ def _check_texts(folder: Path) -> None:
 
 def _read(path: Path, kind: type) -> Any:
     try:
-        found = read_json(path)
+        found: Any = read_json(path)
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read ({error}).") from error
-    if not isinstance(found, kind) or (kind is list and not all(isinstance(one, dict) for one in found)):
+    whole = isinstance(found, kind) and all(isinstance(one, dict) for one in (found if kind is list else ()))
+    if not whole:
         raise ModelError(f"{path} does not hold what sentence-transformers writes.")
     return found

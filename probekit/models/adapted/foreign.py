@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from probekit.errors import ModelError, UsageError, first_line, reading
+from probekit.errors import ModelError, UsageError, reading
 from probekit.models.adapted.library import add_tuner, name_in_model
 from probekit.models.adapted.record import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PROMPTS, adapter_configuration
 
@@ -84,7 +84,8 @@ def apply_adapter(model: Any, adapter: Path) -> Any:
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # peft raises ValueError, RuntimeError, TypeError, KeyError …
-        raise ModelError(f"{adapter} does not fit {kind}, or peft cannot read it: {first_line(error)}") from error
+        why = " ".join(str(error).split())
+        raise ModelError(f"{adapter} does not fit {kind}, or peft cannot read it: {why:.300}") from error
     return found.eval().requires_grad_(requires_grad=False)
 
 
