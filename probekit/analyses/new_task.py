@@ -226,6 +226,8 @@ def _text(
         shown = json.dumps(column, ensure_ascii=False)
         lines.append(f"{role} = {shown.replace(chr(34), '') if by_number else shown}{_remark(first.why[role])}")
     lines += [f"{key} = {json.dumps(value)}" for key, value in first.keys.items()]
+    if first.kind is TaskKind.CLASSIFICATION and _count_up(first.classes):
+        lines.append("# ordered = true  # if these classes have an order, as stars have; metrics then know it")
     lines += _metrics(splits, first)
     labelled = first.kind in (TaskKind.SEQUENCE_LABELLING, TaskKind.QUESTION_ANSWERING)
     if not labelled and "label" not in first.roles:
@@ -245,6 +247,12 @@ def _text(
         f"{split} = {json.dumps(files[split], ensure_ascii=False)}{_remark(splits[split].note)}" for split in files
     ]
     return lines
+
+
+def _count_up(classes: Mapping[str, int]) -> bool:
+    """Whether classes are three whole numbers or more, one after the other."""
+    numbers = sorted(int(name) for name in classes if name.isdecimal())
+    return len(numbers) == len(classes) > 2 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
 def _named(stem: str) -> str:

@@ -534,6 +534,8 @@ def test_a_guess_that_is_not_sure_is_told_or_asked_about(caplog, monkeypatch, ca
         "Which column is label? 'polarity' is a guess: by its name.\n  1 polarity\n  2 stars" in capsys.readouterr().out
     )
     assert 'label = "stars"  # as given with --columns' in Path("asked.toml").read_text()
+    assert "# ordered = true" in Path("asked.toml").read_text()
+    assert "ordered" not in path.read_text()
     assert caplog.messages == []
     for columns, message in (
         ("label=star", "no such column; did you mean stars"),
