@@ -194,7 +194,7 @@ GOOD = {"train.tsv": "text\tlabel\na\tyes\nb\tno\n"}
         ),
         ('format = "xlsx"\n' + SPLITS, r"line 1: unknown format 'xlsx'; expected one of tsv, csv"),
         ('metrics = ["mathews"]\n' + SPLITS, r"line 1: unknown metric 'mathews'; did you mean matthews"),
-        ('metrics = ["pearson"]\n' + SPLITS, r"mine.toml: pearson cannot be used for classification; choose .*accuracy"),
+        ('metrics = ["pearson"]\n' + SPLITS, r"pearson cannot be used for classification; choose .*accuracy"),
         (
             'metrics = ["log-loss"]\n' + SPLITS,
             r"line 1: log-loss cannot be computed from labels and predictions; use one of accuracy",
