@@ -81,6 +81,28 @@ for share, n, metric, before in (
     )(partial(noise, n=n, share=share, metric=metric))
 
 
+def majority(rng, *, n, share, cluster, d=20, layers=7):
+    """Is a layer that knows nothing better than the most frequent class? Clusters are copies with noise."""
+    units = n // cluster
+    (y, y_dev), groups = (
+        (classes(rng, units, share).repeat(cluster) for _ in range(2)),
+        np.arange(units).repeat(cluster),
+    )
+    train, dev = (
+        [np.repeat(x, cluster, 0) + 0.1 * rng.normal(size=(n, d)) for x in noise_layers(rng, units, d, layers)]
+        for _ in range(2)
+    )
+    e = probed(rng, train, dev, y, y_dev, ("accuracy",), groups=(groups, groups))
+    return found(rng, e, against="majority", tails="better")
+
+
+for n, share, cluster in ((100, 0.5, 1), (300, 0.5, 1), (300, 0.3, 1), (144, 0.5, 12)):
+    of = "" if cluster == 1 else f", groups of {cluster}"
+    case(f"compare/majority, accuracy, n {n}, class share {share:g}{of}", FALSE, runs=400)(
+        partial(majority, n=n, share=share, cluster=cluster)
+    )
+
+
 def numbers(rng, *, metric, n=300, d=20, layers=3):
     """Numbers with heavy tails, of which features know nothing."""
     y, y_dev = (rng.standard_t(3, size=n) for _ in range(2))

@@ -28,8 +28,11 @@ CURVE = (
 BAG = "bag-of-pieces"
 BASELINES = {BAG: BAG, "majority": "none", "type-majority": "word-type"}
 """The representation of each baseline without a model that layers are compared with."""
-AGAINST_MAJORITY = ("accuracy", "token-accuracy", "log-loss")
-"""Metrics by which a guess at random is no better than the most frequent class, as it is by F1."""
+AGAINST_CONSTANT = {
+    "majority": ("accuracy", "token-accuracy"), "type-majority": ("accuracy", "token-accuracy", "span-f1"),
+}  # fmt: skip
+"""Metrics by which a guess at random is no better than a constant, as it is by macro F1, and of which values could be
+exchanged between a constant and a probe, as losses cannot."""
 OF_DRAWS = {"permuted": "shuffled"}
 """By reference, the control whose draws are ranked if predictions cannot be held against permuted labels."""
 SAME = ("task", "split", "representation", "estimator", "target")
@@ -125,11 +128,9 @@ def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]
 
 def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
     """The contrasts of each curve."""
-    if against == "majority" and metric not in AGAINST_MAJORITY:
-        raise UsageError(
-            f"by {metric}, a guess at random can beat the most frequent class; compare with --against permuted, or by "
-            f"--metric {AGAINST_MAJORITY[0]}."
-        )
+    if metric not in AGAINST_CONSTANT.get(against, (metric,)):
+        others = ", ".join(AGAINST_CONSTANT[against])
+        raise UsageError(f"{against} is compared by {others}, not by {metric}; compare with --against permuted.")
     names = layer_labels(e.fits).to_numpy()
     every = curves(e, targets=True)
     for curve in (c for c in every if e.fits["target"].iloc[c[0]] == "gold"):
