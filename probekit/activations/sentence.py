@@ -106,9 +106,9 @@ def _check_texts(folder: Path) -> None:
         log.info("%s reads at most %d pieces in sentence-transformers: --max-length %d", folder.name, most, most)
 
 
-def _read(path: Path, kind: type) -> Any:
+def _read(path: Path, kind: Any) -> Any:
     try:
-        found: Any = read_json(path)
+        found = read_json(path)
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read ({error}).") from error
     whole = isinstance(found, kind) and all(isinstance(one, dict) for one in (found if kind is list else ()))
