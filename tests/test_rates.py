@@ -75,7 +75,7 @@ def test_the_page_says_what_its_tables_say(calibration: ModuleType) -> None:
     assert f"In {short} of {len(intervals)} simulated cases of intervals" in page
     enough = sum(float(row[3].split("%")[0]) >= float(row[1].strip("covers %")) for row in intervals)
     assert f"In {enough} cases, they cover the truth at least as often as promised" in page
-    assert f"{len(lines) - len(tests) - len(intervals)} further cases:" in page
+    assert f"{len(lines) - len(tests) - len(intervals)} further cases" in page
 
 
 def test_every_file_of_cases_registers_some(calibration: ModuleType) -> None:

@@ -129,8 +129,8 @@ def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]
 def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
     """The contrasts of each curve."""
     if metric not in AGAINST_CONSTANT.get(against, (metric,)):
-        others = ", ".join(AGAINST_CONSTANT[against])
-        raise UsageError(f"{against} is compared by {others}, not by {metric}; compare with --against permuted.")
+        fitting = ", ".join(AGAINST_CONSTANT[against])
+        raise UsageError(f"{against} is compared by {fitting}, not by {metric}; compare with --against permuted.")
     names = layer_labels(e.fits).to_numpy()
     every = curves(e, targets=True)
     for curve in (c for c in every if e.fits["target"].iloc[c[0]] == "gold"):

@@ -18,8 +18,8 @@ def counts(report: TaskReport) -> Grid:
     """One column a split: counts, then labels, lengths and domains with their shares."""
     splits = report.splits
     columns = [Column("", align="left", key=True), *(Column(s.name) for s in splits)]
-    cells = {name: [f"{n:,}" if (n := value(s)) is not None else "" for s in splits] for name, value in _COUNTS.items()}
-    rows = [[name, *found] for name, found in cells.items() if any(found)]
+    told = {name: [f"{n:,}" if (n := value(s)) is not None else "" for s in splits] for name, value in _COUNTS.items()}
+    rows = [[name, *found] for name, found in told.items() if any(found)]
     if any(s.scores for s in splits):
         cells = ["{:g} / {:.4g} / {:g}".format(*s.scores or (0, 0, 0)) if s.scores else "" for s in splits]
         rows.append(["lowest / mean / highest", *cells])
