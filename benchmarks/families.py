@@ -62,6 +62,13 @@ def no_cache(model: Any) -> dict[str, bool]:
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
+def chained(calls: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    """Whether each module reads what the one before it returned, as blocks do, and lists of their parts do not."""
+    pairs = list(zip([out for _, out in calls], [given for given, _ in calls[1:]], strict=False))
+    alike = [one.shape == two.shape and torch.allclose(one, two, rtol=1e-4, atol=1e-5) for one, two in pairs]
+    return not pairs or any(alike)
+
+
 def part_for_texts(whole: Any) -> Any:
     """The part of transformers' model that reads a text: the whole, or what such models call it if the whole cannot."""
     if whole.config.is_encoder_decoder:
@@ -100,7 +107,8 @@ def own_layers(model: Any, ids: torch.Tensor, depth: int) -> tuple[list[torch.Te
     states = [x.reshape(-1, x.shape[-1]) for x in (getattr(out, "hidden_states", None) or ())]
     if getattr(out, "last_hidden_state", None) is not None:
         states = [*states[:-1], out.last_hidden_state.reshape(-1, out.last_hidden_state.shape[-1])]
-    calls = next((found for found in seen.values() if len(found) == depth), [])
+    chains = (one for one in seen.values() if len(one) == depth and chained(one))
+    calls = next(chains, [])
     ends = [calls[-1][1]] if calls else []
     layers = [x.reshape(-1, x.shape[-1])[: len(ids)] for x in (*(given for given, _ in calls), *ends)]  # no padding
     return layers, states
@@ -116,7 +124,7 @@ def error(found: torch.Tensor, right: torch.Tensor) -> float:
 
 def batches(encoder: Any) -> list[Batch]:
     """One text of each length, shortest first."""
-    rng, top = np.random.default_rng(0), 200
+    rng, top = np.random.default_rng(0), min(200, encoder.model.config.vocab_size)
     lengths = sorted({min(k, encoder.max_length) for k in LENGTHS})
     return [Batch(rng.integers(6, top, size=k), np.zeros(k, np.uint8), np.array([k])) for k in lengths]
 
@@ -184,6 +192,12 @@ class Case:
         name = json.loads((self.folder / "config.json").read_text())["architectures"][0]
         return getattr(transformers, name).from_pretrained(self.folder).eval()
 
+    @cached_property
+    def speaker(self) -> Any:
+        """The part of it that predicts the pieces of a text."""
+        part = part_for_texts(self.own)
+        return self.own if part is self.own else getattr(self.own, "language_model", None) or part
+
     def layers(self) -> dict[str, Any]:
         """Whether each layer is right, alone and in a batch."""
         encoder, own = self.encoder, part_for_texts(self.own)
@@ -214,11 +228,11 @@ class Case:
         ids, total = tokenizer(TEXT)["input_ids"], 0.0
         if self.head == "causal":
             ids = [tokenizer.bos_token_id, *ids]
-            log_p = self.own(input_ids=torch.tensor([ids]), **no_cache(self.own)).logits[0].log_softmax(-1)
+            log_p = self.speaker(input_ids=torch.tensor([ids]), **no_cache(self.speaker)).logits[0].log_softmax(-1)
             return sum(float(log_p[t, ids[t + 1]]) for t in range(len(ids) - 1))
         for t in range(1, len(ids) - 1):
             given = [*ids[:t], tokenizer.mask_token_id, *ids[t + 1 :]]
-            logits = self.own(input_ids=torch.tensor([given])).logits
+            logits = self.speaker(input_ids=torch.tensor([given])).logits
             total += float(logits[0, t].log_softmax(-1)[ids[t]])
         return total
 
@@ -234,7 +248,7 @@ class Case:
         ids = prompt.tolist()
         with torch.no_grad():
             for _ in range(4):
-                logits = self.own(input_ids=torch.tensor([ids]), **no_cache(self.own)).logits
+                logits = self.speaker(input_ids=torch.tensor([ids]), **no_cache(self.speaker)).logits
                 ids.append(int(logits[0, -1].argmax()))
         writer = load_writer(str(self.folder), self.folder, self.encoder)
         with writer.ready():

@@ -41,8 +41,8 @@ RULES: tuple[tuple[str, int], ...] = (
         8,
     ),
     (r"\w*(lora_rank|q_rank|kv_rank|lora_dim|latent_size|_rank)", 16),
-    (r"\w*(num_experts_per_tok|experts_per_token|top_?k|moe_k|num_selected_experts)\w*", 2),
     (r"(n_group|topk_group|\w*n_shared_experts|\w*num_shared_experts\w*|first_k_dense_replace|num_dense_layers)", 1),
+    (r"\w*(num_experts_per_tok|experts_per_token|top_?k|moe_k|num_selected_experts)\w*", 2),
     (r"\w*(num_experts|num_local_experts|n_routed_experts|n_experts|num_zero_experts|experts_num|zero_expert_num)", 4),
     (r"\w*(state_size|d_state|d_conv_state)", 8),
     (r"\w*(sliding_window|local_attention|attention_window|window_size|chunk_size|block_size|local_radius)\w*", WINDOW),
@@ -57,24 +57,23 @@ RULES: tuple[tuple[str, int], ...] = (
 BESIDE = re.compile(r"vision|visual|image|audio|speech|video|qformer|talker|code|token2wav|depth|vq|backbone|detector")
 ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
 SECTIONS = {"mrope_section": [2, 1, 1]}
+MROPE = re.compile(r"qwen2(_5)?_vl|glm4v(?!_moe)|glm46v|glm_ocr|glm_image|glmga")
 OVERRIDES: dict[str, dict[str, Any]] = {
     "mamba2": {"num_heads": 8},
     "esm": {"vocab_size": PIECES, "pad_token_id": 1, "mask_token_id": 4, "position_embedding_type": "rotary"},
     "esmc": {"num_key_value_heads": 4},
-    "ministral": {"rope_parameters": ROPE},
-    "hunyuan_v1_dense": {"rope_parameters": ROPE},
-    "hunyuan_v1_moe": {"rope_parameters": ROPE},
+    "ministral": {"head_dim": 8, "rope_parameters": ROPE},
+    "hunyuan_v1_dense": {"head_dim": 8, "rope_parameters": ROPE | {"alpha": 1.0}},
+    "hunyuan_v1_moe": {"head_dim": 8, "rope_parameters": ROPE | {"alpha": 1.0}},
     "nemotron": {"num_key_value_heads": 2, "head_dim": 8, "rope_parameters": ROPE | {"partial_rotary_factor": 0.5}},
     "reformer": {"axial_pos_shape": [8, 8], "axial_pos_embds_dim": [16, 16]},
     "glm5_next_text": {"num_key_value_heads": 4},
     "glm5_next": {"text_config.num_key_value_heads": 4},
     "bamba": {"attn_layer_indices": [1, 3]},
-    "aria": {},
+    "hunyuan_vl": {"text_config.head_dim": 8, "text_config.rope_parameters": ROPE | {"alpha": 1.0} | SECTIONS},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2},
+    "hunyuan_vl_text": {"head_dim": 8, "rope_parameters": ROPE | {"alpha": 1.0} | SECTIONS},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_offset": 1},
-    "qwen2_vl_text": {"rope_parameters": ROPE | SECTIONS},
-    "qwen2_5_vl_text": {"rope_parameters": ROPE | SECTIONS},
-    "qwen2_vl": {"text_config.rope_parameters": ROPE | SECTIONS},
-    "qwen2_5_vl": {"text_config.rope_parameters": ROPE | SECTIONS},
     "gemma4_text": {"hidden_size_per_layer_input": 16},
 }
 
@@ -105,7 +104,8 @@ def _shrunk(values: dict[str, Any], *, depth: int) -> dict[str, Any]:
         elif name == "per_layer_config" and isinstance(value, dict) and value:
             found[name] = {1: _shrunk(next(iter(value.values())), depth=depth)}
         elif isinstance(value, dict) and "rope" in name and name != "rope":
-            found[name] = _shrunk(value, depth=depth)
+            turned = MROPE.search(values.get("model_type", "")) and "mrope_section" not in value
+            found[name] = _shrunk(value, depth=depth) | (SECTIONS if turned else {})
         elif isinstance(value, dict):
             inner = 1 if BESIDE.search(name) else depth
             found[name] = _shrunk(value, depth=inner)
@@ -117,6 +117,8 @@ def _shrunk(values: dict[str, Any], *, depth: int) -> dict[str, Any]:
             found[name] = min(value, _by_rule(name, value, depth))
         else:
             found[name] = value
+    if "qk_rope_head_dim" in found and found.get("num_key_value_heads"):
+        found["num_key_value_heads"] = found["num_attention_heads"]  # compressed keys and values have no groups
     return found
 
 

@@ -49,7 +49,8 @@ class Head:
     """
 
     def __init__(self, model: Any, *, causal: bool) -> None:
-        self.model, self.base, self.config = model, body(model), text_config(model.config)
+        self.model, self.config = model, text_config(model.config)
+        self.base = self._run_by_the_model(body(model))
         self.depth = int(self.config.num_hidden_layers)
         self._result = self._replaceable()
         self.norm = self._final_norm()
@@ -116,6 +117,18 @@ class Head:
             return logits.to(torch.promote_types(logits.dtype, torch.float32))
         finally:
             self._result.given = None
+
+    def _run_by_the_model(self, base: Any) -> Any:
+        """The base, or its decoder, where the model with its head runs only that (OPT)."""
+        runs: list[nn.Module] = []
+        hook = base.register_forward_hook(lambda module, *_: runs.append(module))
+        ids = torch.arange(2, device=self.model.device)[None] % self.config.vocab_size
+        try:
+            with torch.inference_mode():
+                self.model(input_ids=ids)
+        finally:
+            hook.remove()
+        return base if runs else base.get_decoder()
 
     def _replaceable(self) -> threading.local:
         """Let the layers return ``given`` of what is returned here instead of running, in a thread that sets it."""

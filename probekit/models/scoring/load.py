@@ -44,7 +44,10 @@ def is_causal(model: str | Path, purpose: str, revision: str | None = None) -> b
         If config.json names no class with a head of a language model; the message ends with ``purpose``.
     """
     folder = resolve_model(model, revision)
-    names = [str(name) for name in read_json(folder / "config.json").get("architectures") or ()]
+    config = read_json(folder / "config.json")
+    names = [str(name) for name in config.get("architectures") or ()]
+    if any(name.endswith("WithLMHeadModel") for name in names) and not config.get("causal"):  # XLM, Flaubert
+        return False
     if any(name.endswith(CAUSAL) for name in names):
         return True
     if any(name.endswith(WRITES) for name in names) and not configuration(folder).is_encoder_decoder:

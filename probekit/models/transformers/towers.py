@@ -1,7 +1,7 @@
 """The text tower of a model that reads images or sounds, too: found, and made without the other parts.
 
-The model's own class is made, because it knows the names of the weights in its files, and how they are stored. What no
-text passes through is emptied before any weight is read.
+The class that ``config.json`` names is made, because it knows the names of the weights in its files, and how they are
+stored. What no text passes through is emptied before any weight is read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from transformers import (
     AutoModel,
@@ -52,11 +53,13 @@ def class_for(config: Any, *, causal: bool | None = None) -> Any:
     first = AutoModel if causal is None else AutoModelForCausalLM if causal else AutoModelForMaskedLM
     if text_config(config) is config:
         return first if causal is not None or type(config) in AutoModel._model_mapping else _own_class(config)
+    named = (getattr(transformers, str(name), None) for name in config.architectures or ())
+    saved = (made for made in named if isinstance(made, type) and getattr(made, "config_class", None) is type(config))
     order = (*LANGUAGE_MODELS, first) if causal else (first, *LANGUAGE_MODELS)
     known = (auto._model_mapping for auto in order if type(config) in auto._model_mapping)
-    if (mapping := next(known, None)) is None:
+    whole = next(saved, None) or next((_get_model_class(config, mapping) for mapping in known), None)
+    if whole is None:
         raise ModelError(f"transformers has no model of texts for the type {config.model_type!r}.")
-    whole = _get_model_class(config, mapping)
 
     def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
         whole.__init__(self, config, *args, **kwargs)
