@@ -662,8 +662,13 @@ def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tok
     )
 
 
+ENCODER_LIMIT = "max_encoder_position_embeddings"
+"""LED's name for the length of the texts that its encoder reads; MPT says ``max_seq_len``."""
+
+
 def _max_length(config: Any, tokenizer: Any) -> int:
-    limit = getattr(config, "max_position_embeddings", None) or NO_LIMIT
+    said = (getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len", ENCODER_LIMIT))
+    limit = next((number for number in said if number), NO_LIMIT)
     limit = NO_LIMIT if limit == -1 else limit  # as XLNet says that it has none
     try:
         if config.model_type in OFFSET_TYPES:

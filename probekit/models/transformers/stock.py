@@ -251,7 +251,8 @@ def _whole(folder: Path, options: StockOptions) -> Any:
         missing = {key.removeprefix("encoder.") for key in missing if not key.startswith("decoder.")}
     if getattr(model.config, "num_hidden_layers", None) is None:
         raise ModelError(f"{folder} cannot be read: config.json says no number of layers of type {kind!r}.")
-    needed = {name for name in model.state_dict() if "pooler" not in name}
+    computed = {f"{name}.weight" for name, part in model.named_modules() if hasattr(part, "create_weight")}  # sines
+    needed = {name for name in model.state_dict() if "pooler" not in name} - computed
     if lacking := sorted(missing & needed):
         raise ModelError(
             f"{', '.join(map(str, files))} lacks {len(lacking)} of the weights that config.json declares "

@@ -198,15 +198,14 @@ def _head(model: Any) -> nn.Module | None:
 
 
 def _beside(model: Any, path: str) -> Iterator[tuple[nn.Module, str]]:
-    """The parts beside the path to the tower, as parents and names, but for single layers and what holds the head."""
+    """The parts beside the path to the tower, as parents and names, but for single layers and what holds the head.
+
+    What stands beside a model's base belongs to its head.
+    """
     head, parent = _head(model), model
     for step in path.split("."):
-        for name, child in [*parent.named_children()]:
-            if (
-                name != step
-                and any(child.children())
-                and not (head is not None and any(part is head for part in child.modules()))
-            ):
+        for name, child in [*parent.named_children()] if parent is not model or model.base_model is model else ():
+            if name != step and any(child.children()) and not any(part is head for part in child.modules()):
                 yield parent, name
         parent = getattr(parent, step)
 

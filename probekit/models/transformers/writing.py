@@ -155,7 +155,7 @@ class _Roomy(DynamicLayer):
 def _make_room(past: Any, more: int) -> None:
     """Room for ``more`` pieces in a key-value cache; layers of other kinds (sliding windows) stay as they are."""
     for k, layer in enumerate(getattr(past, "layers", ())):
-        if type(layer) is DynamicLayer:
+        if type(layer) is DynamicLayer and layer.is_initialized:
             past.layers[k] = _Roomy(layer, more)
 
 
@@ -203,7 +203,26 @@ def load_writer(model: str | Path, folder: Path, encoder: Any) -> Writer:
     ends = getattr(head.config, "eos_token_id", None) if ends is None else ends
     found = frozenset([ends] if isinstance(ends, int) else ends or ())
     writer = Writer(encoder, head, found, net.config._attn_implementation)
+    _check_steps(writer)
     return replace(writer, pads=_pads(writer))
+
+
+@torch_threads(1)
+def _check_steps(writer: Writer) -> None:
+    """Raise ModelError if a piece has another state after the keys and values of those before it than in the whole."""
+    encoder = writer.encoder
+    size = min(9, encoder.max_length)
+    ids = np.random.default_rng(0).integers(encoder.model.config.vocab_size, size=(1, size))
+    mask = np.ones((1, size), dtype=bool)
+    with writer.ready():
+        whole, _ = writer.read(ids, mask, None)
+        past = writer.read(ids[:, :-1], mask[:, :-1], None)[1] if size > 1 else None
+        step, _ = writer.read(ids[:, -1:], mask, past)
+    if (error := relative_error(step, whole)) > TOLERANCE[Dtype(encoder.spec["dtype"])]:
+        raise ModelError(
+            f"{encoder.name} reads a piece after its stored keys and values otherwise than in the whole text (by "
+            f"{error:.1e}), so what it writes would be wrong."
+        )
 
 
 @torch_threads(1)
