@@ -225,7 +225,10 @@ def find_sites(model: Any, recording: Recording) -> Found:
         if b:
             found.layouts[b - 1].changed_after = not same(recording.blocks[b - 1][-1].returned, calls[-1].given)
     found.layouts[-1].changed_after = True
-    table = model.get_input_embeddings()
+    try:
+        table = model.get_input_embeddings()
+    except NotImplementedError:
+        table = None
     path = next((name for name, module in model.named_modules() if module is table), None)
     if path is not None:
         found.taps[EMBEDDINGS] = Tap(None, path)

@@ -15,7 +15,7 @@ def find_blocks(model: Any) -> list[nn.Module]:
     """The blocks of a model, in order (for ALBERT the groups, which run repeatedly).
 
     They are the first list of equal modules with as many items as the config has layers, or else of unequal ones, such
-    as blocks with attention and blocks with a state (Jamba, Zamba).
+    as blocks with attention and blocks with a state (Jamba).
 
     Raises
     ------

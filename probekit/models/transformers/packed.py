@@ -31,7 +31,16 @@ PACKED_TYPES = frozenset(
 """Model types whose code treats each piece separately outside attention. Each load checks this again."""
 
 OFFSET_TYPES = frozenset(
-    {"altclip_text_model", "bridgetower_text_model", "camembert", "data2vec-text", "ibert", "layoutlmv3", "lilt"}
+    {
+        "altclip_text_model",
+        "bridgetower_text_model",
+        "camembert",
+        "clap_text_model",
+        "data2vec-text",
+        "ibert",
+        "layoutlmv3",
+        "lilt",
+    }
     | {"longformer", "luke", "markuplm", "mluke", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"}
     | {"xlm-roberta-xl", "xmod"}
 )

@@ -57,7 +57,7 @@ def class_for(config: Any, *, causal: bool | None = None) -> Any:
     saved = (made for made in named if isinstance(made, type) and getattr(made, "config_class", None) is type(config))
     order = (*LANGUAGE_MODELS, first) if causal else (first, *LANGUAGE_MODELS)
     known = (auto._model_mapping for auto in order if type(config) in auto._model_mapping)
-    whole = next(saved, None) or next((_get_model_class(config, mapping) for mapping in known), None)
+    whole: Any = next(saved, None) or next((_get_model_class(config, mapping) for mapping in known), None)
     if whole is None:
         raise ModelError(f"transformers has no model of texts for the type {config.model_type!r}.")
 
@@ -109,7 +109,7 @@ def _check_alone(model: Any, tower: Any, folder: Path) -> None:
     """Compare the states of five pieces in a tower and in the whole model, unless that wants more than texts."""
     if tower.config.is_encoder_decoder or any(p.device.type == "meta" for p in tower.parameters()):
         return
-    pieces = torch.tensor([[2, 3, 5, 7, 9]], device=tower.get_input_embeddings().weight.device)
+    pieces = torch.tensor([[2, 3, 5, 7, 9]], device=next(tower.parameters()).device)
     ids = pieces * tower.config.vocab_size // 11
     with torch.inference_mode():
         try:
