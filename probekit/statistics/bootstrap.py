@@ -45,7 +45,7 @@ from probekit.statistics._sums import (
     statistic,
 )  # fmt: skip
 from probekit.statistics.options import ResamplesOrNone
-from probekit.statistics.over_labels import ALONE, OverLabels, combined, over_labels, rows_by_label
+from probekit.statistics.over_labels import ALONE, OverLabels, combined, over_labels, rows_that_count
 from probekit.statistics.scored import CALIBRATION, SCORED, SORTED, Scores, ends_of, ends_over_labels, statistic_of
 from probekit.statistics.streams import uniform
 
@@ -226,7 +226,7 @@ def _over_labels(
     gold: np.ndarray, predicted: np.ndarray, metric: str, of_label: np.ndarray, groups: np.ndarray | None,
     scores: Scores | None,
 ) -> Iterator[tuple[Units, Statistic]]:  # fmt: skip
-    labels, alone = list(rows_by_label(of_label).values()), ALONE.get(metric, metric)
+    labels, alone = rows_that_count(of_label, gold), ALONE.get(metric, metric)
     units = Units.of_groups(None if groups is None else groups[labels[0]], len(labels[0]))
     step = max(1, int(BLOCK // (48 * units.rows * len(labels))))
     for at in range(0, len(predicted), step):

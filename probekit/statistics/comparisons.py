@@ -104,11 +104,14 @@ class Noise:
     edge : np.ndarray
         (K,), the value that a fit must exceed (if lower is better: stay below) for a corrected p of at most
         1 - ``level``; the metric's best possible value if there are too few draws for that.
+    tails : tuple of ndarray
+        p before correction, (K,), and that of each draw, (K, R), from which larger families correct.
     """
 
     above: Family
     mean: np.ndarray
     edge: np.ndarray
+    tails: tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +288,7 @@ def above_noise(
     # rank - 1 draws may be as good as the value, and p is still at most 0.05
     rank = np.ceil(critical(p, by_chance, ALPHA) * (1 + draws) - 1 - 1e-6).astype(int)
     edge = one.sign * np.where(rank > 0, null[np.arange(len(p)), -np.maximum(rank, 1)], np.inf)
-    return Noise(above, one.chance[0] - above.value, np.clip(edge, *metric_called(metric).range))
+    return Noise(above, one.chance[0] - above.value, np.clip(edge, *metric_called(metric).range), (p, by_chance))
 
 
 def _null_of(e: Predictions, contrast: Contrast, against: str, metric: str) -> Null:

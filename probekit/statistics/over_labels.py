@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg import block_diag
 
 from probekit.statistics._sums import Pseudo, Statistic, UnitSums
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 POOLED = ("micro-f1", "f1", "log-loss", "accuracy", "matthews")
 """The metrics of all pairs of an example and a label together; every other one is a mean over the labels."""
 ALONE = {"macro-f1": "f1"}
 """What is measured of each label, if it has another name."""
+
+PENALTIES = "penalties"
+"""The column of fits with the penalty of each label, in their order; "nan" for one that could not be fitted."""
 
 
 def over_labels(name: str, of_label: np.ndarray | None) -> bool:
@@ -26,7 +33,31 @@ def over_labels(name: str, of_label: np.ndarray | None) -> bool:
 
 def rows_by_label(of_label: np.ndarray) -> dict[str, np.ndarray]:
     """The rows of each label, int, in the order of their first rows; all labels have the same examples."""
-    return {str(name): np.flatnonzero(of_label == name) for name in dict.fromkeys(of_label.tolist())}
+    again = np.flatnonzero(of_label[1:] == of_label[:1])
+    period = 1 + int(again[0]) if len(again) else len(of_label)
+    if len(of_label) % period == 0 and (of_label.reshape(-1, period) == of_label[:period]).all():  # as probes write
+        rows = np.arange(len(of_label)).reshape(-1, period).T
+        return {str(name): own for name, own in zip(of_label, rows, strict=False)}
+    names, first, code = np.unique(of_label, return_index=True, return_inverse=True)
+    rows = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
+    return {str(names[k]): rows[k] for k in np.argsort(first)}
+
+
+def penalties_of(fits: pd.DataFrame, labels: int) -> np.ndarray:
+    """The penalty of each label, float64 (F, labels); NaN for one that could not be fitted; inf where none is told."""
+    told = [""] * len(fits) if PENALTIES not in fits else fits[PENALTIES].fillna("").tolist()
+    return np.array([[float(p) for p in one.split()] if one else [np.inf] * labels for one in told])
+
+
+def rows_that_count(of_label: np.ndarray, gold: np.ndarray) -> list[np.ndarray]:
+    """The rows of each label that holds for some example, (n,) or (F, n); of all, if none does, and of numbers.
+
+    A label that holds for no example has no area and no recall, and its F1 is 0 whatever the probe: means over labels
+    leave it out, for all fits of a table alike.
+    """
+    every = list(rows_by_label(of_label).values())
+    held = every if gold.dtype.kind == "f" else [rows for rows in every if (gold[..., rows] == 1).any()]
+    return held or every
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +80,7 @@ def mean_of(values: np.ndarray) -> np.ndarray:
 def combined(name: str, parts: Sequence[Statistic]) -> Statistic:
     """The mean over labels from the statistic of each, with the same units and fits.
 
-    F1 leaves out labels that occur in neither gold labels nor predictions, as macro-F1 of classes does.
+    In a resample, F1 leaves out labels that occur in neither gold labels nor predictions, as macro-F1 of classes does.
     """
     sums = [part for part in parts if isinstance(part, UnitSums)]
     if len(sums) < len(parts):

@@ -16,7 +16,7 @@ from scipy import stats
 from probekit.errors import UsageError
 from probekit.statistics._sums import Units, UnitSums, statistic
 from probekit.statistics.bootstrap import COUNTED_AS, statistics
-from probekit.statistics.over_labels import mean_of, over_labels, rows_by_label
+from probekit.statistics.over_labels import mean_of, over_labels, rows_by_label, rows_that_count
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import CALIBRATION, SORTED, Scores, exchanged_values, placements, ranks_of
 from probekit.statistics.streams import uniform
@@ -92,7 +92,7 @@ def _mover(e: Predictions, metric: str) -> tuple[int, int, int, Callable[[np.nda
     if metric in SORTED and metric != "auroc":
         if e.of_label is not None:
             parts = [
-                _mover(replace(e.of_rows(rows), of_label=None), metric) for rows in rows_by_label(e.of_label).values()
+                _mover(replace(e.of_rows(rows), of_label=None), metric) for rows in rows_that_count(e.of_label, e.gold)
             ]
             moves = [part[3] for part in parts]
             return *parts[0][:3], lambda fits, slots: mean_of(np.stack([move(fits, slots) for move in moves]))
@@ -121,10 +121,12 @@ def _placed(e: Predictions, gold: np.ndarray) -> np.ndarray:
     scores = _scores_of(e, "auroc")
     if e.of_label is None:
         return placements(gold, scores.part(0, len(e)))
-    out = np.empty(e.predicted.shape)
-    for rows in rows_by_label(e.of_label).values():
+    out, known = np.zeros(e.predicted.shape), np.zeros((len(gold), 1))
+    every = list(rows_by_label(e.of_label).values())
+    for rows in every:
         out[:, rows] = placements(gold[:, rows], scores.rows(rows).part(0, len(e)))
-    return out
+        known += (gold[:, rows] == 1).any(1, keepdims=True) & (gold[:, rows] != 1).any(1, keepdims=True)
+    return out * len(every) / np.maximum(known, 1)
 
 
 def _scores_of(e: Predictions, metric: str) -> Scores:

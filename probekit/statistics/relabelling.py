@@ -17,7 +17,7 @@ from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE, BY_CLASS, span_finder
 from probekit.statistics._sums import EXACT, Statistic, Units, UnitSums, statistic
 from probekit.statistics.bootstrap import COUNTED_AS, bounds, replicates, unbiased
-from probekit.statistics.over_labels import ALONE, mean_of, over_labels, rows_by_label
+from probekit.statistics.over_labels import ALONE, mean_of, over_labels, rows_that_count
 from probekit.statistics.permutation import BLOCK, Chance, ranks
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import SORTED, measured
@@ -80,7 +80,7 @@ def above_chance(
     part = evaluated.take(list(fits))
     if metric in ("span-f1", "micro-f1", *SORTED) or over_labels(metric, evaluated.of_label):
         found = bounds(metric=metric, resamples=resamples, seed=seed, **part.sample())
-        mean = np.nanmean(chance[1], axis=1)
+        mean = mean_of(chance[1].T)
         return chance[0] - mean, np.where(found.why == "", found.resampled.T - mean, np.nan).T
     if metric in ("matthews", "pearson", "spearman", "quadratic-kappa"):  # 0 by chance
         arguments = part.sample() | {"gold": np.atleast_2d(part.gold)[0]}
@@ -149,18 +149,12 @@ def _over_labels(
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The mean over labels; all labels of an example move together, so each label gets one of its own."""
     parts = []
-    for rows in rows_by_label(of_label).values():
+    for rows in rows_that_count(of_label, gold):
         own = replace(e.of_rows(rows), of_label=None, gold=gold[rows])
-        used = np.ones(len(e), dtype=bool)
-        if metric == "macro-f1":  # labels that occur
-            used = (gold[rows] == 1).any() | (e.predicted[:, rows] == 1).any(1)
-        parts.append((rows, used, _relabelling(own, gold[rows], ALONE.get(metric, metric))))
+        parts.append((rows, _relabelling(own, gold[rows], ALONE.get(metric, metric))))
 
     def of(order: np.ndarray) -> np.ndarray:
-        values = [
-            np.where(used[:, None], value(np.searchsorted(rows, order[:, rows])), np.nan) for rows, used, value in parts
-        ]
-        return mean_of(np.stack(values))
+        return mean_of(np.stack([value(np.searchsorted(rows, order[:, rows])) for rows, value in parts]))
 
     return of
 

@@ -19,6 +19,7 @@ from probekit.probes.protocol.multilabel import evaluate_label_sets
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.rows import probe_rows
 from probekit.statistics.bootstrap import estimates
+from probekit.statistics.over_labels import rows_by_label
 from probekit.statistics.permutation import exchanged
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.relabelling import relabelled, shuffles
@@ -105,6 +106,63 @@ def test_tests_move_whole_label_sets(name: str) -> None:
     difference, drawn = exchanged(e, [(at[1], [at[0]])], name, draws=10, seed=0)
     assert difference == pytest.approx([value(gold, at[1]) - value(gold, at[0])])
     assert np.isfinite(drawn).all()
+
+
+def test_labels_that_are_absent_or_cannot_be_fitted_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 4))
+    y = np.stack([x[:, 0] > 0, x[:, 1] > 0.3, x[:, 2] > 0, np.arange(120) == 70], axis=1)
+    y[60:, 1] = False  # not in dev; the last one not in train
+    sets, number = np.unique(y, axis=0, return_inverse=True)
+    number, names = number.reshape(-1), ("a", "no-dev", "c", "no-train")
+    question = Question("multi-label", ("macro-f1", "auroc"), names, ABOUT)
+    layers = [{"0": x[rows], "1": -x[rows]} for rows in (slice(60), slice(60, 120))]
+    e = evaluate_label_sets(
+        layers[0], Labels(number[:60]), layers[1], Labels(number[60:]), sets, question, options=ProbeOptions(controls=0)
+    )
+    rows = probe_rows(e, resamples=100, by_label=None)
+    whole = rows[rows["label"].isna() & rows["layer"].eq(1).fillna(value=False)].set_index("metric")
+    for name in ("macro-f1", "auroc"):
+        assert "no evaluated example is of 1 of the 4 labels (no-dev)" in whole.loc[name, "warning"]
+        assert "too few examples of 1 of the 4 labels (no-train)" in whole.loc[name, "warning"]
+    at = int(np.flatnonzero(e.fits["layer"].eq(1).fillna(value=False).to_numpy(dtype=bool))[0])
+    gold, said, odds = (
+        v.reshape(-1, 4)[:, [0, 2, 3]] for v in (e.gold[at], e.predicted[at], e.scores.part(at, at + 1))
+    )
+    assert whole.loc["macro-f1", "value"] == pytest.approx(f1_score(gold, said, average="macro"))
+    assert whole.loc["auroc", "value"] == pytest.approx(roc_auc_score(gold, odds, average="macro"))
+    value = estimates(metric="auroc", **e.sample())
+    assert exchanged(e, [(at, [0])], "auroc", draws=5, seed=0)[0] == pytest.approx(value[at] - value[0])
+    alone = rows[rows["metric"].eq("by-label(f1)") & rows["layer"].eq(1).fillna(value=False)].set_index("label")
+    assert alone["penalty"].isna().tolist() == [False, False, False, True]
+    assert "predicted by its frequency" in alone.loc["no-train", "warning"]
+    monkeypatch.setattr("os.sysconf", lambda name: 1)
+    with pytest.raises(UsageError, match=r"4 labels of 60 evaluated texts, for 2 layers and 0 controls, need about"):
+        evaluate_label_sets(
+            layers[0],
+            Labels(number[:60]),
+            layers[1],
+            Labels(number[60:]),
+            sets,
+            question,
+            options=ProbeOptions(controls=0),
+        )
+
+
+def test_many_labels_are_corrected_together_and_found_fast() -> None:
+    names = [f"label {k}" for k in range(30)]
+    gold = np.random.default_rng(0).integers(2, size=60 * 30).astype(np.int8)
+    fits = pd.DataFrame([{**ABOUT, "layer": 1, "target": "gold", "seed": 0}])
+    e = Predictions(
+        fits, np.arange(1800).astype(str), gold, gold[None], ("f1",), np.repeat(np.arange(60), 30), None,
+        ("no", "yes"), of_label=np.tile(np.array(names), 60),
+    )  # fmt: skip
+    rows = by_label_rows(e, resamples=100, level=0.95, seed=0)
+    assert (rows["p"] == 1 / 101).all()
+    assert (rows["p_adjusted"] == rows["p"]).all()  # by Bonferroni 0.3
+    for of in (e.of_label, np.random.default_rng(0).permutation(e.of_label)):
+        want = {name: np.flatnonzero(of == name).tolist() for name in dict.fromkeys(of.tolist())}
+        assert {name: its.tolist() for name, its in rows_by_label(of).items()} == want
 
 
 def test_each_class_and_each_entity_type_alone() -> None:

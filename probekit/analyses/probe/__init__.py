@@ -186,7 +186,9 @@ def _title_of_labels(rows: pd.DataFrame, options: Options) -> str:
 
 def _notes_of_labels(rows: pd.DataFrame, options: Options) -> Iterator[str]:
     if rows["p_adjusted"].notna().any():
-        yield f"p is corrected over the layers and the {rows['label'].nunique()} labels."
+        yield f"p is corrected over the layers and the {rows['label'].nunique()} labels together."
+    if rows["ci_low"].notna().any():
+        yield "Intervals hold for one label at one layer: the best of many labels, or layers, is likely too high."
 
 
 LABELS = View(

@@ -11,10 +11,11 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import OUTSIDE, derive, metric, span_part
 from probekit.statistics._additive import span_finder
-from probekit.statistics.bootstrap import bounds
+from probekit.statistics.bootstrap import METRICS, bounds
 from probekit.statistics.comparisons import above_noise
 from probekit.statistics.contrasts import curves
-from probekit.statistics.over_labels import ALONE, rows_by_label
+from probekit.statistics.multiplicity import adjust
+from probekit.statistics.over_labels import ALONE, PENALTIES, penalties_of, rows_by_label
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import SORTED
 
@@ -35,8 +36,9 @@ class Part:
 def by_label_rows(found: Predictions, *, resamples: int, level: float, seed: int) -> pd.DataFrame:
     """Rows of the fits of gold labels for each label alone, with the columns ``label`` and ``support``.
 
-    Metrics are called "by-label(…)". ``p_adjusted`` is corrected over the layers of a curve and, by Bonferroni, over
-    the labels.
+    Metrics are called "by-label(…)". ``p_adjusted`` is corrected over the layers of a curve and the labels together:
+    all share the orders of the permuted labels, and the smallest p is compared with the smallest of each order.
+    ``penalty`` is that of the label; ``warning`` says so where train could not fit it.
 
     Raises
     ------
@@ -47,11 +49,13 @@ def by_label_rows(found: Predictions, *, resamples: int, level: float, seed: int
 
     gold = found.take(found.is_gold)
     parts = list(parts_of(gold))
-    tables = [
-        _rows(part, name, resamples=resamples, level=level, seed=seed, tests=len(parts))
-        for part in parts
-        for name in part.metrics
-    ]
+    how: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
+    tables = []
+    for name in parts[0].metrics:
+        of_metric = [_rows(part, name, **how) for part in parts]
+        if resamples and name in METRICS:
+            _test(of_metric, parts, name, **how)
+        tables += of_metric
     return pd.concat(tables, ignore_index=True)
 
 
@@ -62,8 +66,11 @@ def parts_of(found: Predictions) -> Iterator[Part]:
         numbers = one.dtype.kind == "f"
         asked = [ALONE.get(name, name) for name in found.metrics if name not in ("micro-f1", "log-loss")]
         names = tuple(dict.fromkeys(asked if numbers else ("f1", *asked)))
-        for label, rows in rows_by_label(found.of_label).items():
-            own = replace(found.of_rows(rows), of_label=None, metrics=names, label_names=found.label_names)
+        labels = rows_by_label(found.of_label)
+        penalties = penalties_of(found.fits, len(labels))
+        for k, (label, rows) in enumerate(labels.items()):
+            fits = _of_label(found.fits, penalties[:, k])
+            own = replace(found.of_rows(rows), fits=fits, of_label=None, metrics=names)
             yield Part(label, own, names, len(rows) if numbers else int((one[rows] == 1).sum()))
     elif any(metric(name).spans for name in found.metrics):
         yield from _types(found, one)
@@ -77,6 +84,16 @@ def parts_of(found: Predictions) -> Iterator[Part]:
                 continue
             its = replace(found, gold=mine, predicted=said, metrics=names, label_names=("other", label), log_loss=None)
             yield Part(label, replace(its, **_scores(found, code)), names, int(mine.sum()))
+
+
+def _of_label(fits: pd.DataFrame, penalty: np.ndarray) -> pd.DataFrame:
+    """The fits of one label, with its own penalty, or a warning that there is none."""
+    if PENALTIES not in fits:
+        return fits
+    fits = fits.drop(columns=PENALTIES)
+    rare = "train, or one of its folds, has too few examples to fit the label: predicted by its frequency, or mean"
+    told = np.where(np.isinf(penalty), fits["penalty"], penalty)
+    return fits.assign(penalty=told, warning=np.where(np.isnan(penalty), rare, ""))
 
 
 def _scores(found: Predictions, code: int) -> dict[str, Any]:
@@ -106,23 +123,24 @@ def _types(found: Predictions, gold: np.ndarray) -> Iterator[Part]:
         yield Part(kind, own, ("span-f1",), int(spans(mine)[0].sum()))
 
 
-def _rows(part: Part, name: str, *, resamples: int, level: float, seed: int, tests: int) -> pd.DataFrame:
+def _rows(part: Part, name: str, *, resamples: int, level: float, seed: int) -> pd.DataFrame:
     e, score = part.predictions, metric(name).function
     its = bounds(metric=name, score=score, resamples=resamples, level=level, seed=seed, **e.sample())
     table = e.fits.assign(metric=derive("by-label", name), value=its.value, why=its.why, label=part.label)
     table[["ci_low", "ci_high"]] = its.ci
-    table = table.assign(support=part.support, p=np.nan, p_adjusted=np.nan, null_mean=np.nan, null_edge=np.nan)
-    if resamples:
-        _test(table, e, name, resamples, level, seed, tests)
-    return table
+    return table.assign(support=part.support, p=np.nan, p_adjusted=np.nan, null_mean=np.nan, null_edge=np.nan)
 
 
-def _test(table: pd.DataFrame, e: Predictions, name: str, resamples: int, level: float, seed: int, tests: int) -> None:
-    try:
-        some: Sequence[np.ndarray] = curves(e)
-        noise = [above_noise(e, one.tolist(), name, draws=resamples, seed=seed, level=level) for one in some]
-    except UsageError:  # no test of this metric
-        return
-    for curve, one in zip(some, noise, strict=True):
-        adjusted = np.minimum(1, tests * one.above.p_adjusted)
-        table.loc[curve, ["p", "p_adjusted", "null_mean"]] = np.stack([one.above.p, adjusted, one.mean], axis=1)
+def _test(
+    tables: Sequence[pd.DataFrame], parts: Sequence[Part], name: str, *, resamples: int, level: float, seed: int
+) -> None:
+    """The test of each label, corrected over the layers of a curve and the labels, which share the orders."""
+    for curve in curves(parts[0].predictions):
+        noise = [
+            above_noise(part.predictions, curve.tolist(), name, draws=resamples, seed=seed, level=level)
+            for part in parts
+        ]
+        p, by_chance = (np.concatenate([one.tails[i] for one in noise]) for i in (0, 1))
+        adjusted = adjust(p, by_chance).reshape(len(parts), -1)
+        for table, one, its in zip(tables, noise, adjusted, strict=True):
+            table.loc[curve, ["p", "p_adjusted", "null_mean"]] = np.stack([one.above.p, its, one.mean], axis=1)

@@ -7,6 +7,7 @@ whole label set of an example.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import UsageError
+from probekit.files import in_words
 from probekit.probes.protocol.baselines import Baselines, baseline_fits
 from probekit.probes.protocol.experiment import Experiment, Vectors
 from probekit.probes.protocol.label_sets import LabelSets, folded, with_controls
@@ -22,6 +24,7 @@ from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.selection import Estimator, Problem, grid, select
 from probekit.runtime import Progress, no_progress, torch_threads
+from probekit.statistics.over_labels import PENALTIES
 from probekit.statistics.predictions import Predictions
 
 Fitted = tuple[list[dict[str, Any]], np.ndarray | None, np.ndarray]
@@ -67,6 +70,7 @@ def evaluate_label_sets(
     if options.calibrate or options.choose_by != "log-loss":
         raise UsageError("where several labels can hold at once, leave out calibrate and choose_by.")
     task = _Sets.of(train, dev, sets, question, options)
+    _check_memory(task, len(train_layers))
     found: list[Fitted] = [task.constant(), *(_baseline(task, one) for one in _each(task, baselines))]
     progress("probe", 0, len(train_layers))
     with threadpool_limits(1), torch_threads(1):
@@ -111,7 +115,7 @@ class _Sets:
         whole = replace(question, kind="classification")  # of label sets
         targets, codes, codes_dev = with_controls(train, dev, whole, options)
         fold, apart = folded(train, whole if sets.dtype == bool else replace(question, kind="regression"), options)
-        kind = np.int64 if sets.dtype == bool else np.float64
+        kind = np.int8 if sets.dtype == bool else np.float64
         y, y_dev = (np.moveaxis(sets[c], 2, 1).reshape(-1, c.shape[1]).astype(kind) for c in (codes, codes_dev))
         inside = [fold != f for f in range(int(fold.max()) + 1)]
         can = np.array([all(len(np.unique(one[i])) > 1 for i in inside) for one in y])
@@ -126,13 +130,14 @@ class _Sets:
     @property
     def classes(self) -> int:
         """2, or 0 for numbers."""
-        return 2 if self.y.dtype == np.int64 else 0
+        return 0 if self.y.dtype == np.float64 else 2
 
     def constant(self) -> Fitted:
         """The more frequent answer for each label, or the mean of each number."""
         loss, said = _constant(self.y[: self.labels], self.y_dev[: self.labels])
         columns: dict[str, Any] = {"layer": None, "representation": "none", "target": "gold", "draw": None}
         columns |= {"estimator": "majority" if self.classes else "mean", "penalty": np.nan, "held_out": np.nan}
+        columns |= {PENALTIES: ""}
         return [columns], None if loss is None else self.by_example(loss), self.by_example(said)
 
     def by_example(self, values: np.ndarray) -> np.ndarray:
@@ -150,7 +155,7 @@ class _Sets:
                 f"{'another estimator than ridge' if self.classes else 'ridge'}."
             )
         problem = Problem(
-            x, self.rows, self.y[self.can], self.classes, self.fold, estimator,
+            x, self.rows, self.fitted_targets(self.can), self.classes, self.fold, estimator,
             grid(estimator, options.penalties, x.shape[1]), options.balanced, options.max_iter,
             groups=self.train.groups, seed=options.seed, apart=self.apart, scores=options.scores or "rolling:10",
         )  # fmt: skip
@@ -162,17 +167,24 @@ class _Sets:
             loss[self.can] = its_loss[:, 0]
         about = {"penalty": chosen.setting, "held_out": chosen.held_out, "converged": chosen.converged}
         told = _by_target(about, self.can, len(self.targets))
+        each = np.full(len(self.can), np.nan)
+        each[self.can] = chosen.setting
+        told[PENALTIES] = np.array([_in_order(own) for own in each.reshape(len(self.targets), -1)])
         columns = [
             {"layer": name, "estimator": str(estimator), **target, **{key: values[i] for key, values in told.items()}}
             for i, target in enumerate(self.targets)
         ]
         return columns, None if loss is None else self.by_example(loss), self.by_example(said)
 
+    def fitted_targets(self, which: np.ndarray) -> np.ndarray:
+        """Some rows of ``y``, with the numbers that solvers expect."""
+        return self.y[which].astype(np.int64 if self.classes else np.float64, copy=False)
+
     def of_label(self, k: int) -> LabelSets:
         """The gold labels of one label alone."""
         return LabelSets(
-            self.train, self.dev, self.rows, self.rows_dev, self.targets[:1], self.y[k][None], self.y_dev[k][None],
-            self.classes, self.fold, None, self.sizes,
+            self.train, self.dev, self.rows, self.rows_dev, self.targets[:1], self.fitted_targets(np.array([k])),
+            self.y_dev[k][None], self.classes, self.fold, None, self.sizes,
         )  # fmt: skip
 
 
@@ -192,7 +204,7 @@ def _each(task: _Sets, given: Baselines) -> Iterator[list[Any]]:
 def _baseline(task: _Sets, by_label: list[Any]) -> Fitted:
     """One baseline, fitted for each label."""
     loss, said = _constant(task.y[: task.labels], task.y_dev[: task.labels])
-    columns: list[dict[str, Any]] = []
+    columns, each = list[dict[str, Any]](), np.full(task.labels, np.nan)
     for k, fit in enumerate(by_label):
         if fit is None:
             continue
@@ -201,9 +213,29 @@ def _baseline(task: _Sets, by_label: list[Any]) -> Fitted:
         if loss is not None and found.loss is not None:
             loss[k] = found.loss[0]
         columns.append(found.columns[0])
+        each[k] = columns[-1]["penalty"]
     summary = {"penalty": np.median([c["penalty"] for c in columns]), "converged": all(c["converged"] for c in columns)}
-    about = columns[0] | summary | {"held_out": np.mean([c["held_out"] for c in columns])}
+    about = columns[0] | summary | {"held_out": np.mean([c["held_out"] for c in columns]), PENALTIES: _in_order(each)}
     return [about], None if loss is None else task.by_example(loss), task.by_example(said)
+
+
+def _check_memory(task: _Sets, layers: int) -> None:
+    """Raise UsageError if the predictions of all fits are larger than this machine's memory."""
+    names, texts = task.question.label_names, len(task.rows_dev)
+    a_name = 8 * max(map(len, names), default=0)  # two strings of 4 bytes a character
+    each = 2 * (6 if task.classes else 16)  # gold, predicted and loss; twice, while they are joined
+    size = texts * task.labels * (layers * len(task.targets) * each + a_name + 64)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise UsageError(
+            f"{task.labels:,} labels of {texts:,} evaluated texts, for {layers} layers and {len(task.targets) - 1} "
+            f"controls, need about {in_words(size)} of memory; this machine has {in_words(memory)}. Probe fewer layers "
+            "(--layers), labels or controls, or a part of the texts."
+        )
+
+
+def _in_order(penalties: np.ndarray) -> str:
+    return " ".join(str(penalty) for penalty in penalties.tolist())
 
 
 def _vectors(given: Vectors) -> Any:

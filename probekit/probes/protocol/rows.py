@@ -15,6 +15,7 @@ from probekit.statistics.calibration import MEASURES
 from probekit.statistics.comparisons import above_noise
 from probekit.statistics.contrasts import curves
 from probekit.statistics.controls import DERIVED, selectivity_interval
+from probekit.statistics.over_labels import PENALTIES, penalties_of, rows_by_label
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import SORTED
 
@@ -72,11 +73,16 @@ def probe_rows(
         gain = (found.prior_loss - found.log_loss) / np.log(2)
         names.append(("v-information", {**found.sample(), "metric": "log-loss", "log_loss": gain, "score": None}))
     measured = [c for c in found.fits.columns if c.startswith(tuple(MEASURES))]
+    left_out = [*measured, *found.fits.columns.intersection([PENALTIES])]
+    unfitted = _unfitted(found)
     parts = []
     for name, sample in names:
         interval = bounds(**sample, resamples=resamples, level=level, seed=seed)
-        table = found.fits.drop(columns=measured).assign(metric=name, value=interval.value, why=interval.why)
-        table["warning"] = _lacking(found, name) or np.where(found.is_gold, interval.warning, "")
+        table = found.fits.drop(columns=left_out).assign(metric=name, value=interval.value, why=interval.why)
+        lacking = _lacking(found, name) or np.where(found.is_gold, interval.warning, "")
+        table["warning"] = [
+            "; ".join(filter(None, two)) for two in zip(np.broadcast_to(lacking, len(found)), unfitted, strict=True)
+        ]
         table[["ci_low", "ci_high"]] = interval.ci
         table[["joint_low", "joint_high"]] = _joint(table, interval, level)
         table["value_unseen"] = interval.value
@@ -86,10 +92,12 @@ def probe_rows(
         parts += [table, *above, *_controls(table, interval.resampled, level)]
     for name in (one for one in measured if one not in metrics):
         parts.append(
-            found.fits.drop(columns=measured).assign(metric=name, value=found.fits[name]).dropna(subset="value")
+            found.fits.drop(columns=left_out).assign(metric=name, value=found.fits[name]).dropna(subset="value")
         )
     if by_label or (by_label is None and found.of_label is not None):
-        parts.append(by_label_rows(found, resamples=resamples, level=level, seed=seed).drop(columns=measured))
+        parts.append(
+            by_label_rows(found, resamples=resamples, level=level, seed=seed).drop(columns=left_out, errors="ignore")
+        )
     rows = make_rows(pd.concat(parts, ignore_index=True))
     rows = rows.drop(columns=[name for name in ("why", "warning") if not rows[name].fillna("").any()])
     layers = [tuple(key) for key in found.fits[["site", "layer"]].astype(object).fillna("").to_numpy()]
@@ -104,18 +112,40 @@ def _lacking(found: Predictions, name: str) -> str:
     Where one of four classes is missing, the interval covers the macro-F1 of all classes in about half of simulated
     experiments (docs/calibration.md); where none is, in 95 % or more.
     """
-    whole = ("macro-f1", "balanced-accuracy", *(SORTED if len(found.label_names) > 2 else ()))
-    if name not in whole or not found.label_names or not found.is_gold.any():
+    several = SORTED if len(found.label_names) > 2 or found.of_label is not None else ()
+    if name not in ("macro-f1", "balanced-accuracy", *several) or not found.label_names or not found.is_gold.any():
         return ""
     gold = np.atleast_2d(found.gold)[int(np.flatnonzero(found.is_gold)[0]) if found.gold.ndim > 1 else 0]
-    missing = [word for code, word in enumerate(found.label_names) if not (gold == code).any()]
+    if found.of_label is None:
+        occurs, what = {word: (gold == code).any() for code, word in enumerate(found.label_names)}, "classes"
+    else:
+        occurs = {word: (gold[rows] == 1).any() for word, rows in rows_by_label(found.of_label).items()}
+        what = "labels"
+    missing = [word for word, any_of_it in occurs.items() if not any_of_it]
     if not missing:
         return ""
-    some = f"{', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}"
     return (
-        f"no evaluated example is of {len(missing)} of the {len(found.label_names)} classes ({some}): {name} and its "
+        f"no evaluated example is of {len(missing)} of the {len(occurs)} {what} ({_some_of(missing)}): {name} and its "
         "interval are not about these"
     )
+
+
+def _unfitted(found: Predictions) -> list[str]:
+    """For each fit of gold labels, the labels that train could not fit; "" if there are none."""
+    labels = [] if found.of_label is None else list(rows_by_label(found.of_label))
+    out = [""] * len(found)
+    for i in np.flatnonzero(found.is_gold) if labels else ():
+        penalties = penalties_of(found.fits.iloc[[i]], len(labels))[0]
+        if lost := [labels[k] for k in np.flatnonzero(np.isnan(penalties))]:
+            out[i] = (
+                f"train, or one of its folds, has too few examples of {len(lost)} of the {len(labels)} labels "
+                f"({_some_of(lost)}) to fit them: they are predicted by their frequency, or mean"
+            )
+    return out
+
+
+def _some_of(names: list[str]) -> str:
+    return f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
 
 
 def _beside_noise(
