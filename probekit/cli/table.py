@@ -96,6 +96,5 @@ def table(
             show_paragraph(part) if isinstance(part, str) else show_table(part)
     else:
         say(made.rendered(format_))
-    for path in (out, rows_out):
-        if path is not None:
-            (say if format_ is Format.TEXT else warn)(path)
+    for written in filter(None, (out, rows_out)):
+        (say if format_ is Format.TEXT else warn)(written)

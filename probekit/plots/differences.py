@@ -173,7 +173,7 @@ def _of_comparisons(rows: Any) -> pd.DataFrame:
 
 def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, level: float, look: Look | None) -> None:
     look = look or Look()
-    scale, against = Scale.of(rows, ax), rows["against"].unique()
+    scale, against = Scale.of(rows, ax), [str(name) for name in rows["against"].unique()]
     ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
     found = [part for _, part in rows.groupby("label", sort=False)]
     for i, part in enumerate(found):

@@ -171,4 +171,4 @@ def add_bars(figure: Figure, images: Sequence[tuple[str, AxesImage]]) -> None:
         colour_bar(first, metric_title(metric), [image.axes for _, image in images])
     else:
         for metric, image in images:
-            colour_bar(image, metric_title(metric), [image.axes] if image.figure.get_figwidth() < NARROW else None)
+            colour_bar(image, metric_title(metric), [image.axes] if figure.get_figwidth() < NARROW else None)

@@ -276,7 +276,7 @@ def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, bes
         one = one_sided(band)
         edge = {**EDGE, **(OWNED if owner else {})}
         for end in (low, high):
-            if not (owner and one and end.equals(through["value"].rename(end.name))):  # the mean is no edge
+            if not (owner and one and np.array_equal(end, through["value"], equal_nan=True)):  # the mean is no edge
                 ax.plot(x, end, **edge | {"color": owner or EDGE["color"]})
         marks.append(Patch(facecolor="none", edgecolor=edge.pop("color"), **edge | {"zorder": 1.5}))
         ends = "mean to p = 0.05" if (band["analysis"] == "probe").all() else "mean to 97.5 %"

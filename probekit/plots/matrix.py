@@ -151,8 +151,8 @@ def hatch_cells(ax: Axes, cells: Collection[tuple[int, int]], label: str = "") -
     numbers, image = {text.get_position(): text for text in ax.texts}, next(iter(ax.images), None)
     for cell, (i, j) in zip(hatched, cells, strict=True):
         ax.add_patch(cell)
-        if image is not None and (number := numbers.get((j, i))):
-            number.set_bbox({"facecolor": image.to_rgba(image.get_array()[i, j]), "linewidth": 0, "pad": 0.4})
+        if image is not None and (shown := image.get_array()) is not None and (number := numbers.get((j, i))):
+            number.set_bbox({"facecolor": image.to_rgba(shown[i, j]), "linewidth": 0, "pad": 0.4})
     if hatched and label:
         ax.add_patch(Rectangle((0, 0), 0, 0, label=label, **HATCHED | {"facecolor": "#555555", "edgecolor": "white"}))
 

@@ -249,7 +249,7 @@ def panels(
     width = narrower(width, look)
     if rows.empty:
         raise UsageError("there are no rows to draw.")
-    tasks = [[part] for _, part in rows.groupby("task", sort=False)]
+    tasks: list[list[Any]] = [[part] for _, part in rows.groupby("task", sort=False)]
     if by is not None:
         tasks = [[part[part[by] == v] for v in rows[by].unique() if (part[by] == v).any()] for [part] in tasks]
     columns, most = fitting(columns, width, natural), max(map(len, tasks))
