@@ -12,8 +12,9 @@ from probekit.files import FileKind, digest_of_content, parse_json
 
 EXAMPLES = ".examples.parquet"
 EXAMPLES_KEY = b"probekit"
-EXAMPLES_FORMATS = ("probekit-examples/2", "probekit-examples/1")
-"""Formats in the metadata of such a file: the current one, and that of versions before 0.2."""
+EXAMPLES_FORMATS = ("probekit-examples/2", "probekit-examples/1", "probekit-examples/3")
+"""Formats in the metadata of such a file: the current one, that of versions before 0.2, and the current one for several
+labels, which versions that take their means over "holds" and "does not hold" refuse."""
 
 
 def _is_examples(path: Path) -> bool:

@@ -39,8 +39,8 @@ def rows_by_label(of_label: np.ndarray) -> dict[str, np.ndarray]:
         rows = np.arange(len(of_label)).reshape(-1, period).T
         return {str(name): own for name, own in zip(of_label, rows, strict=False)}
     names, first, code = np.unique(of_label, return_index=True, return_inverse=True)
-    rows = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
-    return {str(names[k]): rows[k] for k in np.argsort(first)}
+    own_rows = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
+    return {str(names[k]): own_rows[k] for k in np.argsort(first)}
 
 
 def penalties_of(fits: pd.DataFrame, labels: int) -> np.ndarray:

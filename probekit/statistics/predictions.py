@@ -21,7 +21,7 @@ from probekit.statistics.scored import Scores
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT, BEFORE = EXAMPLES_FORMATS
+FORMAT, BEFORE, SEVERAL = EXAMPLES_FORMATS
 """Columns of older files are converted by :func:`probekit.rows.upgrade.upgrade_fits`."""
 VALUES = ("id", "group", "sentence", "prompt", "of_label", "gold", "predicted", "log_loss", "prior_loss")
 ONCE = ("id", "group", "sentence", "prompt", "of_label")
@@ -220,7 +220,7 @@ class Predictions:
         with open_parquet(path) as file:
             schema = file.schema_arrow
             about = about_in(file, EXAMPLES_KEY, path)
-            if about.get("format") not in (FORMAT, BEFORE):
+            if about.get("format") not in EXAMPLES_FORMATS:
                 raise DataError(
                     "this is not a file of evaluated examples (ROWS.examples.parquet, which probekit probe writes next "
                     "to its rows).",
@@ -258,8 +258,19 @@ class Predictions:
             first.get("sentence"),
             np.stack(probabilities, axis=2) if shares else None,
             first.get("prompt"),
-            first.get("of_label"),
+            first["of_label"] if "of_label" in first else _from_ids(fits, first["id"].astype(str)),
         )
+
+
+def _from_ids(fits: pd.DataFrame, ids: np.ndarray) -> np.ndarray | None:
+    """The label of each row of files that have it only in their ids, "EXAMPLE/LABEL"; None for one label."""
+    count = int(fits["labels"].max()) if "labels" in fits and fits["labels"].notna().all() else 1
+    if count < 2 or len(ids) % count:
+        return None
+    example = ids[0][: 1 + ids[0].rfind("/")]
+    names = np.char.replace(ids[:count], example, "", count=1)
+    of_label = np.tile(names, len(ids) // count)
+    return of_label if example and np.char.endswith(ids, np.char.add("/", of_label)).all() else None
 
 
 def join(*evaluated: Predictions) -> Predictions:
@@ -296,6 +307,12 @@ def join(*evaluated: Predictions) -> Predictions:
             groups = merged(groups, other_groups)
         if other.label_names != first.label_names:
             raise UsageError("the two have different label names, so their codes differ in meaning.")
+        about = None if other.of_label is None else other.of_label[order]
+        if not np.array_equal(about, first.of_label):  # type: ignore[arg-type]
+            raise UsageError(
+                "only one of the two says which label each row is about, or they differ in it, and means over labels "
+                "need it. Probe both with the same version."
+            )
         gold = np.broadcast_to(other.gold, other.predicted.shape)[:, order]
         losses = [None if v is None else v[:, order] for v in (other.log_loss, other.prior_loss, other.probabilities)]
         parts.append((other.fits.assign(source=i), gold, other.predicted[:, order], *losses))
@@ -331,7 +348,7 @@ def _about(e: Predictions) -> dict[str, Any]:
     columns = [e.fits[name].astype(object).where(e.fits[name].notna(), None) for name in e.fits.columns]
     plain = [[getattr(v, "item", lambda v=v: v)() for v in column] for column in columns]
     return {
-        "format": FORMAT,
+        "format": FORMAT if e.of_label is None else SEVERAL,
         "n": len(e.ids),
         "metrics": list(e.metrics),
         "label_names": list(e.label_names),

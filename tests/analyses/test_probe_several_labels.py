@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import probekit
 from probekit.activations import ActivationCache
 from probekit.activations.inspection import inspect
 from probekit.adaptation.data.task_spec import TaskSpec
-from probekit.errors import ProbekitError
-from probekit.statistics.predictions import Predictions
+from probekit.errors import ProbekitError, UsageError
+from probekit.statistics.predictions import Predictions, join
 from probekit.tasks.task import Example, Split, Task, TaskKind
 from probekit.view import tables
 
@@ -36,7 +37,7 @@ def task(*, numbers: bool) -> Task:
 
 
 @pytest.mark.parametrize("numbers", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_from_texts_to_rows(tiny_bert: Path, tmp_path: Path, numbers: bool) -> None:
+def test_from_texts_to_rows(tiny_bert: Path, tmp_path: Path, numbers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     of = task(numbers=numbers)
     paths = [probekit.cache_activations(tiny_bert, of, split, out=tmp_path / f"{split}.h5").path for split in of.splits]
     with ActivationCache(paths[0]) as cache:
@@ -59,6 +60,12 @@ def test_from_texts_to_rows(tiny_bert: Path, tmp_path: Path, numbers: bool) -> N
     again = Predictions.read(tmp_path / "rows.examples.parquet")
     np.testing.assert_array_equal(again.of_label, kept.of_label)
     assert again.of_label[:3].tolist() == list(WORDS)
+    monkeypatch.setattr("probekit.statistics.predictions.ONCE", ("id", "group", "sentence", "prompt"))
+    monkeypatch.setattr("probekit.statistics.predictions.VALUES", ("id", "group", "gold", "predicted", "log_loss"))
+    before = Predictions.read(tmp_path / "rows.examples.parquet")  # as a file without the column
+    np.testing.assert_array_equal(before.of_label, kept.of_label)
+    with pytest.raises(UsageError, match="only one of the two says which label"):
+        join(kept, replace(kept, of_label=None))
     with pytest.raises(ProbekitError, match="a text of feelings has several"):  # of which other analyses read one
         probekit.mdl(paths[0])
     with pytest.raises(ProbekitError, match="a text of feelings has several"):

@@ -135,7 +135,7 @@ def _unfitted(found: Predictions) -> list[str]:
     labels = [] if found.of_label is None else list(rows_by_label(found.of_label))
     out = [""] * len(found)
     for i in np.flatnonzero(found.is_gold) if labels else ():
-        penalties = penalties_of(found.fits.iloc[[i]], len(labels))[0]
+        penalties = penalties_of(found.fits.iloc[[int(i)]], len(labels))[0]
         if lost := [labels[k] for k in np.flatnonzero(np.isnan(penalties))]:
             out[i] = (
                 f"train, or one of its folds, has too few examples of {len(lost)} of the {len(labels)} labels "
