@@ -18,7 +18,7 @@ from probekit.models.identity import identify
 from probekit.models.options import ScorerOptions
 from probekit.models.scoring.head import Head
 from probekit.models.scoring.scorer import Scorer
-from probekit.models.transformers.encoder import text_reader
+from probekit.models.transformers.encoder import raise_in_words, text_reader
 from probekit.models.transformers.quantised import bits_of, checkpoint_options, quantised
 from probekit.models.transformers.stock import placed, quiet_transformers
 from probekit.models.transformers.tokens import load_tokenizer
@@ -150,4 +150,10 @@ def load_language_model(folder: Path, *, causal: bool, random_weights: int | Non
         )
     model.config.use_cache = False
     found: PreTrainedModel = model.eval().requires_grad_(requires_grad=False)
+    if text_config(found.config) is not found.config:  # its own code may want a part that was left out
+        try:
+            with torch.inference_mode():
+                found(input_ids=torch.tensor([[1, 2]]))
+        except Exception as error:
+            raise_in_words(str(folder), error)
     return found

@@ -249,7 +249,11 @@ def prove(encoder: Any, found: Found | None = None) -> Proofs:
     UsageError
         If trained vectors are read before each text, or padding after it, or the blocks are compiled: none of these is
         read module by module.
+    ModelError
+        If the model's own code fails, for example with eager attention.
     """
+    from probekit.models.transformers.encoder import raise_in_words  # which imports the taps
+
     if virtual_tokens(encoder.model.config):
         raise UsageError(f"{encoder.name} reads trained vectors before each text; only its layers can be read.")
     if encoder.filled:
@@ -257,10 +261,14 @@ def prove(encoder: Any, found: Found | None = None) -> Proofs:
     if encoder.spec.get("compile"):
         raise UsageError(f"{encoder.name} is compiled; load it without compile to read sites inside its blocks.")
     batches = random_batches(encoder)
-    found = found or find_sites(encoder.model, record(encoder, batches[-1]))
-    if encoder.ranks is not None:
-        _share_out(encoder, found, batches[-1])
-    verdicts = _Verdicts(encoder, found, run_passes(encoder, found, batches))
+    try:
+        found = found or find_sites(encoder.model, record(encoder, batches[-1]))
+        if encoder.ranks is not None:
+            _share_out(encoder, found, batches[-1])
+        passes = run_passes(encoder, found, batches)
+    except Exception as error:  # eager attention that is wrong in transformers itself …
+        raise_in_words(encoder.name, error)
+    verdicts = _Verdicts(encoder, found, passes)
     return Proofs(found, {site: verdicts.proof(site) for site in verdicts.sites})
 
 
