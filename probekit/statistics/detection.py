@@ -188,11 +188,22 @@ FEWEST_ABOVE = 5
 """Negatives above the test set's own threshold; with one of 150, percentiles cover 89 % (docs/calibration.md)."""
 
 
-def too_few_above(negatives: int, rate: float, where: str = "") -> str:
-    """Why recall at the negatives' own threshold has no interval: too few of them lie above it; "" if enough."""
-    if (above := int(rate * negatives + 1e-9)) >= FEWEST_ABOVE:
+def too_few_above(
+    y: np.ndarray, scores: np.ndarray, rate: float, groups: np.ndarray | None = None, where: str = ""
+) -> str:
+    """Why recall at the negatives' own threshold has no interval: too few of them lie above it; "" if enough.
+
+    Of groups, such as copies, those with a negative above it count; y (n,), scores (n,).
+    """
+    at = np.flatnonzero(np.asarray(y) == 0)
+    count = above = int(rate * len(at) + 1e-9)
+    if groups is not None:
+        highest = at[np.argsort(-scores[at], kind="stable")[:count]]
+        above = len(np.unique(np.asarray(groups)[highest]))
+    if above >= FEWEST_ABOVE:
         return ""
-    return f"{above} of the {negatives} negatives{where} lie above the threshold; intervals need {FEWEST_ABOVE}"
+    of = "" if above == count else f" (of {above} {'group' if above == 1 else 'groups'})"
+    return f"{count} of the {len(at)} negatives{where}{of} lie above the threshold; intervals need {FEWEST_ABOVE}"
 
 
 def smallest_rate(negatives: int) -> float:

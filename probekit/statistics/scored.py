@@ -227,15 +227,21 @@ def ends_over_labels(
     code = np.arange(units.rows) if units.of is None else units.of
     for f in range(len(value)):
         gold = [part.gold[f if len(part.gold) > 1 else 0] for part in parts]
-        some = [y for y in gold if 0 < (y == 1).sum() < len(y)]
+        both = [k for k, y in enumerate(gold) if 0 < (y == 1).sum() < len(y)]
+        some, scores = [gold[k] for k in both], [parts[k].predicted[f, :, 0] for k in both]
         if name == CALIBRATION:
             why[f] = "calibration errors of several labels have none; see those of each label"
-        elif reason := next(filter(None, (too_few_of_class(y, units.of) for y in some)), ""):
+        elif reason := next(filter(None, (_too_few(name, *one, units) for one in zip(some, scores, strict=True))), ""):
             why[f] = f"of a label, {reason}"
         elif some and np.isfinite(value[f]):
             few = min(len(np.unique(code[y == side])) for y in some for side in (0, 1))
             ci[f] = _on_logits(float(value[f]), again[f], few, level)
     return ci, why
+
+
+def _too_few(name: str, y: np.ndarray, scores: np.ndarray, units: Units) -> str:
+    why = too_few_of_class(y, units.of)
+    return why or (too_few_above(y, scores, RATES[name], units.of) if name in RATES else "")
 
 
 def _ends(
@@ -250,7 +256,7 @@ def _ends(
         of = scores[:, np.array(sides) % scores.shape[1]].T
         return mean_area_interval(np.stack([y == c for c in sides]), of, units.of, level), ""
     if name in RATES:
-        if why := too_few_above(int((y == 0).sum()), RATES[name]):
+        if why := too_few_above(y, scores[:, 0], RATES[name], units.of):
             return np.nan, why
         _, low, high, _ = own_recall(y, scores.T, RATES[name], units.of, resamples=len(again), level=level, seed=seed)
         return (low[0], high[0]), ""

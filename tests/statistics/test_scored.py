@@ -12,7 +12,7 @@ from probekit.probes.protocol.labels import Question
 from probekit.statistics.bootstrap import bounds, estimates
 from probekit.statistics.calibration import calibration_error
 from probekit.statistics.comparisons import compare_predictions
-from probekit.statistics.detection import area_interval, mean_area_interval
+from probekit.statistics.detection import area_interval, mean_area_interval, too_few_above
 from probekit.statistics.options import CompareOptions
 from probekit.statistics.permutation import exchanged
 from probekit.statistics.predictions import Predictions
@@ -130,6 +130,10 @@ def test_intervals_and_why_there_is_none() -> None:
         probabilities=np.repeat(three.probabilities, 4, 1),
     )  # fmt: skip
     assert bounds(metric="auroc", **copies.sample()).ci == pytest.approx(found.ci, abs=1e-9)
+    y, scores = np.repeat([0, 1], 150), np.repeat(np.random.default_rng(0).normal(size=50), 6)
+    copied = np.arange(300) // 6
+    assert too_few_above(y, scores, 0.05) == ""
+    assert too_few_above(y, scores, 0.05, copied).startswith("7 of the 150 negatives (of 2 groups) lie above")
     few = table(n=30)
     for name, why in (
         ("auroc", ""), ("recall-at-fpr-0.1", "1 of the"), (CALIBRATION, "30 examples; calibration errors need 10 for")

@@ -148,7 +148,7 @@ def _at_rate(cell: Cell, scores: np.ndarray, options: ShiftOptions) -> Iterator[
     )
     negatives = int((cell.y == 0).sum())
     why = _too_few(negatives, rate, "test")
-    if not why and (why := too_few_above(negatives, rate, " of test")):
+    if not why and (why := too_few_above(cell.y, scores, rate, cell.groups, " of test")):
         low = high = np.nan
     why = why or too_few_of_class(cell.y, cell.groups)
     yield {
