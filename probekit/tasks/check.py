@@ -141,6 +141,7 @@ class TaskReport:
         """The warnings about one split."""
         if s.examples and not s.labelled:
             yield f"{s.name}: no example has a label; you cannot fit or evaluate a probe on it."
+        yield from _unlabelled(s, self.task)
         known = {} if train is None else train.labels
         if lacking := [f"{name} ({n:,})" for name, n in s.labels.items() if known and n and not known.get(name)]:
             yield f"{s.name}: train has no example of {', '.join(lacking)}; no probe can learn them."
@@ -164,6 +165,16 @@ class TaskReport:
 def metrics_of_unbalanced(classes: int) -> tuple[str, ...]:
     """The metrics, the main one first, of a classification in which one class is far more frequent than the others."""
     return ("matthews", "macro-f1", "accuracy") if classes == 2 else ("macro-f1", "matthews", "accuracy")
+
+
+def _unlabelled(s: SplitReport, task: Task) -> Iterator[str]:
+    """Of several labels: whether empty cells may stand for texts without a label."""
+    some = task.kind is TaskKind.MULTI_LABEL and 0 < s.labelled < s.examples
+    if some and all(e.label != () for e in task.split(s.name)):
+        yield (
+            f"{s.name}: unlabelled, left out: {s.examples - s.labelled:,}; and no example is said to have no label. If "
+            "an empty cell means that no label holds, give columns of 1 and 0, or lists such as []."
+        )
 
 
 def _unbalanced(s: SplitReport, task: Task) -> Iterator[str]:

@@ -63,6 +63,7 @@ def test_any_number_of_labels(own: Callable, toml: str, name: str, text: str | l
 def test_separated_cells_and_parquet(own: Callable, tmp_path: Path) -> None:
     task = own('separator = ";"\n', "t.csv", "text,label\na,x; y\nb,y;y;\nc,\n")
     assert (task.label_names, [e.label for e in task.split("train")]) == (("x", "y"), [(0, 1), (1,), None])
+    assert "train: unlabelled, left out: 1; and no example is said to have no label" in str(check_task(task))
     pq.write_table(pa.table({"text": ["a", "b"], "label": [["y", "x"], []]}), tmp_path / "t.parquet")
     assert [e.label for e in own("", "t.parquet", None).split("train")] == [(0, 1), ()]
 
@@ -99,6 +100,7 @@ def test_ordered_classes(own: Callable) -> None:
         (COLUMNS, "t.csv", "text,sad,angry\na,1,2\n", "line 2, column 'angry': expected 1 or 0 .* '2'. If these"),
         (COLUMNS, "t.csv", "text,sad,angry\na,1,\n", "column 'angry': there is no value for 'angry'; give all labels"),
         (COLUMNS, "t.csv", "text,sad\na,1\n", "there is no column 'angry'.*: label = "),
+        (COLUMNS, "t.jsonl", [{"text": "a", "sad": 1}], r'no .angry. \(label 2\); .*: label = \["…", "…"\]'),
         (NUMBERS + LISTED, "t.jsonl", rows([1]), "found 1 numbers, expected 2: sad, angry"),
         (NUMBERS + COLUMNS, "t.csv", "text,sad,angry\na,1,x\n", "column 'angry': expected a number, found 'x'"),
         ("", "t.jsonl", rows(["x"], "y"), "line 2, column 'label': expected a list of labels, found 'y'"),

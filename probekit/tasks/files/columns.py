@@ -191,12 +191,17 @@ def _id(spec: TaskFile, columns: Container[str]) -> dict[str, str]:
 
 def _column_hint(spec_file: Path, table: Table, role: str) -> str:
     """What to do about a column that the header does not have."""
-    role = "label" if role.startswith("label ") else role
     if has_header([list(table.columns), *table.rows[:SAMPLE]]):
-        return f"Name the column in {spec_file}: {role} = …"
+        return f"Name the column in {spec_file}: {_key(role)}"
+    role = "label" if role.startswith("label ") else role
     return (
         f"If the file has no header, write header = false in {spec_file}, and give the columns by number ({role} = 1)."
     )
+
+
+def _key(role: str) -> str:
+    """What to write in a task file to name the column of a role; one of several labels is "label 2"."""
+    return 'label = ["…", "…"]' if role.startswith("label ") else f"{role} = …"
 
 
 def record_columns(
@@ -219,7 +224,7 @@ def record_columns(
         ):
             keys = ", ".join(map(repr, next(r for at, r in records if at == line_without)))
             misspelt = spec_file is not None and not any(name in record for _, record in records)
-            hint = f" Name the field in {spec_file}: {role} = …" if misspelt else ""
+            hint = f" Name the field in {spec_file}: {_key(role)}" if misspelt else ""
             raise DataError(f"the object has no {name!r} ({role}); it has {keys}.{hint}", file=path, line=line_without)
     if "messages" in roles:  # what else a chat template reads, where it is given
         columns |= {name: [record.get(name) for _, record in records] for name in CHAT_COLUMNS}
@@ -234,7 +239,7 @@ def _parquet(path: Path, roles: Mapping[str, str], spec_file: Path) -> Rows:
         missing = {role: name for role, name in roles.items() if name not in names and role != "label"}
         for role, name in missing.items():
             known = ", ".join(map(repr, names))
-            hint = f"Name the column in {spec_file}: {role} = …"
+            hint = f"Name the column in {spec_file}: {_key(role)}"
             raise DataError(f"has no column {name!r}; it has {known}. {hint}", file=path)
         table = file.read(columns=[name for name in roles.values() if name in names])
         columns = {role: table[name].to_pylist() for role, name in roles.items() if name in names}
