@@ -12,6 +12,7 @@ from probekit.cli.show import say, warn
 from probekit.cli.terminal import show_paragraph, show_table, tables_as
 from probekit.errors import UsageError
 from probekit.grid import Format
+from probekit.rows.examples import EXAMPLES
 from probekit.tables.options import TableOptions
 
 
@@ -85,8 +86,12 @@ def table(
             raise UsageError(
                 f"--out and --rows-out write the table of a kind, such as regimes, which stands before {kind}."
             )
+        paths = [path for word in (kind, *rows) for path in expand(word)]
+        found = [path for path in paths if not str(path).endswith(EXAMPLES)]  # a pattern matches predictions, too
+        if not found:
+            raise UsageError(f"{kind} holds the predictions for each example; give the rows beside it.")
         with tables_as(format_):
-            for path in [path for word in (kind, *rows) for path in expand(word)]:
+            for path in found:
                 show_tables(probekit.read(path))
         return
     paths = [path for word in rows for path in expand(word)]

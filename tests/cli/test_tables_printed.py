@@ -132,6 +132,7 @@ def test_a_file_of_rows_without_a_kind_is_shown_as_its_command_printed_it(call, 
     assert "layer,pearson" in done.out
     assert "best layer 4" in done.err
     assert "stands before" in call("table", rows, "--out", tmp_path / "t.md").err
+    assert "give the rows beside it" in call("table", tmp_path / "a.examples.parquet").err
 
 
 def test_stored_rows_in_every_analysis(monkeypatch, capsys):

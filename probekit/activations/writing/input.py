@@ -147,6 +147,12 @@ def _read(request: Request, progress: Progress) -> tuple[list[Text], list[Known]
         asked="positions" in want or "generate" in want, progress=progress,
     )  # fmt: skip
     tell_left_out(left_out, len(part))
+    if known is None and not want.get("tokens") and any(e.spans for e in part):
+        log.warning(
+            "%s marks words in its texts, but these vectors are of whole texts. For the vectors of the words: "
+            "--positions span --tokens, then probe --span mean.",
+            request.task.name,
+        )
     if known is not None and "temperature" in want.get("generate", ""):  # equal texts are continued in different ways
         known = [replace(of, draw=e.id) for of, e in zip(known, part, strict=True)]
     return texts, known
