@@ -40,8 +40,11 @@ def test_vectors_are_those_that_gensim_reads(name):
     assert encoder.widths == (6,)
     assert [str(site) for site in encoder.sites] == ["0"]
     assert encoder.name == "word2vec" if "word2vec" in name else "fasttext"
+    unknown = encoder.tokenizer.unknown
     zeros = vectors_of(encoder, ["q"])  # no vector, and too short for an n-gram of 3 with its marks but one
     assert (not zeros.any()) == ("word2vec" in name)
+    vectors_of(encoder, ["CAT"])  # read in lower case, but by its sub-words as it is written
+    assert encoder.tokenizer.unknown == (1 if "word2vec" in name else 2) + unknown
     drawn = probekit.load_encoder(f"vectors:{GOLDEN / name}", device="cpu", random_weights=1)
     one, other = vectors_of(drawn, ["cat", "dog"]), vectors_of(drawn, ["dog", "cat", "cat"])
     assert (one[0] == other[1]).all()
@@ -82,6 +85,12 @@ def test_sub_words_are_read_in_caches(tmp_path):
     np.testing.assert_allclose(pooled, [rows.mean(0) for rows in texts], rtol=0, atol=1e-6)
 
 
+def binary(count, width, kind="<f4"):
+    """Two words of two numbers, in a file that says something else."""
+    rows = [word + b" " + np.array(row, kind).tobytes() for word, row in ((b"the", [1, 2]), (b"dog", [3, 4]))]
+    return f"{count} {width}\n".encode() + b"\n".join(rows) + b"\n"
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -91,6 +100,16 @@ def test_sub_words_are_read_in_caches(tmp_path):
         (b"the 1 2\ncat 1 x\n", "line 2: not a number: 'x'"),
         (b"the 1 2\ncat 1 nan\n", "the vector in row 2 is not finite"),
         (b"the 1 2\nc\xe9t 1 2\n", "line 2: byte 0xe9 is not UTF-8"),
+        (b"2 2\nthe 1 2\ncat 1 inf\n", "line 3: the vector in row 2 is not finite"),
+        (b"2 3\nthe 1 2 3 4\ndog 5 6 7 8\n", "line 2: found 5 columns, expected a word and 3 numbers"),
+        (b"the 1 2 3\ndog 5 -6e-1 7 8\n", "line 2: found 5 columns, expected a word and 3 numbers"),
+        (b"the 1 2\ncat 1_0 2\n", "line 2: not a number: '1_0'"),
+        (b"the 1 2\n" * 700 + b"c\x01t 1 2\n", "line 701: the word in row 701 ('c\\x01t') has a control character"),
+        (b"the 1 2\ncat 1e-40 2\n", "line 2: the vector in row 2 has numbers such as 1e-40"),
+        (binary(1, 2), "line 1: its first line says 1 words, but there is more after them"),
+        (binary(2, 1), "the word in row 2 ('\\x00\\x00\\x00@ dog') has a control character"),
+        (binary(2, 3), "ends in word 2 of 2; it is truncated"),
+        (binary(2, 2, ">f4"), "the vector in row 1 has numbers such as 5e-41. Is it big-endian?"),
         (b"the\n", "holds 1 vectors of 0 numbers"),
         (b"9 99999999\nthe 1\n", "holds 9 vectors of 99999999 numbers"),
         (b"\x1f\x8bxx", "is packed; unpack it first"),

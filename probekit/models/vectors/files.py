@@ -6,6 +6,7 @@ Which format a file has follows from its content. The table in the folder is map
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ MODEL_TYPE = "vectors"
 _CHUNK = 1 << 14
 """Rows that are in memory at a time."""
 _WIDEST = 1 << 16
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")
+"""Characters that no text has, but nearly every binary number."""
 
 
 @dataclass
@@ -37,11 +41,14 @@ class Source:
         Words, and float32 (k, columns), a part at a time; parts of further rows have no words.
     subwords : dict
         "least", "most" and "buckets" of the character n-grams of fastText; {} without.
+    line : int, optional
+        The line of the first vector; None in a binary file.
     """
 
     shape: tuple[int, int]
     rows: Iterator[tuple[list[str], np.ndarray]]
     subwords: dict[str, int] = field(default_factory=dict)
+    line: int | None = None
 
 
 def convert_vectors(file: str | Path, out: str | Path, *, splitting: Splitting | str = Splitting.TREEBANK) -> Path:
@@ -72,9 +79,7 @@ def convert_vectors(file: str | Path, out: str | Path, *, splitting: Splitting |
                 table.write(_header(source.shape))
                 found = 0
                 for names, rows in source.rows:
-                    if not np.isfinite(rows).all():
-                        row = found + int(np.argwhere(~np.isfinite(rows))[0, 0])
-                        raise DataError(f"the vector in row {row + 1} is not finite.", file=path)
+                    _check(names, rows, found, source.line, path)
                     vocabulary.write("".join(f"{name}\n" for name in names).encode())
                     table.write(np.ascontiguousarray(rows, "<f4").data)
                     words, found = words + len(names), found + len(rows)
@@ -90,6 +95,25 @@ def convert_vectors(file: str | Path, out: str | Path, *, splitting: Splitting |
             for name, content in (("config.json", config), ("tokenizer_config.json", {"words": Splitting(splitting)})):
                 (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return Path(out)
+
+
+def _check(names: list[str], rows: np.ndarray, before: int, line: int | None, path: Path) -> None:
+    """Refuse words and numbers that no model has; ``before`` counts the rows before them."""
+
+    def wrong(row: int, what: str) -> DataError:
+        return DataError(f"the {what}", file=path, line=None if line is None else line + before + row)
+
+    for row, name in enumerate(names):
+        if _CONTROL.search(name):
+            raise wrong(row, f"word in row {before + row + 1} ({name[:20]!r}) has a control character.")
+    sizes = np.abs(rows)
+    odd = ((sizes > 0) & (sizes < np.finfo(np.float32).tiny)) | ((sizes > 1e15) & (sizes < np.inf))
+    if odd.sum() > 0.1 * np.count_nonzero(sizes):
+        row = int(odd.any(1).argmax())
+        raise wrong(row, f"vector in row {before + row + 1} has numbers such as {rows[odd][0]:.0e}. Is it big-endian?")
+    if not np.isfinite(rows).all():
+        row = int(np.argwhere(~np.isfinite(rows))[0, 0])
+        raise wrong(row, f"vector in row {before + row + 1} is not finite.")
 
 
 def mapped_table(folder: Path) -> np.ndarray:
@@ -134,14 +158,14 @@ def _source(stream: IO[bytes], path: Path) -> Source:
         stream.seek(len(first) + 1)
         if _is_binary(second):
             return Source((count, width), _binary(stream, count, width, path))
-        return Source((count, width), _text(stream, width, path, 1, count))
+        return Source((count, width), _text(stream, width, path, 1, count), line=2)
     if _is_binary(head):
         raise DataError(
             "is neither text nor a binary file of word2vec, whose first line is two numbers, or of fastText.", file=path
         )
     width = len(first.rstrip().split(b" ")) - 1
     _check_sizes(1, width, path)
-    return Source((_lines(stream), width), _text(stream, width, path, 0, None))
+    return Source((_lines(stream), width), _text(stream, width, path, 0, None), line=1)
 
 
 def _check_sizes(count: int, width: int, path: Path) -> None:
@@ -175,11 +199,13 @@ def _text(
         except UnicodeDecodeError as error:
             raise DataError(f"byte 0x{raw[error.start]:02x} is not UTF-8.", file=path, line=number) from error
         word, *cells = line.rsplit(" ", width)
-        if len(cells) != width:
+        if len(cells) != width or (" " in word and _NUMBER.fullmatch(word.rpartition(" ")[2])):
             raise DataError(
-                f"found {len(cells) + 1} columns, expected a word and {width} numbers.", file=path, line=number
+                f"found {line.count(' ') + 1} columns, expected a word and {width} numbers.", file=path, line=number
             )
         try:
+            if "_" in line[len(word) :]:  # float("1_0") is 10
+                raise ValueError(f"not a number: {next(cell for cell in cells if '_' in cell)!r}")
             rows[len(words)] = cells
         except ValueError as error:
             raise DataError(
@@ -211,6 +237,8 @@ def _binary(stream: IO[bytes], count: int, width: int, path: Path) -> Iterator[t
                 raise DataError(f"ends in word {start + i + 1} of {count}; it is truncated.", file=path)
             rows[i] = np.frombuffer(data, "<f4")
         yield words, rows
+    if stream.read(2) not in (b"", b"\n"):
+        raise DataError(f"its first line says {count} words, but there is more after them.", file=path, line=1)
 
 
 def _word(stream: IO[bytes], path: Path, number: int) -> str:

@@ -23,8 +23,8 @@ WIDE = 128
 class VectorReader:
     """Texts to rows of a table; the row after the last word is that of unknown ones.
 
-    A word that is not in the table is looked up in lower case. If the table has sub-words, pieces number the distinct
-    words instead, whose bytes are their characters.
+    A word that is not in the table is looked up in lower case. If the table has sub-words, it is read by them as it is
+    written; pieces then number the distinct words, whose bytes are their characters.
 
     Attributes
     ----------
@@ -49,7 +49,9 @@ class VectorReader:
     def row(self, word: str) -> int:
         """The row of a word; that of unknown words if it has none."""
         found = self.rows.get(word)
-        return self.rows.get(word.lower(), self.count) if found is None else found
+        if found is None and not self.subwords:
+            found = self.rows.get(word.lower())
+        return self.count if found is None else found
 
     def __call__(self, texts: Sequence[Text]) -> Tokens:
         """The words of each text; raises UsageError if an item is not a text."""
