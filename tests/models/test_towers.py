@@ -88,7 +88,21 @@ def test_training_leaves_a_model_of_texts(kind, tower, tmp_path):
 def test_what_is_left_out_is_said_and_random_weights_are_drawn(tower):
     encoder = load_encoder(tower("gemma3"), random_weights=1)
     assert encoder.spec["left_out"] == ["vision_tower", "multi_modal_projector"]
+    assert encoder.spec["compared_with_whole"] is True
     assert not torch.equal(*(x.model.embed_tokens.weight for x in (encoder, load_encoder(tower("gemma3")))))
+
+
+@pytest.mark.parametrize("error", [ValueError("You have to specify pixel_values"), torch.OutOfMemoryError()])
+def test_a_comparison_that_cannot_be_made_is_recorded(error, tower, monkeypatch):
+    def forward(*_, **__):
+        raise error
+
+    monkeypatch.setattr(transformers.Gemma3Model, "forward", forward)
+    if isinstance(error, ValueError):
+        assert load_encoder(tower("gemma3")).spec["compared_with_whole"] is False
+    else:
+        with pytest.raises(torch.OutOfMemoryError):
+            load_encoder(tower("gemma3"))
 
 
 def test_a_model_without_text_is_refused(tmp_path):

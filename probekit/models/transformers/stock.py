@@ -127,6 +127,7 @@ def load_described(model: str | Path, options: LoadOptions, *, processes: int = 
         "model_type": net.config.model_type,
         "class": type(net).__name__,
         **({"left_out": left} if (left := getattr(net, "left_out", None)) else {}),
+        **({} if (compared := getattr(net, "compared", None)) is None else {"compared_with_whole": compared}),
         "dtype": str(dtype),
         "device": where.type,
         "cut_at": options.max_length,

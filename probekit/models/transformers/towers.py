@@ -33,6 +33,8 @@ from probekit.notes import logger
 
 log = logger(__name__)
 LANGUAGE_MODELS = (AutoModelForMultimodalLM, AutoModelForImageTextToText, AutoModelForPreTraining)
+_WITHOUT_IMAGES = (TypeError, ValueError, AttributeError, LookupError, NameError, AssertionError, NotImplementedError)
+"""How the code of models fails that want pixels or sounds with each text; a lack of memory is none of them."""
 
 
 def class_for(config: Any, *, causal: bool | None = None) -> Any:
@@ -101,30 +103,34 @@ def text_part(model: Any, folder: Path) -> tuple[Any, str]:
     tower, path = tower_of(model)
     if path:
         tower.left_out = left_out(model, folder)
-        _check_alone(model, tower, folder)
+        why_not = _check_alone(model, tower, folder)
+        tower.compared = not why_not
+        if why_not:
+            log.info("%s: the part that reads texts is not compared with the whole model: %s.", folder.name, why_not)
     return tower, path
 
 
-def _check_alone(model: Any, tower: Any, folder: Path) -> None:
-    """Compare the states of five pieces in a tower and in the whole model, unless that wants more than texts."""
+def _check_alone(model: Any, tower: Any, folder: Path) -> str:
+    """Compare the states of five pieces in a tower and in the whole model; why not, or ""."""
     if tower.config.is_encoder_decoder or any(p.device.type == "meta" for p in tower.parameters()):
-        return
+        return "it has a decoder, too, or its weights are elsewhere"
     pieces = torch.tensor([[2, 3, 5, 7, 9]], device=next(tower.parameters()).device)
     ids = pieces * tower.config.vocab_size // 11
     with torch.inference_mode():
         try:
             whole = model.eval()(input_ids=ids, output_hidden_states=True).hidden_states
-        except Exception:  # without pixels or sounds, each model's own code fails otherwise
-            return
+        except _WITHOUT_IMAGES as error:
+            return f"{type(error).__name__} {error}"
         alone = tower(input_ids=ids, output_hidden_states=True).hidden_states
     if not whole or not alone or len(whole) != len(alone):
-        return
+        return "it returns other layers"
     one, other = whole[-2].float(), alone[-2].float()
     if one.shape != other.shape or float((one - other).norm()) > 0.1 * float(one.norm()):  # rounding: 1e-6 to 5e-2
         raise ModelError(
             f"{folder} is of type {model.config.model_type!r}, which reads a text otherwise than its text part alone "
             "does (it may attend in both directions); it is not supported."
         )
+    return ""
 
 
 def drop_crossing(model: Any) -> None:
