@@ -42,7 +42,7 @@ def check_config(folder: Path) -> None:
     Raises
     ------
     ModelError
-        If it is not a JSON object, declares or more layers, labels or rows than probekit reads.
+        If it is not a JSON object, or declares more layers, labels or rows than probekit reads.
     """
     path = folder / "config.json"
     try:

@@ -7,7 +7,14 @@ import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PaliGemmaConfig,
+    PaliGemmaForConditionalGeneration,
+)
 
 import probekit
 from probekit.errors import ModelError, UsageError
@@ -209,3 +216,55 @@ def test_weights_and_bases_that_do_not_fit_are_refused(changed, adapter, tiny_mo
         resolve_model(f"{tiny_model('bert')}+{tiny_model('gpt2')}")
     with pytest.raises(ModelError, match="names no model before or after"):
         resolve_model("+bert")
+
+
+@pytest.mark.parametrize("task", ["CAUSAL_LM", None])
+def test_an_adapter_of_a_model_with_two_towers_changes_the_one_that_reads_texts(task, tmp_path):
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    see = {"model_type": "siglip_vision_model", "image_size": 8, "patch_size": 4, "projection_dim": 16, **sizes}
+    read = {"model_type": "gemma", "vocab_size": 40, "num_key_value_heads": 2, "head_dim": 8, **sizes}
+    config = PaliGemmaConfig(
+        vision_config=see, text_config={**read, "pad_token_id": 0}, image_token_index=39, projection_dim=16
+    )
+    net = PaliGemmaForConditionalGeneration(config)
+    net.save_pretrained(tmp_path / "base")
+    both = r".*vision.*\.(q|v)_proj|.*language_model\.layers\.1\.self_attn\.q_proj"  # more places of the other tower
+    tuned = peft.get_peft_model(net, peft.LoraConfig(task_type=task, r=2, target_modules=both))
+    for name, weight in tuned.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight)
+    tuned.save_pretrained(tmp_path / "adapter")
+    with torch.inference_mode():
+        right = tuned.eval()(input_ids=IDS, output_hidden_states=True)
+    text = load_model(tmp_path / "base")
+    before = states(text)
+    found = states(apply_adapter(text, tmp_path / "adapter"))
+    torch.testing.assert_close(found, torch.cat(right.hidden_states), rtol=0, atol=1e-5)
+    assert not torch.allclose(found, before, atol=1e-3)
+    whole = apply_adapter(
+        load_language_model(tmp_path / "base", causal=True, random_weights=None), tmp_path / "adapter"
+    )
+    torch.testing.assert_close(whole(input_ids=IDS).logits, right.logits, rtol=0, atol=1e-5)
+
+
+def test_a_base_with_more_blocks_is_refused_and_another_name_said(adapter, tiny_gpt2, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    net = AutoModelForCausalLM.from_pretrained(tiny_gpt2)
+    shutil.copytree(tiny_gpt2, tmp_path / "deeper")
+    net.config.n_layer += 1
+    AutoModelForCausalLM.from_config(net.config).save_pretrained(tmp_path / "deeper")
+    with pytest.raises(ModelError, match=r"has no weights for transformer\.h\.\d\.attn.c_attn"):
+        load_model(resolve_model(f"deeper+{adapter('LORA', 'gpt2')}"))
+    shutil.copytree(tiny_gpt2, tmp_path / "moved")
+    load_model(resolve_model(f"moved+{adapter('LORA', 'gpt2')}"))
+    assert "was trained on gpt2, but its base here is called moved" in caplog.text
+
+
+def test_an_adapter_of_a_classifier_scores_with_the_head_of_the_base(tiny_model, tmp_path):
+    base = tmp_path / "base"
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tiny_model("llama"))).save_pretrained(base)
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["q_proj"], init_lora_weights=False)
+    tuned = peft.get_peft_model(AutoModelForSequenceClassification.from_pretrained(base), config)
+    tuned.save_pretrained(tmp_path / "adapter")
+    found = apply_adapter(load_language_model(base, causal=True, random_weights=None), tmp_path / "adapter")
+    torch.testing.assert_close(states(found.model), states(tuned.eval()), rtol=0, atol=1e-5)

@@ -124,7 +124,9 @@ def _check(adapter: Path, *, last: bool) -> None:
         raise ModelError(
             f"{adapter} has no {ADAPTER_WEIGHTS}. "
             + (
-                "Download it again, or save it with PeftModel.save_pretrained."
+                "Download it again, or save it with PeftModel.save_pretrained. On the hub it may have only pickled "
+                f"weights ({Path(ADAPTER_WEIGHTS).stem}.bin), which can run arbitrary code when loaded and are not "
+                "fetched: if you trust them, load them once with peft, and save them."
                 if pickled is None
                 else f"It has only pickled weights ({pickled.name}), which can run arbitrary code when loaded. If you "
                 "trust them, load them once with peft, and save them: PeftModel.save_pretrained."

@@ -107,11 +107,19 @@ def _check_configuration(how: Mapping[str, Any], adapter: Path) -> None:
 def _check_library(how: Mapping[str, Any], model: Any, adapter: Path) -> None:
     """Refuse a base whose code is not that of the adapter's base, if the adapter says which that was."""
     said = (how.get("auto_mapping") or {}).get("parent_library")
-    own = type(model).__module__
-    if isinstance(said, str) and said.startswith("transformers.models.") and own.startswith("transformers.models."):
-        theirs, ours = said.split(".")[2], own.split(".")[2]
-        if theirs != ours:
-            raise ModelError(f"{adapter} was trained on a model of type {theirs!r}; its base here is of type {ours!r}.")
+    own = [type(model).__module__, *getattr(model, "part_of", ())[1:]]
+    ours = [each.split(".")[2] for each in own if each.startswith("transformers.models.")]
+    if isinstance(said, str) and said.startswith("transformers.models.") and ours:
+        theirs = said.split(".")[2]
+        if theirs not in ours:
+            raise ModelError(
+                f"{adapter} was trained on a model of type {theirs!r}; its base here is of type {ours[0]!r}."
+            )
+    if any(getattr(part, "renumbered", False) for part in model.modules()):
+        raise ModelError(
+            f"{adapter} is not read on its base: the blocks that look at images are left out there, and the others "
+            "have new numbers. Merge the adapter with peft, and save the whole model."
+        )
 
 
 def _merged(model: Any, how: Mapping[str, Any], weights: Mapping[str, torch.Tensor], adapter: Path) -> Any:
@@ -127,11 +135,13 @@ def _merged(model: Any, how: Mapping[str, Any], weights: Mapping[str, torch.Tens
     place = _place(model, modules.values(), adapter)
     whole = _Shell(place, model) if place else model
     there = dict(whole.named_modules())
-    heads = sorted({m for m in modules.values() if m not in there and not _inside(m, place) and m})
-    mine = {name: x for name, x in weights.items() if modules[name] not in heads}
-    if heads:
-        log.info("%s: %s of the model that it was trained on is left out", adapter, ", ".join(heads[:3]))
+    out = _left_out(model, modules.values(), place, there)
+    mine = {name: x for name, x in weights.items() if modules[name] not in out}
+    if out:
+        level = logging.INFO if str(how.get("task_type")) in _CLASSIFIERS else logging.WARNING
+        log.log(level, "%s: what it changes in %s is left out, no part of the base here", adapter, ", ".join(out[:3]))
     targets = {m for name, m in modules.items() if m in there and f"{m}.{mark}" in name}
+    _check_targets(how, {m for m in there if _inside(m, place)}, targets, adapter)
     settings = {**how, **_settings(how, weights, modules, targets, there)}
     config: Any = PeftConfig.from_peft_type(**{k: v for k, v in settings.items() if k not in _DROPPED})
     with warnings.catch_warnings():
@@ -150,6 +160,7 @@ def _merged(model: Any, how: Mapping[str, Any], weights: Mapping[str, torch.Tens
     return model if place else merged
 
 
+_CLASSIFIERS = {"SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS"}
 _DROPPED = ("auto_mapping", "task_type", "base_model_name_or_path", "revision", "peft_version", "runtime_config")
 
 
@@ -195,6 +206,41 @@ def _inside(module: str, place: str) -> bool:
     return not place or module == place or module.startswith(f"{place}.")
 
 
+def _left_out(model: Any, modules: Iterable[str], place: str, there: Mapping[str, nn.Module]) -> list[str]:
+    """The changed modules that are no part of the model: another head, or what reads images or sounds."""
+    base = getattr(model, "base_model_prefix", "") if model.base_model is not model else ""
+    emptied = [name for name, part in there.items() if getattr(part, "probekit_emptied", False)]
+    return sorted(
+        module
+        for module in set(modules) - {""}
+        if any(_inside(module, part) for part in emptied)
+        or (module not in there and not _inside(module, place or base))
+    )
+
+
+def _check_targets(how: Mapping[str, Any], there: set[str], changed: set[str], adapter: Path) -> None:
+    """Refuse a base with blocks whose modules the adapter should change by its configuration, and has no weights for.
+
+    Modules outside the blocks depend on the head that the base had in training.
+    """
+    from peft import PeftConfig
+    from peft.tuners.tuners_utils import check_target_module_exists
+
+    targets = how.get("target_modules")
+    if not targets or targets == "all-linear" or how["peft_type"] in PROMPTS:
+        return
+    if isinstance(targets, str) and re.search(r"\)[+*{]", targets):  # it might take for ever
+        log.warning("%s: target_modules is a pattern that is not compared with the modules of the base.", adapter)
+        return
+    config: Any = PeftConfig.from_peft_type(**{k: v for k, v in how.items() if k not in _DROPPED})
+    numbered = sorted(m for m in there - changed if re.search(r"(^|\.)\d+\.", m))
+    if lacking := [m for m in numbered if check_target_module_exists(config, m)]:
+        raise ModelError(
+            f"{adapter} has no weights for {lacking[0]}, which its configuration says it changes; its base is another "
+            "model, perhaps one with fewer blocks."
+        )
+
+
 def _placed(model: Any, modules: Iterable[str]) -> Counter[str]:
     """For each place where the model may have been in another one, how many modules have their names there.
 
@@ -202,7 +248,7 @@ def _placed(model: Any, modules: Iterable[str]) -> Counter[str]:
     """
     own = {name for name, _ in model.named_modules() if name}
     found: Counter[str] = Counter()
-    for module in set(modules):
+    for module in sorted(set(modules)):
         parts = module.split(".")
         start = next((i for i in range(len(parts)) if ".".join(parts[i:]) in own), None)
         if start is not None and "decoder" not in parts[:start]:
@@ -213,22 +259,44 @@ def _placed(model: Any, modules: Iterable[str]) -> Counter[str]:
 def _place(model: Any, modules: Iterable[str], adapter: Path) -> str:
     """Where the model was in the model that the adapter was trained on: "" if it is the same, else "model", "bert" …
 
+    A part that reads images may have modules of the same names as the part that reads texts; its place is no place.
+
     Raises
     ------
     ModelError
-        If the model has none of the adapter's modules, or it was another kind of model.
+        If the model has none of the adapter's modules, they may be at several places, or it was another kind of model.
     """
     kind, found = model.config.model_type, _placed(model, modules)
     if not found:
         raise ModelError(f"{adapter} changes no part of a model of type {kind!r}; its base is another model.")
-    place = found.most_common(1)[0][0]
     prefix = getattr(model, "base_model_prefix", "")
-    if place and place.split(".")[0] not in {prefix, "model", "encoder", "language_model"}:
+    (path, _) = getattr(model, "part_of", ("", ""))
+    right = {name: count for name, count in found.items() if _may_be(name, path, prefix)}
+    if not right:
         raise ModelError(
-            f"{adapter} changes a model whose parts begin with {place!r}, but those of a model of type {kind!r} with "
-            f"{prefix!r}; its base is another model."
+            f"{adapter} changes a model whose parts begin with {min(found)!r}, but those of a model of type {kind!r} "
+            f"with {path or prefix!r}; its base is another model."
         )
-    return place
+    places = [name for name, count in right.items() if count == max(right.values())]
+    if len(places) > 1:
+        raise ModelError(f"{adapter} changes {places[0]!r} and {places[1]!r}; which of them is its base is not known.")
+    return places[0]
+
+
+def _may_be(place: str, path: str, prefix: str) -> bool:
+    """Whether a place is that of the model: of a part the path to it, in this or another version of transformers.
+
+    Examples
+    --------
+    >>> _may_be("language_model.model", "model.language_model", "model")
+    True
+    >>> _may_be("model.vision_tower.encoder", "model.language_model", "model")
+    False
+    """
+    steps = set(place.split(".")) - {"", "model"}
+    if path:
+        return not steps or steps == set(path.split(".")) - {"model"}
+    return steps <= {prefix, "encoder", "language_model"}
 
 
 def _prompt(model: Any, how: Mapping[str, Any], weights: Mapping[str, torch.Tensor], adapter: Path) -> Any:

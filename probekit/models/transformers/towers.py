@@ -102,7 +102,7 @@ def text_part(model: Any, folder: Path) -> tuple[Any, str]:
     """
     tower, path = tower_of(model)
     if path:
-        tower.left_out = left_out(model, folder)
+        tower.left_out, tower.part_of = left_out(model, folder), (path, type(model).__module__)
         why_not = _check_alone(model, tower, folder)
         tower.compared = not why_not
         if why_not:
@@ -142,7 +142,7 @@ def drop_crossing(model: Any) -> None:
     tower.layers = nn.ModuleList(block for i, block in enumerate(tower.layers) if i not in crossing)
     for i, block in enumerate(tower.layers):
         block.layer_idx = block.self_attn.layer_idx = i
-    tower.cross_attention_layers = []
+    tower.cross_attention_layers, tower.renumbered = [], True
     for config in (tower.config, text_config(model.config)):
         config.cross_attention_layers, config.num_hidden_layers = [], len(tower.layers)
 
@@ -168,7 +168,8 @@ def language_model_of(model: Any) -> Any:
     """The language model that is a part of another model, with its head; otherwise the model itself."""
     if (text := text_config(model.config)) is model.config:
         return model
-    tower, _ = _tower_and_path(model, type(text))
+    tower, path = _tower_and_path(model, type(text))
+    tower.part_of = (path, type(model).__module__)  # adapters name its modules by it
     return tower if _head(tower) is not None else model
 
 
