@@ -67,6 +67,11 @@ def own_pooling(folder: Path) -> Sentence:
     where = next(place for kind, place in modules if kind == "Pooling")
     if not re.fullmatch(r"\w[\w.-]*", where):
         raise ModelError(f"{path} names the folder {where!r:.80}, which is not one inside it.")
+    if not (folder / where).is_dir():
+        raise ModelError(
+            f"{folder} has no folder {where}, which {path.name} names. Fetch the whole model, on a machine with a "
+            "network: hf download MODEL."
+        )
     mode = _mode(_read(folder / where / "config.json", dict), folder / where / "config.json")
     _check_texts(folder)
     found = Sentence(f"sentence:{mode}" + (":unit" if "Normalize" in kinds else ""))

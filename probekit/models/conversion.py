@@ -132,11 +132,11 @@ def names_published(model: str) -> bool:
 def published_name(model: str) -> str:
     """The name in tables: for ELMo that of the weights file without "_weights.hdf5", unless it is a generic one.
 
-    Otherwise, and for Skip-thoughts, the name of the folder.
+    Otherwise, and for Skip-thoughts, the name of the folder. For word vectors the name of the file.
     """
     published = _files(model) or [Path(model)]
     if _kind(model) == VECTORS:
-        return published[0].name.removesuffix(".bin").removesuffix(".txt").removesuffix(".vec")
+        return published[0].name  # with .bin or .vec: one has sub-words, the other none
     stem = published[-1].stem.removesuffix("_weights")
     return stem if _kind(model) == ELMO and stem not in ("weights", "lm") else published[0].resolve().parent.name
 

@@ -19,6 +19,8 @@ MINILM = "minilm"
 """The name of the model in the extra ``demo``, accepted wherever a model is expected."""
 MINILM_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 _MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+_NOT_READ = ("*[!g]/*", "*/*[!g].json", *(f"*/{pattern}" for pattern in _MODEL_FILES[1:]))
+"""What is in folders, but for 1_Pooling/config.json of sentence-transformers: these patterns know no exceptions."""
 
 
 def resolve_model(model: str | Path, revision: str | None = None) -> Path:
@@ -120,7 +122,9 @@ def _snapshot(model: str, revision: str | None) -> Path:
 
     try:
         return Path(
-            snapshot_download(model, revision=revision, allow_patterns=list(_MODEL_FILES), ignore_patterns=["*/*"])
+            snapshot_download(
+                model, revision=revision, allow_patterns=list(_MODEL_FILES), ignore_patterns=list(_NOT_READ)
+            )
         )
     except HFValidationError as error:
         raise ModelError(f"{model!r} is neither a local folder nor a hub id such as bert-base-uncased.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,18 @@ __all__ = ["CARD", "RUN_FORMAT", "checkpoint_of", "identify", "model_name", "tra
 def model_name(model: str | Path) -> str:
     """The name of a model in tables and file names: the hub id, or the last part of a folder's path.
 
-    For published files see :func:`~probekit.models.conversion.published_name`.
+    Of ``run/checkpoint-500``, a name that each run of transformers' Trainer has, it is the last two parts. For
+    published files see :func:`~probekit.models.conversion.published_name`.
     """
     if names_published(str(model)):
         return published_name(str(model))
     if len(parts := parts_of(str(model))) > 1:
         return JOIN.join(map(model_name, parts))
     folder = Path(model).expanduser()
-    return folder.resolve().name if folder.is_dir() else str(model)
+    if not folder.is_dir():
+        return str(model)
+    place = folder.resolve()
+    return f"{place.parent.name}/{place.name}" if re.fullmatch(r"checkpoint-\d+", place.name) else place.name
 
 
 def checkpoint_of(folder: Path) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def test_vectors_are_those_that_gensim_reads(name):
     np.testing.assert_allclose(found, list(GENSIM[name].values()), rtol=0, atol=1e-7)
     assert encoder.widths == (6,)
     assert [str(site) for site in encoder.sites] == ["0"]
-    assert encoder.name == "word2vec" if "word2vec" in name else "fasttext"
+    assert encoder.name == name
     unknown = encoder.tokenizer.unknown
     zeros = vectors_of(encoder, ["q"])  # no vector, and too short for an n-gram of 3 with its marks but one
     assert (not zeros.any()) == ("word2vec" in name)
