@@ -33,7 +33,9 @@ from probekit.notes import logger
 
 log = logger(__name__)
 LANGUAGE_MODELS = (AutoModelForMultimodalLM, AutoModelForImageTextToText, AutoModelForPreTraining)
-_WITHOUT_IMAGES = (TypeError, ValueError, AttributeError, LookupError, NameError, AssertionError, NotImplementedError)
+_WITHOUT_IMAGES = (
+    TypeError, ValueError, AttributeError, LookupError, NameError, AssertionError, NotImplementedError, StopIteration,
+)  # fmt: skip
 """How the code of models fails that want pixels or sounds with each text; a lack of memory is none of them."""
 
 
