@@ -43,7 +43,7 @@ class VectorOptions(Checked):
     )
     span_pair: PairVector = option(
         PairVector.COMPARED,
-        "For pairs of words or spans: what is read of their vectors u and v. compared: [u; v; |u - v|; u * v], as of "
+        "Of pairs of words or spans, what is read of their vectors u and v. compared: [u; v; abs(u - v); u * v], as of "
         "pairs of texts that are read separately; sides: [u; v]. Leave it out for edges, which reads sides.",
     )
     layers: Layers | None = option(

@@ -188,7 +188,7 @@ def check_pair(
         _check_splits(train.spec, dev.spec)
     spec = train.spec
     if wrong := unfit(metrics or (), spec["kind"]) or unordered(
-        metrics or (), spec["kind"], spec["label_names"], spec["metrics"]
+        metrics or (), spec["kind"], spec["label_names"], spec.get("metrics", ())
     ):
         raise UsageError(f"metrics must fit the labels: {wrong}")
 

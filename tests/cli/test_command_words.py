@@ -27,8 +27,7 @@ def reached(monkeypatch):
         raise UsageError("reached")
 
     monkeypatch.setattr(train_dev, "Pairs", stop)
-    monkeypatch.setattr(mdl_module, "open_caches", lambda caches, stack: caches)
-    monkeypatch.setattr(mdl_module, "layer_vectors", stop)
+    monkeypatch.setattr(mdl_module, "open_caches", stop)
     monkeypatch.setattr(compare_module, "predictions_of", stop)
     types_of.cache_clear()
     yield found

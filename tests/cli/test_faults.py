@@ -222,10 +222,7 @@ def test_what_a_terminal_would_obey_is_written_out(call):
         ),
         (("run", "minilm"), "TASK is missing. Give probekit run MODEL TASK. A task is a name"),
         (("run", "rte", "minilm"), "rte is a task, and the model comes first: probekit run minilm rte."),
-        (
-            ("run", "minilm", "rte", "--pooling", "cls"),
-            "expected one or more of mean, mean-all, first, last, max, ema. Give first for the vector of [CLS].",
-        ),
+        (("run", "minilm", "rte", "--pooling", "cls"), "last, max, ema, sentence. Give first for the vector of [CLS]."),
         (("study", "run", "figure3-small"), "did you mean figure2-small or figure1-small?"),
         (("report", "a.parquet", "-o", "page.docx"), "a report is one HTML page, not .docx; name it page.html."),
     ],

@@ -62,7 +62,7 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
     assert card["recipe"]["arguments"]["seed"] == 4
     figure = tmp_path / "figure.svg"
     assert main(["plot", "layers", str(out), "--out", str(figure)]) == 0
-    for words in ("lower bound (bits)", "knn, train, n = 239", "shuffled labels", "random weights 3"):
+    for words in ("lower bound (bits)", "kNN, train, n = 239", "shuffled labels", "random weights 3"):
         assert words in figure.read_text()
 
 

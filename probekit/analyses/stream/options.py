@@ -58,8 +58,8 @@ class StreamOptions(ReadOptions):
     )
     span_pair: PairVector = option(
         PairVector.COMPARED,
-        "For pairs of words or spans: what is read of their vectors u and v. compared: [u; v; |u - v|; u * v]; sides: "
-        "[u; v].",
+        "For pairs of words or spans: what is read of their vectors u and v. compared: [u; v; abs(u - v); u * v]; "
+        "sides: [u; v].",
     )
     folds: Annotated[int, Ge(2)] = option(
         5, "Folds that choose penalties: a text is in one by a hash of its group, or of itself."
