@@ -9,8 +9,9 @@ model go through the same procedure. The evaluated examples never influence a ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,8 +112,15 @@ def evaluate_layers(
     if not all(has_sentences) and any(name.startswith("span-") for name in question.metrics):
         raise UsageError("span metrics need the sentence of each word: give Labels with sentences, for train and dev.")
     fitted: list[None] = []  # one for each fold of each piece of work, and for its last fit
+    ended = Event()
+
+    def tick() -> None:
+        if ended.is_set():  # an error or an interrupt: threads that still fit stop after this fold
+            raise CancelledError
+        fitted.append(None)
+
     sets = label_sets(train_labels, dev_labels, question, options)
-    experiment = Experiment(question, sets, options, lambda: fitted.append(None))
+    experiment = Experiment(question, sets, options, tick)
     work: list[Callable[[], Fits]] = list(baseline_fits(experiment, baselines))  # the longest first
     work += [partial(experiment.layer, name, train_layers[name], dev_layers[name]) for name in train_layers]
     y = sets.train.y
@@ -127,6 +135,7 @@ def evaluate_layers(
                     progress("probe", min(max(len(fitted), parts * done), parts * len(work) - 1), parts * len(work))
                 found.append(future.result())
         finally:
+            ended.set()
             pool.shutdown(wait=False, cancel_futures=True)  # after an error, the work that has not begun
         progress("probe", parts * len(work), parts * len(work))
     prior = sets.prior_loss if sets.classes and not options.balanced else None
