@@ -158,7 +158,8 @@ def _check_absent(places: list[Path]) -> None:
     """Raise UsageError if one of the files to write exists."""
     if there := [str(place) for place in places if place.exists() or place.is_symlink()]:
         many, it = ("already exist and are", "them") if len(there) > 1 else ("already exists and is", "it")
-        raise UsageError(f"{', '.join(there)} {many} not replaced; move {it}, or give another --out.")
+        use = f"To use what is there, give {there[0]} as the task. " if there[0].endswith(".toml") else ""
+        raise UsageError(f"{', '.join(there)} {many} not replaced; move {it}, or give another out. {use}".strip())
 
 
 def _rows(part: Part, first: Guess) -> str:
