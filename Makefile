@@ -31,14 +31,14 @@ demo: $(VENV)/.demo
 	HF_HUB_OFFLINE=1 $(BIN)/probekit demo
 
 test: $(VENV)/.dev
-	HF_HUB_OFFLINE=1 $(PYTEST) -m "not slow" -n logical --dist loadgroup
+	HF_HUB_OFFLINE=1 $(PYTEST) -m "not slow" -n logical --dist loadfile
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -m "not slow" -n logical tests/information/test_null.py tests/information/test_edge.py
 
 coverage: $(VENV)/.dev
-	HF_HUB_OFFLINE=1 $(PYTEST) -m "not slow" -n logical --dist loadgroup --cov --cov-report=term
+	HF_HUB_OFFLINE=1 $(PYTEST) -m "not slow" -n logical --dist loadfile --cov --cov-report=term
 
 test-slow: $(VENV)/.dev
-	HF_HUB_OFFLINE=1 $(PYTEST) -m slow -n logical --dist loadgroup
+	HF_HUB_OFFLINE=1 $(PYTEST) -m slow -n logical --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

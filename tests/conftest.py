@@ -27,16 +27,6 @@ notes._each_time = 1  # what one fixture has logged, another test looks for
 gc.disable()  # while test files are imported, a third of the time would go to collecting garbage
 
 
-@pytest.hookimpl(tryfirst=True)  # before the names of the groups are read
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A file's tests are one worker's, with their fixtures; so are a room's whose kernels take long to compile."""
-    if getattr(config.option, "loadgroup", False):
-        for item in items:
-            room = item.path.relative_to(Path(__file__).parent).parts[0]
-            group = room if room in ("information", "domains") else item.path.stem
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
 def pytest_collection_finish() -> None:
     """What is imported by now stays: accelerate collects garbage before each training, half a second with all of it."""
     gc.collect()
