@@ -52,11 +52,18 @@ def named(group: str) -> Mapping[str, str]:
 
 def _own(group: str) -> list[EntryPoint]:
     """Our entries: of a clone those that its files declare now, which it may have pulled since it was installed."""
-    if (declared := Path(__file__).parents[1] / "pyproject.toml").is_file():
-        project = read_toml(declared)[0].get("project", {})
-        if project.get("name") == "probekit-lm":
-            return [EntryPoint(name, value, group) for name, value in project["entry-points"].get(group, {}).items()]
+    if declared := _declared():
+        return [EntryPoint(name, value, group) for name, value in declared.get(group, {}).items()]
     return [entry for entry in entry_points(group=group) if _ours(entry.value)]
+
+
+@cache
+def _declared() -> Mapping[str, Mapping[str, str]]:
+    """The entry points by group in the ``pyproject.toml`` of a clone; none where probekit is installed as a wheel."""
+    place = Path(__file__).parents[1] / "pyproject.toml"
+    project = read_toml(place)[0].get("project", {}) if place.is_file() else {}
+    found: Mapping[str, Mapping[str, str]] = project["entry-points"] if project.get("name") == "probekit-lm" else {}
+    return found
 
 
 def listed(package: str) -> Mapping[str, str]:

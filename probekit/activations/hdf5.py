@@ -14,7 +14,7 @@ import xxhash
 
 from probekit.errors import CacheCorrupt, CacheError, CacheMismatch
 from probekit.files import FileKind
-from probekit.rows.files import card_of
+from probekit.rows.files import SUFFIXES, card_of
 
 FORMAT = "probekit-activations/1"
 
@@ -112,7 +112,7 @@ def open_cache_file(path: Path) -> h5py.File:
     except OSError as error:
         if path.stat().st_size and "signature not found" in str(error):
             what = "is not an activation cache (it is not an HDF5 file)."
-            if path.suffix in (".parquet", ".csv"):
+            if path.suffix in SUFFIXES:
                 caches = [read["path"] for read in card_of(path).get("reads", ()) if read.get("kind") == "cache"]
                 made = f" ({', '.join(caches)})" if caches else ""
                 what = f"holds rows (results), not activations. Give a cache that they were made from{made}."

@@ -13,6 +13,7 @@ from probekit.cli.terminal import show_paragraph, show_table, tables_as
 from probekit.errors import UsageError
 from probekit.grid import Format
 from probekit.rows.examples import EXAMPLES
+from probekit.rows.files import SUFFIXES
 from probekit.tables.options import TableOptions
 
 
@@ -81,7 +82,7 @@ def table(
     import probekit
     from probekit.cli.patterns import expand
 
-    if Path(kind).suffix in {".parquet", ".csv"}:
+    if Path(kind).suffix in SUFFIXES:
         if out is not None or rows_out is not None:
             raise UsageError(
                 f"--out and --rows-out write the table of a kind, such as regimes, which stands before {kind}."

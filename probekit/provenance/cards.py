@@ -16,6 +16,7 @@ from probekit.provenance.old_cards import recipe_of_command
 from probekit.recipe import Read, Recipe
 from probekit.rows import card_path
 from probekit.rows.card import old_card_path
+from probekit.rows.files import SUFFIXES
 
 LARGEST = 1 << 26
 """Bytes; a larger file is not a card."""
@@ -147,7 +148,7 @@ def elsewhere(recipe: Recipe, scratch: Path, folder: Path) -> tuple[Recipe, Path
     always = [] if makes_none else [key for key, mark in outputs(recipe.function).items() if mark.always]
     leaves = {key: _turned(recipe, key, scratch, folder) for key in (key_of_rows, *recipe.leaves, *always)}
     rows = Path(leaves[key_of_rows])
-    if not inside and rows.suffix not in (".parquet", ".csv"):
+    if not inside and rows.suffix not in SUFFIXES:
         raise UsageError(f"the card's recipe writes no rows ({key_of_rows} is {recipe.leaves.get(key_of_rows)!r}).")
     safe = writing(recipe, leaves)
     safe.check()

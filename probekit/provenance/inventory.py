@@ -29,6 +29,7 @@ from probekit.provenance.remake import Place, Sources, recipe_of_spec
 from probekit.provenance.study_folder import StudyFolder
 from probekit.recipe import Recipe
 from probekit.rows import COLUMNS, find_card
+from probekit.rows.files import SUFFIXES
 
 __all__ = ["Item", "What", "results"]
 
@@ -244,7 +245,7 @@ def _walk(folder: Path) -> Iterator[Item]:
         for piece in (out, *pieces(out)):
             files.pop(piece.name, None)
         yield from _cache(out)
-    for path in [p for p in files.values() if p.suffix in (".parquet", ".csv")]:
+    for path in [p for p in files.values() if p.suffix in SUFFIXES]:
         if (item := _table(path, files)) is not None:
             if card := find_card(path):
                 files.pop(card.name, None)

@@ -15,6 +15,7 @@ from probekit.plots.curves import CURVE, CurveStyles, curves, plot_rows
 from probekit.plots.layers import of_metric
 from probekit.plots.legends import common
 from probekit.plots.noise import controls_by_layer, not_above_noise
+from probekit.rows.tidy import JOINT
 from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ MOST_CURVES = 300
 """Curves included, at most; nobody reads a page with more."""
 SAME = tuple(c for c in CURVE if c != "target")
 OWN = ("penalty", "share", "raw", "p", "p_adjusted", "undetermined", "penalty_at_edge", "n", "why")
-JOINT = ("joint_low", "joint_high")
 
 
 def main_rows(rows: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.errors import DataError, UsageError
 from probekit.files import read_json, slug
 from probekit.rows import find_card, read_card, read_rows
+from probekit.rows.files import SUFFIXES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,7 +135,7 @@ def _holds(folder: Path) -> bool:
 def _rows(folder: Path) -> list[Path]:
     """The files of rows of a study, in its subfolders or else directly in the folder."""
     found = [path for pattern in ROWS for path in sorted(folder.glob(pattern))]
-    found = found or [p for p in sorted(folder.glob("*")) if p.suffix in (".parquet", ".csv") and find_card(p)]
+    found = found or [p for p in sorted(folder.glob("*")) if p.suffix in SUFFIXES and find_card(p)]
     return [path for path in found if not path.name.endswith(".examples.parquet")]
 
 
@@ -190,7 +191,7 @@ def _made(
                 root = next((w[: -len(leaf)] for w in words if w.endswith(f"/{leaf}")), "")
                 here = [folder / w.removeprefix(root) if root and w.startswith(root) else w for w in words]
                 given = [w for before, w in pairwise(here) if isinstance(w, Path) and not str(before).startswith("--")]
-                gone = {str(w) for w in given if w.suffix in (".parquet", ".csv") and w not in rows}
+                gone = {str(w) for w in given if w.suffix in SUFFIXES and w not in rows}
                 command = tuple(w for w in map(str, here) if w not in gone)
                 found[folder / leaf] = Made(folder / leaf, command, _plot(record, command, root, folder))
     return [*found.values(), *(Made(path) for path in paths if path not in found)]
@@ -209,7 +210,7 @@ def _plot(record: Mapping[str, Any], words: Sequence[str], root: str, folder: Pa
     if tuple(words[:2]) != ("probekit", "plot"):
         return None
     kind, *options = words[2:]
-    rows = [str(Path(word)) for word in options if Path(word).suffix in (".parquet", ".csv")]
+    rows = [str(Path(word)) for word in options if Path(word).suffix in SUFFIXES]
     return Plot(kind, frozenset(rows), dict(pairwise(options)).get("--metric", ""), "--transfer" in options)
 
 

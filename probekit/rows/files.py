@@ -22,6 +22,9 @@ from probekit.rows.upgrade import is_old, upgrade
 if TYPE_CHECKING:
     import pandas as pd
 
+SUFFIXES = (".parquet", ".csv")
+"""Of files of rows."""
+
 log = logging.getLogger(__name__)
 
 
@@ -43,7 +46,7 @@ def check_out(path: Path | None, reads: Json = None) -> None:
             f"--out is {str(path)!r}, a folder; it must be a file that ends in .parquet or .csv, such as "
             f"{path / 'rows.parquet'}."
         )
-    if path.suffix not in (".parquet", ".csv"):
+    if path.suffix not in SUFFIXES:
         raise UsageError(f"--out is {str(path)!r}; it must end in .parquet or .csv.")
     for place in (path, *saved_examples(path)) if path.is_file() else ():
         if any(_is_at(place, read) for read in _named(reads)):
@@ -159,7 +162,7 @@ def _read(path: Path) -> pd.DataFrame:
             "--out rows.parquet, and give rows.parquet.",
             file=path,
         )
-    if path.suffix not in {".parquet", ".csv"}:
+    if path.suffix not in SUFFIXES:
         raise DataError(f"rows must be .parquet or .csv, not {path.suffix!r}.", file=path)
     if not path.is_file():
         raise DataError("does not exist; expected a file of rows.", file=path)

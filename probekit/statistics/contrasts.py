@@ -14,7 +14,7 @@ from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels, layer_order
 from probekit.rows.selection import layer_stream
 from probekit.statistics.bootstrap import METRICS, estimates
-from probekit.statistics.options import Over
+from probekit.statistics.options import BAG, BASELINES, Over
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import RATES, SORTED
 
@@ -25,9 +25,6 @@ CURVE = (
     *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
     *("representation", "estimator", "seed", "source"),
 )
-BAG = "bag-of-pieces"
-BASELINES = {BAG: BAG, "majority": "none", "type-majority": "word-type"}
-"""The representation of each baseline without a model that layers are compared with."""
 AGAINST_CONSTANT = {
     "majority": ("accuracy", "token-accuracy"), "type-majority": ("accuracy", "token-accuracy", "span-f1"),
 }  # fmt: skip

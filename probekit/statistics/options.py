@@ -10,7 +10,10 @@ from probekit.constraint import MOST_DRAWS, Checked, Ge, Most, OrZero, Part, See
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 
-AGAINST = ("best", "permuted", "control-task", "random", "bag-of-pieces", "majority", "type-majority")
+BAG = "bag-of-pieces"
+BASELINES = {BAG: BAG, "majority": "none", "type-majority": "word-type"}
+"""The representation of each baseline without a model that layers are compared with."""
+AGAINST = ("best", "permuted", "control-task", "random", *BASELINES)
 """What layers are compared with, beside one of them (layer-NAME)."""
 FORMERLY = {"shuffled": "permuted"}
 """Earlier names, which mean the same: probes *trained* on shuffled labels are a control of ``probe``, not compared."""

@@ -12,9 +12,8 @@ from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.rows import read_card, read_rows
 from probekit.statistics.comparisons import Drawn, Null, _judged, compare_predictions, paired
-from probekit.statistics.contrasts import BASELINES
 from probekit.statistics.multiplicity import adjust, tails
-from probekit.statistics.options import CompareOptions, Correction, Tails
+from probekit.statistics.options import BASELINES, CompareOptions, Correction, Tails
 from probekit.statistics.predictions import Predictions, join
 
 ABOUT = {"task": "toy", "split": "dev", "representation": "mean", "estimator": "logistic", "seed": 0}

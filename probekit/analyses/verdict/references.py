@@ -13,8 +13,8 @@ from probekit.rows import layer_labels
 from probekit.rows.families import over_families
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.comparisons import compare_predictions
-from probekit.statistics.contrasts import BAG, Contrast, contrasts
-from probekit.statistics.options import CompareOptions, Tails
+from probekit.statistics.contrasts import Contrast, contrasts
+from probekit.statistics.options import BAG, CompareOptions, Tails
 from probekit.statistics.predictions import Predictions
 
 REFERENCES = {
