@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from probekit.analysis import Analysis
 from probekit.constraint import Checked, Count
@@ -66,7 +66,7 @@ class SurprisalOptions(Checked):
         "For causal models: count the space after a word with it, not the space before (Oh & Schuler 2024; Pimentel & "
         "Meister 2024).",
     )
-    score: str = option(
+    score: Literal["pll-word", "pll"] = option(
         "pll-word",
         "For masked models: pll (each piece masked in turn) or pll-word (with the pieces of its word that follow).",
     )
@@ -77,8 +77,6 @@ class SurprisalOptions(Checked):
     stride: Count | None = option(None, "Pieces by which the window moves on in a longer text (default: half of it).")
 
     def together(self) -> None:
-        if self.score not in ("pll", "pll-word"):
-            raise UsageError(f"score is {self.score!r}; masked models have pll and pll-word, causal models need none.")
         if self.space_after and self.pieces:
             raise UsageError("space_after is about words, of which a space is a part; leave out pieces.")
 
