@@ -1,5 +1,7 @@
 from .adaptation import adaptation_panels as adaptation_panels
 from .adaptation import adaptation_rows as adaptation_rows
+from .confusion import confusion_panels as confusion_panels
+from .confusion import confusion_values as confusion_values
 from .differences import difference_panels as difference_panels
 from .differences import difference_rows as difference_rows
 from .differences import layer_differences as layer_differences

@@ -22,7 +22,7 @@ from probekit.plots.legends import wrapped
 from probekit.plots.look import INK, Look
 from probekit.plots.options import KINDS, Kind, PlotOptions, figure_of, inches
 from probekit.public import public
-from probekit.rows import Result, as_rows, read_card
+from probekit.rows import Result, read_card
 from probekit.rows.selection import select
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def plot(
     Parameters
     ----------
     kind : str
-        One of ours (layers, differences, trajectory, mix, learning, expected, score-correlations, domains, relation,
-        transfer, dendrogram, gains, adaptation, scoreboard, shift, similarity, movement, geometry), or one of another
-        package.
+        One of ours (layers, confusion, differences, trajectory, mix, learning, expected, score-correlations, domains,
+        relation, transfer, dendrogram, gains, adaptation, scoreboard, shift, similarity, movement, geometry), or one of
+        another package.
     *rows : DataFrame, Result or path
-        Rows of analyses that the kind does not draw are ignored.
+        Rows of analyses that the kind does not draw are ignored. "confusion" draws the predictions beside rows.
     out : path or tuple of path, optional
         The figure to write (.pdf, .svg, .eps or .png); may be repeated. By default a .pdf and a .png in figures/. A
         suggested caption is written next to it, as FIGURE.caption.txt.
@@ -85,7 +85,7 @@ def plot(
             raise UsageError(f"figures of kind {kind} have no option {f.name}; their options are {taken}.")
     files = [out] if isinstance(out, str | Path) else list(out or ())
     check_files(files)
-    table = select(as_rows(rows[0] if len(rows) == 1 else list(rows)), options.models, options.variants)
+    table = select(chosen.reads(rows[0] if len(rows) == 1 else list(rows)), options.models, options.variants)
     table, look = (
         printable(table),
         Look(dict(name.split("=", 1) for name in options.names), options.legend, coverage(rows)),

@@ -113,7 +113,9 @@ def draw_cells(
     return ax.imshow(np.ma.masked_invalid(values), vmin=limits[0], vmax=limits[1], **style)
 
 
-def write_cells(image: AxesImage, values: np.ndarray, *texts: Callable[[float], str], cell: float) -> None:
+def write_cells(
+    image: AxesImage, values: np.ndarray, *texts: Callable[[float], str], cell: float, numbers: np.ndarray | None = None
+) -> None:
     """Write numbers into the cells of an image, light on dark, if they fit with letters of 6 points or more.
 
     Parameters
@@ -122,10 +124,12 @@ def write_cells(image: AxesImage, values: np.ndarray, *texts: Callable[[float], 
         How a number may be written; the first that fits is taken.
     cell : float
         Width of a cell in inches.
+    numbers : ndarray, optional
+        Other numbers than those that the colours show.
     """
     known = np.argwhere(~np.isnan(values))
     for text in texts:
-        words = [text(values[i, j]) for i, j in known]
+        words = [text((values if numbers is None else numbers)[i, j]) for i, j in known]
         longest = max(words, key=len, default="")
         if size := next((size for size in (7.0, 6.5, 6.0) if 0.91 * inches(longest, size) + 0.03 <= cell), None):
             break

@@ -11,7 +11,9 @@ from probekit.errors import UsageError
 from probekit.plots.look import Legend, Look, Over
 from probekit.plugins import load, named
 from probekit.recipe import option
+from probekit.rows import as_rows
 from probekit.rows.selection import MODELS, VARIANTS
+from probekit.sites import LayerNames
 
 WIDTHS = {"column": 3.3, "page": 7.1, "text": 6.30}
 """Widths in inches: a column and a page of a journal, and the text of a two-column paper (A4, as the ACL sets it)."""
@@ -44,6 +46,11 @@ class PlotOptions(Checked):
     )
     layer: str | None = option(
         None, "Layer to draw; by default that with the highest mean diagonal of AUROC, for each model."
+    )
+    layers: LayerNames | None = option(
+        None,
+        "Layers to draw, separated by commas: 0,4-6,final_norm; by default the first, the best on the evaluated "
+        "examples and the last.",
     )
     level: Annotated[float, Ge(0), Le(1)] = option(
         0.05,
@@ -115,6 +122,9 @@ class FigureKind:
         The help of ``--metric``, if it is not that of :class:`PlotOptions`.
     of_rows : tuple of str
         Options by which rows are selected before they are drawn.
+    reads : callable
+        What was given (a DataFrame, a Result, a path, or a list of these) to the rows that it draws, such as counts
+        from the predictions beside rows.
     """
 
     head: str
@@ -122,6 +132,7 @@ class FigureKind:
     caption: Callable[[Any, PlotOptions, Look], Iterator[str]]
     metric: str = ""
     of_rows: tuple[str, ...] = ()
+    reads: Callable[[Any], Any] = as_rows
 
     @property
     def options(self) -> tuple[str, ...]:

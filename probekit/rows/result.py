@@ -203,11 +203,13 @@ class Result:
             return compare(self, against=against, **options)
         return compare(self, against, **options)
 
-    def plot(self, **options: Any) -> Figure:
-        """Draw the figure that ``probekit.plot(KIND, result)`` draws, of the kind that suits its analysis.
+    def plot(self, kind: str | None = None, /, **options: Any) -> Figure:
+        """Draw the figure that ``probekit.plot(KIND, result)`` draws.
 
         Parameters
         ----------
+        kind : str, optional
+            A kind of figure, such as "confusion"; by default the kind that suits its analysis.
         **options
             Options of :func:`probekit.plot`, such as ``metric``, ``width`` and ``out``.
 
@@ -219,14 +221,16 @@ class Result:
         Raises
         ------
         UsageError
-            For rows of several analyses, and of one without a figure.
+            Without a kind, for rows of several analyses, and of one without a figure.
         """
+        if kind is not None:
+            return find("plot")(kind, self, **options)
         names = sorted(map(str, self.rows["analysis"].unique()))
         figures = FIGURES | {one.name: one.kind for one in analyses().values()}
         kinds = {figures.get(name, "") for name in names}
-        if len(kinds) != 1 or not (kind := kinds.pop()):
+        if len(kinds) != 1 or not (own := kinds.pop()):
             raise UsageError(f"rows of {', '.join(names)} have no figure of their own; probekit.plot draws a kind.")
-        return find("plot")(kind, self, **options)
+        return find("plot")(own, self, **options)
 
     def file(self) -> Path | None:
         """The file in which it is saved; None if it is not saved, or if the file has changed since."""

@@ -13,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
+from test_confusion import result as confused
 from test_expected import curve
 from test_learning import ROWS as LEARNING
 from test_plot_adaptation import probe, result
@@ -22,6 +23,7 @@ from test_plot_mixes import run
 from test_plot_representations import PLACE, similar, together
 from test_plot_shift import records as shifted
 
+from probekit.plots.confusion import counts_of
 from probekit.plots.curves import printable
 from probekit.plots.legends import CURVES
 from probekit.plots.look import MOST, Look
@@ -103,6 +105,7 @@ CASES: dict[str, tuple[str, Callable[[], pd.DataFrame], dict[str, Any]]] = {
     ),
     "shift": ("shift", lambda: make_rows(shifted()), {}),
     "geometry": ("geometry", geometry, {}),
+    "confusion": ("confusion", lambda: counts_of(confused()), {}),
     "dendrogram": ("dendrogram", four_models, {}),
 }
 
