@@ -166,7 +166,7 @@ class CacheOptions(ReadOptions):
         if self.tp_plan is not None:
             if self.tp_plan != "auto":
                 raise UsageError(f"tp_plan is {self.tp_plan!r}; expected auto, the plan of transformers.")
-            for name in ("device_map", "random_weights", "generate", "compile", "stateful", "decoder"):
+            for name in ("device_map", "random_weights", "compile", "stateful", "decoder"):
                 if getattr(self, name) is not None and getattr(self, name) is not False:
                     raise UsageError(f"--tp-plan does not go with --{name.replace('_', '-')}; leave one out.")
             if self.workers > 1 or self.backend == "dask":

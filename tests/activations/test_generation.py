@@ -21,6 +21,7 @@ from probekit.errors import NonFiniteError, TruncationError, UsageError
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
 from probekit.models.scoring.head import Head
+from probekit.models.transformers.blocks import find_blocks
 from probekit.models.transformers.encoder import all_layers, relative_error
 from probekit.models.transformers.writing import load_writer
 from probekit.runtime import torch_threads
@@ -76,7 +77,9 @@ def test_pieces_and_states_of_transformers_as_it_writes(family, writers, tmp_pat
     folder = writers(family)
     cache = cached(folder, tmp_path, generate=f"max_new_tokens={NEW}", tokens=True, pooling="mean,last")
     encoder = load_encoder(folder)
-    assert load_writer(family, folder, encoder).pads  # so texts of different lengths were written in step
+    writer = load_writer(family, folder, encoder)
+    assert writer.pads  # so texts of different lengths were written in step
+    assert len(find_blocks(writer.head.base)) == 1 < encoder.depth  # the others would take the memory of a second model
     written, length, ids = cache.generated_pieces, cache.index("length"), cache.index("token_ids")
     worst = 0.0
     for i, text in enumerate(TEXTS):

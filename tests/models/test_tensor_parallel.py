@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from builders import word_task
 from processes import in_two_processes
@@ -131,6 +132,50 @@ def test_a_process_that_ends_ends_the_others(tiny_model, tmp_path):
     assert not out.exists()
 
 
+WRITES = """
+import sys
+import probekit
+from builders import word_task
+out, *folders = sys.argv[1:]
+for k, folder in enumerate(folders):
+    task = word_task(sizes={"train": 9})
+    how = {"device": "cpu", "tp_plan": "auto", "tokens": True, "generate": "max_new_tokens=7,together=4"}
+    probekit.cache_activations(folder, task, out=f"{out}/{k}.h5", **how)
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_write_what_one_writes(tmp_path):
+    """With full attention, sliding windows of 4 pieces, and experts; some texts end before others."""
+    folders = []
+    for family in ("llama", "gemma2", "mixtral"):
+        folders.append(tiny.tiny_language_model(family, tmp_path / family, causal=True, seed=2))
+        ends = probekit.cache_activations(
+            folders[-1], task := word_task(sizes={"train": 9}), out=tmp_path / f"first-{family}.h5", device="cpu",
+            generate="max_new_tokens=7,together=4",
+        ).generated_pieces[0][2:3]  # fmt: skip
+        path = folders[-1] / "generation_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": ends.tolist()}))
+    ended = in_two_processes(WRITES, str(tmp_path), *map(str, folders), **PATH)
+    assert [status for status, _ in ended] == [0, 0], ended
+    for k, folder in enumerate(folders):
+        right = probekit.cache_activations(
+            folder,
+            task,
+            out=tmp_path / f"alone-{k}.h5",
+            tokens=True,
+            device="cpu",
+            generate="max_new_tokens=7,together=4",
+        )
+        found = probekit.ActivationCache(tmp_path / f"{k}.h5")
+        assert [*found.generated] == [*right.generated]
+        assert len({len(pieces) for pieces in found.generated_pieces}) > 1
+        for layer in right.layers:
+            np.testing.assert_allclose(
+                np.concatenate([*found.tokens(layer)]), np.concatenate([*right.tokens(layer)]), atol=1e-5, rtol=1e-5
+            )
+
+
 def test_refusals(tiny_model, tmp_path):
     """Without torchrun, without a plan, with heads that do not divide, with options that do not fit."""
     from transformers import AutoConfig
@@ -148,7 +193,7 @@ def test_refusals(tiny_model, tmp_path):
     check_plan(llama, AutoConfig.from_pretrained(llama), 2)
     for options, why in (
         ({"random_weights": 0}, "does not go with --random-weights"), ({"workers": 2}, "all processes are one worker"),
-        ({"generate": "max_new_tokens=2"}, "does not go with --generate"), ({"tp_plan": "x"}, "expected auto"),
+        ({"stateful": True}, "does not go with --stateful"), ({"tp_plan": "x"}, "expected auto"),
         ({"device_map": "auto"}, "does not go with --device-map"), ({}, "there is one process; start several"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=why):

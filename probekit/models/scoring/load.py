@@ -106,8 +106,14 @@ def load_scorer(model: str | Path, *, options: ScorerOptions) -> Scorer:
     )
 
 
-def load_language_model(folder: Path, *, causal: bool, random_weights: int | None) -> PreTrainedModel:
-    """A language model with its head, in float32 on the CPU; raises ModelError if it lacks weights."""
+def load_language_model(
+    folder: Path, *, causal: bool, random_weights: int | None, head_only: bool = False
+) -> PreTrainedModel:
+    """A language model with its head, in float32 on the CPU; raises ModelError if it lacks weights.
+
+    With ``head_only``, of its blocks just the first is read, so that its head fits where its layers do not. Of a run
+    with adapters, all are.
+    """
     from transformers import AutoConfig
 
     run = adapted(folder) if random_weights is None else None
@@ -122,6 +128,8 @@ def load_language_model(folder: Path, *, causal: bool, random_weights: int | Non
     try:
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             config = AutoConfig.from_pretrained(folder, **where)
+            if head_only:
+                _first_block(text_config(config))
             if random_weights is not None:
                 config.__dict__.pop("quantization_config", None)
                 torch.default_generator.manual_seed(random_weights)
@@ -157,3 +165,10 @@ def load_language_model(folder: Path, *, causal: bool, random_weights: int | Non
         except Exception as error:
             raise_in_words(str(folder), error)
     return found
+
+
+def _first_block(config: Any) -> None:
+    """Let a configuration have one block."""
+    config.num_hidden_layers = 1
+    if getattr(config, "layer_types", None) is not None:
+        config.layer_types = config.layer_types[:1]

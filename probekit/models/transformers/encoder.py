@@ -33,6 +33,7 @@ from probekit.models.transformers.packed import (
     switches,
     uncompiled,
 )
+from probekit.models.transformers.past import change
 from probekit.models.transformers.ranks import LOST, SAME, Ranks, in_words, join_ranks
 from probekit.models.transformers.stock import load_described
 from probekit.models.transformers.tokens import Tokenizer, load_tokenizer
@@ -177,14 +178,19 @@ class HuggingFaceEncoder(Shown):
             If process 0 has ended.
         """
         assert self.ranks is not None
-        while (message := self.ranks.heard(self.device))["what"] == "run":
+        past: Any = None  # what this process has of the key-value cache of texts that are written
+        while (message := self.ranks.heard(self.device))["what"] in ("run", "change"):
+            if message["what"] == "change":
+                change(past, self.device, room=message.get("room", 0), rows=message.get("rows"))
+                continue
             if message["attention"] != self.model.config._attn_implementation:
                 self.model.set_attn_implementation(message["attention"])
             if message["emits"]:
                 self.run(message["inputs"], lambda i, rows: None, wanted=message["wanted"])
-            else:
-                with torch.inference_mode():
-                    self.model(**message["inputs"])
+                continue
+            more = {"past_key_values": past} if message["continues"] else {}
+            with torch.inference_mode():
+                past = getattr(self.model(**message["inputs"], **more), "past_key_values", None)
         return message
 
     @contextmanager
@@ -340,7 +346,9 @@ class HuggingFaceEncoder(Shown):
                 raise ModelError(LOST)
             emits, attention = getattr(self._tap, "emit", None) is not None, self.model.config._attn_implementation
             wanted = self._tap.wanted if emits else None
-            self.ranks.tell("run", kwargs, attention=attention, emits=emits, wanted=wanted)
+            own = {name: value for name, value in kwargs.items() if name != "past_key_values"}  # each has its part
+            continues = kwargs.get("past_key_values") is not None
+            self.ranks.tell("run", own, attention=attention, emits=emits, wanted=wanted, continues=continues)
             self.ranks.inside = True
 
     def _sent(self, *_: Any) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from transformers.cache_utils import DynamicLayer
 
 from probekit.errors import ModelError, UsageError
 from probekit.files import read_json
@@ -22,6 +21,7 @@ from probekit.models.scoring.load import is_causal, load_language_model
 from probekit.models.transformers.encoder import TOLERANCE, relative_error
 from probekit.models.transformers.onednn import PrepackedLinear
 from probekit.models.transformers.packed import switches
+from probekit.models.transformers.past import change
 from probekit.models.transformers.stock import placed
 from probekit.runtime import Dtype, torch_threads
 
@@ -92,7 +92,7 @@ class Writer:
         while len(rows):
             last, past = self.read(ids, mask, past)
             if not step:
-                _make_room(past, int(room.max()))
+                self.change(past, room=int(room.max()))
             with torch.inference_mode():
                 chosen = draw(rows, self.head.predict(last)[:, -1])
             step += 1
@@ -100,7 +100,7 @@ class Writer:
                 written[row].append(piece)
             on = (step < room[rows]) & ~np.isin(chosen, [*self.ends])
             if on.any() and not on.all():
-                past.batch_select_indices(torch.from_numpy(np.flatnonzero(on)).to(self.encoder.device))
+                self.change(past, rows=np.flatnonzero(on).tolist())
             rows, ids = rows[on], chosen[on, None]
             mask = np.pad(mask[on], ((0, 0), (0, 1)), constant_values=True)
         return [np.array(pieces, dtype=np.int32) for pieces in written]
@@ -123,40 +123,11 @@ class Writer:
             raise ModelError(f"{self.encoder.name} keeps no keys and values of what it has read, so it cannot write.")
         return output.last_hidden_state[:, -1:], output.past_key_values
 
-
-class _Roomy(DynamicLayer):
-    """The keys and values of a block with room for those that follow, so that a step need not copy those before it."""
-
-    def __init__(self, first: DynamicLayer, more: int) -> None:
-        super().__init__()
-        self.lazy_initialization(first.keys, first.values)
-        self.room = [nn.functional.pad(x, (0, 0, 0, more)) for x in (first.keys, first.values)]
-        self._show(first.get_seq_length())
-
-    def _show(self, count: int) -> None:
-        self.keys, self.values = (x[:, :, :count] for x in self.room)
-
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
-        """Add keys and values (b, heads, t, d); all of them are returned."""
-        begin = self.get_seq_length()
-        end = begin + key_states.shape[2]
-        for x, new in zip(self.room, (key_states, value_states), strict=True):
-            x[:, :, begin:end] = new
-        self._show(end)
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep the keys and values of some texts."""
-        count = self.get_seq_length()
-        self.room = [x[indices] for x in self.room]
-        self._show(count)
-
-
-def _make_room(past: Any, more: int) -> None:
-    """Room for ``more`` pieces in a key-value cache; layers of other kinds (sliding windows) stay as they are."""
-    for k, layer in enumerate(getattr(past, "layers", ())):
-        if type(layer) is DynamicLayer and layer.is_initialized:
-            past.layers[k] = _Roomy(layer, more)
+    def change(self, past: Any, **how: Any) -> None:
+        """:func:`change` the key-value cache, and those of the other processes that hold the model."""
+        if (ranks := self.encoder.ranks) is not None and ranks.leads:
+            ranks.tell("change", **how)
+        change(past, self.encoder.device, **how)
 
 
 def load_writer(model: str | Path, folder: Path, encoder: Any) -> Writer:
@@ -187,7 +158,7 @@ def load_writer(model: str | Path, folder: Path, encoder: Any) -> Writer:
         raise UsageError("--generate writes with the trained head of the model; leave out --random-weights.")
     if getattr(encoder.model, "prompt_tokens", 0):
         raise ModelError(f"{model} reads trained vectors before each text, with which probekit does not write.")
-    net = load_language_model(folder, causal=True, random_weights=None)
+    net = load_language_model(folder, causal=True, random_weights=None, head_only=True)
     net = placed(net, encoder.device, Dtype(encoder.spec["dtype"]))
     head = Head(net, causal=True)
     base = next(f"{name}." for name, part in net.named_modules() if part is head.base)
