@@ -42,7 +42,7 @@ Pair = tuple[ActivationCache, ActivationCache]
 
 
 class Pairs(ExitStack):
-    """Caches TRAIN DEV TRAIN DEV …; within ``with``, each is opened when it is reached, and all are closed at the end.
+    """Caches TRAIN DEV TRAIN DEV …; within ``with``, all are opened before the first is read, and closed at the end.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Pairs(ExitStack):
     count : int
         The number of pairs.
     reads : list of Read
-        The entries of the opened ones in a card, with the task that they are read for.
+        The entries of those that were reached in a card, with the task that they are read for.
     """
 
     def __init__(self, caches: Sequence[str | Path | ActivationCache], second: str = "DEV.h5") -> None:
@@ -68,8 +68,8 @@ class Pairs(ExitStack):
     def opened(self, task: str | Task | None = None, data_dir: str | Path | None = None) -> Iterator[Pair]:
         """Each pair; of caches of the sentences of several tasks, as caches of one of them."""
         of = load_task(task, data_dir) if isinstance(task, str) else task
-        for pair in zip(self.caches[::2], self.caches[1::2], strict=True):
-            a, b = open_caches(pair, self)
+        found = open_caches(self.caches, self)
+        for a, b in zip(found[::2], found[1::2], strict=True):
             if of is not None:
                 a, b = (cache.for_task(of, cache.spec["split"]) for cache in (a, b))
             self.reads += [read_of(a), read_of(b)]

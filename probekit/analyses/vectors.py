@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from probekit.probes.solvers.attention import Sequences
 from probekit.probes.spans import span_vectors
 from probekit.recipe import Read
 from probekit.rows.card import CACHE
+from probekit.rows.model_names import name_in_rows, told_apart
 
 log = logger(__name__)
 
@@ -68,8 +70,17 @@ class LayerVectors:
 
 
 def open_caches(caches: Iterable[str | Path | ActivationCache], stack: ExitStack) -> tuple[ActivationCache, ...]:
-    """Caches, those that were given by path opened; ``stack`` closes these."""
-    return tuple(c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches)
+    """Caches, those that were given by path opened; ``stack`` closes these. Models of one name are told apart."""
+    found = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
+    names = told_apart(map(read_of, found))
+    return tuple(_named(cache, columns) if columns else cache for cache, columns in zip(found, names, strict=True))
+
+
+def _named(cache: ActivationCache, columns: Mapping[str, str]) -> ActivationCache:
+    """The same open cache, whose model has another name in some columns of rows."""
+    found = copy(cache)
+    found.spec = {**cache.spec, "named": dict(columns)}
+    return found
 
 
 def layer_vectors(
@@ -274,7 +285,8 @@ def columns_of(cache: ActivationCache, representation: str) -> dict[str, Any]:
 
     A training checkpoint has the name of its run, and a step. A randomly initialised model has the checkpoint
     "random-SEED", and its seed in the column ``random_weights``. An untrained encoder of :func:`probekit.new_encoder`
-    has the checkpoint "untrained, seed SEED". A model read from a folder has the folder's name.
+    has the checkpoint "untrained, seed SEED". A model read from a folder has the folder's name, and what tells it apart
+    if another model of the call has that name.
     """
     spec = cache.spec
     of_model = model_columns(spec, cache.origin)
@@ -289,11 +301,12 @@ def model_columns(spec: Mapping[str, Any], origin: Mapping[str, Any]) -> dict[st
     random = spec["random_weights"]
     untrained = f"untrained, seed {origin['untrained']}" if "untrained" in origin else ""
     return {
-        "model": PurePath(spec["model"]).name if PurePath(spec["model"]).is_absolute() else spec["model"],
+        "model": name_in_rows(spec["model"]),
         "checkpoint": spec.get("checkpoint", untrained) if random is None else f"random-{random}",
         "step": spec.get("step"),
         "random_weights": random,
         **{column: origin[name] for name, column in OF_TRAINING.items() if origin.get(name) is not None},
+        **spec.get("named", {}),
     }
 
 

@@ -35,7 +35,9 @@ from probekit.report.studies import Made, Part, Source, find, read
 from probekit.report.tables import LARGEST, Table, table, views
 from probekit.rows import Result, joined, make_rows
 from probekit.rows import read as read_result
+from probekit.rows.card import reads_of
 from probekit.rows.families import ALPHA, corrected_for, families
+from probekit.rows.model_names import rows_apart
 from probekit.rows.schema import KEYS
 from probekit.rows.selection import together
 from probekit.tasks.load import shown_task
@@ -159,7 +161,7 @@ def _page(parts: Sequence[Part], options: ReportOptions, explorers: Sequence[tup
 
 def _part(part: Part, options: ReportOptions, prefix: str) -> dict[str, Any]:
     """The contents of the page for one study, or for files without a study; prefix : of ids"""
-    sources = [read(path) for path in part.rows]
+    sources = _apart([read(path) for path in part.rows])
     rows = _together(sources)
     count = families(rows) if len(rows) else 0
     with corrected_for(max(1, count) if options.family == "report" else 1):
@@ -256,6 +258,18 @@ def _judged(sources: Sequence[Source], *, again: bool = False) -> Sequence[str]:
         return of_cards
     notes = [note for one in results for note in replace(one, rows=one.rows[:0], predictions=()).verdict]
     return [*verdict, *notes]
+
+
+def _apart(sources: Sequence[Source]) -> list[Source]:
+    """The sources, in whose rows models of one name are told apart."""
+    reads = []
+    for source in sources:
+        try:
+            reads.append(reads_of(source.card))
+        except (KeyError, TypeError, AttributeError):  # a stranger's card
+            reads.append(())
+    tables = rows_apart([(source.rows, of) for source, of in zip(sources, reads, strict=True)])
+    return [replace(source, rows=rows) for source, rows in zip(sources, tables, strict=True)]
 
 
 def _together(sources: Sequence[Source]) -> pd.DataFrame:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, reading
 from probekit.files import FileKind, digest_of_content, read_json, writer_of
+from probekit.recipe import Read
 from probekit.version import VERSION
 
 if TYPE_CHECKING:
-    from probekit.recipe import Read, Recipe
+    from probekit.recipe import Recipe
 
 FORMAT = "probekit-card/2"
 CACHE = (
@@ -34,9 +35,9 @@ CACHE = (
         "store",
         "only",
     ),
-    *("device", "allow_nonfinite"),
+    *("device", "allow_nonfinite", "part", "named"),
 )
-"""The keys of a cache's spec that a card stores: those that determine its numbers."""
+"""The keys of a cache's spec that a card stores: those that determine its numbers, and its model's name in rows."""
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "torch", "transformers", "bitsandbytes")
 
 
@@ -54,6 +55,14 @@ def make_card(recipe: Recipe, reads: Iterable[Read], seconds: Mapping[str, float
         **environment(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def reads_of(card: Mapping[str, Any]) -> tuple[Read, ...]:
+    """The inputs in a card; KeyError or TypeError if it says them in another way."""
+    return tuple(
+        Read(r["path"], r["kind"], r["digest"], {k: v for k, v in r.items() if k not in ("path", "kind", "digest")})
+        for r in card.get("reads", ())
+    )
 
 
 def environment() -> dict[str, Any]:

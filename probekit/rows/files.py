@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,10 @@ from probekit.calls import checked
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import FileKind, check_folder, digest_of_content, whole
 from probekit.parquet import open_parquet
-from probekit.recipe import Json
-from probekit.rows.card import CARD_FILE, card_path, describes, find_card, read_card
+from probekit.recipe import Json, Read
+from probekit.rows.card import CARD_FILE, card_path, describes, find_card, read_card, reads_of
 from probekit.rows.examples import EXAMPLES_FILE, examples_of, examples_path, told_by
+from probekit.rows.model_names import rows_apart
 from probekit.rows.schema import NEEDED, TEXT, make_rows
 from probekit.rows.upgrade import is_old, upgrade
 
@@ -141,16 +142,16 @@ def write_rows(rows: Any, path: str | Path, card: Mapping[str, Any]) -> Path:
 def read_rows(*paths: str | Path) -> pd.DataFrame:
     """The rows alone of all files (Parquet or CSV), as one DataFrame; a file that no longer fits its card is warned of.
 
+    Models of one name that have other weights, by the cards, are told apart.
+
     Raises
     ------
     DataError
         If a file has no valid rows; the message names it.
     """
-    import pandas as pd
-
     if not paths:
         raise UsageError("there is no file of rows; give one or more.")
-    return make_rows(pd.concat([_read(Path(p)) for p in paths], ignore_index=True))
+    return _read(Path(paths[0])) if len(paths) == 1 else as_rows(list(paths))
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -197,9 +198,23 @@ def as_rows(given: Any) -> pd.DataFrame:
         if not given:
             raise UsageError("there are no rows in an empty list; give a DataFrame, a Result or a file of rows.")
         try:
-            return make_rows(pd.concat([as_rows(item) for item in given], ignore_index=True))
+            return make_rows(pd.concat(rows_apart(list(_with_reads(given))), ignore_index=True))
         except RecursionError:
             raise UsageError("the list of rows holds itself; give DataFrames, Results or files of rows.") from None
     if hasattr(given, "__fspath__") or isinstance(given, str):
         return read_rows(given)
     raise UsageError(f"expected a DataFrame, a Result or a file of rows, got {type(given).__name__}.")
+
+
+def _with_reads(given: Iterable[Any]) -> Iterator[tuple[pd.DataFrame, Sequence[Read]]]:
+    """The rows of each item, and what they were made of, as far as that is known."""
+    for item in given:
+        if isinstance(item, list | tuple):
+            yield from _with_reads(item)
+        elif isinstance(item, str | Path):
+            reads: Sequence[Read] = ()
+            with suppress(KeyError, TypeError, AttributeError):  # a stranger's card
+                reads = reads_of(card_of(Path(item)))
+            yield as_rows(item), reads
+        else:
+            yield as_rows(item), getattr(item, "reads", ())

@@ -25,9 +25,10 @@ from probekit.files import digest_of_content, read_json
 from probekit.functions import find, rows_of
 from probekit.grid import WRITERS, Format, Grid, to_html
 from probekit.recipe import Read, Recipe
-from probekit.rows.card import card_path, make_card, read_card
+from probekit.rows.card import card_path, make_card, read_card, reads_of
 from probekit.rows.examples import EXAMPLES, examples_of, examples_path, told_by
 from probekit.rows.files import card_of, check_out, read_rows, saved_examples, write_rows
+from probekit.rows.model_names import results_apart
 from probekit.rows.schema import make_rows
 from probekit.rows.tidy import as_grid, best_rows, main_rows, models, second, tidy
 
@@ -303,6 +304,8 @@ class Result:
 def joined(results: Sequence[Result]) -> Result:
     """Several results as one, whose verdict is corrected for the curves of all; the recipe is the first one's.
 
+    Models of one name that have other weights are told apart.
+
     Raises
     ------
     UsageError
@@ -310,6 +313,7 @@ def joined(results: Sequence[Result]) -> Result:
     """
     import pandas as pd
 
+    results = results_apart(results)
     rows = make_rows(pd.concat([one.rows for one in results], ignore_index=True))
     predictions = load(BY_SPLIT)(table for one in results for table in one.predictions)
     reads, notes = ([x for one in results for x in of(one)] for of in (lambda one: one.reads, lambda one: one.notes))
@@ -392,8 +396,4 @@ def _of_card(card: Mapping[str, Any]) -> tuple[Recipe | None, tuple[Read, ...], 
             recipe = Recipe.from_json(recipe_json)
         except UsageError:
             recipe = None  # from a later version
-    reads = tuple(
-        Read(r["path"], r["kind"], r["digest"], {k: v for k, v in r.items() if k not in ("path", "kind", "digest")})
-        for r in card.get("reads", ())
-    )
-    return recipe, reads, dict(card.get("seconds", {}))
+    return recipe, reads_of(card), dict(card.get("seconds", {}))

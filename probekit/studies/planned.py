@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -230,7 +230,7 @@ def plan_study(
         be read, or no task be analysed.
     """
     options = options or StudyOptions()
-    models = dict(map(split_model, options.model))
+    models = _models(options.model)
     found = read_study(file, kind, models=models, changes=options.set_, allow_remote=options.allow_remote)
     if kind == "suite":
         Sources(None, {}, found.models).check_models()
@@ -292,6 +292,15 @@ def run_study(
 def pool_of(workers: WorkerOptions) -> Pool:
     """The pool in which the steps run."""
     return dask_pool(str(workers.scheduler)) if workers.backend == "dask" else local_pool(workers.jobs)
+
+
+def _models(given: Iterable[str]) -> dict[str, str]:
+    """The models of ``--model`` by name; UsageError if two have one name."""
+    found: dict[str, str] = {}
+    for name, where in map(split_model, given):
+        if found.setdefault(name, where) != where:
+            raise UsageError(f"{found[name]} and {where} are both called {name}; name them: --model NAME={where}.")
+    return found
 
 
 def split_model(text: str) -> tuple[str, str]:

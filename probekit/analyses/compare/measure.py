@@ -13,6 +13,7 @@ from probekit.files import digest_of_content
 from probekit.notes import logger
 from probekit.recipe import Read
 from probekit.rows import Result, read
+from probekit.rows.model_names import results_apart
 from probekit.statistics.comparisons import compare_tables
 from probekit.statistics.options import CompareOptions
 from probekit.statistics.predictions import Predictions
@@ -25,6 +26,8 @@ Evaluated = str | Path | Result | Predictions
 
 def measure(first: Evaluated, second: Evaluated | None, options: CompareOptions) -> Result:
     """The rows of :func:`probekit.compare`."""
+    if second is not None and not isinstance(first, Predictions) and not isinstance(second, Predictions):
+        first, second = results_apart([one if isinstance(one, Result) else read(one) for one in (first, second)])
     tables, reads = predictions_of(first)
     if options.against == "permuted":
         _check_labels(tables)

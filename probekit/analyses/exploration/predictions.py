@@ -11,10 +11,11 @@ import numpy as np
 
 from probekit.activations import ActivationCache
 from probekit.analyses.exploration.sources import Sources
-from probekit.analyses.vectors import columns_of
+from probekit.analyses.vectors import columns_of, read_of
 from probekit.errors import UsageError
 from probekit.notes import logger
 from probekit.rows import Result, layer_labels, read
+from probekit.rows.model_names import results_apart
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def rows_of_sides(
     results = [
         r if isinstance(r, Result) else read(r) for r in ([given] if isinstance(given, str | Path | Result) else given)
     ]
+    results = results_apart(results, [read_of(cache) for cache in sources.caches])
     found = [_of_side(results, sources, side) for side in range(len(sources.caches))]
     if all(one.curve is None and one.prediction is None for one in found):
         raise UsageError(

@@ -21,6 +21,7 @@ from probekit.files import digest_of_content
 from probekit.notes import logger
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows, read
+from probekit.rows.model_names import results_apart
 from probekit.statistics.multiplicity import widened
 from probekit.statistics.normalised import mean_score
 
@@ -35,7 +36,7 @@ def measure(
 ) -> Result:
     """The rows of :func:`probekit.scoreboard`."""
     published = None if against is None else leaderboard(against)
-    found = [one if isinstance(one, Result) else read(one) for one in sources]
+    found = results_apart([one if isinstance(one, Result) else read(one) for one in sources])
     if published is not None:
         check_models(pd.concat([one.rows for one in found], ignore_index=True), published)
     lines = list(board_lines(found, options))
