@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from probekit.analyses.task_splits import Part, draw, splits_of
@@ -80,7 +82,7 @@ def new_task(
     Raises
     ------
     DataError
-        If a file cannot be read (the message names the line), or no column holds text.
+        If a file cannot be read (the message names the line), no column holds text, or all labels are the same.
     UsageError
         If a file already exists, the shares leave nothing to train on, or there is no such column.
 
@@ -117,9 +119,11 @@ def new_task(
     check_folder(task_file.parent)
     for doubt in first.doubts:
         log.warning("%s: %s. Choose with --columns %s=COLUMN.", given[0], doubt, doubt.role)
+    yours = splits
     splits, first, remarks = tidied(splits, first)
     for remark in remarks:
         log.warning("%s: %s", given[0], remark)
+    _check_classes(given[0], first)
     splits = draw(splits, first, {"test": test, "dev": dev}, seed)
     files = _files(task_file, splits, first)
     _check_absent([task_file, *(task_file.parent / files[split] for split, one in splits.items() if not one.stays)])
@@ -127,7 +131,7 @@ def new_task(
     texts = {task_file.parent / files[split]: _rows(one, first) for split, one in splits.items() if not one.stays}
     lines = _text(" ".join(given), task_file, splits, files, first, keys if kept else {}, kept=kept)
     texts[task_file] = "\n".join([lines[0], *(f"# {remark}" for remark in remarks), *lines[1:]]) + "\n"
-    _write_all(texts, task_file, first)
+    _write_all(texts, task_file, first, partial(_error_in_yours, task_file.name, yours, first, keys))
     return task_file
 
 
@@ -143,6 +147,18 @@ def _guessed(
 def doubts(*data: str | Path, groups: str | None = None, columns: Sequence[str] = ()) -> tuple[Doubt, ...]:
     """The guesses of :func:`new_task` about data that are not sure; nothing is written."""
     return _guessed([str(one) for one in data], groups, columns)[2].doubts
+
+
+def _check_classes(data: str, first: Guess) -> None:
+    """Raise DataError if all labels of train are the same."""
+    if len(first.classes) == 1 and first.kind is TaskKind.CLASSIFICATION:
+        ((name, count),) = first.classes.items()
+        raise DataError(
+            f"all {count:,} labels of train are {name!r}, and a task needs two classes. Add rows of another class, or "
+            "name another column: --columns label=COLUMN, or label=none if no text has a label.",
+            file=data,
+            column=first.roles["label"],
+        )
 
 
 def _files(task_file: Path, splits: Mapping[str, Part], first: Guess) -> dict[str, str]:
@@ -183,7 +199,26 @@ def _name(data: Sequence[str], splits: Mapping[str, Part]) -> str:
     return "-".join(without_split(path.stem).split()) or path.parent.name or "task"
 
 
-def _write_all(texts: Mapping[Path, str], task_file: Path, first: Guess) -> None:
+def _error_in_yours(name: str, splits: Mapping[str, Part], first: Guess, keys: Mapping[str, Any]) -> DataError | None:
+    """What is wrong with the files that were given, with their lines; None if a task file cannot read them."""
+    places = list(dict.fromkeys(part.raw.path.resolve() for part in splits.values()))
+    if not all(part.raw.as_it_is and not part.hub for part in splits.values()):
+        return None
+    files = {split: str(place) for split, place in zip(splits, places, strict=False)}
+    with TemporaryDirectory() as folder:
+        task_file = Path(folder, name)
+        lines = _text("", task_file, splits, files, first, keys, kept=True)
+        task_file.write_text("\n".join(lines), encoding="utf-8")
+        try:
+            load_task(str(task_file))
+        except DataError as error:
+            return error
+    return None
+
+
+def _write_all(
+    texts: Mapping[Path, str], task_file: Path, first: Guess, error_in_yours: Callable[[], DataError | None]
+) -> None:
     """Write files that are not there yet; none stays if one cannot be written, or if the task cannot be read."""
     written: list[Path] = []
     try:
@@ -198,8 +233,9 @@ def _write_all(texts: Mapping[Path, str], task_file: Path, first: Guess) -> None
         if not isinstance(error, DataError):
             raise
         guessed = ", ".join(f"{role} = {column!r}" for role, column in first.roles.items())
+        what = error_in_yours() or f"{error} Lines count the rows as they would be written."
         raise DataError(
-            f"{error} No file is left. Correct the data; or, if the guess is wrong ({guessed}), write {task_file} "
+            f"{what} No file is left. Correct the data; or, if the guess is wrong ({guessed}), write {task_file} "
             "yourself."
         ) from None
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from probekit.analyses.task_splits import Part
-from probekit.tasks.files.marked import place_of, place_of_part
+from probekit.tasks.files.marked import place_of, place_of_part, with_places
 from probekit.tasks.files.no_label import class_name, missing
 from probekit.tasks.files.roles import Guess
 from probekit.tasks.task import TaskKind
@@ -82,12 +82,17 @@ def _unusable(part: Part, first: Guess) -> dict[str, list[int]]:
         if name in columns and (rows := [i for i, v in enumerate(columns[name]) if _is_absent(v)]):
             found[f"without {name}"] = rows
     word = first.roles.get("pair_span")
-    if isinstance(word, str) and word in columns:
+    if isinstance(word, str) and word in columns and not _told(columns[word]):
         texts = [columns[first.roles[role]] for role in ("text", "pair")]
         of_rows = zip(columns[word], *texts, strict=True)
         if rows := [i for i, (w, *some) in enumerate(of_rows) if not _has(w, some)]:
             found[f"whose {word} is not once in both texts"] = rows
     return found
+
+
+def _told(values: Sequence[Any]) -> bool:
+    """Whether a column holds places of words, in place of words."""
+    return any(isinstance(v, list) for v in with_places(values))
 
 
 def _has(word: Any, texts: Sequence[Any]) -> bool:

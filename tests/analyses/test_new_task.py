@@ -551,14 +551,19 @@ class Terminal(io.StringIO):
         return True
 
 
+def context(i):
+    """A pair of texts with a word, in another form in the first, and its places."""
+    word, pair = f"w{chr(97 + i % 26)}{chr(97 + i // 26)}nk", [f"one {i} of them", f"there is {i * 7}"]
+    texts = [f"{pair[0]} {word}ed it", f"The {word} {pair[1]}"]
+    return word, texts, [texts[0].index(word), texts[0].index(word) + len(word) + 2, 4, 4 + len(word)]
+
+
 @pytest.mark.parametrize("offsets", [int, str, None])
 def test_words_in_context(offsets):
     """Places as numbers or as texts, or the word alone, also in another form; rows without it are left out."""
     rows = []
     for i in range(200):
-        word, pair = f"w{chr(97 + i % 26)}{chr(97 + i // 26)}nk", [f"one {i} of them", f"there is {i * 7}"]
-        texts = [f"{pair[0]} {word}ed it", f"The {word} {pair[1]}"]
-        places = [texts[0].index(word), texts[0].index(word) + len(word) + 2, 4, 4 + len(word)]
+        word, texts, places = context(i)
         names = ("start1", "end1", "start2", "end2")
         at = {name: offsets(place) for name, place in zip(names, places, strict=True)} if offsets else {}
         rows.append({"lemma": word, "sentence1": texts[0], "sentence2": texts[1], "label": "TF"[i % 2], **at})
@@ -579,6 +584,45 @@ def test_words_in_context(offsets):
             new_task("bad.jsonl", dev=0, groups="none")
         assert "line 4, column 'start2': [90, 95] is no part of the text, which has" in str(error.value)
         assert not Path("bad.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        ("{}-{}", ("span1", "span2")),
+        ("{}:{}", ("target_2", "target_1")),
+        ("[{}, {}]", ("in the first", "in the other")),
+    ],
+)
+def test_places_in_one_column(form, names):
+    """Both ends in a cell; columns are told apart by their number, or by their order. Errors have lines of the data."""
+    rows = []
+    for i in range(60):
+        word, texts, places = context(i)
+        cells = {names[0]: form.format(*places[:2]), names[1]: form.format(*places[2:])}
+        if names == ("target_2", "target_1"):
+            cells = dict(zip(cells, reversed(cells.values()), strict=True))
+        rows.append({"lemma": word, "sentence1": texts[0], "sentence2": texts[1], **cells, "label": "TF"[i % 2]})
+    pd.DataFrame(rows).to_csv("mine.csv", index=False)
+    task = load_task(new_task("mine.csv", dev=0.4, groups="none"))
+    assert {e.answers[0].removesuffix("ed") == e.answers[1] for e in task.split("train")} == {True}
+    rows[40][names[0]] = form.format(0, 5)
+    rows[41][names[1]] = form.format(3, 999)
+    pd.DataFrame(rows).to_csv("bad.csv", index=False)
+    with pytest.raises(DataError, match=r"bad\.csv: 2 rows cannot be read") as error:
+        new_task("bad.csv", dev=0.4, groups="none")
+    assert f"line 42, column '{names[0]}': characters 0 to 5 are" in str(error.value)
+    assert f"line 43, column '{names[1]}': [3, 999] is no part of the text" in str(error.value)
+    assert not Path("bad.toml").exists()
+
+
+def test_one_class_is_no_task():
+    write("a.csv", ",", rows=[(text, "good", *more) for text, _, *more in reviews()])
+    with pytest.raises(
+        DataError, match=r"a\.csv, column 'liked': all 200 labels of train are 'good', and a task needs"
+    ):
+        new_task("a.csv", columns={"label": "liked"})
+    assert load_task(new_task("a.csv", columns={"label": "none"})).label_names == ()
 
 
 def named_entities():

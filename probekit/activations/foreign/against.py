@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.activations.foreign.opening import open_source
-from probekit.activations.foreign.source import Source
+from probekit.activations.foreign.source import Array, Source
 from probekit.activations.foreign.verdicts import Finding, decide, together
 from probekit.errors import UsageError
 from probekit.models.conversion import reads_apart
@@ -139,12 +139,21 @@ def compare(encoder: Encoder, source: Source | str | Path, limit: int = 8) -> Co
         )
         for k, array in enumerate(source.arrays)
     ]
+    findings = [_with_width(f, a, encoder, min(batches)) for f, a in zip(findings, source.arrays, strict=True)]
     findings = [replace(f, verdict=f"other model: {unknown}") for f in findings] if unknown else together(findings)
     pieces = sum(len(batch.token_ids) for batch in batches.values())
     return Comparison(
         encoder.name, dict(encoder.spec), str(source.path), source.format, len(batches), pieces, len(source),
         tuple(findings), source.skipped,
     )  # fmt: skip
+
+
+def _with_width(finding: Finding, array: Array, encoder: Any, text: int) -> Finding:
+    """The finding on an array that is of no site, with the width of its vectors if this is why."""
+    width, known = array.views[0].rows(text).shape[-1], encoder.widths[0]
+    if finding.kinds != ("other model",) or finding.correlation == finding.correlation or width == known:
+        return finding
+    return replace(finding, verdict=f"{finding.verdict}; its vectors have {width:,} numbers, the layers {known:,}")
 
 
 def _unknown(encoder: Any, batches: Mapping[int, Batch]) -> str:

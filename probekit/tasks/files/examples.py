@@ -13,7 +13,7 @@ from probekit.tasks.chat import problem as chat_problem
 from probekit.tasks.datasets.sources import examples, number
 from probekit.tasks.files.columns import CHAT_COLUMNS, Rows
 from probekit.tasks.files.entities import with_tags
-from probekit.tasks.files.marked import place_among, place_of, place_of_part, wrong_place
+from probekit.tasks.files.marked import place_among, place_of, place_of_part, with_places, wrong_place
 from probekit.tasks.files.no_label import class_name, missing, without_label
 from probekit.tasks.files.several import labels_of
 from probekit.tasks.targets import problem
@@ -193,10 +193,10 @@ def _spans(part: Rows, texts: Sequence[str], pairs: Sequence[str], faults: Fault
     """The spans of each row, in its text and then in the second one; () for none, None if the data have none."""
     found: list[tuple[Span, ...]] = [()] * len(part.lines)
     for role, some in (("span", texts), ("pair_span", pairs)):
-        given = part.columns.get(role)
+        given = with_places(part.columns.get(role, ()))
         if f"{role} 1" in part.columns:
             given = [list(ends) for ends in zip(part.columns[f"{role} 1"], part.columns[f"{role} 2"], strict=True)]
-        for i, (value, text) in enumerate(zip(given or (), some, strict=given is not None)):
+        for i, (value, text) in enumerate(zip(given, some, strict=bool(given))):
             with faults:
                 place = _span(part, i, role if role in part.columns else f"{role} 1", value, text)
                 found[i] += () if place is None else (Span(*place, second=role == "pair_span"),)
@@ -220,7 +220,7 @@ def _span(part: Rows, i: int, role: str, given: Any, text: str) -> tuple[int, in
                 i,
                 role,
                 f"{given[:60]!r} occurs {text.count(given)} times in the text; expected once. "
-                "Give [first character, the one after its last] in its place.",
+                "Give [first character, the one after its last] in its place (as a text: 4-9).",
             )
         return place
     place = place_among((given[0], given[1])) if isinstance(given, list) and len(given) == 2 else None

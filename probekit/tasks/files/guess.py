@@ -17,7 +17,7 @@ from probekit.tasks.chat import problem
 from probekit.tasks.datasets.sources import number
 from probekit.tasks.files.entities import is_entities
 from probekit.tasks.files.group_column import NAMES, GroupGuess, group_column
-from probekit.tasks.files.marked import place_of, place_of_part
+from probekit.tasks.files.marked import place_among, place_of, place_of_part, with_places, wrong_place
 from probekit.tasks.files.no_label import class_name, missing
 from probekit.tasks.files.raw import DOCUMENT, Raw
 from probekit.tasks.files.roles import NONE, Doubt, Found, Guess, told
@@ -274,12 +274,40 @@ def _marked(found: Found) -> None:
                 ends.setdefault(place["end"] is not None, name)
         if len(ends) == 2 and (role == "span" or "pair" in found.roles):
             found.take(role, [ends[False], ends[True]], "its first character, and the one after its last")
+    _of_places(found)
     if "pair" in found.roles and found.wants("span") and found.wants("pair_span"):
         word = _first_named(found.free, NAMES["lemmas"])
         texts = (found.sample[found.roles["text"]], found.sample[found.roles["pair"]])
         if word and all(_mostly_in(found.sample[word], text) for text in texts):
             found.roles |= {"span": word, "pair_span": word}
             found.why |= {"span": "the word in question", "pair_span": "in the second text, too"}
+
+
+def _of_places(found: Found) -> None:
+    """The places of a word in one column, such as "4-9", of each text; by their number or their order."""
+    roles = [("span", "text"), ("pair_span", "pair")] if "pair" in found.roles else [("span", "text")]
+    text = found.roles.get("text") or _first_named(found.free, NAMES["texts"])
+    chosen: dict[str, str] = {}
+    for number_of, (role, of) in enumerate(roles, 1):
+        texts = found.sample.get(found.roles.get(of, text), ())
+        free = [name for name in found.free if name not in chosen.values()]
+        fits = [name for name in free if _are_of(name, found.sample[name], texts)]
+        fits.sort(key=lambda name: re.findall(r"\d", name)[-1:] != [str(number_of)])
+        chosen |= {role: fits[0]} if fits else {}
+    if len(chosen) == len(roles) and all(map(found.wants, chosen)):
+        for role, name in chosen.items():
+            found.take(role, name, "its first character, and the one after its last")
+
+
+_OF_PLACES = re.compile(r"span|offset|char|position|indexes|indices", re.IGNORECASE)
+
+
+def _are_of(name: str, values: Sequence[Any], texts: Sequence[Any]) -> bool:
+    """Whether nearly all cells are places, of whole words of the texts beside them unless the name says so."""
+    rows = [(v, t) for v, t in zip(with_places(values), texts, strict=False) if not missing(v) and isinstance(t, str)]
+    places = [(place_among((v[0], v[1])) if isinstance(v, list) and len(v) == 2 else None, t) for v, t in rows]
+    named = _OF_PLACES.search(name) is not None
+    return sum(bool(place) and (named or not wrong_place(t, *place)) for place, t in places) > 0.8 * len(rows)
 
 
 def _are_places(values: Sequence[Any]) -> bool:

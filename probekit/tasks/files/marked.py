@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 from probekit.tasks.datasets.sources import number
+from probekit.tasks.files.no_label import missing
 
 _WORD = re.compile(r"\w+(?:-\w+)*")
 
@@ -39,6 +41,26 @@ def place_among(ends: tuple[Any, Any]) -> tuple[int, int] | None:
     if None in numbers or any(x != int(x) for x in numbers):  # type: ignore[arg-type]
         return None
     return int(numbers[0]), int(numbers[1])  # type: ignore[arg-type]
+
+
+_PLACE = re.compile(r"[\[(]?\s*(\d+)\s*(?:[-:–]|,\s*)\s*(\d+)\s*[\])]?")
+
+
+def with_places(values: Sequence[Any]) -> Sequence[Any]:
+    """A column of places such as "4-9", "4:9" or "[4, 9]" with lists of two texts in their stead.
+
+    A column of which fewer than half of the cells are such places is left as it is: it holds parts of texts.
+
+    Examples
+    --------
+    >>> with_places(["4-9", "0:3", "", "bank"]), with_places(["bank", "4-9", "court"])
+    ([['4', '9'], ['0', '3'], '', 'bank'], ['bank', '4-9', 'court'])
+    """
+    texts = [v for v in values if isinstance(v, str) and not missing(v)]
+    found = {text: list(place.groups()) for text in set(texts) if (place := _PLACE.fullmatch(text.strip()))}
+    if 2 * sum(text in found for text in texts) < max(1, len(texts)):
+        return values
+    return [found.get(v, v) if isinstance(v, str) else v for v in values]
 
 
 def cuts_a_word(text: str, at: int) -> bool:

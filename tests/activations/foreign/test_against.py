@@ -236,6 +236,9 @@ def test_other_weights_and_other_texts(gpt2, encoder, tmp_path):
     assert {f.kinds for f in compare(other, path)} == {("other model",)}
     path, _ = write("npz", tmp_path, [ids[::-1].copy() for ids in gpt2.ids], MISTAKES["same"](gpt2))
     assert {f.kinds for f in compare(encoder, path)} == {("other model",)}
+    wide = {"2": [torch.nn.functional.pad(x, (0, 8)) for x in gpt2["2"]]}
+    found = compare(encoder, write("npz", tmp_path, gpt2.ids, wide)[0]).findings
+    assert {f.verdict.rpartition("; ")[2] for f in found} == {"its vectors have 40 numbers, the layers 32"}
     path, _ = write("npz", tmp_path, [ids + 5000 for ids in gpt2.ids], MISTAKES["same"](gpt2))
     assert {f.kinds for f in compare(encoder, path)} == {("other model",)}
 
