@@ -80,7 +80,7 @@ class CacheOptions(ReadOptions):
     )
     generate: str | None = option(
         None,
-        "Let the model continue each text, and store what it computes as it writes: max_new_tokens=N, for sampling "
+        "Let the model continue each text, and store the states of what it wrote: max_new_tokens=N, for sampling "
         "temperature=T,seed=S, and together=N for the texts written in step.",
         metavar="HOW",
     )

@@ -8,7 +8,7 @@ RUN/                   a model folder of the trained encoder (fine-tuning), with
                        instead of model.safetensors if a method trains few weights: these, as peft or by their names
     outputs.json       the output words of decoders, by objective
     rows.parquet       dev metrics, losses and mix weights along training, as rows
-        dev.examples.parquet   predictions of the kept weights for each example of dev (and of test)
+        dev.examples.parquet   predictions of the kept weights for each example of dev; test.examples.parquet: of test
     step-10/ …         the same folder at earlier steps (--save-at)
     .resume/           while the run is unfinished: the checkpoints for resuming
 """
