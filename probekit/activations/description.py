@@ -57,6 +57,7 @@ def describe(cache: Any) -> dict[str, str]:
         "model": model_of(cache),
         "base": str(s.get("base", "")),
         "adapters": ", ".join(s.get("adapters", ())),
+        "doubts": "; ".join(s.get("doubts", ())),
         "quantised": str(s.get("quantised", "")),
         "trained on": ", ".join(str(trained[k]) for k in ("trained_on", "regime", "head", "variant") if trained.get(k)),
         "examples": f"{len(cache):,} ({counts['unique']:,} distinct texts, {counts['pieces']:,} pieces, "

@@ -46,6 +46,7 @@ EXPECTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 OPTIONAL: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("step", "shards", "shard_size", "stateful"), ("a whole number", is_count)),
     "checkpoint": ("a text or nothing", lambda value: value is None or _is_text(value)),
+    "doubts": ("a list of texts", _is_texts),
     "links": ("names of datasets", _is_texts_by_name),
     "widths": ("whole numbers", lambda value: not value or (isinstance(value, list) and all(map(is_count, value)))),
 }

@@ -72,6 +72,8 @@ class LayerVectors:
 def open_caches(caches: Iterable[str | Path | ActivationCache], stack: ExitStack) -> tuple[ActivationCache, ...]:
     """Caches, those that were given by path opened; ``stack`` closes these. Models of one name are told apart."""
     found = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
+    for model, doubt in dict.fromkeys((c.spec["model"], doubt) for c in found for doubt in c.spec.get("doubts", ())):
+        log.warning("%s: %s.", model, doubt)
     names = told_apart(map(read_of, found))
     return tuple(_named(cache, columns) if columns else cache for cache, columns in zip(found, names, strict=True))
 

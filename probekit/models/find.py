@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from probekit.addresses import offline
+from probekit.display import shown
 from probekit.errors import ModelError, close_names, first_line
-from probekit.models.adapted.composing import composed, is_adapter, named_base, parts_of
-from probekit.models.adapted.record import JOIN
+from probekit.files import digest
+from probekit.models.adapted.composing import composed, is_adapter, named_base, parts_of, short_name
+from probekit.models.adapted.record import JOIN, adapter_configuration
 from probekit.models.conversion import converted_folder, names_published
+from probekit.models.folder import weight_files
 
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """sha256 of the published model.safetensors of sentence-transformers/all-MiniLM-L6-v2."""
@@ -45,7 +49,40 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
         return _whole(folder) if not is_adapter(folder := _find(model, revision)) else _on_its_base(name, folder)
     if not all((first, *adapters)):
         raise ModelError(f"{name!r} names no model before or after {JOIN!r}; a model is BASE{JOIN}ADAPTER.")
-    return composed((first, resolve_model(first, revision)), [(adapter, _find(adapter)) for adapter in adapters])
+    base, found = resolve_model(first, revision), [(adapter, _find(adapter)) for adapter in adapters]
+    return composed((first, base), found, [doubt for one in found if (doubt := _doubt(*one, (first, base)))])
+
+
+def _doubt(called: str, adapter: Path, base: tuple[str, Path]) -> str:
+    """Why it is not known whether a base is the one that an adapter was trained on; "" if the two are the same.
+
+    They are if their names are equal, or their weights, where the named base is on this machine, too. What probekit
+    trained says the digest of its base, which is checked.
+    """
+    if not is_adapter(adapter):
+        return ""
+    said, here = adapter_configuration(adapter).get("base_model_name_or_path"), short_name(base[0])
+    if not isinstance(said, str) or not said:
+        return f"{short_name(called)} does not say on which model it was trained; its base here is {here}"
+    ids = [name.lower() for name in (said, here)]
+    if not all(re.fullmatch(r"[^/]+/[^/]+", name) for name in ids):
+        ids = [PurePath(name).name for name in ids]
+    if ids[0] == ids[1] or _equal_weights(adapter, base[1]):
+        return ""
+    return (
+        f"{short_name(called)} was trained on {shown(said):.120}, but its base here is called {here}, and nothing "
+        "shows that these are the same weights"
+    )
+
+
+def _equal_weights(adapter: Path, base: Path) -> bool:
+    """Whether the base that an adapter names is on this machine, with the same weights."""
+    try:
+        with offline():
+            named = _whole(_find(*named_base(adapter)))
+        return digest(weight_files(named)) == digest(weight_files(base))
+    except (ModelError, OSError):
+        return False
 
 
 def _on_its_base(called: str, adapter: Path) -> Path:

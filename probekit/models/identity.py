@@ -102,7 +102,7 @@ def identify(
     """All that determines a model's numbers: name, revision, digests of weights and tokenizer, seed of random weights.
 
     For a checkpoint also "checkpoint" and "step", from its card; random weights belong to no checkpoint. For adapters
-    of peft also "base" and "adapters", for quantised weights "quantised".
+    of peft also "base" and "adapters", and "doubts" if this may not be their base; for quantised weights "quantised".
 
     Raises
     ------
@@ -125,10 +125,10 @@ def identify(
 
 
 def _adapters(folder: Path) -> dict[str, Any]:
-    """The base and the adapters of peft on it, by name and digest; {} for other models."""
+    """The base and the adapters of peft on it, by name and digest, and what is not known of them; {} for others."""
     run = adapted(folder)
     if run is None or not run.adapters:
         return {}
     about = read_json(folder / COMPOSITION)
     base, *adapters = (f"{one['name']} {one['digest']}" for one in (about["base"], *about["adapters"]))
-    return {"base": base, "adapters": adapters}
+    return {"base": base, "adapters": adapters, **({"doubts": doubts} if (doubts := about.get("doubts")) else {})}

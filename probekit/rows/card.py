@@ -35,7 +35,7 @@ CACHE = (
         "store",
         "only",
     ),
-    *("device", "allow_nonfinite", "part", "named"),
+    *("device", "allow_nonfinite", "part", "named", "doubts"),
 )
 """The keys of a cache's spec that a card stores: those that determine its numbers, and its model's name in rows."""
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "torch", "transformers", "bitsandbytes")

@@ -19,7 +19,7 @@ from transformers import (
 import probekit
 from probekit.errors import ModelError, UsageError
 from probekit.models.adapted.foreign import READ, apply_adapter
-from probekit.models.find import resolve_model
+from probekit.models.find import _doubt, resolve_model
 from probekit.models.folder import weights_digest
 from probekit.models.identity import identify
 from probekit.models.scoring.load import load_language_model
@@ -247,7 +247,7 @@ def test_an_adapter_of_a_model_with_two_towers_changes_the_one_that_reads_texts(
     torch.testing.assert_close(whole(input_ids=IDS).logits, right.logits, rtol=0, atol=1e-5)
 
 
-def test_a_base_with_more_blocks_is_refused_and_another_name_said(adapter, tiny_gpt2, tmp_path, monkeypatch, caplog):
+def test_a_base_with_more_blocks_is_refused(adapter, tiny_gpt2, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     net = AutoModelForCausalLM.from_pretrained(tiny_gpt2)
     shutil.copytree(tiny_gpt2, tmp_path / "deeper")
@@ -255,9 +255,68 @@ def test_a_base_with_more_blocks_is_refused_and_another_name_said(adapter, tiny_
     AutoModelForCausalLM.from_config(net.config).save_pretrained(tmp_path / "deeper")
     with pytest.raises(ModelError, match=r"has no weights for transformer\.h\.\d\.attn.c_attn"):
         load_model(resolve_model(f"deeper+{adapter('LORA', 'gpt2')}"))
-    shutil.copytree(tiny_gpt2, tmp_path / "moved")
-    load_model(resolve_model(f"moved+{adapter('LORA', 'gpt2')}"))
-    assert "was trained on gpt2, but its base here is called moved" in caplog.text
+
+
+def test_a_base_that_may_be_another_is_said_in_cache_notes_and_verdict(
+    adapter, tiny_gpt2, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.chdir(tmp_path)
+    lora, copy = adapter("LORA", "gpt2"), shutil.copytree(tiny_gpt2, tmp_path / "moved")
+    assert "doubts" not in identify(f"moved+{lora}")  # the base that it names is here, and has the same weights
+    net = AutoModelForCausalLM.from_pretrained(copy)
+    with torch.no_grad():
+        net.transformer.wte.weight += 0.01
+    net.save_pretrained(copy)
+    said = f"gpt2-LORA was trained on {tiny_gpt2}, but its base here is called moved, and nothing shows that these are"
+    for split in ("train", "dev"):
+        with probekit.cache_activations(
+            f"moved+{lora}", "grammar:sentiment", split, limit=24, layers=(1,), out=f"{split}.h5", device="cpu"
+        ) as cache:
+            assert said[:60] in cache.spec["doubts"][0]
+    assert "A base of the same shape with other weights is not noticed" in caplog.text
+    result = probekit.probe("train.h5", "dev.h5", resamples=0, controls=0, out="rows.parquet")
+    assert said[-60:] in result.verdict[-1]
+    assert any(said[-60:] in note for note in result.notes)
+    card = json.loads((tmp_path / "rows.parquet.json").read_text())
+    assert any(said[-60:] in note for note in card["notes"])
+    assert said[-60:] in card["reads"][0]["spec"]["doubts"][0]
+
+
+@pytest.mark.parametrize(
+    ("said", "base", "doubted"),
+    [
+        ("bert-base-uncased", "google-bert/bert-base-uncased", False),
+        ("someone/bert", "google-bert/bert", True),
+        ("/data/bert", "google-bert/bert", False),
+        ("google-bert/bert", "cached", False),
+        (None, "google-bert/bert", True),
+    ],
+)
+def test_names_that_may_be_one_base(changed, tmp_path, said, base, doubted):
+    cached = tmp_path / "hub/models--google-bert--bert/snapshots/0123"
+    cached.mkdir(parents=True)
+    doubt = _doubt("lora", changed(base_model_name_or_path=said), (str(cached) if base == "cached" else base, cached))
+    assert bool(doubt) == doubted
+
+
+def test_a_run_as_an_adapter_is_refused_on_other_weights_than_it_was_trained_on(tiny_gpt2, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    probekit.train(
+        "grammar:sentiment", tiny_gpt2, regime="fine-tune", method="lora", out="run", limit=16, epochs=1, device="cpu"
+    )
+    alone = states(load_model(resolve_model("run")))
+    shutil.copytree(tiny_gpt2, tmp_path / "moved")  # the place does not matter
+    torch.testing.assert_close(states(load_model(resolve_model("moved+run"))), alone, rtol=0, atol=1e-5)
+    net = AutoModelForCausalLM.from_pretrained(tiny_gpt2)
+    with torch.no_grad():
+        net.transformer.wte.weight += 0.01
+    net.save_pretrained(tmp_path / "moved")
+    with pytest.raises(ModelError, match=r"run was trained on .*gpt2 \(digest .*\), but moved has other weights"):
+        resolve_model("moved+run")
+    (tmp_path / "bare").mkdir()
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        shutil.copy(tmp_path / "run" / name, tmp_path / "bare" / name)
+    assert "bare was trained on" in identify("moved+bare")["doubts"][0]
 
 
 def test_an_adapter_of_a_classifier_scores_with_the_head_of_the_base(tiny_model, tmp_path):

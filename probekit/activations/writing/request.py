@@ -50,11 +50,12 @@ NOT_ALWAYS = (
     "tp_size",
     "base",
     "adapters",
+    "doubts",
     "quantised",
 )
 """Optional keys that determine them, too: the checkpoint, whether it is compiled, the sites that it reads,
-where its numbers were imported from, the adapters on a base, how its
-weights are quantised."""
+where its numbers were imported from, the adapters on a base and whether it is theirs, how its weights are quantised.
+"""
 
 
 @dataclass(frozen=True)

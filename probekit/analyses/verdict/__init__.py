@@ -21,7 +21,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-    from probekit.recipe import Recipe
+    from probekit.recipe import Read, Recipe
     from probekit.rows import Result
 
 
@@ -34,7 +34,8 @@ def verdict(result: Result) -> tuple[str, ...]:
     >>> probekit.analyses.verdict.verdict(result)  # doctest: +SKIP
     ('rte: no layer beats permuted labels (best accuracy .567 at layer 1, majority .527, p adjusted ≥ .12).',)
     """
-    return (*sentences(result.rows, result.predictions), *_quick(result.recipe))
+    found = sentences(result.rows, result.predictions)
+    return (*found, *_quick(result.recipe), *(_doubts(result.reads) if found else ()))
 
 
 def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tuple[str, ...]:
@@ -81,3 +82,10 @@ def _quick(recipe: Recipe | None) -> Iterator[str]:
         yield "Quick look: the penalty was chosen on one held-out part of train."
     if quick or options.get("controls") == 0:
         yield "No probe was trained on shuffled labels; p comes from permuting the labels of the evaluated examples."
+
+
+def _doubts(reads: Sequence[Read]) -> Iterator[str]:
+    """What is not known of the models that were read: whether an adapter is on the base that it was trained on."""
+    specs = [read.about if read.kind == "model" else read.about.get("spec") or {} for read in reads]
+    for model, doubt in dict.fromkeys((spec.get("model"), doubt) for spec in specs for doubt in spec.get("doubts", ())):
+        yield f"{model}: {doubt}."

@@ -21,6 +21,8 @@ from probekit.models.adapted.record import (
     COMPOSITION,
     JOIN,
     PROMPTS,
+    Adapted,
+    adapted,
     adapter_configuration,
     adapter_digest,
     peft_type,
@@ -68,7 +70,7 @@ def named_base(adapter: Path) -> tuple[str, str | None]:
     return name, revision if plain else None
 
 
-def composed(base: tuple[str, Path], adapters: Sequence[tuple[str, Path]]) -> Path:
+def composed(base: tuple[str, Path], adapters: Sequence[tuple[str, Path]], doubts: Sequence[str] = ()) -> Path:
     """The folder below data_cache/models that stands for a base and the adapters on it, written if it is not there.
 
     Parameters
@@ -77,24 +79,29 @@ def composed(base: tuple[str, Path], adapters: Sequence[tuple[str, Path]]) -> Pa
         The name, and the folder of a whole model, of a run, or of an earlier composition.
     adapters : sequence of tuple
         Names and folders of adapters, in the order in which they are applied.
+    doubts : sequence of str
+        Sentences on adapters of which nobody knows whether this is their base.
 
     Raises
     ------
     ModelError
-        If one holds no adapter of peft in safetensors, or if the base cannot be adapted.
+        If one holds no adapter of peft in safetensors, if the base cannot be adapted, or if probekit trained an adapter
+        on other weights.
     """
     folder, folders = base[1], [one for _, one in adapters]
     if (kind := model_type(folder)) in kinds():
         raise ModelError(f"{folder} is of type {kind!r}; adapters of peft are for transformers.")
     for i, adapter in enumerate(folders):
         _check(adapter, last=i == len(adapters) - 1)
+        if (run := adapted(adapter)) is not None:
+            _check_base(run, base, adapters[:i])
 
     def said(name: str, place: Path, digest: str) -> dict[str, str]:
-        short = Path(name).name if Path(name).expanduser().is_dir() else name
-        return {"name": short, "folder": str(place.resolve()), "digest": digest}
+        return {"name": short_name(name), "folder": str(place.resolve()), "digest": digest}
 
     made_of = [said(*base, weights_digest(folder)), *(said(*one, adapter_digest(one[1])) for one in adapters)]
-    text = json.dumps({"base": made_of[0], "adapters": made_of[1:]}, indent=2) + "\n"
+    about = {"base": made_of[0], "adapters": made_of[1:], **({"doubts": list(doubts)} if doubts else {})}
+    text = json.dumps(about, indent=2) + "\n"
     name = JOIN.join(one["name"] for one in made_of)
     tokenizer = next((one for one in reversed(folders) if (one / "tokenizer.json").is_file()), folder)
     copied = [folder / "config.json", *tokenizer_files(tokenizer), *tokenizer.glob("*.jinja")]
@@ -110,6 +117,34 @@ def composed(base: tuple[str, Path], adapters: Sequence[tuple[str, Path]]) -> Pa
             if not out.is_dir():
                 raise ModelError(f"{out} cannot be written ({error}).") from error
     return out
+
+
+def short_name(model: str) -> str:
+    """The name of a base or an adapter: the hub id, also of a folder in the hub's cache, or a folder's last part."""
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return model
+    cached = _IN_HUB_CACHE.search(folder.resolve().as_posix())
+    return cached[1].replace("--", "/") if cached else folder.name
+
+
+_IN_HUB_CACHE = re.compile(r"/models--([^/]+)/snapshots/[^/]+$")
+
+
+def _check_base(run: Adapted, base: tuple[str, Path], before: Sequence[tuple[str, Path]]) -> None:
+    """Raise ModelError if a run's card says that its changed weights belong to another base.
+
+    That is the base itself, or the base with the adapters before this one.
+    """
+    own = [base[1], *([composed(base, before)] if before else [])]
+    digests = [] if run.random_weights is not None else [weights_digest(folder) for folder in own]
+    if run.base_digest not in digests:
+        drawn = "" if run.random_weights is None else f"random weights (seed {run.random_weights}) of "
+        raise ModelError(
+            f"{run.folder} was trained on {drawn}{run.base} (digest {run.base_digest}), but {base[0]} has other "
+            f"weights ({', '.join(map(weights_digest, own))}). Give {run.folder} alone: it is read on its own base. "
+            f"To try it on others, give a folder with nothing but its {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}."
+        )
 
 
 def _check(adapter: Path, *, last: bool) -> None:

@@ -14,7 +14,7 @@ from probekit.models.adapted.bottleneck import add_adapters
 from probekit.models.adapted.depth import drop_blocks
 from probekit.models.adapted.direction import attend
 from probekit.models.adapted.library import add_tuner, name_in_model
-from probekit.models.adapted.record import COMPOSITION, LIBRARY, Adapted, adapter_configuration
+from probekit.models.adapted.record import COMPOSITION, LIBRARY, Adapted
 from probekit.models.card import CARD
 from probekit.models.find import resolve_model
 from probekit.models.folder import config_digest, configuration, weights_digest
@@ -54,14 +54,9 @@ def with_adapters(model: Any, run: Adapted) -> Any:
     """A model, with its head or without, with the adapters of peft that a folder names, one after another."""
     from probekit.models.adapted.foreign import apply_adapter
 
-    called = str(read_json(run.folder / COMPOSITION)["base"]["name"])
+    for doubt in read_json(run.folder / COMPOSITION).get("doubts", ()):
+        log.warning("%s. A base of the same shape with other weights is not noticed.", doubt)
     for adapter in run.adapters:
-        said = adapter_configuration(adapter).get("base_model_name_or_path")
-        if isinstance(said, str) and said and Path(said).name.lower() != Path(called).name.lower():
-            log.warning(
-                "%s was trained on %.120s, but its base here is called %s: are these the same weights? A base of the "
-                "same shape with other weights is not noticed.", adapter.name, Path(said).name, called,
-            )  # fmt: skip
         model = apply_adapter(model, adapter)
     return model
 
