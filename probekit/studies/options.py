@@ -52,7 +52,8 @@ class RunOptions(Checked):
     pooling: tuple[str, ...] | None = option(
         None,
         "One or more poolings, separated by commas, each probed: mean, mean-all, first, last, max over the pieces of a "
-        "text (default: mean); first or mean for labelled words (default: first).",
+        "text (default: mean); first or mean for labelled words (default: first). Leave it out for labels about spans, "
+        "such as a word in two contexts: the mean of the pieces of each span is read.",
     )
     layers: LayerNames | None = option(None, "Layers to cache and analyse, such as 0,4-8,12 (default: all).")
     dtype: DtypeName = option("float32", "Precision of the model: float32, float16 or bfloat16 (fp32, fp16, bf16).")

@@ -20,6 +20,7 @@ from probekit.models.identity import identify
 from probekit.studies.steps import Outside
 from probekit.tasks import DATASETS, load_task, task_folders
 from probekit.tasks.pairs import Pairs, load_pairs
+from probekit.tasks.targets import about_spans
 from probekit.tasks.task import Task, TaskKind
 from probekit.toml import read_toml
 
@@ -93,6 +94,13 @@ class Sources:
         """Whether a task labels words; False if it cannot be read, which its caches report."""
         try:
             return self.task(task).kind is TaskKind.SEQUENCE_LABELLING
+        except (ProbekitError, OSError):
+            return False
+
+    def labels_spans(self, task: str) -> bool:
+        """Whether labels of a task are about spans of a text, or of both texts of a pair; False as above."""
+        try:
+            return self._once(("spans", task), lambda: about_spans(self.task(task)))
         except (ProbekitError, OSError):
             return False
 

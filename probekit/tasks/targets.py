@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probekit.tasks.task import Example, Span, Target, TaskKind
+from probekit.tasks.task import Example, Span, Target, Task, TaskKind
 
 
 def reads_words(e: Example, kind: TaskKind) -> bool:
@@ -26,6 +26,20 @@ def targets_of(e: Example, kind: TaskKind) -> tuple[Target, ...]:
         labels = e.label if isinstance(e.label, tuple) else ()
         return tuple(Target((Span(i, i + 1),), int(label)) for i, label in enumerate(labels) if label >= 0)
     return (Target(e.spans, e.label),) if e.spans and isinstance(e.label, int) else ()
+
+
+def about_spans(task: Task) -> bool:
+    """Whether labels are about spans: in a task of spans, or where each example marks two, as a word in two contexts.
+
+    Examples
+    --------
+    >>> from probekit.tasks.task import Split
+    >>> marked = Example("0", "a plan", 1, pair="We plan.", spans=(Span(2, 6), Span(3, 7, second=True)))
+    >>> about_spans(Task("wic", TaskKind.CLASSIFICATION, {"dev": Split("dev", (marked,))}))
+    True
+    """
+    examples = [e for split in task.splits.values() for e in split]
+    return task.kind is TaskKind.SPAN_LABELLING or (bool(examples) and all(len(e.spans) == 2 for e in examples))
 
 
 def bio_targets(tags: tuple[str, ...], index: dict[str, int]) -> Iterator[Target]:

@@ -169,3 +169,37 @@ def test_files_of_others_stay(here, tiny_bert):
     with pytest.raises(UsageError, match=r"is not what a study notes of itself"):
         probekit.run(tiny_bert, TASK, quick=True, limit=40, out="look")
     assert (here / "look/study.json").read_text() == "mine"
+
+
+def test_words_in_context_are_read_as_words(here, tiny_bert, capsys):
+    """Without a pooling the two marked words are read, with one the whole texts; tasks of spans are read as spans."""
+    rows = [f"the cat {i} sees,a dog and a cat {i * i},4:7,12:15,{'TF'[i % 2]},{i}\n" for i in range(20)]
+    for split, some in (("train", rows[:14]), ("dev", rows[14:])):
+        (here / f"{split}.csv").write_text(f"one,two,at,at2,label,n\n{''.join(some)}")
+        targets = '[{"span1": [1, 2], "label": "x"}, {"span1": [0, 1], "label": "y"}]'
+        lines = [f'{{"text": "the cat {i} {split}", "targets": {targets}}}\n' for i in range(12)]
+        (here / f"{split}.jsonl").write_text("".join(lines))
+    columns = 'text = "one"\npair = "two"\nspan = "at"\npair_span = "at2"\ngroups = "n"\n'
+    (here / "wic.toml").write_text(f'{columns}[splits]\ntrain = "train.csv"\ndev = "dev.csv"\n')
+    head = 'type = "span-labelling"\ntargets = "targets"\nunit = "words"\n'
+    (here / "spans.toml").write_text(f'{head}[splits]\ntrain = "train.jsonl"\ndev = "dev.jsonl"\n')
+
+    def told(*words):
+        assert main(["run", str(tiny_bert), *words, "--dry-run"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return (
+            [line for line in lines if line.split()[1] in names] for names in (["cache-activations"], ["probe", "mi"])
+        )
+
+    caches, analyses = told("wic.toml")
+    assert all("--positions span" in line and "--tokens" in line for line in caches)
+    assert ["--span mean" in line for line in analyses] == [True, True]
+    caches, analyses = told("wic.toml", "--pooling", "mean")
+    assert not any("--tokens" in line or "--span" in line for line in (*caches, *analyses))
+    caches, analyses = told("spans.toml")
+    assert all("--tokens" in line and "--positions" not in line for line in caches)
+    assert ["--span mean" in line for line in analyses] == [True, True]
+    result = probekit.run(tiny_bert, "wic.toml", quick=True, layers="1", out="look")
+    probes = result.rows[result.rows["site"] != ""]
+    assert set(probes["representation"]) == {"mean"}
+    assert "cosine" in set(result.rows["representation"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from probekit.activations.pooling import Pooling
+from probekit.activations.pooling import Pooling, TokenLevel
 from probekit.adaptation.options import Regime
 from probekit.analysis import Reads, analyses
 from probekit.errors import UsageError
@@ -17,8 +17,11 @@ from probekit.studies.file import arguments_of
 from probekit.studies.schema import OfCaches, Probe, Runs, Train
 from probekit.studies.sections.names import Plan, guarded, leaves_of, rows_leaf, task_name
 from probekit.studies.steps import Inside, Step
+from probekit.tasks.task import TaskKind
 
 Block = Probe | OfCaches
+SPAN = "span"
+"""In place of a pooling: the pieces of the spans that labels are about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,10 @@ def layer_steps(plan: Plan, block: Block) -> Iterator[Step]:
     kinds = [block.of] if block.together else [[of] for of in block.of]
     for task, model, some in product(block.tasks, plan.models(block), kinds):
         for pooling in poolings_of(plan, block, task):
-            words = plan.sources.labels_words(task)
             caches = [c for of in some for c in cache_steps(plan, block, task, model, of, pooling, block.splits)]
             yield from caches
             error = plan.sources.unfit(task, *block.splits) if isinstance(block, Probe) else ""
-            options = ({} if words else {"pooling": pooling}) | arguments_of(block.function, block.options)
+            options = vectors_of(plan, task, pooling) | arguments_of(block.function, block.options)
             if analyses()[block.function].reads is Reads.CACHE:
                 for cache in caches:
                     kind = [cache.name.removeprefix("cache "), *([slug(block.name)] if block.name else []), pooling]
@@ -94,7 +96,7 @@ def cache_steps(
     words = plan.sources.labels_words(task)
     if words and pooling not in (Pooling.FIRST, Pooling.MEAN):
         raise UsageError(f"{task} labels words; the pooling of their pieces must be first or mean, not {pooling}.")
-    level = f"word-{pooling}" if words else ""
+    level = SPAN if pooling == SPAN else f"word-{pooling}" if words else ""
     return [
         _cache(plan, block, task, split, model, weights, level)
         for weights in _weights(plan, block, task, model, of)
@@ -103,9 +105,18 @@ def cache_steps(
     ]
 
 
-def poolings_of(plan: Plan, block: Block, task: str) -> list[Pooling]:
-    """The poolings of a section for a task."""
-    return block.poolings or [Pooling.FIRST if plan.sources.labels_words(task) else Pooling.MEAN]
+def poolings_of(plan: Plan, block: Block, task: str) -> list[str]:
+    """The poolings of a section for a task; by default those of what its labels are about: texts, words or spans."""
+    if plan.sources.labels_spans(task):
+        return [*block.poolings] or [SPAN]
+    return [*block.poolings] or [Pooling.FIRST if plan.sources.labels_words(task) else Pooling.MEAN]
+
+
+def vectors_of(plan: Plan, task: str, pooling: str) -> dict[str, Any]:
+    """The options of an analysis that say which vectors of a cache it reads."""
+    if pooling == SPAN:
+        return {"span": "mean"}
+    return {} if plan.sources.labels_words(task) else {"pooling": pooling}
 
 
 def analysis_name(block: Block, task: str, model: str, of: str, pooling: str) -> str:
@@ -165,7 +176,12 @@ def _cache(plan: Plan, block: Block, task: str, split: str, model: str, weights:
     """A cache for the weights of a run, pretrained or random weights: texts with all poolings, or words."""
     limit = block.limit_dev if isinstance(block, Probe) and split == block.dev else block.limit
     part = Part([task], split, limit, block.data_seed)
-    stores = {"tokens": True, "token_level": level} if level else {"pooling": _poolings(plan, task)}
+    stores: dict[str, Any] = {"pooling": _poolings(plan, task)}
+    if level == SPAN:  # of a task of spans, an example may have none
+        chosen = {} if plan.sources.task(task).kind is TaskKind.SPAN_LABELLING else {"positions": SPAN}
+        stores = {"tokens": True, "token_level": TokenLevel.PIECE, **chosen}
+    elif level:
+        stores = {"tokens": True, "token_level": level}
     called = weights.name(task, model)
     return cache_step(plan, called, part, model, weights, stores, lambda: plan.sources.task_arguments(task, split))
 

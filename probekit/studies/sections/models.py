@@ -7,12 +7,11 @@ from functools import partial
 from itertools import combinations, product
 from typing import Any
 
-from probekit.activations.pooling import Pooling
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.studies.file import arguments_of
 from probekit.studies.schema import AcrossModels, Compare, OfModels, Probe
-from probekit.studies.sections.layers import analysis_name, cache_steps, poolings_of
+from probekit.studies.sections.layers import analysis_name, cache_steps, poolings_of, vectors_of
 from probekit.studies.sections.names import Plan, rows_leaf, task_name
 from probekit.studies.steps import Inside, Step
 
@@ -76,7 +75,7 @@ def model_steps(plan: Plan, block: OfModels) -> Iterator[Step]:
         yield _step(plan, block, (task, model, pooling), steps)
 
 
-def _step(plan: Plan, block: OfModels, of: tuple[str, str, Pooling], caches: list[Step]) -> Step:
+def _step(plan: Plan, block: OfModels, of: tuple[str, str, str], caches: list[Step]) -> Step:
     """The step that compares these caches of one model, or of all models (its name is "")."""
     function, (task, model, pooling) = block.function, of
     kinds = [slug(model) if model else "models", "-".join(block.of), *([slug(block.name)] if block.name else [])]
@@ -84,7 +83,7 @@ def _step(plan: Plan, block: OfModels, of: tuple[str, str, Pooling], caches: lis
     leaf = rows_leaf(name)
     arguments = {
         "caches": [Inside(step.leaves[0]) for step in caches],
-        **({} if plan.sources.labels_words(task) else {"pooling": pooling}),
+        **vectors_of(plan, task, pooling),
         **({} if model else {"against": "all"}),
         **arguments_of(function, block.options), "out": Inside(leaf),
     }  # fmt: skip
