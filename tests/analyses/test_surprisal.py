@@ -14,6 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import probekit
 from probekit.errors import UsageError
 from probekit.models.identity import identify
+from probekit.models.scoring import load_scorer
+from probekit.models.scoring.reading import Window, cut_texts, read, windows
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "surprisal.json").read_text())
 DOCUMENT = [{"id": f"s{i}", "document": "d", "text": text} for i, text in enumerate(GOLDEN["texts"])]
@@ -69,6 +71,18 @@ def test_a_document_is_read_in_windows(folder: Path) -> None:
     words = result.rows[result.rows["level"] == "word"]
     np.testing.assert_allclose(words["value"].sum(), rows["value"].sum())
     assert (words["pieces"].sum(), set(words["metric"])) == (len(rows), {"surprisal-nats"})
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_a_text_in_one_window_is_read_as_other_scores_read_it(folder: Path, kind: str) -> None:
+    scorer = load_scorer(folder / kind, device="cpu")
+    how = {"causal": scorer.causal}
+    bos = scorer.tokenizer.bos_token_id if scorer.causal else None
+    texts = [*GOLDEN["texts"], "unhappy", ""]
+    whole = read(scorer.tokenizer, texts, scorer.max_length, start=True, since=None, **how)
+    for text, one in zip(cut_texts(scorer.tokenizer, texts, **how), whole, strict=True):
+        found = [reading for reading, _ in windows(text, Window(), scorer.max_length, bos=bos, **how)]
+        assert found == ([] if one.problem else [one])
 
 
 def test_rows_join_by_id_and_number(folder: Path) -> None:

@@ -1,13 +1,14 @@
-"""Texts as the sequences that a language model reads, and the pieces that it predicts in them."""
+"""Texts as the sequences that a language model reads, whole or in windows, and the pieces that it predicts in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from probekit.errors import UsageError
 from probekit.models.transformers.tokens import between_blanks, finds_words
 
 
@@ -33,10 +34,62 @@ class Reading:
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A text in pieces.
+
+    Attributes
+    ----------
+    ids : list of int
+        Its t own pieces.
+    start, end : np.ndarray
+        Int (t,), the characters of each.
+    words : list of int or None
+        The word of each: what the tokenizer divides the text into, or else what white space separates.
+    before, after : list of int
+        The pieces that the tokenizer adds.
+    """
+
+    ids: list[int]
+    start: np.ndarray
+    end: np.ndarray
+    words: list[int | None]
+    before: list[int]
+    after: list[int]
+
+    def reading(
+        self, begin: int, end: int, place: np.ndarray, start: Sequence[int], last: Sequence[int] = ()
+    ) -> Reading:
+        """Some of the pieces in a row as a reading, after ``start`` and before ``last``; place : those to predict."""
+        before, after = [*self.before, *start], [*last, *self.after]
+        words = [*(None for _ in before), *self.words[begin:end], *(None for _ in after)]
+        wanted = (len(before) + place - begin).tolist()
+        return Reading([*before, *self.ids[begin:end], *after], wanted, words, "")
+
+    def beginning(self, bos: int | None) -> list[int]:
+        """The piece for the beginning of a text, unless the text begins with it."""
+        return [] if bos is None or self.ids[:1] == [bos] else [bos]
+
+
+def cut_texts(tokenizer: Any, texts: Sequence[str], *, causal: bool) -> list[Cut]:
+    """Texts in pieces; a causal model reads none that its tokenizer adds."""
+    backend = tokenizer.backend_tokenizer
+    backend.no_padding()
+    backend.no_truncation()
+    found, divided = [], finds_words(backend)
+    for text, one in zip(texts, backend.encode_batch(list(texts), add_special_tokens=not causal), strict=True):
+        own = np.flatnonzero(~np.array(one.special_tokens_mask, dtype=bool) | causal)
+        first, last = (int(own[0]), int(own[-1]) + 1) if len(own) else (len(one.ids), len(one.ids))
+        start, end = np.array(one.offsets[first:last], dtype=np.int64).reshape(-1, 2).T
+        words = one.word_ids[first:last] if divided else between_blanks(text, start, end).tolist()
+        found.append(Cut(one.ids[first:last], start, end, words, one.ids[:first], one.ids[last:]))
+    return found
+
+
 def read(
     tokenizer: Any, texts: Sequence[str], max_length: int, *, causal: bool, start: bool, since: Sequence[int] | None
 ) -> list[Reading]:
-    """The reading of each text.
+    """The reading of each whole text.
 
     A causal model reads the text after its piece for the beginning of a text (with ``start``, if the tokenizer has one
     and the text does not begin with it). It predicts each piece from those before it, so it never reads the last one.
@@ -56,30 +109,98 @@ def read(
         For each text, the character from which it is predicted: the pieces with a character there or later are wanted.
         Default: all pieces.
     """
-    backend = tokenizer.backend_tokenizer
-    backend.no_padding()
-    backend.no_truncation()
-    found, divided = [], finds_words(backend)
-    bos = tokenizer.bos_token_id if causal and start else None
-    encodings = backend.encode_batch(list(texts), add_special_tokens=not causal)
-    for text, one, first in zip(texts, encodings, since or [-1] * len(texts), strict=True):
-        before = [] if bos is None or one.ids[:1] == [bos] else [bos]
-        ids, words = [*before, *one.ids], [*(None for _ in before), *(one.word_ids if divided else _words(text, one))]
-        added = [*(True for _ in before), *(special and not causal for special in one.special_tokens_mask)]
-        ends = [*(0 for _ in before), *(end for _, end in one.offsets)]
-        wanted = [t for t in range(causal, len(ids)) if not added[t] and ends[t] > first]
-        problem = "" if wanted else "has no piece to predict"
-        if (size := len(ids) - causal) > max_length:
+    found, bos = [], tokenizer.bos_token_id if causal and start else None
+    for text, first in zip(cut_texts(tokenizer, texts, causal=causal), since or [-1] * len(texts), strict=True):
+        before = text.beginning(bos)
+        place = np.flatnonzero(text.end > first)
+        one = text.reading(0, len(text.ids), place[len(before) + place >= causal], before)
+        problem = "" if one.wanted else "has no piece to predict"
+        if (size := len(one.ids) - causal) > max_length:
             problem = f"has {size} pieces, but the model reads {max_length}"
-        found.append(Reading(ids, wanted, words, problem))
+        found.append(replace(one, problem=problem))
     return found
 
 
-def _words(text: str, one: Any) -> list[int | None]:
-    """The words of a text's pieces, where white space separates them; None for added pieces."""
-    start, end = np.array(one.offsets, dtype=np.int64).reshape(-1, 2).T
-    words = between_blanks(text, start, end).tolist()
-    return [None if added else word for word, added in zip(words, one.special_tokens_mask, strict=True)]
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a text is read that may be longer than the model reads.
+
+    Attributes
+    ----------
+    start : bool
+        Whether a causal model reads its piece for the beginning before the text, if its tokenizer has one.
+    size : int, optional
+        Pieces that are read at once, without those that are added (default: as many as the model reads).
+    stride : int, optional
+        By how many pieces a window is moved on (default: half of ``size``).
+    """
+
+    start: bool = True
+    size: int | None = None
+    stride: int | None = None
+
+
+def windows(
+    text: Cut, window: Window, max_length: int, *, causal: bool, bos: int | None, more: bool = False
+) -> Iterator[tuple[Reading, np.ndarray]]:
+    """Each window of a text as a reading, and the places in the text of the pieces that it predicts.
+
+    Parameters
+    ----------
+    text : Cut
+        The text in pieces.
+    window : Window
+        How much is read at once.
+    max_length : int
+        Pieces that the model reads.
+    causal : bool
+        Whether the model predicts the next piece.
+    bos : int, optional
+        The piece for the beginning, which stands before a text.
+    more : bool
+        Whether what follows the last piece is predicted, too: its place is the number of pieces.
+
+    Raises
+    ------
+    UsageError
+        If the window does not fit the model.
+    """
+    most = max_length - len(text.before) - len(text.after) - more  # a piece of which only the state before it is read
+    size = most if window.size is None else window.size
+    if not 2 <= size <= most:
+        raise UsageError(f"the window has {size} pieces; the model reads 2 to {most} at once.")
+    stride = max(1, size // 2) if window.stride is None else window.stride
+    if stride >= size:
+        raise UsageError(f"the window is moved on by {stride} pieces, but has {size}; give a smaller stride.")
+    n = len(text.ids)
+    for begin, end, low, high in _spans(n, size, stride, causal=causal):
+        start = [] if begin else text.beginning(bos)
+        last = [text.ids[-1]] if more and end == n else []  # any piece: a causal model never reads its last one
+        place = np.arange(low, high + len(last))
+        place = place[len(text.before) + len(start) + place - begin >= causal]
+        if len(place):
+            yield text.reading(begin, end, place, start, last), place
+
+
+def _spans(n: int, size: int, stride: int, *, causal: bool) -> Iterator[tuple[int, int, int, int]]:
+    """The windows of a text of n pieces: the first piece and the one after the last, of those read and of those
+    predicted.
+
+    Examples
+    --------
+    >>> list(_spans(10, 4, 3, causal=True))
+    [(0, 4, 0, 4), (3, 7, 4, 7), (6, 10, 7, 10)]
+    >>> list(_spans(10, 4, 2, causal=False))
+    [(0, 4, 0, 3), (2, 6, 3, 5), (4, 8, 5, 7), (6, 10, 7, 10)]
+    """
+    if not n:
+        return
+    ends = [min(size, n)]
+    while ends[-1] < n:
+        ends.append(min(ends[-1] + stride, n))
+    begins = [max(0, end - size) for end in ends]
+    cuts = [end if causal else (begin + end + 1) // 2 for end, begin in zip(ends, begins[1:], strict=False)]
+    yield from zip(begins, ends, [0, *cuts], [*cuts, n], strict=True)
 
 
 @dataclass(frozen=True, slots=True)

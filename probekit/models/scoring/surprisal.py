@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.models.scoring.reading import Reading
+from probekit.models.scoring.reading import Reading, Window, cut_texts, windows
 from probekit.models.scoring.scorer import Score, Scorer
-from probekit.models.transformers.tokens import between_blanks, finds_words
+from probekit.models.transformers.tokens import between_blanks
 from probekit.runtime import Progress, no_progress
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """How a text is read that may be longer than the model reads.
-
-    Attributes
-    ----------
-    start : bool
-        Whether a causal model reads its piece for the beginning before the text, if its tokenizer has one.
-    size : int, optional
-        Pieces that are read at once, without those that are added (default: as many as the model reads).
-    stride : int, optional
-        By how many pieces a window is moved on (default: half of ``size``).
-    """
-
-    start: bool = True
-    size: int | None = None
-    stride: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +64,7 @@ def predicted(
     scorer: Scorer,
     texts: Sequence[str],
     score: Score,
-    window: Window = Window(),
+    window: Window,
     *,
     spaces: bool = False,
     progress: Progress = no_progress,
@@ -114,11 +95,12 @@ def predicted(
     UsageError
         If the window does not fit the model, or its pieces do not begin with spaces.
     """
-    cut = [_cut(scorer, text) for text in texts]
+    cut = cut_texts(scorer.tokenizer, texts, causal=scorer.causal)
     among = _beginning(scorer) if spaces else None
+    bos = scorer.tokenizer.bos_token_id if scorer.causal and window.start else None
     readings, places = list[Reading](), list[tuple[int, np.ndarray]]()
     for i, text in enumerate(cut):
-        for reading, place in _windows(scorer, text, window, spaces=spaces):
+        for reading, place in windows(text, window, scorer.max_length, causal=scorer.causal, bos=bos, more=spaces):
             readings.append(reading)
             places.append((i, place))
     nats = [np.full((len(text.ids) + spaces, 1 + spaces), np.nan) for text in cut]
@@ -126,83 +108,11 @@ def predicted(
         nats[i][place] = found
     return [
         Pieces(
-            np.array(text.ids, dtype=np.int64), text.start, text.end, text.word, found[: len(text.ids), 0],
-            found[:, 1] if spaces else None,
+            np.array(text.ids, dtype=np.int64), text.start, text.end, between_blanks(whole, text.start, text.end),
+            found[: len(text.ids), 0], found[:, 1] if spaces else None,
         )
-        for text, found in zip(cut, nats, strict=True)
+        for whole, text, found in zip(texts, cut, nats, strict=True)
     ]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A text in pieces: those that a tokenizer adds before and after it, and what words the tokenizer sees."""
-
-    ids: list[int]
-    start: np.ndarray
-    end: np.ndarray
-    word: np.ndarray
-    own: list[int | None]
-    before: list[int]
-    after: list[int]
-
-
-def _cut(scorer: Scorer, text: str) -> _Cut:
-    backend = scorer.tokenizer.backend_tokenizer
-    backend.no_padding()
-    backend.no_truncation()
-    one = backend.encode(text, add_special_tokens=not scorer.causal)
-    added = np.array(one.special_tokens_mask, dtype=bool) & (not scorer.causal)
-    inside = np.flatnonzero(~added)
-    first, last = (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (len(added), len(added))
-    start, end = np.array(one.offsets[first:last], dtype=np.int64).reshape(-1, 2).T
-    word = between_blanks(text, start, end)
-    own = one.word_ids[first:last] if finds_words(backend) else word.tolist()
-    return _Cut(one.ids[first:last], start, end, word, own, one.ids[:first], one.ids[last:])
-
-
-def _windows(scorer: Scorer, text: _Cut, window: Window, *, spaces: bool) -> Iterator[tuple[Reading, np.ndarray]]:
-    """Each window of a text as a reading, and the places in the text of the pieces that it predicts."""
-    added = len(text.before) + len(text.after) + spaces  # a piece more, of which only the state before it is read
-    most = scorer.max_length - added
-    size = most if window.size is None else window.size
-    if not 2 <= size <= most:
-        raise UsageError(f"the window has {size} pieces; {scorer.spec['model']} reads 2 to {most} at once.")
-    stride = max(1, size // 2) if window.stride is None else window.stride
-    if stride >= size:
-        raise UsageError(f"the window is moved on by {stride} pieces, but has {size}; give a smaller stride.")
-    bos = scorer.tokenizer.bos_token_id if scorer.causal and window.start else None
-    n = len(text.ids)
-    for begin, end, low, high in _spans(n, size, stride, causal=scorer.causal):
-        start = [bos] if bos is not None and not begin and text.ids[:1] != [bos] else []
-        before = [*text.before, *start]
-        last = [text.ids[-1]] if spaces and end == n else []  # any piece: a causal model never reads its last one
-        ids = [*before, *text.ids[begin:end], *last, *text.after]
-        place = np.arange(low, high + len(last))
-        place = place[len(before) + place - begin >= scorer.causal]
-        if len(place):
-            words = [*(None for _ in before), *text.own[begin:end], *(None for _ in (*last, *text.after))]
-            yield Reading(ids, (len(before) + place - begin).tolist(), words, ""), place
-
-
-def _spans(n: int, size: int, stride: int, *, causal: bool) -> Iterator[tuple[int, int, int, int]]:
-    """The windows of a text of n pieces: the first piece and the one after the last, of those read and of those
-    predicted.
-
-    Examples
-    --------
-    >>> list(_spans(10, 4, 3, causal=True))
-    [(0, 4, 0, 4), (3, 7, 4, 7), (6, 10, 7, 10)]
-    >>> list(_spans(10, 4, 2, causal=False))
-    [(0, 4, 0, 3), (2, 6, 3, 5), (4, 8, 5, 7), (6, 10, 7, 10)]
-    """
-    if not n:
-        return
-    ends = [min(size, n)]
-    while ends[-1] < n:
-        ends.append(min(ends[-1] + stride, n))
-    begins = [max(0, end - size) for end in ends]
-    cuts = [end if causal else (begin + end + 1) // 2 for end, begin in zip(ends, begins[1:], strict=False)]
-    yield from zip(begins, ends, [0, *cuts], [*cuts, n], strict=True)
 
 
 def _beginning(scorer: Scorer) -> np.ndarray:
