@@ -11,9 +11,12 @@ from pathlib import Path
 
 from probekit.errors import UsageError
 from probekit.files import FileKind, digest_of_content, read_json, slug, write
+from probekit.notes import logger
 from probekit.recipe import Recipe
+from probekit.rows import card_path
 from probekit.studies.steps import Step
 
+log = logger(__name__)
 FORMAT = "probekit-step/2"
 
 
@@ -29,6 +32,8 @@ def _is_digest(path: Path) -> bool:
 RECORD_FILE = FileKind("the record of a step", _is_record)
 BEGUN_FILE = FileKind("the note of a step that was begun", _is_digest)
 ENCODER_FILES = ("config.json", "model.safetensors")
+REPLACED = "replaced"
+"""Folder of a study for the rows of steps that are done again with other inputs."""
 WHOLE = 1 << 24
 """Up to this size in bytes, files are compared by content; larger ones by size."""
 
@@ -152,8 +157,8 @@ def write_record(
 def make_room(out: Path, step: Step, digest: str) -> None:
     """Remove the files of a step with other inputs; a step begun with the same inputs resumes.
 
-    Files that have changed since, and files of an earlier version, are kept: the function itself checks whether it can
-    use or replace them.
+    Rows of a step that was done go to ``replaced/DIGEST/rows``, with cards and predictions. Files that have changed
+    since, and files of an earlier version, are kept: the function itself checks whether it can use or replace them.
     """
     from probekit.activations.hdf5 import is_cache_file
     from probekit.adaptation.runs.folder import remove_run
@@ -168,10 +173,23 @@ def make_room(out: Path, step: Step, digest: str) -> None:
             elif leaf.startswith("runs/"):
                 remove_run(out.joinpath(*Path(leaf).parts[:2]))
             elif not path.is_symlink() and path.is_file() and (_is_as_left(path, leaf, record) or is_cache_file(path)):
-                path.unlink()
+                if record and record.digest not in ("", digest) and leaf.startswith("rows/"):
+                    _keep(out, leaf, record.digest)
+                else:
+                    path.unlink()
     remove_record(out, step)
     begun.parent.mkdir(parents=True, exist_ok=True)
     _begin(begun, digest)
+
+
+def _keep(out: Path, leaf: str, digest: str) -> None:
+    """Move rows or predictions that other inputs had given, and the card beside them, where nothing replaces them."""
+    to = out / REPLACED / digest[:8] / leaf
+    to.parent.mkdir(parents=True, exist_ok=True)
+    for path in (out / leaf, card_path(out / leaf)):
+        if path.is_file() and not path.is_symlink():
+            path.replace(to.with_name(path.name))
+    log.warning("Rows that were made with other options or data are kept in %s.", out / REPLACED)
 
 
 def _remove_encoder(folder: Path, leaf: str, record: Record | None) -> None:

@@ -203,3 +203,18 @@ def test_words_in_context_are_read_as_words(here, tiny_bert, capsys):
     probes = result.rows[result.rows["site"] != ""]
     assert set(probes["representation"]) == {"mean"}
     assert "cosine" in set(result.rows["representation"])
+
+
+def test_rows_of_other_options_are_kept(here, tiny_bert, caplog):
+    how = {"quick": True, "layers": "1", "out": "look"}
+    first = probekit.run(tiny_bert, TASK, limit=40, **how)
+    [rows] = (here / "look/rows").glob("probe-*mean.parquet")
+    probekit.run(tiny_bert, TASK, limit=30, **how)
+    assert "made with other options or data are kept in look/replaced" in caplog.text
+    assert set(read_rows(rows)["n"]) == {30}
+    [kept] = (here / "look/replaced").glob(f"*/rows/{rows.name}")
+    before = probekit.read(kept)
+    assert set(before.rows["n"]) == {40}
+    assert before.card["recipe"]["function"] == "probe"
+    assert len(before.predictions[0].ids) == 40
+    assert before.rows["value"].equals(first.rows["value"])
