@@ -56,6 +56,7 @@ def train(run: Run) -> None:
     if run.test is not None:
         say(f"{card['splits'][2]}: {_numbers(run.test)}")
     _constant(run.rows)
+    _labels(run.rows)
     for sentence in slice_sentences(run.rows):
         say(sentence)
     if card["layers"]:
@@ -68,6 +69,7 @@ def train(run: Run) -> None:
 def evaluate(result: Result) -> None:
     """The metrics of each task and split with their intervals."""
     from probekit.adaptation.runs.rows import REST, slice_sentences
+    from probekit.rows.selection import of_all_labels
 
     assert result.recipe is not None
     options = result.recipe.arguments
@@ -79,7 +81,7 @@ def evaluate(result: Result) -> None:
         return
     measured = result.rows[result.rows["against"] != REST] if "slices" in options else result.rows
     for (task, split), rows in measured.groupby(["task", "split"], sort=False):
-        everything, rows = rows, rows[rows["kept"].astype(bool)]
+        everything, rows = rows, of_all_labels(rows[rows["kept"].astype(bool)])
         is_loss = rows["metric"].isin(("log-loss", "mean-squared-error"))
         names = rows["metric"].where(~is_loss, "loss")
         values = dict(zip(names, rows["value"], strict=True))
@@ -91,6 +93,7 @@ def evaluate(result: Result) -> None:
                 why = row.get("why")
                 say(f"{row['metric']}: no interval{f', {why}' if isinstance(why, str) and why else ''}")
         _constant(everything)
+        _labels(everything)
     for sentence in slice_sentences(result.rows):
         say(sentence)
     saved(result)
@@ -99,13 +102,15 @@ def evaluate(result: Result) -> None:
 @made()
 def average(run: Run) -> None:
     """Which runs are averaged, and the metrics of their mean beside their own."""
+    from probekit.rows.selection import of_all_labels
+
     say(run.path)
     rows, card = run.rows, run.card
     say(
         f"mean of the weights of {len(card['kept'])} of {len(card['identity']['averaged'])} runs: "
         f"{', '.join(card['kept'])}"
     )
-    for row in rows[rows["kept"].astype(bool) & rows["ci_low"].notna()].to_dict("records"):
+    for row in of_all_labels(rows[rows["kept"].astype(bool) & rows["ci_low"].notna()]).to_dict("records"):
         same = (rows["metric"] == row["metric"]) & (rows["task"] == row["task"]) & (rows["split"] == row["split"])
         own = rows[same & (rows["estimator"] == "member")]["value"].astype(float)
         of_runs = f"; its runs {own.min():.4f} to {own.max():.4f}" if len(own) else ""
@@ -114,15 +119,30 @@ def average(run: Run) -> None:
         say(f"{task}{row['split']} {row['metric']}: {row['value']:.4f} {ends}{of_runs}")
 
 
+def _labels(rows: pd.DataFrame) -> None:
+    """A table of each of several labels or numbers alone, for each split: its support and its metrics."""
+    if "label" not in rows:
+        return
+    for (task, split), own in rows[rows["label"].notna()].groupby(["task", "split"], sort=False):
+        names, lines = list(dict.fromkeys(own["metric"])), []
+        for label, row in own.groupby("label", sort=False):
+            values = dict(zip(row["metric"], row["value"], strict=True))
+            lines.append([str(label), f"{row['support'].iloc[0]:,.0f}", *(f"{values[name]:.4f}" for name in names)])
+        measured = [Column(name.removeprefix("by-label(").removesuffix(")")) for name in names]
+        title = f"{task} {split}: each label alone"
+        show_table(Grid([Column("label", align="left", key=True), Column("examples"), *measured], lines, title))
+
+
 def _constant(rows: pd.DataFrame) -> None:
-    """The metrics of the constant prediction, by split."""
+    """The metrics of the constant prediction, by task and split."""
     constant = rows[rows["estimator"].isin(("majority", "mean"))]
     if "slice" in rows and len(whole := constant[constant["slice"].isna()]):
         constant = whole
-    for (split, estimator), group in constant.groupby(["split", "estimator"], sort=False):
+    several = constant["task"].nunique() > 1
+    for (task, split, estimator), group in constant.groupby(["task", "split", "estimator"], sort=False):
         name = "most frequent class" if estimator == "majority" else "mean"
         numbers = _numbers(dict(zip(group["metric"], group["value"], strict=True)))
-        say(f"{split}, constant prediction ({name} of train): {numbers}")
+        say(f"{f'{task} ' if several else ''}{split}, constant prediction ({name} of train): {numbers}")
 
 
 def _numbers(metrics: Mapping[str, float]) -> str:

@@ -23,6 +23,12 @@ CURVE = (
 OUTPUT = "output"
 """The site of a BiLSTM's output."""
 
+
+def of_all_labels(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of all labels together, without those of each label alone, "by-label(…)"."""
+    return rows[~rows["metric"].str.startswith("by-label(").astype(bool)]
+
+
 MODELS = "Use only the rows of this model, by its name in the rows or as it is displayed; may be repeated."
 VARIANTS = "Use only runs of this variant (probekit train --variant), or '' for runs without one; may be repeated."
 """Help of the options."""

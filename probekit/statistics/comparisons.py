@@ -240,7 +240,7 @@ def compare_tables(
             records.append(
                 {
                     **of,
-                    **{"analysis": "compare", "n": len(both.ids), "against": contrast.against},
+                    **{"analysis": "compare", "n": both.examples, "against": contrast.against},
                     **difference_columns(result, k, metric, null, options),
                 }
             )

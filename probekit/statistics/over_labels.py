@@ -31,6 +31,24 @@ def over_labels(name: str, of_label: np.ndarray | None) -> bool:
     return of_label is not None and name not in POOLED
 
 
+def pairs_of(ids: np.ndarray, names: Sequence[str], groups: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The columns ids, groups and of_label of the n · labels pairs of an example and a label, example by example.
+
+    Parameters
+    ----------
+    ids : np.ndarray
+        Str (n,); a pair is called "EXAMPLE/LABEL".
+    names : sequence of str
+        The labels.
+    groups : np.ndarray, optional
+        (n,), groups of examples; by default each example is one, since its labels are resampled together.
+    """
+    of_label = np.tile(np.array(names), len(ids))
+    repeated = np.repeat(np.char.add(ids.astype(str), "/"), len(names))
+    of = np.repeat(np.arange(len(ids)) if groups is None else groups, len(names))
+    return {"ids": np.char.add(repeated, of_label), "groups": of, "of_label": of_label}
+
+
 def rows_by_label(of_label: np.ndarray) -> dict[str, np.ndarray]:
     """The rows of each label, int, in the order of their first rows; all labels have the same examples."""
     again = np.flatnonzero(of_label[1:] == of_label[:1])

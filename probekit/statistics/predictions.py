@@ -16,6 +16,7 @@ from probekit.rows import make_fits
 from probekit.rows.examples import EXAMPLES_FILE, EXAMPLES_FORMATS, EXAMPLES_KEY
 from probekit.rows.upgrade import upgrade_fits
 from probekit.statistics.duplicates import merged
+from probekit.statistics.over_labels import rows_by_label
 from probekit.statistics.scored import Scores
 
 if TYPE_CHECKING:
@@ -118,6 +119,11 @@ class Predictions:
     def __len__(self) -> int:
         """The number of fits."""
         return len(self.fits)
+
+    @property
+    def examples(self) -> int:
+        """The number of examples (of word tags: words); several labels or numbers of a text are one."""
+        return len(self.ids) if self.of_label is None else len(next(iter(rows_by_label(self.of_label).values())))
 
     @property
     def is_gold(self) -> np.ndarray:

@@ -80,6 +80,7 @@ def _combined(z: np.ndarray, half: np.ndarray, r: float) -> tuple[float, float]:
 def _side(rows: np.ndarray, metric: str, unit: np.ndarray, sample: dict[str, Any]) -> tuple[Statistic, np.ndarray]:
     """The metric on some of the examples, as a function of the weights of their units, and these units."""
     own: dict[str, Any] = {name: x[..., rows] if isinstance(x, np.ndarray) else x for name, x in sample.items()}
+    own["scores"] = sample.get("scores") and sample["scores"].rows(rows)
     ((_, one),) = statistics(metric=metric, **own)
     return one, np.unique(unit[rows])
 

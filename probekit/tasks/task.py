@@ -65,12 +65,12 @@ class TaskKind(StrEnum):
 
 
 def check_one_label(name: str, kind: str) -> None:
-    """Raise UsageError if texts of a task have several labels or numbers, which only ``probekit probe`` reads."""
+    """Raise UsageError if texts of a task have several labels or numbers, which only probes and trainings read."""
     if TaskKind(kind).several:
         what = "numbers" if kind == TaskKind.MULTI_OUTPUT else "labels"
         raise UsageError(
-            f"a text of {name} has several {what}, which only probekit probe reads. To use one of them, write its "
-            'column in the task file: label = "COLUMN".'
+            f"a text of {name} has several {what}, which only probekit probe and probekit train read. To use one of "
+            'them, write its column in the task file: label = "COLUMN".'
         )
 
 

@@ -67,6 +67,28 @@ def tags(train: int = 40, dev: int = 21) -> Task:
     )
 
 
+def animals(train: int = 40, dev: int = 21) -> Task:
+    """Which of three words does it have?"""
+
+    def make(i: int, rng: np.random.Generator) -> Example:
+        held = tuple(int(k) for k in np.flatnonzero(rng.random(3) < (0.5, 0.4, 0.2)))
+        words = [("good", "cat", "dog")[k] for k in held]
+        return Example(str(i), sentence(rng, " ".join(words) or None), held)
+
+    names = ("praise", "cat", "dog")
+    return _task("animals", TaskKind.MULTI_LABEL, make, names, ("micro-f1", "macro-f1"), train, dev)
+
+
+def amounts(train: int = 40, dev: int = 21) -> Task:
+    """How many times is it good, and how long is it?"""
+
+    def make(i: int, rng: np.random.Generator) -> Example:
+        text = sentence(rng, " ".join(["good"] * (i % 4)) or None)
+        return Example(str(i), text, (float(i % 4), len(text.split()) / 4))
+
+    return _task("amounts", TaskKind.MULTI_OUTPUT, make, ("good", "length"), ("pearson", "rmse"), train, dev)
+
+
 def _task(
     name: str,
     kind: TaskKind,

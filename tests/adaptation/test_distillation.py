@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from lessons import SHORT, Stop, count, pairs, praise, same_weights, stopping, tags
 from torch.nn import functional
 
+from probekit.adaptation.heads.head import Head
 from probekit.adaptation.runs.folder import read_card, write_card
 from probekit.adaptation.signals.teacher import Lesson
 from probekit.adaptation.signals.terms import Distillation, hidden_distance, layer_map, soft_loss
@@ -43,7 +45,7 @@ def test_the_term_of_words_is_a_mean_over_words():
     logits, said = torch.randn(2, 3, 4), [torch.randn(3, 4), torch.randn(1, 4)]
     first = {"example": torch.tensor([1, 0]), "words": torch.tensor([[0, 2, 3], [1, -1, -1]])}
     term = Distillation(Lesson([said[1], said[0]]), temperature=3.0, share=1.0)
-    value = term(None, {"first": first}, {"logits": logits, "loss": torch.tensor(0.25)}, 0, 1)
+    value = term(SimpleNamespace(head=Head()), {"first": first}, {"logits": logits, "loss": torch.tensor(0.25)}, 0, 1)
     p, q = (torch.softmax(x / 3, -1) for x in (torch.cat([logits[0], logits[1, :1]]), torch.cat(said)))
     torch.testing.assert_close(value, 9 * (q * (q / p).log()).sum() / 4 - 0.25)
 

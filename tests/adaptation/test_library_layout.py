@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from lessons import SHORT, count, pairs, praise, tags
+from lessons import SHORT, amounts, animals, count, pairs, praise, tags
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -79,13 +79,20 @@ def test_a_classifier_of_sentences(kind, tiny_model, tmp_path):
     assert again.metrics == pytest.approx(run.metrics)
 
 
-@pytest.mark.parametrize("task", [count(16, 6), pytest.param(pairs(16, 6), marks=pytest.mark.slow)])
-def test_numbers_and_pairs(task, tiny_bert, tmp_path):
+PROBLEMS = {"count": "regression", "amounts": "regression", "animals": "multi_label_classification"}
+
+
+@pytest.mark.parametrize(
+    "task", [count(16, 6), animals(16, 6), amounts(16, 6), pytest.param(pairs(16, 6), marks=pytest.mark.slow)]
+)
+def test_numbers_labels_and_pairs(task, tiny_bert, tmp_path):
     run = train(task, tiny_bert, tmp_path / "run", save_at="0", **ONCE)
+    names = task.label_names or ("LABEL_0",)
     for folder in (run.path, run.path / "step-0"):
         theirs = assert_same_logits(folder, AutoModelForSequenceClassification, words=False)
-        assert theirs.config.problem_type == ("regression" if task.name == "count" else None)
-        assert theirs.config.num_labels == config_of(folder)["num_labels"] == (1 if task.name == "count" else 2)
+        assert theirs.config.problem_type == PROBLEMS.get(task.name)
+        assert theirs.config.num_labels == config_of(folder)["num_labels"] == len(names)
+        assert theirs.config.id2label == dict(enumerate(names))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lessons import SHORT, Stop, count, pairs, praise, same_weights, stopping, tags
+from lessons import SHORT, Stop, amounts, animals, count, pairs, praise, same_weights, stopping, tags
 from safetensors.torch import load_file
 from test_resume import same
 from torch.nn import functional
@@ -171,11 +171,13 @@ def test_ewc_after_another_task(old, tmp_path):
         pytest.param(count(8, 6), "auto", marks=pytest.mark.slow),
         pytest.param(tags(16, 6), "softmax", marks=pytest.mark.slow),
         (tags(16, 6), "crf"),
+        pytest.param(animals(8, 6), "auto", marks=pytest.mark.slow),
+        pytest.param(amounts(8, 6), "auto", marks=pytest.mark.slow),
     ],
-    ids=["classes", "numbers", "tags", "crf"],
+    ids=["classes", "numbers", "tags", "crf", "several-labels", "several-numbers"],
 )
 def test_the_information_is_that_of_the_likelihood(task, head, tiny_bert, tmp_path):
-    """By finite differences of log p along one weight: words are summed, a number has variance 1."""
+    """By finite differences of log p along one weight: words and labels are summed, a number has variance 1."""
     run = train(task, tiny_bert, tmp_path / "run", head=head, **SHORT | {"epochs": 1}).path
     name = "encoder.encoder.layer.1.output.LayerNorm.bias"
     found = fisher_of_run(run, task, "dev", examples=3, seed=1)[name]
@@ -185,7 +187,8 @@ def test_the_information_is_that_of_the_likelihood(task, head, tiny_bert, tmp_pa
     squares = []
     for i in range(3):
         batch = data.__getitems__([i])
-        known = int((batch["labels"] != -100).sum()) if head == "softmax" else 0.5 if task.name == "count" else 1
+        count_of = batch["labels"].numel() if task.kind.several else int((batch["labels"] != -100).sum())
+        known = 1 if head == "crf" else count_of * (0.5 if batch["labels"].is_floating_point() else 1)
 
         def loss(batch=batch, known=known):
             labels = batch["labels"].double() if batch["labels"].is_floating_point() else batch["labels"]

@@ -164,7 +164,7 @@ def test_refused(tiny_bert, file, tmp_path):
         TrainOptions(slices=file, slice_heads=-1.0)
     with pytest.raises(UsageError, match="for one task; leave out --also or --slice-heads"):
         TrainOptions(slices=file, slice_heads=0.5, also="rte")
-    with pytest.raises(UsageError, match="one class or number per example; tags is"):
+    with pytest.raises(UsageError, match="with classes, labels or numbers of whole examples; tags is"):
         train(tags(), tiny_bert, tmp_path / "run", slices=file, slice_heads=0.5, **ONCE)
     task = praise()
     few = replace(task.split("train"), examples=tuple(e for e in task.split("train") if len(e.text.split()) > 2))

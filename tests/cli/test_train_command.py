@@ -270,3 +270,27 @@ def test_help_has_a_panel_for_each_class_of_options(capsys):
     assert "--task" in inside["Parameters"]
     for title, option in (("Head", "--pooling"), ("Training", "--warmup"), ("Optimisation", "--penalty-strength")):
         assert [name for name, text in inside.items() if f"{option} " in text] == [title]
+
+
+def test_several_labels_and_numbers(tiny_bert, tmp_path, told):
+    lines = [f"the {'good ' * (i % 2)}cat {i}\t{i % 2}\t{int(i % 3 == 0)}\t{i % 4}.5" for i in range(30)]
+    (tmp_path / "texts.tsv").write_text("\n".join(["text\tpraise\tthird\tmark", *lines]))
+    head = '[splits]\ntrain = "texts.tsv"\ndev = "texts.tsv"\n'
+    (tmp_path / "labels.toml").write_text('name = "labels"\nlabel = ["praise", "third"]\n' + head)
+    (tmp_path / "numbers.toml").write_text('name = "numbers"\ntype = "regression"\nlabel = ["mark", "third"]\n' + head)
+    for name, also, metrics in (
+        ("labels", "numbers", "micro-f1 .*, macro-f1"),
+        ("numbers", "labels", "pearson .*, sp"),
+    ):
+        out, more = tmp_path / name, ["--also", tmp_path / f"{also}.toml"]
+        assert run("--task", tmp_path / f"{name}.toml", "--model", tiny_bert, "--out", out, *more) == 0
+        lines, _ = told()
+        assert re.match(f"dev: {metrics}", lines[2])
+        assert {line.split()[0] for line in lines if "constant prediction" in line} == {"labels", "numbers"}
+        tables = [i for i, line in enumerate(lines) if line.endswith("dev: each label alone")]
+        assert len(tables) == 2
+        assert main(["evaluate", str(out), "--split", "dev", "--device", "cpu"]) == 0
+        again, _ = told()
+        assert again[0].startswith(f"{name} dev, 30 examples: ")
+        at = again.index(f"{name} dev: each label alone")
+        assert again[at : at + 6] == lines[tables[0] : tables[0] + 6]

@@ -234,7 +234,7 @@ def piece_tensors(
 
 
 def label_tensor(labels: np.ndarray) -> Tensor:
-    """int64 classes, or float32 numbers, (b,)."""
+    """int64 classes, or float32 numbers, (b,); (b, k) for several labels (1 if one holds) or numbers."""
     return torch.from_numpy(labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64))
 
 

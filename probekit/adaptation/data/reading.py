@@ -11,6 +11,7 @@ from probekit.adaptation.data.responses import ResponseData
 from probekit.adaptation.data.sequences import AnswerData, ChoiceData, HeadAndTail, WindowData
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import MarkedData, TextData, windows_reader
+from probekit.adaptation.heads.head import Head
 from probekit.adaptation.heads.spec import HeadSpec
 from probekit.errors import UsageError
 from probekit.models import conversion
@@ -52,7 +53,7 @@ def data_as_in(card: Mapping[str, Any], task: Task, split: Split, reader: TextRe
 
 def check_reading(options: Hyperparameters, task: TaskSpec, model_type: str) -> None:
     """Raise UsageError for options that do not fit the task, and for models that cannot read it."""
-    single = task.kind in (TaskKind.CLASSIFICATION, TaskKind.REGRESSION) and not task.paired and not task.marked
+    single = task.kind in Head.kinds and not task.paired and not task.marked
     if options.long is not Long.TRUNCATE and not single:
         raise UsageError(f"--long {options.long} is for the classification of single texts, which {task.name} is not.")
     if options.overlap is not None and not task.answers and options.long not in (Long.WINDOWS, Long.HIERARCHICAL):

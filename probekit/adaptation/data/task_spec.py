@@ -11,7 +11,8 @@ import numpy as np
 
 from probekit.adaptation.heads.head import IGNORED
 from probekit.metrics import metric
-from probekit.tasks.task import Task, TaskKind, check_one_label
+from probekit.statistics.bootstrap import estimates
+from probekit.tasks.task import Task, TaskKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,6 @@ class TaskSpec:
     @classmethod
     def of_task(cls, task: Task, split: str) -> TaskSpec:
         """The spec of a task; ``split`` shows whether examples are pairs, and whether words are marked."""
-        check_one_label(task.name, task.kind)
         part = task.split(split)
         marked = len(part[0].spans) if len(part) and task.kind is TaskKind.CLASSIFICATION else 0
         return cls(task.name, task.kind, task.label_names, task.metrics, part.paired, marked)
@@ -46,7 +46,6 @@ class TaskSpec:
     @classmethod
     def of_cache(cls, spec: Mapping[str, Any]) -> TaskSpec:
         """The spec from that of an activation cache."""
-        check_one_label(spec["task"], spec["kind"])
         names, metrics = tuple(spec["label_names"]), tuple(spec["metrics"])
         return cls(spec["task"], TaskKind(spec["kind"]), names, metrics, spec["pairs"] is not None)
 
@@ -71,6 +70,11 @@ class TaskSpec:
         return self.kind is TaskKind.SEQUENCE_LABELLING
 
     @property
+    def numbers(self) -> bool:
+        """Whether numbers are predicted: one of a text, or several."""
+        return self.kind in (TaskKind.REGRESSION, TaskKind.MULTI_OUTPUT)
+
+    @property
     def answers(self) -> bool:
         """Whether texts are predicted: answers to questions."""
         return self.kind is TaskKind.QUESTION_ANSWERING
@@ -87,7 +91,7 @@ class TaskSpec:
 
     @property
     def outputs(self) -> int:
-        """The number of outputs of a head: one per class, one for a number, or two for the ends of an answer."""
+        """The number of outputs of a head: one per class, label or number, or two for the ends of an answer."""
         if self.answers:
             return 2  # start and end
         return 1 if self.kind is TaskKind.REGRESSION else len(self.label_names)
@@ -95,13 +99,14 @@ class TaskSpec:
     @property
     def loss(self) -> str:
         """The name of the loss in rows."""
-        return "mean-squared-error" if self.kind is TaskKind.REGRESSION else "log-loss"
+        return "mean-squared-error" if self.numbers else "log-loss"
 
     @property
     def labels_in_words(self) -> str:
         """The labels in words, for messages."""
         names = self.label_names
-        return f"the classes {', '.join(names[:5])}{' …' if len(names) > 5 else ''}" if names else "numbers as labels"
+        what = "classes" if not self.kind.several else "numbers" if self.numbers else "labels"
+        return f"the {what} {', '.join(names[:5])}{' …' if len(names) > 5 else ''}" if names else "numbers as labels"
 
     def score(self, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         """The task's metrics but perplexity, by name, from arrays of predictions and labels as heads use them."""
@@ -111,9 +116,30 @@ class TaskSpec:
             names, kept = np.array(self.label_names, dtype=object), labels != IGNORED
             gold = [names[row[k]].tolist() for row, k in zip(labels, kept, strict=True)]
             guess = [names[row[k]].tolist() for row, k in zip(predictions, kept, strict=True)]
+        if self.kind.several:
+            return several_scores(self.metrics, labels, predictions, self.label_names)
         if self.answers:
             gold, guess = [json.loads(answers) for answers in labels], predictions.tolist()
         return {name: metric(name)(gold, guess) for name in self.metrics if metric(name).function is not None}
+
+
+def several_scores(
+    metrics: Sequence[str], labels: np.ndarray, predictions: np.ndarray, names: Sequence[str]
+) -> dict[str, float]:
+    """Metrics of several labels or numbers, (n, k), by name, as probes have them: of all pairs, or means over labels.
+
+    Those of scores are left out.
+
+    Examples
+    --------
+    >>> gold, said = np.array([[1, 0], [1, 1]]), np.array([[1, 0], [1, 0]])
+    >>> several_scores(["micro-f1", "macro-f1"], gold, said, ["a", "b"])
+    {'micro-f1': 0.8, 'macro-f1': 0.5}
+    """
+    of_label = np.tile(np.array(names), len(labels))
+    given: dict[str, Any] = {"gold": labels.ravel(), "predicted": predictions.reshape(1, -1), "of_label": of_label}
+    known = {name: score for name in metrics if (score := metric(name).function) is not None}
+    return {name: float(estimates(metric=name, score=score, **given)[0]) for name, score in known.items()}
 
 
 def merged_classes(learned: Sequence[str], target: Sequence[str]) -> np.ndarray | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +29,7 @@ class SplitData:
     def __init__(self, task: Task, split: Split) -> None:
         self.examples, self.kind = split.examples, task.kind
         self.order, self.ids = np.arange(len(split)), np.array([e.id for e in split], dtype=object)
-        self.labels = Task(task.name, task.kind, {split.name: split}).labels(split.name)
+        self.labels = replace(task, splits={split.name: split}).labels(split.name)
 
     @cached_property
     def groups(self) -> np.ndarray | None:

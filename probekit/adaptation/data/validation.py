@@ -19,6 +19,7 @@ VALIDATION = "validation"
 
 DEFAULT_SHARE = 0.1
 """Share of train for tasks without a dev split."""
+AT_RANDOM = (TaskKind.SEQUENCE_LABELLING, TaskKind.MULTI_OUTPUT)
 BINS = 10  # equally full bins of numeric labels, which are sampled in proportion
 
 
@@ -35,8 +36,8 @@ def validation_rows(kind: TaskKind, split: Split, share: float, seed: int) -> np
     """The examples to hold out, bool (n,): about ``share`` of each class, in whole groups.
 
     Groups are the same as in caches: declared ones, or copies, near copies and pairs that share a sentence. Numbers are
-    stratified by tenths; sentences with tagged words are drawn at random. Each held-out label also remains in the
-    training part.
+    stratified by tenths, several labels by the set that holds (those of one text alone together); sentences with tagged
+    words and texts with several numbers are drawn at random. Each held-out label also remains in the training part.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def validation_rows(kind: TaskKind, split: Split, share: float, seed: int) -> np
     of = stored_groups(examples, kind)[0].get("/groups", np.arange(len(examples)))
     _, first, group = np.unique(of, return_index=True, return_inverse=True)
     strata = _strata(kind, examples)
-    held = held_out(strata[first], share, seed=seed, stratify=kind is not TaskKind.SEQUENCE_LABELLING)[group]
+    held = held_out(strata[first], share, seed=seed, stratify=kind not in AT_RANDOM)[group]
     learned = {label for e, out in zip(examples, held, strict=True) if not out for label in _labels(kind, e)}
     for i in np.flatnonzero(held):
         if missing := {label for label in _labels(kind, examples[i]) if label not in learned}:
@@ -89,15 +90,18 @@ def divided(kind: TaskKind, train: Split, share: float, seed: int) -> tuple[Spli
 
 def _labels(kind: TaskKind, example: Example) -> tuple[object, ...]:
     """The labels that a head needs to predict this example."""
-    if kind is TaskKind.REGRESSION:
+    if kind in (TaskKind.REGRESSION, TaskKind.MULTI_OUTPUT):
         return ()
     return example.label if isinstance(example.label, tuple) else (example.label,)
 
 
 def _strata(kind: TaskKind, examples: list[Example]) -> np.ndarray:
-    """int64 (n,): each example's class, the bin of its number, or 0."""
-    if kind is TaskKind.SEQUENCE_LABELLING:
+    """int64 (n,): each example's class, its set of labels, the bin of its number, or 0."""
+    if kind in AT_RANDOM:
         return np.zeros(len(examples), dtype=np.int64)
+    if kind is TaskKind.MULTI_LABEL:
+        _, of, count = np.unique([str(e.label) for e in examples], return_inverse=True, return_counts=True)
+        return np.where(count[of] == 1, -1, of)
     labels = np.array([np.nan if e.label is None else e.label for e in examples], dtype=np.float64)
     if kind is TaskKind.CLASSIFICATION:
         return np.nan_to_num(labels, nan=-1).astype(np.int64)

@@ -70,44 +70,65 @@ class Head(nn.Module):
     pairs : ClassVar[frozenset[str | None]], optional
         The inputs it can read: None for single sequences, "joint" for pairs in one sequence, "separate" for separately
         encoded pairs.
+    kind : TaskKind, optional
+        The kind of task that it was made for.
     """
 
-    kinds: ClassVar[frozenset[TaskKind]] = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
+    kinds: ClassVar[frozenset[TaskKind]] = frozenset(
+        {TaskKind.CLASSIFICATION, TaskKind.REGRESSION, TaskKind.MULTI_LABEL, TaskKind.MULTI_OUTPUT}
+    )
     pairs: ClassVar[frozenset[str | None]] = frozenset({None, "joint"})
+    kind: TaskKind | None = None
 
     def attach(self, encoder: Any) -> None:
         """Share weights with the encoder that it is trained with."""
 
     def forward(self, states: States) -> Tensor:
-        """Logits: (b, k); (b, 1) for a number; (b, w, k) for word tags."""
+        """Logits: (b, k), for several labels or numbers one of each; (b, 1) for a number; (b, w, k) for word tags."""
         raise NotImplementedError
 
     def of_examples(self, logits: Tensor, states: States) -> Tensor:
         """Logits of the examples from those of their sequences: the mean over the windows of each text."""
         return logits if states.sequences is None else mean_of(logits, states.sequences)
 
+    def alternatives(self, logits: Tensor) -> Tensor:
+        """Logits (…, classes) between which each prediction decides; (…, 1) for numbers.
+
+        Each of several labels holds or not: (b, k, 2), 0 and its logit, whose softmax is the sigmoid. Several numbers
+        are (b, k, 1).
+        """
+        if self.kind is TaskKind.MULTI_LABEL:
+            return torch.stack([torch.zeros_like(logits), logits], -1)
+        return logits.unsqueeze(-1) if self.kind is TaskKind.MULTI_OUTPUT else logits
+
     def loss(self, logits: Tensor, labels: Tensor, states: States) -> Tensor:
-        """Mean cross-entropy of int64 labels in nats, without ``IGNORED``; mean squared error for numbers."""
+        """Mean cross-entropy of int64 labels in nats, without ``IGNORED``; mean squared error for numbers.
+
+        For several labels or numbers, the mean is over all of them.
+        """
+        scores = self.alternatives(logits)
         if labels.is_floating_point():
-            return functional.mse_loss(logits.squeeze(-1), labels)
+            return functional.mse_loss(scores.squeeze(-1), labels)
         gold = labels.flatten()
-        total = functional.cross_entropy(logits.flatten(0, -2), gold, ignore_index=IGNORED, reduction="sum")
+        total = functional.cross_entropy(scores.flatten(0, -2), gold, ignore_index=IGNORED, reduction="sum")
         return total / (gold != IGNORED).sum().clamp_min(1)  # 0 without labels
 
     def weight(self, labels: Tensor) -> Tensor:
         """The number of labels that the loss is the mean of, a scalar; batches of one update are weighted by it."""
-        return labels.new_tensor(len(labels)) if labels.is_floating_point() else (labels != IGNORED).sum()
+        return labels.new_tensor(labels.numel()) if labels.is_floating_point() else (labels != IGNORED).sum()
 
     def predict(self, logits: Tensor, states: States) -> Tensor:
-        """Classes (b,), numbers (b,), or tags (b, w) with ``IGNORED`` at padding."""
-        if logits.shape[-1] == 1:
-            return logits.squeeze(-1)
-        classes = logits.argmax(-1)
+        """Classes (b,), numbers (b,), several of them (b, k), or tags (b, w) with ``IGNORED`` at padding."""
+        scores = self.alternatives(logits)
+        if scores.shape[-1] == 1:
+            return scores.squeeze(-1)
+        classes = scores.argmax(-1)
         return classes if states.words is None else classes.masked_fill(~states.word_mask(), IGNORED)
 
     def probabilities(self, logits: Tensor) -> Tensor | None:
-        """Class probabilities, float32, with the shape of the logits; None if there are none."""
-        return None if logits.shape[-1] == 1 else logits.float().softmax(-1)
+        """Probabilities of the :meth:`alternatives`, float32; None if there are none."""
+        scores = self.alternatives(logits)
+        return None if scores.shape[-1] == 1 else scores.float().softmax(-1)
 
 
 def mean_of(values: Tensor, sequences: Tensor) -> Tensor:

@@ -151,11 +151,12 @@ def _weights_of(made: type[nn.Module], config: Any, outputs: int) -> set[str]:
 
 def _described(task: TaskSpec) -> dict[str, Any]:
     """The labels for config.json; transformers treats a single label as a number."""
-    number = task.kind is TaskKind.REGRESSION
-    names = ("LABEL_0",) if number else ("LABEL_0", "LABEL_1") if task.answers else task.label_names
+    problem = "multi_label_classification" if task.kind is TaskKind.MULTI_LABEL else None
+    unnamed = {TaskKind.REGRESSION: ("LABEL_0",), TaskKind.QUESTION_ANSWERING: ("LABEL_0", "LABEL_1")}
+    names = unnamed.get(task.kind, task.label_names)
     return {
         "num_labels": len(names),
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
-        "problem_type": "regression" if number else None,
+        "problem_type": "regression" if task.numbers else problem,
     }

@@ -118,6 +118,7 @@ class Marked(Head):
     of the two words (Conneau et al. 2017, 3.1).
     """
 
+    kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
     pairs: ClassVar = frozenset({None, "joint", "separate"})
 
     def __init__(self, width: int, outputs: int, *, marked: int = 2, dropout: float = 0.1, apart: bool = False) -> None:

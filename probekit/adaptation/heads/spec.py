@@ -60,9 +60,9 @@ def make_head(
     Parameters
     ----------
     outputs : int
-        Number of classes or tags; 1 for a number.
+        Number of classes, tags, labels or numbers.
     label_names : Sequence[str], default ()
-        Names of the classes or tags by index.
+        Names of these by index.
     pairs : str, optional
         How the sentences of pairs are encoded: "joint", "separate" (``States.second``), or None for single sentences.
     **options
@@ -90,7 +90,9 @@ def make_head(
         options["label_names"] = label_names
     if "apart" in known:
         options["apart"] = pairs == "separate"
-    return head(width, outputs, **options)
+    made = head(width, outputs, **options)
+    made.kind = kind
+    return made
 
 
 def pools(name: str) -> bool:

@@ -30,7 +30,7 @@ from probekit.models.loading import text_reader
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.context import Context, in_context
-from probekit.tasks.task import Task, TaskKind
+from probekit.tasks.task import Task
 
 
 def regularised(training: Training, old: Task | None, progress: Progress = no_progress) -> Training:
@@ -269,8 +269,8 @@ def fisher_of_run(
 ) -> dict[str, Tensor]:  # fmt: skip
     """The diagonal Fisher information of the encoder of a fine-tuned run, with the run's own head, without dropout.
 
-    An example's log-probability is that of all its labels: the sum over the words for word tags; a number has a normal
-    distribution of variance 1.
+    An example's log-probability is that of all its labels: the sum over the words for word tags, or over several
+    labels; a number has a normal distribution of variance 1.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ def fisher_of_run(
             f"{run} was trained on {learned.name}, whose labels differ from those of {task.name}. Give the old task, "
             f"{learned.name}, or one with its labels."
         )
-    if labels is FisherLabels.PREDICTED and learned.kind in (TaskKind.REGRESSION, TaskKind.QUESTION_ANSWERING):
+    if labels is FisherLabels.PREDICTED and (learned.numbers or learned.answers):
         raise UsageError("predicted labels are for classes and tags; for numbers and texts leave out --fisher-labels.")
     read = in_context(task, card["encoder"].get("context", Context.NONE))
     reader = text_reader(run, learner.encoder.config, card["encoder"]["max_length"])
@@ -320,7 +320,7 @@ def fisher_of_run(
     if device == "cpu" and onednn_available(torch.float32):
         train_with_onednn(learner)
     weights = {name: w for name, w in learner.weights().items() if name.startswith("encoder.")}
-    squared = learned.kind is TaskKind.REGRESSION and card["head"]["head"] != "rating"
+    squared = learned.numbers and card["head"]["head"] != "rating"
     losses = _losses(learner, card["module"], data, device, labels is FisherLabels.PREDICTED)
     return diagonal_fisher(
         weights, _with_progress((0.5 * loss if squared else loss for loss in losses), len(data), progress)

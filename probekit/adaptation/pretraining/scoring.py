@@ -114,4 +114,4 @@ def of_task(task: TaskSpec, train: Data, dev: Data) -> Chance:
         labels = labels[None]
     constant = np.full_like(labels, constant_answer(task, train)["answer"])
     value = task.score(constant, labels)[task.metrics[0]]
-    return Chance("most frequent class" if task.label_names else "mean", float(value))
+    return Chance("mean" if task.numbers else "most frequent class", float(value))

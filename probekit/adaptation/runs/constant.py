@@ -1,4 +1,4 @@
-"""The constant prediction as a baseline: the majority class or the mean."""
+"""The constant prediction as a baseline: the majority class (of each label whether it holds) or the mean."""
 
 from __future__ import annotations
 
@@ -27,17 +27,21 @@ WORSE = "is worse than the constant prediction"
 
 
 def constant_answer(task: TaskSpec, train: Data) -> dict[str, Any]:
-    """The constant prediction for a card: ``answer`` and, for classes or tags, their ``shares`` of train.
+    """The constant prediction for a card: ``answer`` and, for classes, tags or labels, their ``shares`` of train.
 
-    For questions it is "no answer"; empty if each question has one.
+    Of several labels or numbers it is a list with one for each. For questions it is "no answer"; empty if each question
+    has one.
     """
     labels = np.asarray(train.labels)
     if task.responses:
         return {}
     if task.answers:
         return {"answer": ""} if ANSWERS[1] in task.label_names else {}
-    if not task.label_names:
-        return {"answer": float(labels.mean())}
+    if task.numbers:
+        return {"answer": labels.mean(0).tolist()}
+    if task.kind.several:
+        shares = np.clip(labels.mean(0), 0.5 / len(labels), 1 - 0.5 / len(labels))
+        return {"answer": (shares > 0.5).astype(int).tolist(), "shares": shares.tolist()}
     count = np.bincount(labels[labels >= 0], minlength=len(task.label_names))
     return {"answer": int(count.argmax()), "shares": (np.maximum(count, 0.5) / count.sum()).tolist()}
 
@@ -59,13 +63,19 @@ def constant_rows(found: Evaluation, constant: Mapping[str, Any], about: Mapping
     same = replace(found, predictions=[np.full_like(one, answer) for one in found.predictions], metrics={})
     scores = task.score(same.joined("predictions"), same.joined("labels"))
     shared = {**about, "layer": None, "regime": "", "head": "", "representation": "none", "n": len(found.ids)}
-    shared |= {"estimator": CONSTANT[0] if task.label_names else CONSTANT[1], "kept": False, "headline": False}
+    shared |= {"estimator": CONSTANT[1] if task.numbers else CONSTANT[0], "kept": False, "headline": False}
     for name, value in scores.items():
         yield shared | {"metric": name, "value": value, **same.interval(name)}
     if not task.tags and not task.answers:
-        gold = np.concatenate(found.labels)
-        loss = -np.log(np.asarray(constant["shares"])[gold]) if task.label_names else (gold - answer) ** 2
-        yield shared | {"metric": task.loss, "value": float(loss.mean())}
+        yield shared | {"metric": task.loss, "value": float(_losses(task, found.joined("labels"), constant).mean())}
+
+
+def _losses(task: TaskSpec, gold: np.ndarray, constant: Mapping[str, Any]) -> np.ndarray:
+    """The loss of the constant prediction for each label or number."""
+    if task.numbers:
+        return np.asarray((gold - np.asarray(constant["answer"])) ** 2)
+    shares = np.asarray(constant["shares"])
+    return -np.log(np.where(gold == 1, shares, 1 - shares) if task.kind.several else shares[gold])
 
 
 def constants_of(rows: pd.DataFrame) -> pd.DataFrame:

@@ -169,7 +169,7 @@ def _of_cache(folder: str | Path, card: Mapping[str, Any], cache: ActivationCach
 
 def _check_labels(folder: str | Path, learned: TaskSpec, target: TaskSpec) -> None:
     """Raise UsageError if the labels of a run differ from those of the data to predict."""
-    merged = merged_classes(learned.label_names, target.label_names) is not None
+    merged = not learned.kind.several and merged_classes(learned.label_names, target.label_names) is not None
     if target.kind is learned.kind is TaskKind.QUESTION_ANSWERING:
         return  # answers are texts, whether or not there are questions without one
     if target.kind != learned.kind or (target.label_names != learned.label_names and not merged):

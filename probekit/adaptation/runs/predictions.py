@@ -17,6 +17,7 @@ from probekit.adaptation.training.learners import Learner
 from probekit.rows import make_fits
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.bootstrap import FEWEST, bounds
+from probekit.statistics.over_labels import pairs_of
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ class Evaluation:
     Attributes
     ----------
     predictions, labels : list[np.ndarray]
-        One array per example: a class, a number, the tags of its words, or a text; the label of a question is a JSON
-        list of its answers.
+        One array per example: a class, a number, its labels (1 if one holds) or numbers, the tags of its words, or a
+        text; the label of a question is a JSON list of its answers.
     metrics : dict[str, float]
         The task's metrics, then ``loss``.
     probabilities : list[np.ndarray], optional
-        One array per example, (classes,) or (words, classes); None if the head has none.
+        One array per example, (1, classes), (words, classes) or (labels, 2); None if the head has none.
     groups : np.ndarray, optional
         (n,), groups of examples that intervals resample as a whole; None if all are independent.
     losses : np.ndarray, optional
@@ -59,8 +60,16 @@ class Evaluation:
     prompts: np.ndarray | None = None
 
     def table(self, about: Mapping[str, Any]) -> Predictions:
-        """The predictions as a table of evaluated examples, words one after another; ``about`` are columns of all."""
+        """The predictions as a table of evaluated examples, words one after another; ``about`` are columns of all.
+
+        Several labels or numbers are in the form of probes, a row for each pair of an example and a label.
+        """
         ids, groups, sentences = self.ids.astype(str), self.groups, None
+        names, of_label = self.task.label_names, None
+        if self.task.kind.several:
+            pairs = pairs_of(ids, names, groups)
+            ids, groups, of_label = pairs["ids"], pairs["groups"], pairs["of_label"]
+            names = () if self.task.numbers else ("no", "yes")
         if self.task.tags:
             count = [len(x) for x in self.labels]
             sentences = np.repeat(np.arange(len(ids)), count)
@@ -74,12 +83,14 @@ class Evaluation:
         return Predictions(
             make_fits([{**about, "target": "gold"}]), ids, gold, np.concatenate(self.predictions)[None],
             ("chrf",) if self.task.responses else self.task.metrics, groups,
-            label_names=self.task.label_names, sentences=sentences, prompts=self.prompts, **more,
+            label_names=names, sentences=sentences, prompts=self.prompts, of_label=of_label, **more,
         )  # fmt: skip
 
     def joined(self, what: str) -> np.ndarray:
-        """``predictions`` or ``labels`` as heads give them: (n,), or tags (n, w) with ``IGNORED`` at padding."""
+        """``predictions`` or ``labels`` as heads give them: (n,), (n, k), or tags (n, w), ``IGNORED`` at padding."""
         values: list[np.ndarray] = getattr(self, what)
+        if self.task.kind.several:
+            return np.stack(values)
         if not self.task.tags:
             return np.concatenate(values)
         out = np.full((len(values), max(map(len, values))), IGNORED)

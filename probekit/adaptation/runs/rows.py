@@ -15,6 +15,7 @@ from probekit.adaptation.training.objective import Objective, Training
 from probekit.adaptation.training.trainer import History
 from probekit.errors import UsageError
 from probekit.metrics import derive, metric
+from probekit.probes.protocol.by_label import by_label_rows
 from probekit.rows import make_rows
 from probekit.statistics.calibration import brier_score, calibration_error, temperature, tempered
 from probekit.statistics.multiplicity import holm
@@ -41,13 +42,29 @@ def columns_of(card: Mapping[str, Any], task: str | None = None) -> dict[str, An
 
 
 def evaluation_rows(found: Evaluation, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each metric with its interval, and the loss if there is one; ``headline`` marks the task's main metric."""
+    """Each metric with its interval, and the loss if there is one; ``headline`` marks the task's main metric.
+
+    Several labels or numbers have :func:`label_rows`, too.
+    """
     shared = {"layer": None, "n": len(found.ids), "kept": True, **about}
     for name in found.task.metrics:
         value = {"metric": name, "value": found.metrics[name], **found.interval(name)}
         yield shared | value | {"headline": name == found.task.metrics[0]}
     if "loss" in found.metrics:
         yield shared | {"metric": found.task.loss, "value": found.metrics["loss"], "headline": False}
+    yield from (shared | row for row in label_rows(found))
+
+
+OF_LABEL = ["metric", "label", "value", "ci_low", "ci_high", "why", "support"]
+
+
+def label_rows(found: Evaluation) -> Iterator[dict[str, Any]]:
+    """Columns of each of several labels or numbers alone, as of probes: "by-label(…)", ``label``, ``support`` …"""
+    if found.task.kind.several:
+        table = by_label_rows(
+            found.table({"step": 0, "seed": 0}), resamples=RESAMPLES, level=0.95, seed=0, tested=False
+        )
+        yield from (row | {"headline": False} for row in table[OF_LABEL].to_dict("records"))
 
 
 def training_rows(
@@ -139,6 +156,8 @@ def _of_log(training: Training, history: History, dev: Evaluation, headline: str
             yield row("dev", entry, "mix-weight", entry[f"eval_mix_{i}"], layer=layer)
         if layers:
             yield row("dev", entry, "mix-gamma", entry["eval_mix_gamma"])
+    for one in label_rows(dev):
+        yield row("dev", evaluations[history.step], **one)
 
 
 def dev_temperature(folder: Path, card: Mapping[str, Any], split: str) -> float:
@@ -178,10 +197,12 @@ def calibration_rows(
     Raises
     ------
     UsageError
-        For merged classes, and for predictions without probabilities.
+        For merged classes, several labels, and predictions without probabilities.
     """
     if found.probabilities is None or not same_classes:
         raise UsageError("--calibrate needs the probabilities of the run's own classes.")
+    if found.task.kind.several:
+        raise UsageError(f"--calibrate is for tasks with one class per text; {found.task.name} is {found.task.kind}.")
     gold = np.concatenate(found.labels)
     log_p = _logarithm(np.concatenate(found.probabilities)[None])
     for suffix, scores, more in (("", log_p, {}), (", scaled", tempered(log_p, np.array([degrees])), _at(degrees))):

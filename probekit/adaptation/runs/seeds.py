@@ -26,6 +26,7 @@ from probekit.recipe import Recipe
 from probekit.rows import check_out, make_rows, write_rows
 from probekit.rows import read_card as read_rows_card
 from probekit.rows.card import make_card
+from probekit.rows.selection import of_all_labels
 from probekit.runtime import Progress, processes
 
 log = logging.getLogger(__name__)
@@ -51,16 +52,19 @@ def over_seeds(rows: pd.DataFrame, metrics: Sequence[str], *, analysis: str, div
     Returns
     -------
     DataFrame
-        The kept metrics of each run; their means, without a seed, with the additional columns ``sd`` (standard
-        deviation over the runs, n - 1) and ``runs`` (their number); for each split ``failed-runs``; the constant
-        predictions. The interval of a mean is the mean of the runs' intervals: it covers the sampling of examples, not
-        the variation over seeds. That of ``failed-runs`` is exact (Clopper & Pearson 1934), over runs.
+        The kept metrics of each run, also of each of several labels; their means, without a seed, with the additional
+        columns ``sd`` (standard deviation over the runs, n - 1) and ``runs`` (their number); for each split
+        ``failed-runs``; the constant predictions. The interval of a mean is the mean of the runs' intervals: it covers
+        the sampling of examples, not the variation over seeds. That of ``failed-runs`` is exact (Clopper & Pearson
+        1934), over runs.
     """
-    kept = rows[rows["kept"].eq(other=True) & rows["metric"].isin({*metrics, *task_metrics()})]
+    alone = ~rows.index.isin(of_all_labels(rows).index)
+    kept = rows[rows["kept"].eq(other=True) & (alone | rows["metric"].isin({*metrics, *task_metrics()}))]
+    each = ["metric", "label"] if alone.any() else ["metric"]
     constant = constants_of(rows).drop_duplicates(["task", "split", "metric"])
     made: list[dict[str, Any]] = []
     for (task, _), of_split in kept.groupby(["task", "split"], sort=False):
-        for i, (_, part) in enumerate(of_split.groupby("metric", sort=False)):
+        for i, (_, part) in enumerate(of_split.groupby(each, sort=False, dropna=False)):
             made.append(_mean(part, analysis))
             if i == 0:  # the main metric of the task
                 same = constant[constant["task"] == task]
@@ -136,7 +140,7 @@ def members(run: str | Path | Run) -> list[Path]:
 
 def described(rows: pd.DataFrame) -> Iterator[str]:
     """A sentence for each split: mean and standard deviation of the metrics, and the failed runs."""
-    means = rows[rows["seed"].isna() & rows["runs"].notna()]
+    means = of_all_labels(rows[rows["seed"].isna() & rows["runs"].notna()])
     several = means["task"].nunique() > 1
     for (task, split), part in means.groupby(["task", "split"], sort=False):
         values = part[part["metric"] != FAILED]
@@ -203,7 +207,8 @@ def train_seeds(
 
 def _entries(rows: pd.DataFrame, task: str, splits: Sequence[str], out: Path) -> dict[str, Any]:
     """Entries of the card that are not those of a single run: its name and the mean metrics of dev and test."""
-    means = rows[rows["seed"].isna() & rows["runs"].notna() & (rows["metric"] != FAILED) & (rows["task"] == task)]
+    means = of_all_labels(rows[rows["seed"].isna() & rows["runs"].notna() & (rows["task"] == task)])
+    means = means[means["metric"] != FAILED]
     found = {
         str(split): dict(zip(part["metric"], part["value"].astype(float), strict=True))
         for split, part in means.groupby("split", sort=False)

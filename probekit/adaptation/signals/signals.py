@@ -10,6 +10,7 @@ from typing import Any
 from probekit.adaptation.data.options import Long
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import TextData
+from probekit.adaptation.heads.head import Head
 from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.signals.language_model import language_model_loss
@@ -82,15 +83,15 @@ class Signals:
                 "match_hidden needs the hidden states that gradient_checkpointing discards; leave out one."
             )
         if options.slice_heads:
-            if spec.kind not in (TaskKind.CLASSIFICATION, TaskKind.REGRESSION):
+            if spec.kind not in Head.kinds:
                 raise UsageError(
-                    f"slice_heads are for tasks with one class or number per example; {spec.name} is {spec.kind}. "
-                    "Leave them out."
+                    f"slice_heads are for tasks with classes, labels or numbers of whole examples; {spec.name} is "
+                    f"{spec.kind}. Leave them out."
                 )
             _ = self.learned()
         if options.pseudo_labels is not None and spec.kind is not TaskKind.CLASSIFICATION:
-            raise UsageError(f"pseudo_labels are for tasks with classes; {spec.name} is {spec.kind}.")
-        if spec.kind is TaskKind.REGRESSION and options.confidence is not None:
+            raise UsageError(f"pseudo_labels are for tasks with one class per example; {spec.name} is {spec.kind}.")
+        if spec.numbers and options.confidence is not None:
             raise UsageError(f"confidence is a probability, and {spec.name} has numbers as labels; leave it out.")
 
     @cached_property
@@ -144,7 +145,7 @@ class Signals:
 
     def _least(self) -> float:
         """The confidence from which a text counts for consistency; numbers have none, nor have ratings."""
-        if self.task.kind is TaskKind.REGRESSION:
+        if self.task.kind in (TaskKind.REGRESSION, TaskKind.MULTI_OUTPUT):
             return 0.0
         return CONFIDENCE if self.options.confidence is None else self.options.confidence
 

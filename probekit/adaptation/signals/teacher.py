@@ -26,7 +26,7 @@ from probekit.models.adapted.virtual import prompt_tokens
 from probekit.models.transformers.blocks import find_blocks
 from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks.context import Context
-from probekit.tasks.task import Split, Task, TaskKind
+from probekit.tasks.task import Split, Task
 
 
 class BlockStates:
@@ -118,7 +118,7 @@ def check_teacher(folder: str, options: TrainOptions, task: TaskSpec) -> dict[st
     context = card["encoder"].get("context") or Context.NONE
     if context != options.context:
         raise UsageError(f"the teacher {folder} reads words with --context {context}; the student must read them so.")
-    if task.kind is TaskKind.REGRESSION and options.temperature != SignalOptions.temperature:
+    if task.numbers and options.temperature != SignalOptions.temperature:
         raise UsageError(
             f"temperature is {options.temperature:g}, but {task.name} has numbers as labels, which have none; leave it "
             "out."

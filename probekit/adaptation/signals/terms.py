@@ -47,8 +47,8 @@ def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
 class Distillation:
     """The term A · (soft loss − hard loss), which makes the whole loss A · soft + (1 − A) · hard.
 
-    The soft loss is :func:`soft_loss`, for word tags over words; for numbers it is the mean squared difference of both
-    outputs.
+    The soft loss is :func:`soft_loss`, for word tags over words, for several labels over all labels; for numbers it is
+    the mean squared difference of both outputs.
 
     Attributes
     ----------
@@ -69,10 +69,8 @@ class Distillation:
             logits = logits[first["words"] >= 0]
         taught = [self.lesson.logits[i] for i in first["example"].tolist()]
         teacher = (torch.cat if "words" in first else torch.stack)(taught).to(logits)
-        if logits.shape[-1] == 1:
-            soft = functional.mse_loss(logits, teacher)
-        else:
-            soft = soft_loss(logits, teacher, self.temperature)
+        ours, theirs = (learner.head.alternatives(one).flatten(0, -2) for one in (logits, teacher))
+        soft = functional.mse_loss(ours, theirs) if ours.shape[-1] == 1 else soft_loss(ours, theirs, self.temperature)
         return self.share * (soft - out["loss"])
 
 
@@ -146,7 +144,8 @@ def disagreement(first: Tensor, second: Tensor, *, confidence: float = 0.0, shar
     Parameters
     ----------
     first, second : Tensor
-        Logits (b, k), or numbers (b, 1).
+        Logits (b, k), or numbers (b, 1); of each of several labels (b, labels, 2), each of which counts as a text, or
+        several numbers (b, k, 1).
     confidence : float, default 0.0
         Threshold.
     sharpening : float, default 1.0
@@ -196,8 +195,8 @@ class ConsistencyTerm:
         return how.consistency_weight * found
 
     def _logits(self, learner: Learner, inputs: Mapping[str, Any]) -> Tensor:
-        logits: Tensor = learner.head(learner.read(inputs["first"], inputs.get("second")))
-        return logits
+        head = learner.head
+        return head.alternatives(head(learner.read(inputs["first"], inputs.get("second"))))
 
 
 MEMBERSHIP, EXPERTS = "slice_membership", "slice_experts"

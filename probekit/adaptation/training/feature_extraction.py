@@ -194,6 +194,12 @@ def _alike(cache: ActivationCache, layers: Sequence[int | str] | None) -> tuple[
     return names, widths[names[0]]
 
 
+def text_labels(cache: ActivationCache) -> np.ndarray:
+    """The label of each text, (n,), or several labels or numbers of each, (n, k)."""
+    values = cache.label_values
+    return cache.labels if values is None else values
+
+
 class _Cached:
     """Some rows of a cache."""
 
@@ -235,7 +241,7 @@ class TokenData(_Cached):
         if cache.spec["kind"] == "sequence-labelling":
             self._find_words()
         else:
-            self.labels = cache.labels[self.rows]
+            self.labels = text_labels(cache)[self.rows]
 
     def _find_words(self) -> None:
         sentence, labels = self.cache.word_sentence, self.cache.word_labels
@@ -288,7 +294,7 @@ class PooledData(_Cached):
         self.sentences = int(cache.spec["sentences"])
         self.length, self.order = np.full(n, self.sentences, dtype=np.int64), np.arange(n)
         self.nbytes = float(len(self.layers) * self.sources[0].shape[1] * self.sources[0].dtype.itemsize)
-        self.ids, self.labels = cache.ids[self.rows], cache.labels[self.rows]
+        self.ids, self.labels = cache.ids[self.rows], text_labels(cache)[self.rows]
         self.unread, self.truncated = 0, int(cache.truncated[self.rows].sum())
         self.words: list[tuple[np.ndarray, np.ndarray]] | None = None
 

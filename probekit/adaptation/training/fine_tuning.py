@@ -63,7 +63,7 @@ def prepare_fine_tuning(
     encoder, changes = _changed_encoder(folder, options)
     pooling = pooling_of(encoder, options)
     _check(options, encoder, pooling)
-    scale = rating_scale(spec, *(Task(task.name, task.kind, {s.name: s}).labels(s.name) for s in (train, dev)))
+    scale = rating_scale(spec, *(replace(task, splits={s.name: s}).labels(s.name) for s in (train, dev)))
     width = int(encoder.config.hidden_size)
     head = head_spec(options, name, width=width, apart=apart, pooling=pooling, scale=scale)
     own = _response_head(options, encoder, folder) if name == "response" else None

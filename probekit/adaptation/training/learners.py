@@ -92,7 +92,8 @@ class Learner(nn.Module):
         Parameters
         ----------
         labels : Tensor
-            int64 (b,), float32 (b,), int64 (b, w) for word tags, or int64 (b, 2) for answers.
+            int64 (b,), float32 (b,), (b, k) for several labels or numbers, int64 (b, w) for word tags, or int64 (b, 2)
+            for answers.
         first, second : Inputs
             The batch of :class:`~probekit.adaptation.data.batches.Data`; ``second`` for separately encoded pairs.
         module : str, default 'head'

@@ -107,7 +107,7 @@ def _objective(training: Training, other: Further, module: str) -> Objective:
     )
     name = choose_head(how, spec, Regime.FINE_TUNE, kind)
     apart = reads_apart(replace(how, pairs=how.pairs if spec.paired else "auto"), name, spec, kind)
-    labels = (Task(spec.name, spec.kind, {s.name: s}).labels(s.name) for s in (other.train, other.dev))
+    labels = (replace(other.task, splits={s.name: s}).labels(s.name) for s in (other.train, other.dev))
     head = head_spec(
         replace(how, pooling="auto") if spec.tags else how, name, width=int(encoder.config.hidden_size), apart=apart,
         pooling=pooling_of(encoder, options), scale=rating_scale(spec, *labels),

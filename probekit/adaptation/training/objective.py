@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from probekit.errors import DataError, UsageError
 from probekit.metrics import Metric, metric
 from probekit.runtime import processes
 from probekit.tasks.task import TaskKind
+
+log = logging.getLogger(__name__)
 
 Save = Callable[[Path, int, Mapping[str, float]], None]
 """Writes the current weights to a folder: ``save(folder, step, metrics)``."""
@@ -100,11 +103,14 @@ class Objective:
     def check_labels(self) -> None:
         """Raise DataError for labels that no head can learn: missing ones, labels only on dev, or a single class.
 
-        With at least two classes, a head has a single output only if it predicts a number.
+        With at least two classes, a head has a single output only if it predicts a number. Of several labels, one that
+        holds for no training example is only warned of, since the others can be learned.
         """
         for name, data in (("train", self.train), ("dev", self.dev), ("test", self.test)):
             if data is not None:
                 check_labelled(self.task, name, data)
+        if self.task.kind is TaskKind.MULTI_LABEL:
+            _check_several(self)
         if self.task.kind not in (TaskKind.CLASSIFICATION, TaskKind.SEQUENCE_LABELLING):
             return
         found = _classes(self.train)
@@ -194,8 +200,20 @@ def check_labelled(task: TaskSpec, split: str, data: Data) -> None:
     """Raise DataError if examples lack labels, or no word has one."""
     labels = np.asarray(data.labels)
     missing = np.isnan(labels) if labels.dtype.kind == "f" else labels < 0
+    missing = missing.any(-1) if task.kind.several else missing
     if missing.any() and (not task.tags or missing.all()):
         raise DataError(f"{int(missing.sum())} of {len(labels)} examples of {task.name}, {split}, have no label.")
+
+
+def _check_several(objective: Objective) -> None:
+    """Raise DataError if all training examples have the same labels; warn of labels of dev that none of them has."""
+    task, labels = objective.task, np.asarray(objective.train.labels)
+    if (labels == labels[:1]).all():
+        raise DataError(f"{task.name}: all training examples have the same labels. Train on more or other examples.")
+    never = (np.asarray(objective.dev.labels) == 1).any(0) & ~(labels == 1).any(0)
+    if never.any():
+        names = ", ".join(task.label_names[i] for i in np.flatnonzero(never))
+        log.warning("%s: no training example has labels of dev (%s), so the head cannot learn them.", task.name, names)
 
 
 def _classes(data: Data) -> list[int]:

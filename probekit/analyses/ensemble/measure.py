@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.runs.seeds import members
 from probekit.adaptation.training.multi_task import card_for, predictions_name
@@ -51,11 +52,10 @@ def _by_task(runs: Sequence[FinishedRun], split: str) -> Iterator[list[FinishedR
 
 
 def averaged(table: Predictions, runs: Sequence[FinishedRun]) -> Predictions:
-    """The mean of the fits of a table: probabilities of classes, or numbers."""
-    kind = str(runs[0].card["target"]["kind"])
+    """The mean of the fits of a table: probabilities of classes or labels, or numbers."""
     about = _about(table.fits) | {"estimator": ENSEMBLE}
     more: dict[str, Any] = {}
-    if kind == "regression":
+    if TaskSpec.of_card(runs[0].card).numbers:
         predicted = table.predicted.astype(np.float64).mean(axis=0)
     elif table.probabilities is None:
         lacking = [str(run.path) for run in runs if run.card["head"]["head"].endswith("crf")] or [str(runs[0].path)]
@@ -67,7 +67,7 @@ def averaged(table: Predictions, runs: Sequence[FinishedRun]) -> Predictions:
         more = {"log_loss": -np.log(of_gold)[None].astype(np.float32), "probabilities": shares[None].astype(np.float32)}
     return Predictions(
         make_fits([about]), table.ids, _gold(table), predicted[None], table.metrics, table.groups,
-        label_names=table.label_names, sentences=table.sentences, **more,
+        label_names=table.label_names, sentences=table.sentences, of_label=table.of_label, **more,
     )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def _rows(table: Predictions, mean: Predictions, options: EnsembleOptions) -> li
     runs = [row.drop("source").to_dict() for _, row in both.fits.iterrows()]
     records: list[dict[Any, Any]] = []
     settings = {"resamples": options.resamples, "seed": options.seed}
-    shared = {"analysis": ENSEMBLE, "layer": None, "n": len(table.ids), "members": len(table)}
+    shared = {"analysis": ENSEMBLE, "layer": None, "n": table.examples, "members": len(table)}
     for name in names:
         given = both.sample() | {"metric": name} | settings
         limits = bounds(**given)

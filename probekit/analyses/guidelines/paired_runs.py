@@ -187,8 +187,8 @@ def joined(runs: Sequence[FinishedRun], options: GuidelinesOptions) -> tuple[Pre
 def _whole(table: Predictions, run: FinishedRun) -> int:
     """The number of examples, or of sentences with tagged words."""
     tags = run.card["target"]["kind"] == TaskKind.SEQUENCE_LABELLING
-    whole = table.ids if not tags else table.groups if table.sentences is None else table.sentences
-    return len(table.ids if whole is None else np.unique(whole))
+    whole = table.groups if table.sentences is None else table.sentences
+    return len(np.unique(whole)) if tags and whole is not None else table.examples
 
 
 @dataclass(frozen=True, slots=True, eq=False)

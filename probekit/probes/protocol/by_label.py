@@ -33,12 +33,17 @@ class Part:
     support: int
 
 
-def by_label_rows(found: Predictions, *, resamples: int, level: float, seed: int) -> pd.DataFrame:
+def by_label_rows(found: Predictions, *, resamples: int, level: float, seed: int, tested: bool = True) -> pd.DataFrame:
     """Rows of the fits of gold labels for each label alone, with the columns ``label`` and ``support``.
 
     Metrics are called "by-label(…)". ``p_adjusted`` is corrected over the layers of a curve and the labels together:
     all share the orders of the permuted labels, and the smallest p is compared with the smallest of each order.
     ``penalty`` is that of the label; ``warning`` says so where train could not fit it.
+
+    Parameters
+    ----------
+    tested : bool
+        Whether to test that each label is predicted better than permuted labels are.
 
     Raises
     ------
@@ -53,7 +58,7 @@ def by_label_rows(found: Predictions, *, resamples: int, level: float, seed: int
     tables = []
     for name in parts[0].metrics:
         of_metric = [_rows(part, name, **how) for part in parts]
-        if resamples and name in METRICS:
+        if tested and resamples and name in METRICS:
             _test(of_metric, parts, name, **how)
         tables += of_metric
     return pd.concat(tables, ignore_index=True)

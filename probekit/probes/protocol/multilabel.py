@@ -24,7 +24,7 @@ from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.selection import Estimator, Problem, grid, select
 from probekit.runtime import Progress, no_progress, torch_threads
-from probekit.statistics.over_labels import PENALTIES
+from probekit.statistics.over_labels import PENALTIES, pairs_of
 from probekit.statistics.predictions import Predictions
 
 Fitted = tuple[list[dict[str, Any]], np.ndarray | None, np.ndarray]
@@ -265,8 +265,7 @@ def _predictions(task: _Sets, found: list[Fitted]) -> Predictions:
     import pandas as pd
 
     names, n, dev = task.question.label_names, len(task.dev.y), task.dev
-    ids = np.arange(n).astype(str) if dev.ids is None else dev.ids
-    of_label = np.tile(np.array(names), n)
+    pairs = pairs_of(np.arange(n) if dev.ids is None else dev.ids, names, dev.groups)
     base = {**task.question.about, "seed": task.options.seed, **task.sizes}
     base |= {"penalty_at_edge": False, "decrement": np.nan, "digest": "", "converged": True}
     fits = [{**base, **columns} for some, _, _ in found for columns in some]
@@ -275,12 +274,12 @@ def _predictions(task: _Sets, found: list[Fitted]) -> Predictions:
     measured = ("log-loss",) if losses else ()
     return Predictions(
         pd.DataFrame(fits),
-        np.char.add(np.repeat(np.char.add(ids.astype(str), "/"), len(names)), of_label),
+        pairs["ids"],
         np.concatenate([gold[: len(said)] for _, _, said in found]),
         np.concatenate([said for _, _, said in found]).astype(gold.dtype),
         tuple(dict.fromkeys((*task.question.metrics, *measured))),
-        np.repeat(np.arange(n) if dev.groups is None else dev.groups, len(names)),
+        pairs["groups"],
         np.concatenate(losses).astype(np.float32) if losses else None,
         ("no", "yes") if task.classes else (),
-        of_label=of_label,
+        of_label=pairs["of_label"],
     )
