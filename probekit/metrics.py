@@ -129,7 +129,7 @@ def metric(name: str) -> Metric:
     if opened and prefix in DERIVED:
         base = metric(inner)
         low, high = base.range
-        title = base.title if prefix != "selectivity" or base.name in PROPER else base.title[0].lower() + base.title[1:]
+        title = within(base.title) if prefix in ("selectivity", "difference") else base.title
         width = high - low
         better: Better = {"lost": "lower", "normalised": "higher"}.get(prefix, base.better)  # type: ignore[assignment]
         ends = {"normalised": (-inf, 1.0), "by-label": base.range}.get(prefix, (-width, width))
@@ -475,8 +475,18 @@ def _distinct(n: int) -> Callable[[Any, Any], float]:
     return lambda y_true, y_pred: distinct(y_pred, n)
 
 
-PROPER = ("f1", "matthews", "pearson", "spearman")
-"""Metrics whose title begins with a proper name, which keeps its capital within a sentence."""
+PROPER = (
+    "Bhattacharyya", "Brier", "Euclidean", "Jaccard", "Jensen", "Kendall", "Kullback", "Matthews", "Pearson",
+    "Procrustes", "Rényi", "Spearman",
+)  # fmt: skip
+"""Names with which titles begin, and which keep their capital within a sentence."""
+
+
+def within(title: str) -> str:
+    """A title as it stands within a sentence: "accuracy", "Matthews correlation", "F1"."""
+    plain = re.match(r"[A-Z][a-z]+\b", title) and not title.startswith(PROPER)
+    return title[0].lower() + title[1:] if plain else title
+
 
 SHARE, SIGNED, ABOVE_0 = (0.0, 1.0), (-1.0, 1.0), (0.0, inf)
 

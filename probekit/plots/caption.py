@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from probekit.display import shown_label
 from probekit.metrics import metric as metric_called
+from probekit.metrics import within
 from probekit.plots.curves import INFORMATION, RANDOM
 from probekit.plots.legends import common
 from probekit.plots.look import Look, first_line
@@ -70,7 +71,7 @@ def compared_with(curve: pd.DataFrame, look: Look) -> Iterator[str]:
 
 
 def metrics_of(rows: pd.DataFrame) -> str:
-    return listed(metric_called(str(m)).title.replace("\n", " ") for m in rows["metric"].unique())
+    return first_upper(listed(within(metric_called(str(m)).title.replace("\n", " ")) for m in rows["metric"].unique()))
 
 
 def sizes_of(rows: pd.DataFrame) -> Iterator[str]:

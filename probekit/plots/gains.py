@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,15 @@ from probekit.analysis import Reads, analyses
 from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
+from probekit.metrics import within
 from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import check_metric, plot_rows
 from probekit.plots.layers import as_curves
-from probekit.plots.legends import add_legend, bar_key, marks, wrapped
+from probekit.plots.legends import NARROW, add_legend, bar_key, inches, marks, wrapped
 from probekit.plots.look import FAINT, GREYS, INK, MARKERS, Look, first_line
+from probekit.plots.matrix import colour_bar
 from probekit.plots.options import FigureKind, PlotOptions
-from probekit.plots.panels import bare, even, fitting, grid
+from probekit.plots.panels import bare, even, fitting, grid, width_of
 from probekit.plots.relation import arms, name_apart
 from probekit.rows import called, layer_labels
 from probekit.rows.families import ALPHA
@@ -105,10 +107,10 @@ def gain_panels(
     -----
     Draw what the probe of each layer gained against how far the layer moved: a panel for each task and metric.
 
-    Colours are layers; shapes are runs, if a panel has several. A line joins the checkpoints of a layer in the order
-    of their steps; only the last one has intervals and the layer's name. Filled points differ from the reference
-    (p_adjusted of the comparison at most .05). No regression line is drawn: layers and checkpoints of one run are not
-    independent.
+    Colours are layers, and numbers name those with room for one; shapes are runs, if a panel has several. A line joins
+    the checkpoints of a layer in the order of their steps, from small points to the last one, which alone has
+    intervals. Filled points differ from the reference (p_adjusted of the comparison at most .05). No regression line is
+    drawn: layers and checkpoints of one run are not independent.
 
     Examples
     --------
@@ -124,19 +126,22 @@ def gain_panels(
     page, high = look.of_page(-(-len(drawn) // across), HIGH)
     drawn = drawn[page.start * across : page.stop * across]
     figure, axes = grid(len(drawn), across, high, width, 3.2)
+    if figure.get_figwidth() < NARROW:  # the colour bar is under the panels
+        figure.set_figheight(figure.get_figheight() + 0.5)
     same = {"step": None} | ({"representation": ""} if points["representation"].nunique() == 1 else {})
     runs = points.apply(lambda row: look.shown(shown_label(called({**row, **same}))), axis=1)
     several = runs.groupby([points[c] for c in PANEL]).nunique().max() > 1
     shapes = dict(zip(dict.fromkeys(runs), cycle(MARKERS if several else MARKERS[:1]), strict=False))
+    layers = list(dict.fromkeys(layer_labels(points.sort_values("layer", kind="stable", na_position="last"))))
     for ax, ((task, model, _), part) in zip(axes.ravel(), drawn, strict=False):
-        _draw(ax, part, runs[part.index].map(shapes))
+        image = _draw(ax, part, runs[part.index].map(shapes), layers)
         title = look.task(str(task)) + (f", {look.shown(str(model))}" if points["model"].nunique() > 1 else "")
         ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
-        of = metric_called(str(points["x_metric"].iloc[0]))
-        ax.set_xlabel(f"1 − {of.title}" if of.alike else of.title, fontsize=9, color=INK)
+        ax.set_xlabel(_distance(part, look, width_of(ax) - 0.8), fontsize=9, color=INK, parse_math=False)
         ax.set_ylabel(_difference(part, look), fontsize=9, color=INK, parse_math=False)
-    add_legend(figure, _keys(points, shapes if several else {}, look), look, "Colours and numbers: layers")
-    name_apart(figure)
+    colour_bar(image, "Layer", list(axes.ravel())[: len(drawn)], layers)
+    add_legend(figure, _keys(points, shapes if several else {}, look), look)
+    name_apart(figure, all_names=False)
     return figure
 
 
@@ -153,8 +158,17 @@ def _keys(points: pd.DataFrame, shapes: Mapping[str, str], look: Look) -> dict[s
     if not known.all():
         keys["not shown to differ"] = Line2D([], [], **hollow)
     if points["step"].nunique() > 1:
-        keys["earlier checkpoints"] = Line2D([], [], **small)
-    return keys | bar_key(look.interval)
+        keys["earlier checkpoints, the smaller the earlier"] = Line2D([], [], **small)
+    return keys | bar_key(look.interval, "+")
+
+
+def _distance(part: pd.DataFrame, look: Look, room: float) -> str:
+    """The title of the horizontal axis: "Distance from pretrained (1 − CKA)", without what does not fit."""
+    of, references = metric_called(str(part["x_metric"].iloc[0])), part["against"].unique().tolist()
+    reference = look.shown(references[0].removeprefix(f"{part['model'].iloc[0]}, ")) if len(references) == 1 else ""
+    measure = f"1 − {of.title}" if of.alike else of.title
+    titles = [f"Distance from {name} ({measure})" for name in filter(None, (reference, "the reference"))]
+    return next((title for title in titles if inches(title, 9) <= room), measure)
 
 
 def _difference(part: pd.DataFrame, look: Look) -> str:
@@ -167,45 +181,51 @@ def _difference(part: pd.DataFrame, look: Look) -> str:
     return f"{title}:\n{wrapped(f'{first} − {second}', HIGH - 0.9, 9)}"
 
 
-def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series) -> None:
+def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series, layers: Sequence[str]) -> Any:
+    """The points of a panel; returns what a colour bar of the layers describes."""
     import matplotlib as mpl
+    from matplotlib.colors import ListedColormap
     from matplotlib.patheffects import withStroke
 
-    labels = layer_labels(part)
-    names = list(dict.fromkeys(labels))
-    colours = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(names)))
-    ax.axhline(0, color=FAINT, linewidth=1, zorder=1)
-    for name, colour in zip(names, colours, strict=True):
-        of = part[labels == name].sort_values("step", kind="stable", na_position="last")
+    colours = mpl.colormaps["viridis"](np.linspace(0, 0.8, len(layers)))
+    ends = {"vmin": -0.5, "vmax": len(layers) - 0.5}
+    ax.axhline(0, color="#888888", linewidth=0.8, zorder=1)
+    labels, steps = layer_labels(part), sorted(part["step"].dropna().unique())
+    size = dict(zip(steps, np.linspace(2.2, 3.8, len(steps)), strict=True))
+    style: dict[str, Any] = {"fontsize": 8, "color": INK, "parse_math": False, "zorder": 4}
+    style |= {"path_effects": [withStroke(linewidth=2, foreground="white")], "textcoords": "offset points"}
+    for name in dict.fromkeys(labels):
+        of, colour = part[labels == name].sort_values("step", kind="stable"), colours[layers.index(name)]
         for _, run in of.groupby("checkpoint", sort=False):
             ax.plot(run["x"], run["value"], color=colour, linewidth=0.9, alpha=0.7, zorder=2)
-        ends = of.groupby("checkpoint", sort=False).tail(1).index
+        last = of.groupby("checkpoint", sort=False).tail(1).index
         for i, row in of.iterrows():
-            at, end = (row["x"], row["value"]), i in ends
+            at, end = (row["x"], row["value"]), i in last
             ax.errorbar(
                 *at, xerr=arms(row, "x", "x_low", "x_high") if end else None,
                 yerr=arms(row, "value", "ci_low", "ci_high") if end else None, color=colour, elinewidth=0.8, zorder=3,
-                marker=shapes[i], markersize=5 if end else 3.5, linestyle="none",
+                marker=shapes[i], markersize=5 if end else size[row["step"]], linestyle="none",
                 markerfacecolor=colour if row["p_adjusted"] <= ALPHA else "white",
             )  # fmt: skip
             if end:
-                style = {"fontsize": 8, "color": colour, "fontweight": "bold", "parse_math": False}
-                style |= {"path_effects": [withStroke(linewidth=2, foreground="white")], "zorder": 4}
-                ax.annotate(name, at, (0, 0), textcoords="offset points", **style)
+                ax.annotate(name, at, (0, 0), **style)
     ax.margins(0.08)
     ax.grid(color=FAINT, linewidth=0.5)
     bare(ax)
+    return ax.scatter([], [], c=[], cmap=ListedColormap(colours), **ends)
 
 
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     points = gain_rows(rows, metric=options.metric)
-    yield f"Metrics: {metrics_of(points)}."
+    of, steps = metric_called(str(points["x_metric"].iloc[0])), sorted(points["step"].dropna().unique())
+    yield f"{metrics_of(points)}, against {'1 − ' * of.alike}{within(of.title)} with the reference's same layer."
     yield f"Reference: {listed(look.shown(name) for name in points['against'].unique())}."
     yield from by_task(points, look)
-    if points["step"].nunique() > 1:
-        yield "Lines join the checkpoints of a layer; the last one has the layer's name."
-    yield f"Bars: {look.interval}s, each for a single layer."
-    over = ", not over checkpoints" if points["step"].nunique() > 1 else ""
+    if len(steps) > 1:
+        yield f"Lines join the checkpoints of a layer in the order of their steps ({steps[0]:,} to {steps[-1]:,})."
+    yield "Numbers name layers where there is room, colours all."
+    yield f"Bars: {look.interval}s{' of the last checkpoint' * (len(steps) > 1)}, each for a single layer."
+    over = ", not over checkpoints" if len(steps) > 1 else ""
     yield f"Filled: the probe differs from the reference's (p ≤ .05, corrected over layers{over})."
 
 

@@ -141,11 +141,11 @@ def legend_of(axes: Iterable[Any]) -> dict[str, Any]:
     return named
 
 
-def bar_key(words: str) -> dict[str, Any]:
-    """The legend entry of error bars."""
+def bar_key(words: str, marker: str = "|") -> dict[str, Any]:
+    """The legend entry of error bars; those in both directions have the marker "+", horizontal ones "_"."""
     from matplotlib.lines import Line2D
 
-    return {words: Line2D([], [], color=GREYS[0], marker="|", markersize=8, linestyle="none", zorder=1)}
+    return {words: Line2D([], [], color=GREYS[0], marker=marker, markersize=8, linestyle="none", zorder=1)}
 
 
 def band_key(words: str) -> dict[str, Any]:

@@ -217,8 +217,11 @@ def _halved(name: str, size: float) -> str:
     return min([name, *halves], key=lambda lines: inches(lines, size))
 
 
-def colour_bar(cells: Any, title: str, beside: Any = None) -> None:
-    """Draw the colour scale of an image or mesh next to its Axes; under all Axes given, if the figure is narrow."""
+def colour_bar(cells: Any, title: str, beside: Any = None, names: Sequence[str] = ()) -> None:
+    """Draw the colour scale of an image or mesh next to its Axes; under all Axes given, if the figure is narrow.
+
+    names : what the colours of the whole numbers from 0 on stand for, if not for numbers of a scale
+    """
     from matplotlib.ticker import MaxNLocator
 
     below = beside is not None and cells.figure.get_figwidth() < NARROW
@@ -228,6 +231,9 @@ def colour_bar(cells: Any, title: str, beside: Any = None) -> None:
     bar.set_label(title.replace("\n", " ") if below else wrapped(title, 1.6, 8), fontsize=8, color=INK)
     bar.locator = MaxNLocator(nbins=5)
     bar.update_ticks()
+    if names:
+        some = range(0, len(names), -(-len(names) // 9))
+        bar.set_ticks(list(some), labels=[names[i] for i in some])
     bare(bar.ax, ())
     bar.ax.tick_params(labelsize=7)
 

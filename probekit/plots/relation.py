@@ -214,10 +214,11 @@ def _title(name: str) -> str:
     return metric.title if metric.derived == "lost" else metric_title(name)
 
 
-def name_apart(figure: Figure) -> None:
+def name_apart(figure: Figure, *, all_names: bool = True) -> None:
     """Place each name near its point so that it covers no point, interval or other name, if possible.
 
-    All names are placed twice, because the first ones are placed before the others.
+    All names are placed twice, because the first ones are placed before the others. Unless ``all_names``, those
+    without a free place beside their point are left out.
     """
     from matplotlib.text import Annotation
 
@@ -225,18 +226,22 @@ def name_apart(figure: Figure) -> None:
     for ax in figure.axes:
         names = [t for t in ax.texts if isinstance(t, Annotation)]
         marks, placed = _marks(ax, [text.xy for text in names]), dict[int, Any]()
-        for i, text in [*enumerate(names)] * 2:
+        for i, text in [*enumerate(names)] * (2 if all_names else 1):
             taken = [box for boxes in marks for box in boxes] + [box for j, box in placed.items() if j != i]
             y, scale = ax.transData.transform(text.xy)[1], 72 / figure.dpi
             over, under = ((edge - y) * scale for edge in (max(m.y1 for m in marks[i]), min(m.y0 for m in marks[i])))
-            ends = [(x, way, to, va) for way, va in ((over + 1, "bottom"), (under - 1, "top")) for x, to in ENDS]
+            sides = ENDS if all_names else ENDS[:1]
+            ends = [(x, way, to, va) for way, va in ((over + 1, "bottom"), (under - 1, "top")) for x, to in sides]
             boxes = []
-            for dx, dy, ha, va in (places := [*PLACES[:4], *ends, *PLACES[4:]]):
+            for dx, dy, ha, va in (places := [*PLACES[:4], *ends, *(PLACES[4:] if all_names else ())]):
                 text.set(position=(dx, dy), ha=ha, va=va)
                 box = text.get_window_extent()
                 within = ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1 and ax.bbox.y0 <= box.y0 and box.y1 <= ax.bbox.y1
                 boxes.append((3 * (not within) + box.count_overlaps(taken), box))
             best = min(range(len(places)), key=lambda k: boxes[k][0])
+            if boxes[best][0] and not all_names:
+                text.remove()
+                continue
             dx, dy, ha, va = places[best]
             text.set(position=(dx, dy), ha=ha, va=va)
             placed[i] = boxes[best][1]

@@ -5,6 +5,7 @@ import pytest
 
 from probekit.errors import UsageError
 from probekit.plots import gain_panels, gain_rows, plot
+from probekit.plots.look import INK
 from probekit.rows import make_rows
 
 ABOUT = {
@@ -70,7 +71,9 @@ def test_a_line_joins_checkpoints_and_hollow_points_show_nothing():
     marks = [line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"]
     assert [isinstance(colour, str) and colour == "white" for colour in marks] == [True, True, False, False]
     assert [text.get_text() for text in ax.texts] == ["0", "1"]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("1 − CKA", "Accuracy:\nrun − pretrained")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Distance from pretrained (1 − CKA)", "Accuracy:\nrun − pretrained")
+    small, last = (line.get_markersize() for line in ax.lines[-2:])
+    assert small < last
 
 
 @pytest.mark.parametrize(
@@ -86,20 +89,25 @@ def test_what_is_lacking_is_named(rows, message):
         gain_rows(make_rows(pd.DataFrame(rows)))
 
 
-def test_names_of_near_points_do_not_overlap():
-    near = [compared(9, layer, 0.1) for layer in (0, 1, 2)] + [
-        alike(9, layer, 0.9 + 0.001 * layer) for layer in (0, 1, 2)
-    ]
-    figure = gain_panels(make_rows(near))
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
-    assert [box.count_overlaps(boxes) for box in boxes] == [1, 1, 1]  # each with itself
+def test_only_layers_with_room_have_numbers_and_a_colour_bar_has_all():
+    near = [*range(40), 99]
+    rows = [row for i in near for row in (compared(9, i, 0.1), alike(9, i, 0.1 if i == 99 else 0.9 + 0.0001 * i))]
+    figure = plot("gains", make_rows(rows), width="column")
+    names = figure.axes[0].texts
+    boxes = [text.get_window_extent() for text in names]
+    assert [box.count_overlaps(boxes) for box in boxes] == [1] * len(boxes)  # each with itself
+    assert 2 <= len(names) < 10
+    assert "99" in [text.get_text() for text in names]
+    assert {text.get_color() for text in names} == {INK}  # light colours are no ink
+    assert [tick.get_text() for tick in figure.axes[-1].get_xticklabels()][:3] == ["0", "5", "10"]
 
 
 def test_runs_have_shapes():
     other = [row | {key: "other" for key in ("checkpoint", "checkpoint_b") if key in row} for row in ROWS]
     figure = gain_panels(make_rows([*ROWS, *other]))
     assert len({line.get_marker() for line in figure.axes[0].lines} - {"None"}) == 2
-    keys = ["m, run", "m, other", "probe differs (p ≤ 0.05)", "earlier checkpoints", "95 % interval"]
+    keys = ["run", "other", "probe differs (p ≤ 0.05)", "earlier checkpoints, the smaller the earlier"]
+    keys += ["95 % interval"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == keys
     assert [text.get_text() for text in gain_panels(make_rows(ROWS)).legends[0].get_texts()] == keys[2:]
 
@@ -115,13 +123,16 @@ def test_the_caption_gives_n_of_each_task_and_what_p_is_corrected_over(tmp_path)
     plot("gains", make_rows([*ROWS, *other]), out=tmp_path / "two.png", dpi=40)
     caption = (tmp_path / "two.caption.txt").read_text()
     assert "n = 9 (CoLA); n = 5 (MRPC)." in caption
-    assert "Bars: 95 % intervals, each for a single layer. Filled:" in caption
+    assert "Bars: 95 % intervals of the last checkpoint, each for a single layer. Filled:" in caption
     assert "(p ≤ .05, corrected over layers, not over checkpoints)." in caption
+    assert "Difference in accuracy, against 1 − CKA with the reference's same layer." in caption
+    assert "in the order of their steps (4 to 9)" in caption
     plot(
         "gains",
         make_rows([row for row in ROWS if 4 not in (row.get("step"), row.get("step_b"))]),
         out=tmp_path / "o.png",
     )
     caption = (tmp_path / "o.caption.txt").read_text()
-    assert "n = 9. Bars" in caption
+    assert "n = 9. Numbers" in caption
+    assert "Bars: 95 % intervals, each" in caption
     assert "corrected over layers)." in caption
