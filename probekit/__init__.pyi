@@ -5,6 +5,7 @@ from . import domains as domains
 from . import explore as explore
 from . import information as information
 from . import models as models
+from . import monitors as monitors
 from . import plots as plots
 from . import probes as probes
 from . import provenance as provenance
@@ -60,6 +61,8 @@ from .models import convert as convert
 from .models import load_encoder as load_encoder
 from .models import new_encoder as new_encoder
 from .models import prove_sites as prove_sites
+from .monitors import Probe as Probe
+from .monitors import load_probe as load_probe
 from .plots import plot as plot
 from .probes import LogisticPath as LogisticPath
 from .probes import RidgePath as RidgePath

@@ -58,6 +58,7 @@ RANK = {
     "erasure": 3,
     "information": 3.5,
     "adaptation": 4,
+    "monitors": 4,
     "analyses": 5,
     **dict.fromkeys(("plots", "tables"), 6),
     **dict.fromkeys(("report", "explore"), 6.5),

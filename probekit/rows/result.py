@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PREDICTIONS, BY_SPLIT = "probekit.statistics.predictions:Predictions", "probekit.statistics.predictions:by_split"
+CHOSEN = "probekit.monitors.folder:chosen"
 VERDICT, TABLES = "probekit.analyses.verdict:verdict", "probekit.view:tables"
 """This module does not import analyses or statistics; names are looked up late."""
 FIGURES = {"train": "mix", "transfer": "transfer"}
@@ -71,6 +72,8 @@ class Result:
         The file, if it is saved.
     notes : tuple of str
         What it says of its data: groups, texts left out …; each is shown once a session.
+    probes : tuple of Probe
+        The fitted probes of ``probekit.probe``; () for what was read from a file.
     """
 
     rows: pd.DataFrame
@@ -81,6 +84,7 @@ class Result:
     card: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
     notes: tuple[str, ...] = ()
+    probes: tuple[Any, ...] = ()
 
     def save(self, path: str | Path) -> Result:
         """Write the rows, their evidence card, and the predictions for each example.
@@ -161,6 +165,18 @@ class Result:
         interval of a single layer. ``compare("best")`` tests whether the layers differ.
         """
         return tidy(best_rows(self.rows, CURVE), joint=True)
+
+    def probe(self, layer: int | str | None = None) -> Any:
+        """The fitted :class:`probekit.Probe` of a layer, by default of the best one; ``save`` keeps it.
+
+        Raises
+        ------
+        UsageError
+            If there are none: a result of another analysis, or one that was read from a file.
+        """
+        if not self.probes:
+            raise UsageError("this result has no fitted probes; a new one of probekit.probe has them, a saved one not.")
+        return load(CHOSEN)(self.probes, layer)
 
     def grids(self) -> Iterator[tuple[Grid | None, list[str]]]:
         """The tables that its command prints, each with the lines below it; without a recipe those of its analyses."""

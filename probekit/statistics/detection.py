@@ -239,6 +239,48 @@ def threshold(negative: np.ndarray, rate: float) -> np.ndarray:
     return found
 
 
+def rate_interval(
+    negative: np.ndarray, above: int, groups: np.ndarray | None = None, level: float = 0.95
+) -> tuple[float, float]:
+    """The interval of the rate of false positives at the threshold that these negatives themselves give.
+
+    The threshold is the score of the negative with ``above`` others above it. For m independent negatives of any
+    continuous distribution, the share of the population above it has the distribution Beta(above + 1, m - above) (David
+    & Nagaraja 2003, section 2.3). Of groups, m and ``above`` are divided by the design effect (Kish 1965, section 5.4)
+    of lying above the threshold. That of few groups is imprecise, so it is averaged with the effect of groups whose
+    members all lie on one side, which counts as 2 groups with a member above it.
+
+    Parameters
+    ----------
+    negative : np.ndarray
+        Float (m,), scores of negatives.
+    above : int
+        How many of them lie above the threshold, 1 or more.
+    groups : np.ndarray, optional
+        (m,), negatives that are not independent.
+    level : float
+        Its coverage.
+
+    Examples
+    --------
+    >>> low, high = rate_interval(np.arange(200.0), 10)
+    >>> round(low, 3), round(high, 3)
+    (0.028, 0.091)
+    """
+    m, effect = len(negative), 1.0
+    if groups is not None:
+        code = np.unique(groups, return_inverse=True)[1].reshape(-1)
+        higher = negative > np.partition(negative, m - 1 - above)[m - 1 - above]
+        p, size = higher.mean(), np.bincount(code)
+        if len(size) > 1 and 0 < p < 1:
+            spread = (np.bincount(code, higher - p) ** 2).sum() * len(size) / (len(size) - 1)
+            hit = len(np.unique(code[higher]))
+            effect = max(1.0, (hit * spread / (m * p * (1 - p)) + 2 * (size**2).sum() / m) / (hit + 2))
+    tail = (1 - level) / 2
+    low, high = stats.beta.ppf([tail, 1 - tail], above / effect + 1, (m - above) / effect)
+    return float(low), float(high)
+
+
 def own_recall(
     y: np.ndarray,
     scores: np.ndarray,

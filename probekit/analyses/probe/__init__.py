@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from probekit.analyses.options import VectorOptions
 from probekit.analysis import Analysis, Corrected, Reads
+from probekit.constraint import WRITTEN
 from probekit.grid import Column, Grid
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.public import public
@@ -33,6 +34,7 @@ def probe(
     metrics: tuple[str, ...] | str | None = None,
     task: str | Task | None = None,
     data_dir: str | Path | None = None,
+    keep: Annotated[Path | None, WRITTEN] = None,
     vectors: VectorOptions,
     options: ProbeOptions,
     progress: Progress = no_progress,
@@ -60,6 +62,9 @@ def probe(
         For caches of the sentences of several tasks (``task="A+B"``): the task to take labels from.
     data_dir : path, optional
         Folder of the task's files.
+    keep : path, optional
+        A new folder for the probes: ``probekit apply`` scores texts with them. Also measures calibration, as
+        ``calibrate`` does. One pair of caches only.
     vectors : VectorOptions
         ``pooling`` and ``layers``; each may be given as a keyword.
     options : ProbeOptions
@@ -92,6 +97,7 @@ def probe(
         probekit probe cola.train.h5 cola.dev.h5 random.train.h5 random.dev.h5 --out cola.parquet
         probekit probe sst2.train.h5 sst2.dev.h5 --pooling first --penalties 0.001,0.01,0.1,1,10
         probekit probe pos.train.h5 pos.dev.h5 --estimator mlp --controls 1
+        probekit probe sst2.train.h5 sst2.dev.h5 --layers 4 --keep kept/sst2
         probekit probe chunks.train.h5 chunks.test.h5 --span mean
         probekit probe ud.train.h5 ud.dev.h5 --task ud-relations --data-dir UD_English-EWT
         probekit probe 'data_cache/cola.train.*step-*' 'data_cache/cola.dev.*step-*' --out trajectory.parquet
@@ -99,7 +105,7 @@ def probe(
     from probekit.analyses.probe.measure import measure
     from probekit.analyses.train_dev import Pairs
 
-    return measure(Pairs((train, dev, *more)), metrics, task, data_dir, vectors, options, progress)
+    return measure(Pairs((train, dev, *more)), metrics, task, data_dir, keep, vectors, options, progress)
 
 
 def _lined(rows: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,12 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
+from probekit.analyses.probe.keep import Fitted, probes_of
 from probekit.analyses.train_dev import Pairs, check_pair, labels_of_pair, numbered_alike
 from probekit.analyses.vectors import columns_of, layer_vectors, with_label_sets
+from probekit.errors import UsageError
+from probekit.monitors.format import check_replaced
+from probekit.monitors.probe import Probe, save_probes
 from probekit.notes import logger
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
@@ -34,13 +39,22 @@ def measure(
     metrics: tuple[str, ...] | str | None,
     task: str | Task | None,
     data_dir: str | Path | None,
+    keep: Path | None,
     vectors: VectorOptions,
     options: ProbeOptions,
     progress: Progress,
 ) -> Result:
-    """The rows and predictions of :func:`probekit.probe`."""
-    of_pair = partial(probe_pair, vectors=vectors, options=options)
-    return caches.result(of_pair, progress, metrics, task, data_dir)
+    """The rows, predictions and probes of :func:`probekit.probe`."""
+    if keep is not None:
+        if caches.count > 1:
+            raise UsageError("--keep keeps the probes of one pair of caches; give one pair, or leave out --keep.")
+        check_replaced(keep)
+    kept = list[Probe]()
+    of_pair = partial(probe_pair, vectors=vectors, options=options, keep=kept.extend, calibrate=keep is not None)
+    result = replace(caches.result(of_pair, progress, metrics, task, data_dir), probes=tuple(kept))
+    if keep is not None:
+        save_probes(kept, keep)
+    return result
 
 
 def probe_pair(
@@ -50,8 +64,13 @@ def probe_pair(
     vectors: VectorOptions = VectorOptions(),
     options: ProbeOptions = ProbeOptions(),
     progress: Progress = no_progress,
+    keep: Callable[[tuple[Probe, ...]], object] = lambda probes: None,
+    calibrate: bool = False,
 ) -> tuple[pd.DataFrame, Predictions]:
-    """The rows and predictions of one pair of caches; CacheMismatch if the two do not match."""
+    """The rows and predictions of one pair of caches; CacheMismatch if the two do not match.
+
+    ``keep`` gets the probes; with ``calibrate``, those of classes are calibrated whatever the options say.
+    """
     check_pair(train, dev, vectors.layers, metrics, any_split=options.any_split)
     attends = options.estimator in (Estimator.ATTENTION, Estimator.MONITOR)
     of_train = layer_vectors(train, vectors, pieces=attends)
@@ -78,18 +97,23 @@ def probe_pair(
         tuple(train.spec["label_names"]),
         {"analysis": "probe", **columns_of(dev, of_train.representation), **of_dev.group_columns},
     )
+    fitted = list[Fitted]()
+    if calibrate and of_train.label_sets is None and question.classify:
+        options = replace(options, calibrate=True)
     if of_train.label_sets is not None:
         sets, of_sets, of_dev_sets = numbered_alike(of_train, of_dev, labels)
         found = evaluate_label_sets(
             of_train.layers, of_sets, of_dev.layers, of_dev_sets, sets, question,
-            baselines=baselines, options=options, progress=progress,
+            baselines=baselines, options=options, progress=progress, keep=lambda *one: fitted.append(Fitted(*one)),
         )  # fmt: skip
     else:
         found = evaluate_layers(
             of_train.layers, labels[0], of_dev.layers, labels[1], question,
-            baselines=baselines, options=options, progress=progress,
+            baselines=baselines, options=options, progress=progress, keep=lambda *one: fitted.append(Fitted(*one)),
         )  # fmt: skip
     seen = labels[1].seen[labels[1].known]  # type: ignore[index]
     seen = np.repeat(seen, len(question.label_names)) if of_train.label_sets is not None else seen
     how = {name: getattr(options, name) for name in ("resamples", "level", "seed", "by_label")}
-    return probe_rows(found, seen=seen, **how), found
+    rows = probe_rows(found, seen=seen, **how)
+    keep(probes_of(fitted, (train, dev), (of_train, vectors), rows, found, options))
+    return rows, found

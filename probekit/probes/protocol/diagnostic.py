@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import UsageError
 from probekit.notes import in_threads, logger
+from probekit.probes.kept import Weights
 from probekit.probes.protocol.baselines import Baselines, baseline_fits, constant_fit
 from probekit.probes.protocol.experiment import Experiment, Fits, Vectors
 from probekit.probes.protocol.label_sets import label_sets
@@ -68,6 +69,7 @@ def evaluate_layers(
     baselines: Baselines = Baselines(),
     options: ProbeOptions = ProbeOptions(),
     progress: Progress = no_progress,
+    keep: Callable[[str, Weights, np.ndarray], Any] = lambda *layer: None,
 ) -> Predictions:
     """Fit a probe on each layer, for gold labels and controls, and return its predictions for each dev example.
 
@@ -86,6 +88,8 @@ def evaluate_layers(
         How the probes are fitted.
     progress : callable
         Called before the first fit and every half second, with the number of folds fitted over all layers.
+    keep : callable
+        Called with each layer, the weights of its probe of gold labels, and its logits of the labelled rows of dev.
 
     Returns
     -------
@@ -120,7 +124,7 @@ def evaluate_layers(
         fitted.append(None)
 
     sets = label_sets(train_labels, dev_labels, question, options)
-    experiment = Experiment(question, sets, options, tick)
+    experiment = Experiment(question, sets, options, tick, keep)
     work: list[Callable[[], Fits]] = list(baseline_fits(experiment, baselines))  # the longest first
     work += [partial(experiment.layer, name, train_layers[name], dev_layers[name]) for name in train_layers]
     y = sets.train.y

@@ -11,10 +11,11 @@ import numpy as np
 from probekit.errors import NonFiniteError, UsageError
 from probekit.metrics import metric
 from probekit.notes import logger
+from probekit.probes.kept import Weights, weights_of
 from probekit.probes.protocol.label_sets import LabelSets
 from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.options import LOG_LOSS, ProbeOptions
-from probekit.probes.protocol.selection import Chosen, Estimator, Problem, grid, probabilities, select
+from probekit.probes.protocol.selection import Chosen, Estimator, Problem, grid, select
 from probekit.statistics.bootstrap import estimates
 from probekit.statistics.calibration import MEASURES, tempered
 
@@ -50,12 +51,16 @@ class Fits:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The parts shared by all layers: the question, the label sets, the options, and what is called after each fold."""
+    """The parts shared by all layers: question, label sets, options, and what is called after each fold.
+
+    ``keep`` gets the layer and the weights of each probe of gold labels, and its logits (n, K) of dev's labelled rows.
+    """
 
     question: Question
     sets: LabelSets
     options: ProbeOptions
     tick: Callable[[], Any] = lambda: None
+    keep: Callable[[str, Weights, np.ndarray], Any] = lambda *layer: None
 
     def layer(self, name: str, train: Vectors, dev: Vectors) -> Fits:
         """Probes of all label sets on one layer."""
@@ -109,6 +114,13 @@ class Experiment:
         except NonFiniteError:
             where = f"First in row {_first_bad(x_dev, sets.rows_dev)}."
             raise NonFiniteError(f"{_called(about)} of dev contains NaN or infinity. {where}") from None
+        weights = weights_of(chosen.fitted)  # gold is evaluated with what is kept, alone
+        logits, shares = weights.logits(x_dev, sets.rows_dev), None
+        if loss is None:
+            predicted[0, 0] = logits[:, 0]
+        else:
+            log_p, shares = weights.log_proba(logits), weights.proba(logits)
+            loss[0, 0], predicted[0, 0] = -log_p[np.arange(len(log_p)), sets.y_dev[0]], log_p.argmax(1)
         name = f"monitor {options.scores or 'rolling:10'}" if estimator is Estimator.MONITOR else str(estimator)
         columns = [
             {**about, "estimator": name, **target, **columns_of(chosen, i)}
@@ -117,7 +129,8 @@ class Experiment:
         if options.calibrate and sets.classes:
             for fit, calibration in zip(columns, self._calibration(chosen, x_dev), strict=True):
                 fit.update(calibration)
-        shares = probabilities(chosen.fitted, x_dev, sets.rows_dev) if sets.classes else None
+        if about["layer"] is not None:
+            self.keep(str(about["layer"]), weights, logits)
         return Fits(columns, predicted[:, 0], None if loss is None else loss[:, 0], shares)
 
     def _calibration(self, chosen: Chosen, x_dev: Any) -> list[dict[str, Any]]:

@@ -8,15 +8,17 @@ whole label set of an example.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import log_expit, logit
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import UsageError
 from probekit.files import in_words
+from probekit.probes.kept import Weights, stacked, weights_of
 from probekit.probes.protocol.baselines import Baselines, baseline_fits
 from probekit.probes.protocol.experiment import Experiment, Vectors
 from probekit.probes.protocol.label_sets import LabelSets, folded, with_controls
@@ -42,6 +44,7 @@ def evaluate_label_sets(
     baselines: Baselines = Baselines(),
     options: ProbeOptions = ProbeOptions(),
     progress: Progress = no_progress,
+    keep: Callable[[str, Weights, np.ndarray], Any] = lambda *layer: None,
 ) -> Predictions:
     """Fit probes of all labels on each layer, for gold labels and controls; predictions for each dev example and label.
 
@@ -61,6 +64,8 @@ def evaluate_label_sets(
         How the probes are fitted; ``calibrate`` and ``choose_by`` do not apply.
     progress : callable
         Called before the first layer and after each.
+    keep : callable
+        Called with each layer, the weights of its linear probes of gold labels, and their logits of dev (n, labels).
 
     Returns
     -------
@@ -75,7 +80,7 @@ def evaluate_label_sets(
     progress("probe", 0, len(train_layers))
     with threadpool_limits(1), torch_threads(1):
         for done, name in enumerate(train_layers, 1):
-            found.append(task.fitted_on(name, *(_vectors(v[name]) for v in (train_layers, dev_layers))))
+            found.append(task.fitted_on(name, *(_vectors(v[name]) for v in (train_layers, dev_layers)), keep))
             progress("probe", done, len(train_layers))
     return _predictions(task, found)
 
@@ -145,7 +150,7 @@ class _Sets:
         shape = len(values) // self.labels, self.labels, values.shape[1]
         return np.moveaxis(values.reshape(shape), 1, 2).reshape(shape[0], -1)
 
-    def fitted_on(self, name: str, x: Any, x_dev: Any) -> Fitted:
+    def fitted_on(self, name: str, x: Any, x_dev: Any, keep: Callable[[str, Weights, np.ndarray], Any]) -> Fitted:
         """Probes of all label sets on one layer."""
         options, estimator = self.options, self.options.estimator
         estimator = Estimator(estimator or (Estimator.LOGISTIC if self.classes else Estimator.RIDGE))
@@ -165,6 +170,12 @@ class _Sets:
         said[self.can] = its[:, 0]
         if loss is not None and its_loss is not None:
             loss[self.can] = its_loss[:, 0]
+        if (weights := self._weights(chosen.fitted)) is not None:  # gold is evaluated with what is kept
+            logits = weights.logits(x_dev, self.rows_dev)
+            keep(name, weights, logits)
+            said[: self.labels] = logits.T > 0 if self.classes else logits.T
+            if loss is not None:
+                loss[: self.labels] = -log_expit(np.where(self.y_dev[: self.labels] == 1, logits.T, -logits.T))
         about = {"penalty": chosen.setting, "held_out": chosen.held_out, "converged": chosen.converged}
         told = _by_target(about, self.can, len(self.targets))
         each = np.full(len(self.can), np.nan)
@@ -175,6 +186,15 @@ class _Sets:
             for i, target in enumerate(self.targets)
         ]
         return columns, None if loss is None else self.by_example(loss), self.by_example(said)
+
+    def _weights(self, fitted: Any) -> Weights | None:
+        """The weights of gold labels, an output for each; None if they are not linear."""
+        share = np.clip(self.y[: self.labels].mean(1), 0.5 / self.y.shape[1], 1 - 0.5 / self.y.shape[1])
+        constant = logit(share) if self.classes else self.y[: self.labels].mean(1)
+        at = np.cumsum(self.can) - 1
+        return stacked([
+            weights_of(fitted, int(at[k])) if self.can[k] else float(constant[k]) for k in range(self.labels)
+        ])  # fmt: skip
 
     def fitted_targets(self, which: np.ndarray) -> np.ndarray:
         """Some rows of ``y``, with the numbers that solvers expect."""

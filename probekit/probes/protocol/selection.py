@@ -6,7 +6,7 @@ Nothing here uses the evaluated data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from probekit.statistics.moments import Moments
 
 __all__ = [
     "Board", "Chosen", "Estimator", "Fitted", "Outcome", "Paths", "Problem", "Ridge", "digest_of", "edge_of", "grid",
-    "probabilities", "refit", "select",
+    "refit", "select",
 ]  # fmt: skip
 
 ROUGH = 2e-8  # tolerance per row, at most 1e-3 nats, of fits on folds, which only serve to choose
@@ -413,15 +413,6 @@ def digest_of(fitted: Fitted, target: int) -> str:
     if not isinstance(fit, LogisticFit | RidgeFit):
         return ""
     return xxhash.xxh3_64(fit.weights[target].tobytes() + fit.intercepts[target].tobytes()).hexdigest()
-
-
-def probabilities(fitted: Fitted, x: Any, rows: np.ndarray) -> np.ndarray:
-    """Class probabilities from the first target's first setting, float32 (m, classes)."""
-    if isinstance(fitted, LogisticFit):
-        only = {name: getattr(fitted, name)[:1] for name in ("weights", "intercepts", "decrement", "iterations")}
-        fitted = replace(fitted, **only)
-    blocks = np.array_split(rows, -(-len(rows) // 4096))
-    return np.concatenate([np.exp(fitted.log_proba(x, at)[0, 0]).astype(np.float32) for at in blocks])
 
 
 def grid(estimator: Estimator, given: Sequence[float] | None, width: int) -> tuple[float, ...]:

@@ -73,7 +73,7 @@ class Sequences:
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         some = self.at(np.atleast_1d(np.arange(len(self.start))[rows]))
-        parts = [_sums(part.pieces(), part.length) / part.length[:, None] for part in map(some.at, some.blocks())]
+        parts = [sums_within(part.pieces(), part.length) / part.length[:, None] for part in map(some.at, some.blocks())]
         return np.concatenate(parts).astype(np.float32) if parts else np.empty((0, self.shape[1]), np.float32)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -128,8 +128,8 @@ class AttentionPath:
     def _attended(self, x: Sequences) -> tuple[np.ndarray, np.ndarray]:
         d = self.query.shape[-1]
         vectors = (x.pieces() - self.mean) * self.scale
-        weight = _softmax(vectors @ self.query.reshape(-1, d).T, x.length)
-        return weight, _sums(weight * (vectors @ self.value.reshape(-1, d).T), x.length)
+        weight = softmax_within(vectors @ self.query.reshape(-1, d).T, x.length)
+        return weight, sums_within(weight * (vectors @ self.value.reshape(-1, d).T), x.length)
 
 
 def path(
@@ -246,9 +246,9 @@ def _forward(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Weights and values of the pieces, (t, M K); what each text attends to (n, M K); logits (M, n, K)."""
     query, value, bias = (p.numpy() for p in params)
-    weight = _softmax(vectors @ query.reshape(-1, query.shape[-1]).T, length)
+    weight = softmax_within(vectors @ query.reshape(-1, query.shape[-1]).T, length)
     values = vectors @ value.reshape(-1, value.shape[-1]).T
-    attended = _sums(weight * values, length)
+    attended = sums_within(weight * values, length)
     logits = (attended + bias.reshape(-1)).reshape(len(length), *bias.shape).transpose(1, 0, 2)
     return weight, values, attended, logits
 
@@ -284,7 +284,7 @@ def _with_both(logits: np.ndarray, axis: int) -> np.ndarray:
     return np.concatenate([np.zeros_like(logits), logits], axis)
 
 
-def _softmax(scores: np.ndarray, length: np.ndarray) -> np.ndarray:
+def softmax_within(scores: np.ndarray, length: np.ndarray) -> np.ndarray:
     """The softmax of the scores (t, M) within each text; the scores are changed."""
     first = np.cumsum(length) - length
     scores -= np.repeat(np.maximum.reduceat(scores, first, axis=0), length, axis=0)
@@ -293,7 +293,7 @@ def _softmax(scores: np.ndarray, length: np.ndarray) -> np.ndarray:
     return scores
 
 
-def _sums(values: np.ndarray, length: np.ndarray) -> np.ndarray:
+def sums_within(values: np.ndarray, length: np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, np.cumsum(length) - length, axis=0)
 
 

@@ -53,6 +53,10 @@ class Score:
             raise UsageError(f"scores is {text!r}; {EXPECTED}.") from None
         return found
 
+    def __str__(self) -> str:
+        rest = {"ema": f":{self.decay:g}", "rolling": f":{self.pieces}"}
+        return self.name + rest.get(self.name, "")
+
     def of(self, scores: np.ndarray, length: np.ndarray) -> np.ndarray:
         """The scores of n texts, float64 (n, m).
 

@@ -1,0 +1,3 @@
+from .folder import load_probe as load_probe
+from .folder import load_probes as load_probes
+from .probe import Probe as Probe
