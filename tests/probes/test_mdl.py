@@ -169,7 +169,7 @@ def test_the_command(caches, tmp_path, call):
     assert "95 % interval" in result.out
     assert "shuffled" in result.out
     assert "without vectors: uniform code " in result.out
-    assert "no shorter" not in result.out
+    assert "not shown to be shorter" not in result.out
     rows = read_rows(out)
     assert layer_labels(rows).unique().tolist() == ["0", "3"]
     assert targets(rows) == ["gold", "shuffled 0", "shuffled 1", "uniform", "prior"]
@@ -187,7 +187,7 @@ def test_a_layer_that_holds_nothing_is_named(caches, monkeypatch, call):
         labels = np.random.default_rng(0).permutation(cache.labels)
     monkeypatch.setattr(ActivationCache, "labels", labels)
     told = call("mdl", caches["classification"], "--layers", "0", "--controls", "0")
-    assert "no shorter than the prior code: layer 0" in told.out + told.err
+    assert "not shown to be shorter than the prior code: layer 0" in told.out + told.err
 
 
 def test_words_are_sent_by_sentence(caches):

@@ -105,8 +105,8 @@ def _notes(rows: pd.DataFrame, options: Mapping[str, Any]) -> Iterator[str]:
         yield "p adjusted: corrected over the layers of this table (Holm)."
     yield f"without vectors: uniform code {head['uniform_bits']:,.0f} bits, prior code {head['prior_bits']:,.0f} bits"
     if (rest := saved[~((saved["value"] > 0) & (saved["p_adjusted"] <= ALPHA))]).size:
-        why = "" if rows["orders"].max() > 1 else " (or not shown to be shorter: one order gives no p)"
-        yield f"no shorter than the prior code{why}: layer {', '.join(layer_labels(rest))}"
+        why = "" if rows["orders"].max() > 1 else " (one order gives no p)"
+        yield f"not shown to be shorter than the prior code{why}: layer {', '.join(layer_labels(rest))}"
     if head["left_out"]:
         yield f"unlabelled, left out: {head['left_out']:,}"
 
