@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from lessons import SHORT, amounts, animals
+from lessons import SHORT, amounts, animals, praise, tags
 from scipy.stats import pearsonr
-from sklearn.metrics import f1_score, log_loss, root_mean_squared_error
+from sklearn.metrics import f1_score, log_loss, roc_auc_score, root_mean_squared_error
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import probekit
@@ -262,3 +262,33 @@ def test_other_signals_beside_several_labels(task, runs, tiny_bert, tmp_path):
     ):
         with pytest.raises(UsageError, match=words):
             train(task, tiny_bert, tmp_path / "refused", **SHORT | option)
+
+
+@pytest.mark.parametrize("task", [animals(), praise()], ids=["labels", "classes"])
+def test_a_metric_of_scores_chooses_the_epoch(task, tiny_bert, tmp_path):
+    task = replace(task, metrics=("auroc", *task.metrics[:1]))
+    (tmp_path / "slices.toml").write_text("[short]\nwords_at_most = 4\n")
+    how = SHORT | {"epochs": 3, "learning_rate": 1e-3, "slices": str(tmp_path / "slices.toml"), "mix": True}
+    run = train(task, tiny_bert, tmp_path / "run", **how)
+    table = Predictions.read(run.path / "dev.examples.parquet")
+    shares, gold = table.probabilities[0, :, 1], table.gold
+    if task.name == "animals":
+        shares, gold = shares.reshape(-1, 3), gold.reshape(-1, 3)
+    assert list(run.metrics) == ["auroc", task.metrics[1], "loss"]
+    assert run.metrics["auroc"] == pytest.approx(roc_auc_score(gold, shares))
+    of_dev = run.rows[(run.rows["split"] == "dev") & run.rows["slice"].isna() & run.rows["head"].ne("")]
+    values = of_dev[of_dev["metric"] == "auroc"]
+    assert len(values) == 3
+    assert values.loc[values["kept"], "value"].item() == values["value"].max() == run.metrics["auroc"]
+    constant = run.rows[run.rows["estimator"].eq("majority") & run.rows["metric"].eq("auroc")]
+    assert (constant["value"] == 0.5).all()
+    inside = run.rows[run.rows["against"].eq("rest")]
+    assert inside["metric"].tolist() == ["difference(auroc)"]
+    short = np.array([len(e.text.split()) <= 4 for e in task.split("dev")])
+    parts = [roc_auc_score(gold[rows], shares[rows]) for rows in (short, ~short)]
+    assert inside["value"].item() == pytest.approx(parts[0] - parts[1])
+
+
+def test_a_crf_has_no_scores(tiny_bert, tmp_path):
+    with pytest.raises(UsageError, match="auroc needs probabilities, which the head crf does not give"):
+        train(replace(tags(), metrics=("auroc",)), tiny_bert, tmp_path / "run", head="crf", **SHORT)

@@ -119,7 +119,7 @@ def test_weights_that_are_no_numbers(tiny_bert, tmp_path):
         (praise(), {"limit": 0}, UsageError, "limit is 0"),
         (praise(dev=0), {}, UsageError, "praise dev has no examples"),
         (praise(), {"head": "crf"}, UsageError, "the head 'crf' is for sequence-labelling"),
-        (tags(), {"head": "linear"}, UsageError, "the head 'linear' is for classification and regression"),
+        (tags(), {"head": "linear"}, UsageError, "'linear' is for classification, multi-label, multi-output, regr"),
         (praise(), {"head": "esim"}, UsageError, "the head 'esim' reads pairs in one sequence or separately"),
         (pairs(), {"pairs": "separate", "head": "bcn"}, UsageError, "'bcn' reads single sentences or pairs in one"),
         (praise(), {"pairs": "separate"}, UsageError, "praise has no sentence pairs"),

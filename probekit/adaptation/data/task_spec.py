@@ -102,6 +102,11 @@ class TaskSpec:
         return "mean-squared-error" if self.numbers else "log-loss"
 
     @property
+    def scored(self) -> tuple[str, ...]:
+        """The metrics of scores, such as AUROC, which need probabilities."""
+        return tuple(name for name in self.metrics if metric(name).needs == "scores")
+
+    @property
     def labels_in_words(self) -> str:
         """The labels in words, for messages."""
         names = self.label_names
@@ -109,7 +114,7 @@ class TaskSpec:
         return f"the {what} {', '.join(names[:5])}{' …' if len(names) > 5 else ''}" if names else "numbers as labels"
 
     def score(self, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        """The task's metrics but perplexity, by name, from arrays of predictions and labels as heads use them."""
+        """The task's metrics but perplexity and :attr:`scored` ones, by name, from predictions and labels of heads."""
         gold: Any = labels
         guess: Any = predictions
         if self.tags:

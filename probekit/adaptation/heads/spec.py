@@ -78,7 +78,7 @@ def make_head(
         raise UsageError(f"unknown head {name!r}; the heads for this task are {', '.join(fitting)}.")
     head, choose = HEADS[name], f"choose {' or '.join(fitting)}."
     if kind not in head.kinds:
-        raise UsageError(f"the head {name!r} is for {' and '.join(sorted(head.kinds))}, not {kind}; {choose}")
+        raise UsageError(f"the head {name!r} is for {', '.join(sorted(head.kinds))}, not {kind}; {choose}")
     if pairs not in head.pairs:
         readable = " or ".join(description for way, description in READ.items() if way in head.pairs)
         raise UsageError(f"the head {name!r} reads {readable}, not {READ[pairs]}; {choose}")
@@ -167,6 +167,11 @@ class HeadSpec:
 
     def build(self, task: TaskSpec) -> Head:
         """A new head for this task; raises UsageError if the two do not match."""
+        if task.scored and self.head.endswith("crf"):
+            raise UsageError(
+                f"{task.scored[0]} needs probabilities, which the head {self.head} does not give; choose another "
+                "metric, or another head, such as softmax."
+            )
         given: dict[str, Any] = {"hidden_size": self.hidden_size, "dropout": self.dropout}
         given |= {"windows": self.windows, "longest": self.longest, "tied": self.tied, "bias": self.bias}
         given["marked"] = task.marked if self.head == "marked" else None

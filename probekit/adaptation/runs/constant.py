@@ -61,13 +61,21 @@ def constant_rows(found: Evaluation, constant: Mapping[str, Any], about: Mapping
         return
     task, answer = found.task, constant["answer"]
     same = replace(found, predictions=[np.full_like(one, answer) for one in found.predictions], metrics={})
-    scores = task.score(same.joined("predictions"), same.joined("labels"))
+    if found.probabilities is not None:
+        same = replace(same, probabilities=[_shares(task, constant, len(one)) for one in found.labels])
+    scores = same.measured()
     shared = {**about, "layer": None, "regime": "", "head": "", "representation": "none", "n": len(found.ids)}
     shared |= {"estimator": CONSTANT[1] if task.numbers else CONSTANT[0], "kept": False, "headline": False}
     for name, value in scores.items():
         yield shared | {"metric": name, "value": value, **same.interval(name)}
     if not task.tags and not task.answers:
         yield shared | {"metric": task.loss, "value": float(_losses(task, found.joined("labels"), constant).mean())}
+
+
+def _shares(task: TaskSpec, constant: Mapping[str, Any], count: int) -> np.ndarray:
+    """The probabilities of the constant prediction for the words or labels of an example."""
+    shares = np.asarray(constant["shares"], dtype=np.float32)
+    return np.stack([1 - shares, shares], axis=1) if task.kind.several else np.tile(shares, (count, 1))
 
 
 def _losses(task: TaskSpec, gold: np.ndarray, constant: Mapping[str, Any]) -> np.ndarray:

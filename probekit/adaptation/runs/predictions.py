@@ -16,7 +16,7 @@ from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.training.learners import Learner
 from probekit.rows import make_fits
 from probekit.runtime import Progress, no_progress
-from probekit.statistics.bootstrap import FEWEST, bounds
+from probekit.statistics.bootstrap import FEWEST, bounds, estimates
 from probekit.statistics.over_labels import pairs_of
 from probekit.statistics.predictions import Predictions
 
@@ -107,8 +107,7 @@ class Evaluation:
             losses=None if self.losses is None else self.losses[rows],
             prompts=None if self.prompts is None else self.prompts[rows],
         )  # fmt: skip
-        scores = self.task.score(part.joined("predictions"), part.joined("labels"))
-        return replace(part, metrics=part.of_responses() | scores)
+        return replace(part, metrics=part.measured())
 
     def of_responses(self) -> dict[str, float]:
         """Perplexity and loss (nats) per piece of the given responses; {} for other tasks."""
@@ -117,11 +116,21 @@ class Evaluation:
         nats, pieces = self.losses.sum(0)
         return {"perplexity": float(np.exp(nats / pieces)), "loss": float(nats / pieces)}
 
-    def scores(self, metrics: Mapping[str, float], loss: float) -> dict[str, float]:
-        """The task's metrics, the main one first, then the loss, which is that of responses if there are some."""
-        of_responses = self.of_responses()
-        loss = of_responses.pop("loss", loss)
-        return {**of_responses, **metrics, "loss": loss}
+    def of_scores(self) -> dict[str, float]:
+        """The task's metrics of scores, such as AUROC, by name."""
+        if not self.task.scored:
+            return {}
+        sample = self.table({"step": 0, "seed": 0}).sample()
+        return {name: float(estimates(metric=name, **sample)[0]) for name in self.task.scored}
+
+    def measured(self, loss: float | None = None) -> dict[str, float]:
+        """The task's metrics, the main one first, then the loss, if one is given or there are given responses."""
+        found = {} if loss is None else {"loss": loss}
+        found |= self.of_responses() | self.task.score(self.joined("predictions"), self.joined("labels"))
+        found |= self.of_scores()
+        first = {name: found.pop(name) for name in self.task.metrics if name in found}
+        last = {"loss": found.pop("loss")} if "loss" in found else {}
+        return first | found | last
 
     def merged(self, task: TaskSpec, classes: np.ndarray) -> Evaluation:
         """The same for a task whose classes each include several: ``classes`` has the new class of each one.
@@ -135,8 +144,7 @@ class Evaluation:
         if shares is not None:
             gold = np.concatenate(self.labels)
             loss = float(-np.log(np.maximum(np.concatenate(shares)[np.arange(len(gold)), gold], 1e-38)).mean())
-        scores = task.score(found.joined("predictions"), found.joined("labels"))
-        return replace(found, metrics={**scores, "loss": loss})
+        return replace(found, metrics=found.measured(loss))
 
     def interval(self, name: str, seed: int = 0) -> dict[str, Any]:
         """The columns ci_low, ci_high of a metric's 95 % interval over examples, and ``why`` if there is none.
@@ -176,8 +184,7 @@ def predict(
         learner.to(device), data, batches, module=module, device=device, progress=progress
     )
     found = gathered(task, data, predicted)
-    metrics = task.score(found.joined("predictions"), found.joined("labels"))
-    return replace(found, metrics=found.scores(metrics, losses / len(data)))
+    return replace(found, metrics=found.measured(losses / len(data)))
 
 
 def gathered(task: TaskSpec, data: Data, predicted: Mapping[int, Prediction]) -> Evaluation:

@@ -232,12 +232,12 @@ class _Trainer(Trainer):
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Like the Trainer's loop, but with several processes each evaluates different whole batches.
 
-        The Trainer's loop pads the last batches with examples of the first, which then affect their loss; and it does
-        not know texts.
+        The Trainer's loop pads the last batches with examples of the first, which then affect their loss; and it knows
+        neither texts nor probabilities.
         """
         rank, count = processes()
         objective, data = self.objectives[0], self.eval_dataset
-        if count == 1 and not isinstance(data, Decoding | ResponseData):
+        if count == 1 and not isinstance(data, Decoding | ResponseData) and not objective.task.scored:
             return super().evaluation_loop(dataloader, *args, **kwargs)
         every_batch = [*Batches(data, self.args.per_device_eval_batch_size, shuffle=False)]
         batches, first, number = every_batch[rank::count], every_batch[:1], len(every_batch)
@@ -253,8 +253,7 @@ class _Trainer(Trainer):
             torch.distributed.all_gather_object(every, mine)
         evaluation = gathered(objective.task, data, {i: one for part, _ in every for i, one in part.items()})
         found, gold = evaluation.joined("predictions"), evaluation.joined("labels")
-        metrics = self.compute_metrics(EvalPrediction(predictions=found, label_ids=gold))
-        metrics = evaluation.scores(metrics, sum(losses for _, losses in every) / len(data))
+        metrics = evaluation.measured(sum(losses for _, losses in every) / len(data)) | _mix_weights(learner)
         prefixed = {f"eval_{name}": float(value) for name, value in metrics.items()}
         return EvalLoopOutput(predictions=found, label_ids=gold, metrics=prefixed, num_samples=len(data))
 
@@ -369,13 +368,16 @@ def _scoring(objective: Objective, learner: Learner) -> Callable[[EvalPrediction
 
     def compute(found: EvalPrediction) -> dict[str, float]:
         metrics = objective.task.score(np.asarray(found.predictions), np.asarray(found.label_ids))
-        if learner.mix is not None:
-            weights = learner.mix.weights.detach().float().cpu()
-            metrics |= {f"mix_{i}": float(w) for i, w in enumerate(weights)}
-            metrics["mix_gamma"] = float(learner.mix.gamma.detach())
-        return metrics
+        return metrics | _mix_weights(learner)
 
     return compute
+
+
+def _mix_weights(learner: Learner) -> dict[str, float]:
+    if learner.mix is None:
+        return {}
+    weights = {f"mix_{i}": float(w) for i, w in enumerate(learner.mix.weights.detach().float().cpu())}
+    return weights | {"mix_gamma": float(learner.mix.gamma.detach())}
 
 
 def _optimizer(groups: list[LayerGroup], options: TrainOptions) -> torch.optim.Optimizer:
