@@ -39,6 +39,18 @@ def p_value(value: float, digits: int = 3) -> str:
     return "< .001" if value < 0.001 else f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:.{digits}f}"
 
 
+def p_equals(value: float) -> str:
+    """A p-value with its sign, as it stands beside other numbers with three decimals.
+
+    Examples
+    --------
+    >>> p_equals(0.0123), p_equals(0.0002)
+    ('p = 0.013', 'p < .001')
+    """
+    text = p_value(value)
+    return f"p {text}" if text[:1] == "<" else f"p = {text}"
+
+
 MODELS = {
     **dict.fromkeys(("minilm", "all-MiniLM-L6-v2"), "MiniLM"), "all-MiniLM-L12-v2": "MiniLM-L12",
     "all-mpnet-base-v2": "MPNet (sentences)", "mpnet-base": "MPNet-base",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.analyses.exploration.texts import marks
+from probekit.display import p_equals
 from probekit.errors import UsageError
 from probekit.explore.colours import correct, label_title, stacked
 
@@ -298,7 +299,7 @@ def mcnemar(scene: Scene, step: int, layer: int) -> str:
     if without := [side.name for side in (scene.sides[0], scene.sides[step]) if side.prediction is None]:
         return f"No examples gained or lost here: there are no rows with predictions of {' and '.join(without)}."
     found = scene.gained_and_lost(scene.layers[layer], step)
-    test = f"Exact test that gains and losses are equally likely (n = {found.n:,}): p = {found.p:.2g}"
+    test = f"Exact test that gains and losses are equally likely (n = {found.n:,}): {p_equals(found.p)}"
     return f"{test}; {found.note}"
 
 

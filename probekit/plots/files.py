@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from probekit.display import p_equals
 from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, seal, write
 
@@ -41,7 +42,7 @@ def in_words(points: pd.DataFrame) -> list[str]:
         low, high = row["ci_low"], row["ci_high"]
         within = f" ({low:.3f} to {high:.3f})" if np.isfinite(low) and np.isfinite(high) else ""
         p = row.get("p_shown")
-        tested = f", p {p:.3g} (corrected)" if isinstance(p, float) and np.isfinite(p) else ""
+        tested = f", {p_equals(p)} (corrected)" if isinstance(p, float) and np.isfinite(p) else ""
         why = f", {row['hollow']}" if isinstance(row["hollow"], str) and row["hollow"] else ""
         found.append(f"{row['label']}, layer {row['layer_name']}: {row['value']:.3f}{within}{tested}{why}")
     return found

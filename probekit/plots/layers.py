@@ -414,7 +414,8 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         if one_sided(band):
             extent = "part from the mean to the 97.5 % quantile"
             if (band["analysis"] == "probe").all():
-                yield PERMUTED
+                labels = " and the labels" * bool(curve["metric"].str.startswith("by-label(").any())
+                yield PERMUTED.replace("layers of a curve", f"layers of a curve{labels}")
                 continue
         yield f"{first_upper(_plural(str(label)))}: the band shows the {extent} of their values{_draws(rows, band)}."
     if len(control) and curve["label"].nunique() > 1:

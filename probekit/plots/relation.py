@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.display import shown_model
+from probekit.display import p_equals, shown_model
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import metrics_of, sizes_of
@@ -282,7 +282,7 @@ def _correlation(relation: Any, names: Mapping[str, str]) -> str:
         return f"{name} undefined"
     low, high, p = relation["ci_low"], relation["ci_high"], relation["p"]
     within = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-    return f"{name} {value:.2f}{within}, p {'< 0.001' if p < 0.001 else f'= {p:.2g}'}".replace("-", "−")
+    return f"{name} {value:.2f}{within}, {p_equals(p)}".replace("-", "−")
 
 
 def with_columns(rows: Any, *columns: str) -> pd.DataFrame:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.display import p_value
 from probekit.grid import plain
+from probekit.rows.tidy import TESTS
 from probekit.view import tables as made
 
 if TYPE_CHECKING:
@@ -99,7 +101,8 @@ def table(rows: pd.DataFrame, caption: str, *, whole: bool = False) -> Table:
             columns.append(Column(name.replace("_", " "), name, numeric))
             whole_numbers = rows[name].dtype.kind == "f" and name not in REAL and (rows[name].dropna() % 1 == 0).all()
             values = shown[name].astype("Int64") if whole_numbers else shown[name]
-            cells.append([_cell(value, fixed=fixed and name in REAL) for value in values])
+            tested = name in TESTS
+            cells.append([_p(v) if tested else _cell(v, fixed=fixed and name in REAL) for v in values])
     return Table(caption, columns, [list(row) for row in zip(*cells, strict=True)], len(rows), same)
 
 
@@ -169,6 +172,12 @@ def _cell(value: Any, *, fixed: bool = False) -> Cell:
         return Cell(str(value))
     text = f"{whole_number:,}".replace("-", "−")
     return Cell(text, str(whole_number) if text != str(whole_number) else "")
+
+
+def _p(value: Any) -> Cell:
+    """A p-value as sentences and other tables have it."""
+    cell = _cell(value)
+    return Cell(p_value(float(value)), repr(float(value))) if cell.text else cell
 
 
 def _interval(low: float, high: float, *, fixed: bool) -> Cell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from probekit.display import shown_label
+from probekit.display import p_value, shown_label
 from probekit.grid import Column, Grid
 from probekit.rows.schema import KEYS, called, layer_labels
 
@@ -138,11 +138,11 @@ def as_grid(table: pd.DataFrame, rows: int, of: int) -> tuple[Grid, list[str]]:
     numbers = {c: table[c].dtype.kind == "f" for c in table}
     columns = [Column(str(c), "right" if numbers[c] else "left", key=c == "layer") for c in table]
 
-    def cell(value: Any, *, real: bool) -> str:
-        text = f"{value:.3f}" if real else str(value)
+    def cell(value: Any, name: str) -> str:
+        text = p_value(value) if name in TESTS else f"{value:.3f}" if numbers[name] else str(value)
         return "" if text in ("nan", "<NA>", "None") else text
 
-    lines = [[cell(v, real=real) for v, real in zip(row, numbers.values(), strict=True)] for row in table.to_numpy()]
+    lines = [[cell(value, name) for value, name in zip(row, numbers, strict=True)] for row in table.to_numpy()]
     left_out = rows > len(table)
     more = f"{len(table)} of {rows:,} values; result.table() has all of them, result.rows all {of:,} rows."
     return Grid(columns, lines), [more] * left_out

@@ -7,7 +7,7 @@ training or shuffling again; use several seeds for that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -106,12 +106,15 @@ class Noise:
         1 - ``level``; the metric's best possible value if there are too few draws for that.
     tails : tuple of ndarray
         p before correction, (K,), and that of each draw, (K, R), from which larger families correct.
+    beyond : callable
+        For such a family: from the p below which each fit is rejected, (K,), to its edges, (K,).
     """
 
     above: Family
     mean: np.ndarray
     edge: np.ndarray
     tails: tuple[np.ndarray, np.ndarray]
+    beyond: Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,10 +288,15 @@ def above_noise(
     above = _judged([one], options)[0]
     p, by_chance = tails(*in_deviations(*one.chance, one.sign, one.centre))
     null = np.sort(one.sign * np.nan_to_num(one.chance[1], nan=one.sign * np.inf), axis=1)
-    # rank - 1 draws may be as good as the value, and p is still at most 0.05
-    rank = np.ceil(critical(p, by_chance, ALPHA) * (1 + draws) - 1 - 1e-6).astype(int)
-    edge = one.sign * np.where(rank > 0, null[np.arange(len(p)), -np.maximum(rank, 1)], np.inf)
-    return Noise(above, one.chance[0] - above.value, np.clip(edge, *metric_called(metric).range), (p, by_chance))
+
+    def beyond(limit: np.ndarray) -> np.ndarray:
+        # rank - 1 draws may be as good as the value, and p is still below the limit
+        rank = np.ceil(limit * (1 + draws) - 1 - 1e-6).astype(int)
+        edge = one.sign * np.where(rank > 0, null[np.arange(len(limit)), -np.maximum(rank, 1)], np.inf)
+        return np.clip(edge, *metric_called(metric).range)
+
+    edge = beyond(critical(p, by_chance, ALPHA))
+    return Noise(above, one.chance[0] - above.value, edge, (p, by_chance), beyond)
 
 
 def _null_of(e: Predictions, contrast: Contrast, against: str, metric: str) -> Null:

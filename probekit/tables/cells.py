@@ -8,6 +8,7 @@ from io import StringIO
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from probekit.display import p_equals
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 
@@ -115,7 +116,7 @@ def interval(value: float, low: float, high: float, shape: str) -> str:
 
 def correlation(row: Mapping[Any, Any]) -> str:
     """A coefficient, its interval and p."""
-    return f"{interval(row['value'], row['ci_low'], row['ci_high'], '{:+.2f}')}, p = {row['p']:.3f}"
+    return f"{interval(row['value'], row['ci_low'], row['ci_high'], '{:+.2f}')}, {p_equals(row['p'])}"
 
 
 def legend(found: pd.DataFrame, beside: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from probekit.display import shown_model, shown_score
+from probekit.display import p_value, shown_model, shown_score
 from probekit.grid import Column, Grid
 from probekit.tables.cells import REGIMES, cell, citation, interval, legend, published
 
@@ -279,7 +279,7 @@ def score_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | s
         ]
         mean = at.get("glue")
         shown = ["", "", ""] if mean is None else [
-            interval(mean["value"], mean["ci_low"], mean["ci_high"], "{:+.2f}"), _p(mean["p_adjusted"]),
+            interval(mean["value"], mean["ci_low"], mean["ci_high"], "{:+.2f}"), p_value(mean["p_adjusted"]),
             f"{mean['tasks']:.0f}",
         ]  # fmt: skip
         lines.append([shown_score(str(score), str(score_task)), *shown, *cells])
@@ -302,7 +302,3 @@ def score_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | s
 def _listed(models: pd.Series) -> str:
     """The encoders of the means, if they are the same for all scores."""
     return str(models.iloc[0]) if models.nunique() == 1 else "encoders without these"
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.0005 else f"{value:.3f}"

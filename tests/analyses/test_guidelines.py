@@ -196,7 +196,7 @@ def test_it_says_what_to_prefer(run):
         "On the same 2,000 examples of dev, accuracy: fine-tuning (linear head, 2 seeds) 0.800, feature "
         "extraction (esim head, 1 seed) 0.700; the difference, +0.100 (95 % interval "
     )
-    assert rows.loc["cola", "why"].endswith("is not 0 (p 0.004, corrected for 4 tasks).")
+    assert rows.loc["cola", "why"].endswith("is not 0 (p = 0.004, corrected for 4 tasks).")
     assert "is less than 0.01 in either direction" in rows.loc["mrpc", "why"]
     assert "may be 0 or more than 0.01" in rows.loc["sick-e", "why"]
     caveat = rows["caveat"].iloc[0]
@@ -233,7 +233,7 @@ def test_one_seed_of_each_regime_cannot_tell(run):
     assert rows["confidence"].tolist() == ["none"] * 2
     assert rows["p"].iloc[0] < 0.001  # of these two models
     assert rows["p_adjusted"].isna().all()
-    assert rows["why"].iloc[0].endswith("instead of the regimes (p < 0.001, for these two models only).")
+    assert rows["why"].iloc[0].endswith("instead of the regimes (p < .001, for these two models only).")
     assert (
         rows["caveat"].iloc[0].startswith("One seed of each regime: the result holds only for these two trained models")
     )

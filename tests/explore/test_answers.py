@@ -11,6 +11,7 @@ from builders import word_caches
 
 import probekit
 from probekit.analyses.exploration import scene
+from probekit.display import p_equals
 from probekit.errors import UsageError
 from probekit.explore.colours import GAINED, LOST, outcomes
 from probekit.explore.page import nearest, stored
@@ -89,7 +90,7 @@ def test_the_table_says_what_the_scene_says(shown):
     codes = np.frombuffer(found["outcomes"], np.uint8).reshape(1, len(shown.layers), len(shown))[0, 2]
     assert shown.ids[codes == 2].tolist() == table.gained.tolist()
     assert shown.ids[codes == 1].tolist() == table.lost.tolist()
-    assert f"p = {table.p:.2g}" in found["tests"][0][2]
+    assert p_equals(table.p) in found["tests"][0][2]
 
 
 def test_neighbours_of_all_points_are_those_of_each(shown):

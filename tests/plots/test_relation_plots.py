@@ -126,8 +126,8 @@ def test_correlations_stand_above_their_panel():
     figure = relation_panels(make_rows([*points(), *points(corpus="novels")]), make_rows(relations))
     texts = [next(t.get_text() for t in ax.texts if not isinstance(t, Annotation)) for ax in figure.axes]
     assert texts[0].split("\n") == [
-        "Pearson −0.50 [−0.60, −0.40], p = 0.42", "Kendall −0.40, p < 0.001", "Spearman undefined"]  # fmt: skip
-    assert texts[1] == "Pearson 0.90 [0.80, 1.00], p = 0.01"
+        "Pearson −0.50 [−0.60, −0.40], p = 0.420", "Kendall −0.40, p < .001", "Spearman undefined"]  # fmt: skip
+    assert texts[1] == "Pearson 0.90 [0.80, 1.00], p = 0.010"
 
 
 def test_pairs_have_the_colour_of_one_domain_and_the_shape_of_the_other():

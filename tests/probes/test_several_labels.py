@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -160,6 +162,8 @@ def test_many_labels_are_corrected_together_and_found_fast() -> None:
     rows = by_label_rows(e, resamples=100, level=0.95, seed=0)
     assert (rows["p"] == 1 / 101).all()
     assert (rows["p_adjusted"] == rows["p"]).all()  # by Bonferroni 0.3
+    assert (rows["value"] > rows["null_edge"]).all()
+    assert (rows["null_edge"] > rows["null_mean"]).all()
     for of in (e.of_label, np.random.default_rng(0).permutation(e.of_label)):
         want = {name: np.flatnonzero(of == name).tolist() for name in dict.fromkeys(of.tolist())}
         assert {name: its.tolist() for name, its in rows_by_label(of).items()} == want
@@ -174,6 +178,11 @@ def test_each_class_and_each_entity_type_alone() -> None:
     rows = by_label_rows(e, resamples=100, level=0.95, seed=0).set_index("label")
     assert rows["value"].tolist() == pytest.approx(f1_score(gold, said[0], average=None).tolist())
     assert rows["support"].tolist() == np.bincount(gold).tolist()
+    some = np.where(np.arange(60) < 12, gold, said)  # beyond the edge exactly where the corrected p is at most .05
+    better = by_label_rows(replace(e, predicted=some), resamples=200, level=0.95, seed=0)
+    beyond = better["value"] > better["null_edge"] + 1e-9
+    assert beyond.tolist() == (better["p_adjusted"] <= 0.05).tolist()
+    assert beyond.nunique() == 2
     tags, sentence = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), np.repeat(np.arange(12), 5)
     gold, said = rng.integers(5, size=60), rng.integers(5, size=(1, 60))
     e = Predictions(fits, ids, gold, said, ("span-f1",), sentence, label_names=tags)

@@ -291,6 +291,12 @@ def test_odd_cards(tmp_path, body):
     assert "No evidence card" in report(path, out=tmp_path / "p.html").read_text()
 
 
+def test_p_is_written_as_in_other_tables():
+    told = table(pd.DataFrame({"task": ["a", "b", "c"], "p_adjusted": [0.0004, 0.0121, np.nan]}), "")
+    assert [[cell.text for cell in row] for row in told.rows] == [["a", "< .001"], ["b", "0.013"], ["c", ""]]
+    assert [row[1].exact for row in told.rows] == ["0.0004", "0.0121", ""]
+
+
 def test_many_rows_are_cut(tmp_path):
     rows = pd.DataFrame({"layer": range(LARGEST + 1), "value": 0.5})
     assert len(table(rows, "x").rows) == LARGEST

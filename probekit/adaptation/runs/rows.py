@@ -13,6 +13,7 @@ from probekit.adaptation.runs.predictions import RESAMPLES, Evaluation
 from probekit.adaptation.training.multi_task import card_for, mixed_names, predictions_name
 from probekit.adaptation.training.objective import Objective, Training
 from probekit.adaptation.training.trainer import History
+from probekit.display import p_equals
 from probekit.errors import UsageError
 from probekit.metrics import derive, metric
 from probekit.probes.protocol.by_label import by_label_rows
@@ -291,7 +292,7 @@ def slice_sentences(rows: pd.DataFrame) -> Iterator[str]:
         family = f"Holm over {len(tested)} slice{'s' * (len(tested) != 1)}"
         listed = [
             f"{row['slice']} ({row['value']:+.4f}, 95 % interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}, "
-            f"{row['n']:,} examples, p {row['p_adjusted']:.2g})"
+            f"{row['n']:,} examples, {p_equals(row['p_adjusted'])})"
             for row in worse.to_dict("records")
         ]
         said = (

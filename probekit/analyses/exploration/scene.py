@@ -13,6 +13,7 @@ from probekit.analyses.exploration.export import to_parquet, to_projector
 from probekit.analyses.exploration.selection import compare_selection, examples, write_task
 from probekit.analyses.exploration.strips import token_strip
 from probekit.analyses.exploration.units import rank_units, unit_view
+from probekit.display import p_equals
 from probekit.errors import UsageError, did_you_mean
 from probekit.projection import Map
 from probekit.statistics.mcnemar import mcnemar
@@ -60,7 +61,7 @@ class GainedLost:
     def __repr__(self) -> str:
         return (
             f"<layer {self.layer}, {self.second} against {self.first}: {len(self.gained):,} gained, {len(self.lost):,} "
-            f"lost, {len(self.both_right):,} right and {len(self.both_wrong):,} wrong in both; p = {self.p:.2g}>"
+            f"lost, {len(self.both_right):,} right and {len(self.both_wrong):,} wrong in both; {p_equals(self.p)}>"
         )
 
 

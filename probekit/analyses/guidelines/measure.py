@@ -21,6 +21,7 @@ from probekit.analyses.guidelines import CANNOT_TELL, EITHER, GuidelinesOptions
 from probekit.analyses.guidelines.paired_runs import ALPHA, Difference, compared, difference
 from probekit.analyses.guidelines.settings import read_runs
 from probekit.analyses.guidelines.several_settings import CONFIDENCE, compare_settings, is_plain
+from probekit.display import p_equals
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.recipe import Read
@@ -177,8 +178,7 @@ def _why(row: Mapping[str, Any], d: Difference | None, heads: Sequence[str], tas
     means = f"On the same {d.examples:,} {units} of {d.split}, {d.metric}: {ends[0]}, {ends[1]}"
     if not len(d.replicates):
         return f"{means}; the difference is undefined on most resamples."
-    sure = row["p_adjusted" if d.of_regimes else "p"]
-    p = "p < 0.001" if sure < 0.001 else f"p {sure:.3f}"
+    p = p_equals(row["p_adjusted" if d.of_regimes else "p"])
     chance = f"{p}, corrected for {tasks} tasks" if tasks > 1 else p
     words = {
         EITHER: f"is less than {row['margin']:g} in either direction",

@@ -22,6 +22,7 @@ from probekit.analyses.finished_runs import FinishedRun, check_together, check_w
 from probekit.analyses.guidelines import CANNOT_TELL, CostKind, GuidelinesOptions
 from probekit.analyses.guidelines.paired_runs import ALPHA, Difference, Mean, compared, mean_over_seeds
 from probekit.analyses.guidelines.settings import Group, Setting, settings
+from probekit.display import p_equals
 from probekit.errors import UsageError, did_you_mean
 from probekit.metrics import metric as metric_called
 from probekit.rows import read_rows
@@ -302,7 +303,7 @@ def _said(one: _Compared, family: int) -> str:
         return f"{one.setting.name}, undefined on most resamples"
     if not d.of_regimes:
         return f"{one.setting.name} {d.value:+.3f}, with one seed of each"
-    p = "p < 0.001" if finding.p_adjusted < 0.001 else f"p {finding.p_adjusted:.3f}"
+    p = p_equals(finding.p_adjusted)
     joint = f", corrected for {family} comparisons" if family > 1 else ""
     return f"{one.setting.name} {d.value:+.3f}, 95 % interval {d.ci[0]:+.3f} to {d.ci[1]:+.3f}, {p}{joint}"
 

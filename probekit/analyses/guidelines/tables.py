@@ -7,7 +7,7 @@ from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from probekit.display import shown_label
+from probekit.display import p_value, shown_label
 from probekit.grid import Column, Grid
 from probekit.view import Cells, Options, View, bracketed, lines_of
 
@@ -92,6 +92,6 @@ def _regimes(rows: pd.DataFrame) -> Grid:
     lines = []
     for row in rows.to_dict("records"):
         value, low, high, p = (row[key] for key in ("value", "ci_low", "ci_high", "p_adjusted"))
-        numbers = [f"{value:+.3f}", f"{low:+.3f} – {high:+.3f}", f"{p:.3f}"] if isfinite(p) else [""] * 3
+        numbers = [f"{value:+.3f}", f"{low:+.3f} – {high:+.3f}", p_value(p)] if isfinite(p) else [""] * 3
         lines.append([row["task"], shown_label(row["model"]), row["prefer"], row["confidence"], *numbers])
     return Grid(columns, lines)

@@ -183,7 +183,7 @@ def _cells_of_labels(rows: pd.DataFrame, options: Options) -> Iterator[Cells]:
         if not i:
             yield Cells(interval(options), name, "interval", align="center", dim=True)
             yield Cells("permuted", name, "null_mean", dim=True)
-            yield Cells("p adjusted", name, "p_adjusted", dim=True)
+            yield Cells("p adjusted", name, "p_adjusted", "p", dim=True)
 
 
 def _title_of_labels(rows: pd.DataFrame, options: Options) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from probekit.display import shown_label
+from probekit.display import p_equals, shown_label
 from probekit.grid import Column, Grid
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
@@ -34,7 +34,7 @@ def tables(rows: pd.DataFrame, options: Options) -> Iterator[tuple[Grid, list[st
     keys += [Column("metric", align="left"), Column("control")]
     yield Grid([*keys, *map(Column, models)], lines), [_legend(scores)]
     notes = [
-        f"Published leaderboard, {row['task'] or 'mean'}: Spearman's ρ {bracketed(row, '+.2f')}, p = {row['p']:.3f}, "
+        f"Published leaderboard, {row['task'] or 'mean'}: Spearman's ρ {bracketed(row, '+.2f')}, {p_equals(row['p'])}, "
         f"{row['n']} models.\n"
         for row in named[named["metric"] == "rank-correlation"].to_dict("records")
     ]

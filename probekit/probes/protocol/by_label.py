@@ -10,11 +10,12 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.metrics import OUTSIDE, derive, metric, span_part
+from probekit.rows.families import ALPHA
 from probekit.statistics._additive import span_finder
 from probekit.statistics.bootstrap import METRICS, bounds
 from probekit.statistics.comparisons import above_noise
 from probekit.statistics.contrasts import curves
-from probekit.statistics.multiplicity import adjust
+from probekit.statistics.multiplicity import adjust, critical
 from probekit.statistics.over_labels import ALONE, PENALTIES, penalties_of, rows_by_label
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import SORTED
@@ -37,7 +38,8 @@ def by_label_rows(found: Predictions, *, resamples: int, level: float, seed: int
     """Rows of the fits of gold labels for each label alone, with the columns ``label`` and ``support``.
 
     Metrics are called "by-label(…)". ``p_adjusted`` is corrected over the layers of a curve and the labels together:
-    all share the orders of the permuted labels, and the smallest p is compared with the smallest of each order.
+    all share the orders of the permuted labels, and the smallest p is compared with the smallest of each order. Beyond
+    ``null_edge`` it is at most .05.
     ``penalty`` is that of the label; ``warning`` says so where train could not fit it.
 
     Parameters
@@ -146,6 +148,8 @@ def _test(
             for part in parts
         ]
         p, by_chance = (np.concatenate([one.tails[i] for one in noise]) for i in (0, 1))
-        adjusted = adjust(p, by_chance).reshape(len(parts), -1)
-        for table, one, its in zip(tables, noise, adjusted, strict=True):
-            table.loc[curve, ["p", "p_adjusted", "null_mean"]] = np.stack([one.above.p, its, one.mean], axis=1)
+        together = adjust(p, by_chance), critical(p, by_chance, ALPHA)
+        adjusted, limits = (found.reshape(len(parts), -1) for found in together)
+        for table, one, its, limit in zip(tables, noise, adjusted, limits, strict=True):
+            its_columns = one.above.p, its, one.mean, one.beyond(limit)
+            table.loc[curve, ["p", "p_adjusted", "null_mean", "null_edge"]] = np.stack(its_columns, axis=1)
