@@ -113,8 +113,13 @@ CORPORA = {
     "wikitext-2": "WikiText-2", "wikitext-103": "WikiText-103", "twitter": "Twitter",
     "multi30k-en-de": "Multi30k English-German", "multi30k-en-fr": "Multi30k English-French",
     "wmt14-en-de": "WMT14 English-German", "wmt17-en-ru": "WMT17 English-Russian",
+    "en_ewt": "EWT", "ptb_sample": "PTB sample",
+    "neg_cities": "cities, negated", "sp_en_trans": "translations",
+    "neg_sp_en_trans": "translations, negated", "cities_cities_conj": "two cities (and)",
+    "cities_cities_disj": "two cities (or)", "companies_true_false": "companies",
+    "common_claim_true_false": "common claims", "counterfact_true_false": "CounterFact",
 }  # fmt: skip
-"""The names of corpora."""
+"""The names of corpora, and of parts of data sets: treebanks, sets of the Geometry of Truth."""
 
 
 def shown_file(name: str) -> str:

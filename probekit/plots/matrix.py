@@ -142,9 +142,10 @@ def write_cells(
         image.axes.text(j, i, word, **style).set_in_layout(False)
 
 
-def short(value: float) -> str:
-    """A share with two digits: ".25", "−.25", "1.0"."""
-    return f"{value:z.2f}".replace("0.", ".", 1).replace("-", "−") if abs(value) < 0.995 else f"{value:.1f}"
+def short(value: float, digits: int = 2) -> str:
+    """A share with two digits, or others: ".25", "−.25", "1.0"."""
+    words = f"{value:z.{digits}f}" if abs(value) < 1 - 0.5 * 0.1**digits else f"{value:.1f}"
+    return (words.replace("0.", ".", 1) if abs(float(words)) < 1 else words).replace("-", "−")
 
 
 def hatch_cells(ax: Axes, cells: Collection[tuple[int, int]], label: str = "") -> None:
@@ -156,7 +157,7 @@ def hatch_cells(ax: Axes, cells: Collection[tuple[int, int]], label: str = "") -
     for cell, (i, j) in zip(hatched, cells, strict=True):
         ax.add_patch(cell)
         if image is not None and (shown := image.get_array()) is not None and (number := numbers.get((j, i))):
-            number.set_bbox({"facecolor": image.to_rgba(shown[i, j]), "linewidth": 0, "pad": 0.4})
+            number.set_bbox({"facecolor": image.to_rgba(shown[i, j]), "linewidth": 0, "pad": 1.0})
     if hatched and label:
         ax.add_patch(Rectangle((0, 0), 0, 0, label=label, **HATCHED | {"facecolor": "#555555", "edgecolor": "white"}))
 
@@ -226,6 +227,8 @@ def colour_bar(cells: Any, title: str, beside: Any = None, names: Sequence[str] 
 
     below = beside is not None and cells.figure.get_figwidth() < NARROW
     place: dict[str, Any] = {"location": "bottom", "aspect": 30} if below else {"aspect": 18 if beside is None else 30}
+    if (shown := cells.get_array()) is not None and shown.size and np.ma.min(shown) < cells.norm.vmin:
+        place["extend"] = "min"
     bar = cells.figure.colorbar(cells, ax=cells.axes if beside is None else beside, pad=0.03, **place)
     bar.outline.set_visible(False)
     bar.set_label(title.replace("\n", " ") if below else wrapped(title, 1.6, 8), fontsize=8, color=INK)

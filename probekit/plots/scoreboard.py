@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from probekit.plots.caption import listed
+from probekit.metrics import metric as metric_called
+from probekit.plots.caption import listed, metrics_of, sizes_of
 from probekit.plots.curves import of_one, plot_rows
+from probekit.plots.layers import INPUTS
 from probekit.plots.legends import add_legend, inches, legend_of, wrapped
-from probekit.plots.look import INK, Look
+from probekit.plots.look import INK, PAGE_HEIGHT, Look, control_title
 from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, hatch_cells, name_cells, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import PAGE, grid
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-CELL, LINE = 0.36, 0.2
-"""Width of a layer and height of a task, in inches."""
+CELL, LINE, AROUND = 0.36, 0.2, 0.75
+"""Width of a layer, height of a task, and height of title and axis of a model, in inches."""
+FEWEST = 8
+"""The fewest tasks for which a page keeps all models together."""
 ON_TRAIN, ON_DEV, REACHES = "layer chosen on train", "best layer on dev", "interval reaches the control"
 
 
@@ -55,7 +59,7 @@ def board_values(rows: Any) -> pd.DataFrame:
 def board_panels(
     rows: Any, *, columns: int | None = None, width: float | None = None, look: Look | None = None
 ) -> Figure:
-    """Plot tasks by layer, each between its control (0) and its ceiling (1): one heat map for each model.
+    """Plot tasks by layer, each between its control (0) and its ceiling (100): one heat map for each model.
 
     A frame marks the layer that train chooses (dashed: the best on dev, where train chooses none). Hatched cells are
     not shown to be above the control.
@@ -76,7 +80,7 @@ def board_panels(
 
     Notes
     -----
-    Draw a heat map for each model: tasks by layer, from the control (0) to the ceiling (1).
+    Draw a heat map for each model: tasks by layer, from the control (0) to the ceiling (100).
 
     A frame marks the layer chosen on train, a dashed one the best layer on dev where train chooses none. Hatched cells
     are not shown to be above the control.
@@ -94,24 +98,36 @@ def board_panels(
     groups = max((inches(group, 7) for group in values["group"].unique()), default=0.0)
     room = None if width is None else width - groups
     fit = Cells.of(len(models), columns or 3, len(layers), shown, room, CELL)
-    page, high = look.of_page(-(-len(models) // fit.across), LINE * len(lines) + 0.75)
-    models = models[page.start * fit.across : page.stop * fit.across]
+    models, lines, line = _page(models, lines, fit.across, look)
+    high = line * len(lines) + AROUND
     figure, axes = grid(len(models), fit.across, high, width or min(PAGE, fit.width + groups), 1.0)
     drawn = list(axes.ravel())[: len(models)]
-    image = None
+    values = values[values["line"].isin(lines)]
+    images = []
     for i, (ax, model) in enumerate(zip(drawn, models, strict=True)):
-        image = _draw(ax, values[values["name"] == model], lines, layers, fit.cell)
-        first = i % fit.across == 0
-        at = [layer or "head" for layer in layers]
-        name_cells(ax, shown if first else [""] * len(lines), at, fit.side, LINE, fit.cell)
+        images.append(_draw(ax, values[values["name"] == model], lines, layers, fit.cell))
+        shown = [look.task(line) if i % fit.across == 0 else "" for line in lines]
+        name_cells(ax, shown, [layer or "head" for layer in layers], fit.side, line, fit.cell)
         title = wrapped(look.shown(model), fit.cell * len(layers) + 0.5, 9)
         ax.set_title(title, fontsize=9, color=INK, loc="left", parse_math=False)
         ax.set_xlabel("Layer", fontsize=9, color=INK)
         if i % fit.across == fit.across - 1 or i == len(models) - 1:
             _name_groups(ax, values, lines)
-    colour_bar(image, "Between control (0) and ceiling (1)", drawn)
+    lowest = min(images, key=lambda image: float(image.get_array().min()))
+    colour_bar(lowest, "Between control (0) and ceiling (100)", drawn)
     add_legend(figure, legend_of(drawn), look)
     return figure
+
+
+def _page(models: list[str], lines: list[str], across: int, look: Look) -> tuple[list[str], list[str], float]:
+    """The models and lines of a page, and the height of a line: all models of some lines, if these are not too few."""
+    down = -(-len(models) // across)
+    height = LINE / max(1 / PAGE_HEIGHT, 1 / down - AROUND / PAGE_HEIGHT)  # of a line of all models on a page
+    if PAGE_HEIGHT / height >= FEWEST:
+        page, high = look.of_page(len(lines), height)
+        return models, lines[page.start : page.stop], LINE * high / height
+    page, high = look.of_page(down, LINE * len(lines) + AROUND)
+    return models[page.start * across : page.stop * across], lines, (high - AROUND) / len(lines)
 
 
 def _name_groups(ax: Axes, values: pd.DataFrame, lines: list[str]) -> None:
@@ -126,9 +142,9 @@ def _name_groups(ax: Axes, values: pd.DataFrame, lines: list[str]) -> None:
 def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], cell: float) -> AxesImage:
     """One model, with cells of this width in inches."""
     table = values.pivot_table("value", "line", "at", dropna=False).reindex(index=lines, columns=layers)
-    grid = table.to_numpy(dtype=float)
-    image = draw_cells(ax, grid, str(values["metric"].iloc[0]), limits=(0, 1))
-    write_cells(image, grid, _percent, cell=cell)
+    grid = 100 * table.to_numpy(dtype=float)
+    image = draw_cells(ax, grid, str(values["metric"].iloc[0]), limits=(0, 100))
+    write_cells(image, grid, lambda value: f"{value:z.0f}".replace("-", "−"), cell=cell)
     for row in values.to_dict("records"):
         i, j = lines.index(str(row["line"])), layers.index(str(row["at"]))
         if not row["above"]:
@@ -143,14 +159,12 @@ def _draw(ax: Axes, values: pd.DataFrame, lines: list[str], layers: list[str], c
     return image
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:z.0f}"
-
-
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     values = board_values(rows)
-    against = listed(sorted(values["against"].unique()))
-    yield f"0: the control ({against}, whichever is better); 1: the best possible value. Numbers are times 100."
+    names = {name: INPUTS.get(name, control_title(name).replace("-", " ")) for name in values["against"].unique()}
+    yield f"0: the control ({listed(sorted(names.values()))}, whichever is better); 100: the best possible value."
+    yield f"Metrics: {metrics_of(values.assign(metric=[metric_called(m).of for m in values['metric']]))}."
+    yield from sizes_of(values)
     if (values["chosen_by"] == "held-out").any():
         yield "Frames: the layer with the lowest loss on held-out parts of train."
     if (values["chosen_by"] == "dev").any():
@@ -163,7 +177,7 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
 
 
 FIGURE = FigureKind(
-    head="Tasks by layer, each between its control (0) and its ceiling (1).",
+    head="Tasks by layer, each between its control (0) and its ceiling (100).",
     draw=board_panels,
     caption=caption,
     of_rows=("models",),

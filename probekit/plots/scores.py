@@ -11,7 +11,7 @@ from probekit.display import shown_score
 from probekit.plots.curves import of_one
 from probekit.plots.legends import add_legend, legend_of
 from probekit.plots.look import COLOURS, FAINT, INK, Look
-from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, missing_key, name_cells, short, write_cells
+from probekit.plots.matrix import MISSING, Cells, colour_bar, draw_cells, frame_cell, name_cells, short, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import PAGE, bare, new_figure
 from probekit.plots.relation import arms
@@ -102,13 +102,16 @@ def score_panels(rows: Any, *, level: float = 0.05, width: float | None = None, 
     figure = new_figure((whole, 1.0 + LINE * len(labels)), "constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(whole - side, side))
     image = draw_cells(left, values, "spearman", limits=(-1, 1), colours="RdBu_r")
-    write_cells(image, values, short, cell=fit.cell)
+    write_cells(image, values, short, lambda value: short(value, digits=1), cell=fit.cell)
+    if np.isnan(values).any():
+        i, j = np.isnan(values).nonzero()
+        left.plot(j, i, "x", color=INK, markersize=4, markeredgewidth=0.8, linestyle="none", label=MISSING)
     for i, j in np.argwhere(p <= level):
         frame_cell(left, i, j, f"p ≤ {level:g}, over all cells")
     name_cells(left, labels, [look.task(task) for task in tasks], fit.side, LINE, fit.cell)
     _draw_means(right, means, level, look)
     colour_bar(image, "Spearman's ρ over encoders", [left, right])
-    add_legend(figure, legend_of([left, right]) | missing_key(values), look)
+    add_legend(figure, legend_of([left, right]), look)
     return figure
 
 
@@ -133,8 +136,12 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     counts = " to ".join(map(str, sorted({int(found["n"].min()), int(found["n"].max())})))
     yield f"Spearman's correlation over {counts} encoders; scores by their mean over targets."
     if len(set(found["task"])) * found["label"].nunique() > len(found.dropna(subset="value")):
-        yield "Grey cells: no value."
-    yield f"Framed cells: p of at most {options.level:g}, corrected over all scores and targets."
+        yield "Crossed cells: no value."
+    framed = (found["task"] != MEAN) & (found["p_adjusted"] <= options.level)
+    yield (
+        f"{'Framed cells: p of' if framed.any() else 'No cell has a p of'} at most {options.level:g}, corrected over "
+        "all scores and targets."
+    )
     yield (
         "The mean over targets is of the encoders that all targets have, so it is not the mean of the cells. "
         f"Bars: {look.interval}s of the mean over targets, from resampled encoders; hollow markers: p > "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from probekit.calls import checked
-from probekit.display import OBJECTIVES, shown_file
+from probekit.display import CORPORA, OBJECTIVES, shown_file
 from probekit.errors import DataError, UsageError, close_names
 from probekit.files import is_path
 from probekit.plugins import load
@@ -65,7 +65,7 @@ def shown_task(name: str) -> str:
     >>> shown_task("sst2"), shown_task("mnli:fiction"), shown_task("grammar:similarity"), shown_task("data/mine.toml")
     ('SST-2', 'MNLI: fiction', 'similarity', 'mine')
     >>> shown_task("language-model:wikitext-2"), shown_task("truth:neg_cities")
-    ('language model: WikiText-2', 'Truth: neg cities')
+    ('language model: WikiText-2', 'Truth: cities, negated')
     """
     base, colon, part = name.partition(":")
     if base == "grammar":
@@ -75,8 +75,10 @@ def shown_task(name: str) -> str:
     title = DATASETS[base].shown if base in DATASETS else OBJECTIVES.get(base)
     if title is None:
         return shown_file(name)
-    is_treebank = base.startswith(("ud", "universal-ner", "senteval-"))  # whose codes are names, such as en_ewt
-    return f"{title}{': ' * bool(colon)}{part if is_treebank else shown_file(part)}"
+    part, comma, more = part.partition(", ")  # a line of a scoreboard may name how it is measured
+    is_treebank = base.startswith(("ud", "universal-ner", "senteval-"))  # whose codes are names, such as de_gsd
+    words = CORPORA.get(part, part) if is_treebank else shown_file(part)
+    return f"{title}{': ' * bool(colon)}{words}{comma}{more}"
 
 
 @checked

@@ -1,5 +1,7 @@
 """Do cheap scores foretell target results? Correlations over encoders, their table and their figure."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -130,6 +132,18 @@ def test_a_target_with_equal_scores_is_left_out_and_two_values_are_refused():
     assert of(found, "probe", "glue")["value"] == 1
     with pytest.raises(UsageError, match="e0 has several values of accuracy on cola dev"):
         score_correlations(make_rows([*runs(), *probes(RESULT), *probes(flat)]), **FEW)
+
+
+def test_a_narrow_figure_has_numbers_and_crosses_where_there_is_no_value(tmp_path):
+    rows = Path(__file__).parents[2] / "figures/studies/friends-small/table-scores.parquet"
+    figure = probekit.plot("score-correlations", rows, width="column", out=tmp_path / "found.png", dpi=40)
+    values, [cross] = figure.axes[0].images[0].get_array(), [x for x in figure.axes[0].lines if x.get_marker() == "x"]
+    assert sorted(zip(*cross.get_data(), strict=True)) == sorted((j, i) for i, j in np.argwhere(values.mask))
+    written = {text.get_text() for text in figure.axes[0].texts}
+    assert {"−.9", ".6", ".0"} <= written
+    assert len(figure.axes[0].texts) == values.count()
+    caption = (tmp_path / "found.caption.txt").read_text()
+    assert "Crossed cells: no value. No cell has a p of at most 0.05" in caption
 
 
 @pytest.mark.slow

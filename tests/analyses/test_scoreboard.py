@@ -12,6 +12,7 @@ from probekit.analyses.scoreboard.line import MODEL, counted
 from probekit.analyses.scoreboard.measure import board_rows
 from probekit.analyses.scoreboard.tables import tables
 from probekit.errors import DataError, UsageError
+from probekit.plots.look import Look
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.statistics.predictions import Predictions
@@ -167,8 +168,24 @@ def test_the_figure_shows_each_layer(tmp_path):
     assert len(values) == 4
     figure = probekit.plot("scoreboard", board, out=tmp_path / "board.png")
     [ax, _] = figure.axes
-    np.testing.assert_allclose(ax.images[0].get_array(), [[0.2, 0.8], [0.0, 0.4]], atol=1e-9)
-    assert "0: the control" in (tmp_path / "board.caption.txt").read_text()
+    np.testing.assert_allclose(ax.images[0].get_array(), [[20, 80], [0, 40]], atol=1e-9)
+    caption = (tmp_path / "board.caption.txt").read_text()
+    assert "0: the control (shuffled labels, whichever is better); 100: the best possible value." in caption
+    assert "Metrics: Accuracy. n = 400." in caption
+
+
+def test_a_narrow_figure_keeps_the_control_beside_the_model_and_names_tasks_in_words():
+    board = probekit.scoreboard(task("a", {"m": [0.6, 0.3, *[0.5] * 6], "k": [0.5] * 8}, n=60)).rows
+    line = board[board["metric"] == "normalised(accuracy)"]
+    names = ["ud-relations:en_ewt, structural", "truth:neg_cities", *(f"task {i}" for i in range(20))]
+    rows = pd.concat([line.assign(task=name, line=name) for name in names], ignore_index=True)
+    one, other, bar = probekit.plots.board_panels(rows, width=3.3, look=Look(page=1)).axes
+    assert {ax.get_title("left") for ax in (one, other)} == {"m", "k"}
+    shown = [label.get_text().replace("\n", " ") for label in one.get_yticklabels()]
+    assert shown[:2] == ["UD relations: EWT, structural", "Truth: cities, negated"]
+    assert len(shown) == 11  # of 22; the others are on the second page
+    assert "−40" in [text.get_text() for ax in (one, other) for text in ax.texts]
+    assert bar._colorbar.extend == "min"
 
 
 def test_means_and_their_intervals_have_the_control_of_their_own_model():
