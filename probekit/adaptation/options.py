@@ -136,10 +136,10 @@ class HeadOptions(Checked):
     head: str = option(
         "auto",
         "auto, linear, bcn, max-mlp; for pairs esim, bi-attention; for pairs encoded separately pair, rating, "
-        "attention-max-mlp; for word tags softmax, crf, bilstm, bilstm-crf; for marked words (WiC) "
-        "marked; for questions span; for multiple choice choice. auto fine-tunes with linear, softmax, marked, span "
-        "or choice (ELMo and Skip-thoughts: bi-attention for pairs, crf for spans); for feature extraction it takes "
-        "the paper's heads: bcn, esim, bilstm-crf.",
+        "attention-max-mlp (all but rating also for several labels or numbers); for word tags softmax, crf, bilstm, "
+        "bilstm-crf; for marked words (WiC) marked; for questions span; for multiple choice choice. auto fine-tunes "
+        "with linear, softmax, marked, span or choice (ELMo and Skip-thoughts: bi-attention for pairs, crf for spans); "
+        "for feature extraction it takes the paper's heads: bcn, esim, bilstm-crf.",
     )
     pooling: str = option(
         "auto", "Pooling for linear, pair and rating: auto, pooler, first, last, mean, mean-all or max."

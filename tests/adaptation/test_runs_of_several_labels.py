@@ -17,6 +17,8 @@ from probekit.adaptation.data.batches import Batches
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.spec import make_head
 from probekit.adaptation.runs.evaluation import predict_run
+from probekit.adaptation.search.search import search
+from probekit.adaptation.search.space import Space
 from probekit.adaptation.signals.teacher import Lesson
 from probekit.adaptation.signals.terms import Distillation, disagreement
 from probekit.adaptation.train import train
@@ -158,6 +160,46 @@ def test_heads_on_frozen_layers(task, tiny_bert, tmp_path):
     assert len(gold) == run.card["examples"][1] == 40 - run.card["examples"][0]
 
 
+@pytest.fixture(scope="module")
+def both_seeds(tiny_bert, tmp_path_factory):
+    out = tmp_path_factory.mktemp("seeds") / "run"
+    return train(animals(), tiny_bert, out, seeds=2, **SHORT | {"learning_rate": 1e-3})
+
+
+def test_means_over_seeds_are_of_each_label_too(both_seeds):
+    rows = both_seeds.rows[(both_seeds.rows["split"] == "dev") & (both_seeds.rows["metric"] == "by-label(f1)")]
+    means = rows[rows["seed"].isna()].set_index("label")["value"]
+    assert means.to_dict() == pytest.approx(rows[rows["seed"].notna()].groupby("label")["value"].mean().to_dict())
+    assert list(both_seeds.metrics) == ["micro-f1", "macro-f1"]
+
+
+def test_an_ensemble_averages_the_probabilities_of_each_label(both_seeds):
+    members = [Predictions.read(run.path / "dev.examples.parquet") for run in both_seeds.runs]
+    result = probekit.ensemble(both_seeds.path)
+    mean = np.mean([one.probabilities[0, :, 1] for one in members], axis=0)
+    (table,) = result.predictions
+    np.testing.assert_array_equal(table.predicted[0], mean > 0.5)
+    rows = result.rows[result.rows["estimator"] == "ensemble"].set_index("metric")
+    gold = wide(members[0], "gold")
+    assert rows.loc["micro-f1", "value"] == pytest.approx(f1_score(gold.ravel(), mean > 0.5))
+    assert rows.loc["log-loss", "value"] == pytest.approx(log_loss(gold.ravel(), mean.astype(np.float64)), rel=1e-5)
+    assert set(result.rows["n"]) == {21}
+    files = [run.path / "dev.examples.parquet" for run in both_seeds.runs]
+    beside = probekit.compare(*files, resamples=100).rows
+    values = [f1_score(gold.ravel(), one.predicted[0]) for one in members]
+    assert beside["value"].item() == pytest.approx(values[0] - values[1])
+    assert beside["n"].item() == 21
+
+
+def test_an_ensemble_averages_each_number(runs, tiny_bert, tmp_path):
+    other = train(amounts(), tiny_bert, tmp_path / "other", test="test", **SHORT | {"seed": 1, "epochs": 1})
+    result = probekit.ensemble(runs["amounts"].path, other.path)
+    members = [
+        wide(Predictions.read(run / "test.examples.parquet"), "predicted") for run in (runs["amounts"].path, other.path)
+    ]
+    np.testing.assert_allclose(wide(result.predictions[0], "predicted"), np.mean(members, axis=0), rtol=1e-6)
+
+
 def paired(task):
     """The task with a second sentence, which says nothing."""
     splits = {n: Split(n, tuple(replace(e, pair="the now") for e in s)) for n, s in task.splits.items()}
@@ -292,3 +334,26 @@ def test_a_metric_of_scores_chooses_the_epoch(task, tiny_bert, tmp_path):
 def test_a_crf_has_no_scores(tiny_bert, tmp_path):
     with pytest.raises(UsageError, match="auroc needs probabilities, which the head crf does not give"):
         train(replace(tags(), metrics=("auroc",)), tiny_bert, tmp_path / "run", head="crf", **SHORT)
+
+
+@pytest.mark.slow
+def test_a_search_finds_the_best_for_several_labels(tiny_bert, tmp_path):
+    task = animals(24, 20)
+    for split in ("train", "dev"):
+        lines = [f"{e.text}\t{';'.join(task.label_names[k] for k in e.label) or 'none'}" for e in task.split(split)]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    (tmp_path / "t.toml").write_text(
+        'label = "label"\nseparator = ";"\n[splits]\ntrain = "train.tsv"\ndev = "dev.tsv"\n'
+    )
+    asked = Space(
+        task=str(tmp_path / "t.toml"),
+        model=str(tiny_bert),
+        trials=2,
+        seeds=2,
+        test="",
+        space={"epochs": 1, "batch_size": [4, 8]},
+    )
+    found = search(asked, out=tmp_path / "out", device="cpu")
+    means = found.rows[found.rows["runs"].notna() & (found.rows["metric"] == "by-label(f1)")]
+    assert set(means["label"]) == {"none", *task.label_names}
+    assert found.trials["value"].between(0, 1).all()

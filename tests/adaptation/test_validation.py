@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lessons import SHORT, count, pairs, praise, tags
+from lessons import SHORT, amounts, animals, count, pairs, praise, tags
 
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.validation import validation_rows
@@ -52,6 +52,21 @@ def test_numbers_are_spread_and_no_label_is_only_set_apart():
         held = validation_rows(rare.kind, split, 0.5, seed)
         assert not held[7]
         assert held.any()
+
+
+def test_sets_of_labels_give_their_shares_and_no_label_is_only_set_apart():
+    task, numbers = animals(400), amounts(100)
+    held, labels = rows_of(task, 0.25), task.labels("train")
+    sets = np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
+    shares = np.bincount(sets[held]) / np.bincount(sets)
+    assert (np.abs(shares - 0.25) < 0.6 / np.sqrt(np.bincount(sets))).all()
+    assert abs(rows_of(numbers, 0.25).mean() - 0.25) < 0.05
+    own = replace(task.split("train")[7], label=(0, 1, 2, 3))  # a label, and a set, of one text alone
+    split = Split("train", tuple(own if i == 7 else e for i, e in enumerate(task.split("train")[:40])))
+    for seed in range(12):
+        held = validation_rows(task.kind, split, 0.5, seed)
+        assert not held[7]
+        assert held.sum() > 10
 
 
 @pytest.mark.parametrize(
