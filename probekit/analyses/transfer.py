@@ -45,8 +45,8 @@ def domain_study(
         Rows of three kinds.
 
         - Points: the main metric of each regime, and ``difference(METRIC)``, fine-tuning minus feature extraction, by
-          ``domain`` and ``corpus``, with the distance ``x`` and its interval x_low, x_high; ``seeds`` is the number
-          over which ``value`` is a mean.
+          ``domain`` and ``corpus``, with the distance ``x``, its interval x_low, x_high and its measure x_metric;
+          ``seeds`` is the number over which ``value`` is a mean.
         - Transfers: the metric of each regime, trained on ``trained_on`` and evaluated on ``domain``, corpus "", and
           ``lost(METRIC)``, the metric of the model trained on the domain itself minus that metric.
         - Correlations: metric "pearson", "spearman" or "kendall", with ``corpus``, ``of_metric``, ``p``, ``exact`` and
@@ -91,6 +91,7 @@ def domain_study(
             "model": model,
             "target": "gold",
             "layer": None,
+            "x_metric": measure,
         }
         how: dict[str, Any] = {"draws": draws, "resamples": resamples, "seed": seed}
         for corpus in corpora:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from probekit.analysis import analyses
 from probekit.display import shown_label
@@ -22,6 +22,14 @@ MOST = len(COLOURS)
 """The largest number of curves in a panel; more are lines of a heat map."""
 GREYS = ("#7F7F7F", "#B0B0B0", "#4D4D4D")
 INK, FAINT = "#222222", "#DDDDDD"
+
+
+def ink_on(colour: Any) -> str:
+    """Black or white: letters with a contrast of 4.5 or more on a colour (WCAG 2.2), by its relative luminance."""
+    from matplotlib.colors import to_rgb
+
+    light = sum(w * c**2.2 for w, c in zip((0.2126, 0.7152, 0.0722), to_rgb(colour), strict=True))
+    return "black" if light > 0.18 else "white"
 
 
 PAGE_HEIGHT = 8.2

@@ -11,7 +11,7 @@ import numpy as np
 
 from probekit.metrics import metric as metric_called
 from probekit.plots.legends import NARROW, inches, wrapped
-from probekit.plots.look import COLOURS, GREYS, INK
+from probekit.plots.look import COLOURS, GREYS, INK, ink_on
 from probekit.plots.panels import PAGE, bare, width_of
 
 if TYPE_CHECKING:
@@ -136,8 +136,7 @@ def write_cells(
     else:
         return
     for (i, j), word in zip(known, words, strict=True):
-        light = np.power(image.to_rgba(values[i, j])[:3], 2.2) @ (0.2126, 0.7152, 0.0722)  # relative luminance
-        ink = "black" if light > 0.18 else "white"  # so that the contrast is 4.5 on any colour
+        ink = ink_on(image.to_rgba(values[i, j]))
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size, "color": ink}
         image.axes.text(j, i, word, **style).set_in_layout(False)
 

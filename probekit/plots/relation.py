@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +11,11 @@ import numpy as np
 from probekit.display import p_equals, shown_model
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.caption import metrics_of, sizes_of
+from probekit.metrics import within
+from probekit.plots.caption import listed, metrics_of, sizes_of
 from probekit.plots.curves import of_analyses, plot_rows, with_names
-from probekit.plots.legends import add_legend, bar_key, inches, marks, narrower
-from probekit.plots.look import COLOURS, FAINT, INK, MARKERS, Look, metric_title
+from probekit.plots.legends import add_legend, bar_key, inches, marks, narrower, wrapped
+from probekit.plots.look import COLOURS, FAINT, INK, MARKERS, MOST, Look, ink_on, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import bare, even, fitting, grid, same_labels, width_of
 from probekit.rows import fit_labels
@@ -28,9 +27,12 @@ if TYPE_CHECKING:
 
 PANEL = ("task", "model", "corpus", "metric", "series")
 GAIN = "fine-tuning, gain"
-NAMES = {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
+NAMES = {"pearson": "Pearson's r", "spearman": "Spearman's ρ", "kendall": "Kendall's τ"}
 SHORT = {"pearson": "r", "spearman": "ρ", "kendall": "τ"}
+ADJUSTED = {"effects": ", adjusted"}
 WIDE, HIGH = 2.9, 2.1  # inches of a panel
+SPREAD = 7
+"""With more points, their names need wider panels."""
 SIDES, ENDS = ((5, "left"), (-5, "right")), ((0, "center"), (8, "right"), (-8, "left"))
 PLACES = [  # offsets of a name from its point, in points
     (x, y, across, "bottom" if y > 0 else "top") for y in (3, -3, 10, -10, 18, -18) for x, across in SIDES
@@ -62,8 +64,7 @@ def relation_rows(rows: Any, *, transfer: bool = False) -> tuple[pd.DataFrame, p
         points = rows[(rows["trained_on"] != "") & is_derived(rows, "lost")]
     else:
         points = rows[rows["x"].notna() & (rows["corpus"] != "")].drop(columns="trained_on")
-    related = rows[rows["of_metric"].notna() & ((rows["corpus"] == "") == transfer)]
-    return points, related[related["adjust"] != "effects"] if "adjust" in related else related
+    return points, rows[rows["of_metric"].notna() & ((rows["corpus"] == "") == transfer)]
 
 
 def of_study(rows: Any) -> pd.DataFrame:
@@ -102,11 +103,12 @@ def relation_panels(
     points : DataFrame, Result or path
         Rows with the additional columns ``domain``, ``corpus`` (from which distance is measured; "" for none), ``x``,
         ``x_low`` and ``x_high`` (NaN without an interval), see :func:`relation_rows`. Each point is a domain, labelled
-        with its name. If ``trained_on`` is given, it is a pair of domains: the colour shows the evaluation domain, the
-        shape the training domain.
+        with its name. If ``trained_on`` is given, it is a pair of domains: colour and number show the evaluation
+        domain, the shape the training domain (of more than eight domains neither); the two directions of a pair, which
+        have one distance, stand side by side.
     relations : DataFrame, optional
-        Rows of correlations to print above, metric "pearson", "spearman" or "kendall", with the additional columns
-        ``corpus`` and ``of_metric`` (the metric of the points).
+        Rows of correlations, metric "pearson", "spearman" or "kendall", with the additional columns ``corpus`` and
+        ``of_metric`` (the metric of the points). The first metric is printed above each panel, also ``adjust``-ed.
     columns, width, look
         As in :func:`layer_panels`.
 
@@ -129,29 +131,41 @@ def relation_panels(
     if (twice := points.duplicated([*PANEL, *name])).any():
         pair = " → ".join(points.loc[twice, name].iloc[0])
         raise UsageError(f"{pair} has two values; do the rows contain two seeds?")
-    fit = fitting(columns, width, 1.3 * WIDE)  # names take room
+    most = points.groupby(list(PANEL), sort=False).size().max()
+    fit = fitting(columns, width, (1 if pairs or most <= SPREAD else 1.3) * WIDE)  # names take room
     panels = _side_by_side(list(points.groupby(list(PANEL), sort=False)), fit)
-    titled = [c for c in ("task", "model") if points[c].nunique() > 1]
     across = even(len(panels), fit)
-    lines = 0 if relations is None else relations["metric"].nunique()
+    related = [] if relations is None else [row for _, row in relations.iterrows()]
+    printed = [_first([row for row in related if _is_of(row, key)]) for key, _ in panels]
+    lines = 1 + max(map(len, printed))
     page, high = look.of_page(-(-len(panels) // across), HIGH + 0.14 * lines)
-    panels = panels[page.start * across : page.stop * across]
-    figure, axes = grid(len(panels), across, high, width, WIDE)
+    on_page = slice(page.start * across, page.stop * across)
+    figure, axes = grid(len(panels[on_page]), across, high, width, WIDE)
     domains = points[name].melt()["value"].unique()
-    styles = dict(zip(domains, cycle(zip(COLOURS, MARKERS, strict=True)), strict=False))
-    for ax, (key, part) in zip(axes.ravel(), panels, strict=False):
+    styles = {d: (COLOURS[k], MARKERS[k]) for k, d in enumerate(domains)} if pairs and len(domains) <= MOST else {}
+    alike: dict[tuple[str, str], list[Axes]] = {}
+    for ax, (key, part), own in zip(axes.ravel(), panels[on_page], printed[on_page], strict=False):
         about = dict(zip(PANEL, map(str, key), strict=True))
-        _draw(ax, part, about, styles if pairs else None)
-        if relations is not None:
-            _print_correlations(ax, [row for _, row in relations.iterrows() if _is_of(row, about)])
-        _title_panel(ax, about, titled, lines, look)
+        _draw(ax, part, about, styles, pairs=pairs)
+        _title_panel(ax, part, about, own, lines, look)
+        alike.setdefault((about["task"], about["metric"]), []).append(ax)
+    for together in alike.values():
+        low, high = zip(*(ax.get_ylim() for ax in together), strict=True)
+        for ax in together:
+            ax.set_ylim(min(low), max(high))
     same_labels(list(axes.ravel()), across)
-    bars = points[["ci_low", "x_low"]].notna().any().any()
-    keys = (marks(styles) if pairs else {}) | (bar_key(look.interval) if bars else {})
-    add_legend(figure, keys, look, "Colours: evaluated on; shapes: trained on" if pairs else "")
+    title = "Colours and numbers: evaluated on; shapes: trained on" if styles else ""
+    add_legend(figure, _keys(points, styles, look), look, title)
     if not pairs:
         name_apart(figure)
     return figure
+
+
+def _keys(points: pd.DataFrame, styles: Mapping[str, tuple[str, str]], look: Look) -> dict[str, Any]:
+    """The legend: the domains of pairs, and the directions in which points have intervals."""
+    x, y = points["x_low"].notna().any(), points["ci_low"].notna().any()
+    bars = bar_key(look.interval + " of the distance" * (not y), "+" if x and y else "_" if x else "|")
+    return marks({f"{k} {name}": style for k, (name, style) in enumerate(styles.items(), 1)}) | (bars if x or y else {})
 
 
 def _side_by_side(
@@ -164,44 +178,58 @@ def _side_by_side(
     return sorted(panels, key=lambda panel: first.setdefault((*panel[0][:2], *panel[0][3:]), len(first)))
 
 
-def _print_correlations(ax: Axes, correlations: Sequence[Any]) -> None:
-    """Print the correlations above a panel, by their symbols where the names are too long."""
-    lines = [_correlation(r, NAMES) for r in correlations]
-    if any(inches(line, 7) > width_of(ax) - 0.6 for line in lines):
-        lines = [_correlation(r, SHORT) for r in correlations]
-    ax.text(
-        0, 1.02, "\n".join(lines), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom", parse_math=False
-    )
+def _first(correlations: Sequence[Any]) -> list[Any]:
+    """The rows of the correlation coefficient that comes first, one for each adjustment."""
+    return [r for r in correlations if r["metric"] == correlations[0]["metric"]]
 
 
-def _title_panel(ax: Axes, about: Mapping[str, str], titled: Sequence[str], lines: int, look: Look) -> None:
-    """Set the title of a panel, above ``lines`` lines of correlations."""
+def _title_panel(
+    ax: Axes, part: pd.DataFrame, about: Mapping[str, str], correlations: Sequence[Any], lines: int, look: Look
+) -> None:
+    """Set the title of a panel, and below it data, model and correlations, in at most ``lines`` lines."""
     series = look.shown(GAIN if metric_called(about["metric"]).derived == "difference" else about["series"])
-    title = ", ".join(filter(None, (*(shown_model(about[c]) for c in titled), series)))
-    if inches(title, 10, "bold") > width_of(ax) - 0.5:
-        title = re.sub("(, | )", ",\n", title, count=1) if ", " in title else title.replace(" ", "\n", 1)
-    ax.set_title(title, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)
+    series = wrapped(series, width_of(ax) - 0.5, 10, "bold")
+    ax.set_title(series, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)
+    below = [", ".join((look.task(about["task"]), look.shown(shown_model(about["model"])), *part["split"].unique()))]
+    for row in correlations:
+        words = [_correlation(row), _correlation(row, SHORT), _correlation(row, SHORT, interval=False)]
+        below.append(next((line for line in words if inches(line, 7) <= width_of(ax) - 0.5), words[-1]))
+    style: dict[str, Any] = {"fontsize": 7, "color": "#666666", "va": "bottom", "parse_math": False}
+    ax.text(0, 1.02, "\n".join(below), transform=ax.transAxes, **style)
 
 
-def _draw(ax: Axes, part: pd.DataFrame, about: Mapping[str, str], styles: Mapping[str, tuple[str, str]] | None) -> None:
-    """styles : colour and marker of each domain, if points are pairs"""
+def _draw(
+    ax: Axes, part: pd.DataFrame, about: Mapping[str, str], styles: Mapping[str, tuple[str, str]], *, pairs: bool
+) -> None:
+    """styles : colour and marker of each domain, if points are pairs that can be told apart"""
+    beside, seen = 0.015 * np.ptp(part["x"]), set[float]()
     for _, row in part.iterrows():
-        colour, marker = (COLOURS[0], MARKERS[0])
-        if styles is not None:
+        colour, marker, x = COLOURS[0], MARKERS[0], float(row["x"])
+        if styles:
             colour, marker = styles[row["domain"]][0], styles[row["trained_on"]][1]
-        ax.errorbar(
-            row["x"], row["value"], xerr=arms(row, "x", "x_low", "x_high"),
-            yerr=arms(row, "value", "ci_low", "ci_high"), color=colour, marker=marker, markersize=5,
-            linestyle="none", elinewidth=0.8, alpha=0.85,
+        if pairs:  # the two directions of a pair have one distance
+            x += beside if x in seen else -beside
+            seen.add(float(row["x"]))
+        point = ax.errorbar(
+            x, row["value"], xerr=arms(row, "x", "x_low", "x_high"), yerr=arms(row, "value", "ci_low", "ci_high"),
+            color=colour, marker=marker, markersize=8 if styles else 5, linestyle="none", elinewidth=0.8,
+            markeredgecolor="white" if pairs else colour, markeredgewidth=0.4, alpha=1 if styles or not pairs else 0.6,
         )  # fmt: skip
-        if styles is None:
-            at = (row["x"], row["value"])
-            ax.annotate(row["domain"], at, (0, 0), textcoords="offset points", fontsize=7, color=INK, parse_math=False)
-    words = f"Distance from {about['corpus']}" if about["corpus"] else "Distance of the two domains"
-    ax.set_xlabel(words, fontsize=9, color=INK)
-    ax.xaxis.label.set_parse_math(False)
+        point[0].set_zorder(2.5)  # over its bars
+        style: dict[str, Any] = {"fontsize": 6, "ha": "center", "va": "center_baseline", "color": ink_on(colour)}
+        if styles:
+            ax.text(x, row["value"], str(1 + list(styles).index(row["domain"])), **style).set_in_layout(False)
+        elif not pairs:
+            at, style = (x, row["value"]), {"textcoords": "offset points", "fontsize": 7, "color": INK}
+            ax.annotate(row["domain"], at, (0, 0), parse_math=False, **style)
+    of = metric_called(str(part["x_metric"].iloc[0])) if "x_metric" in part and part["x_metric"].any() else None
+    measure = f"{of.title} ({of.unit})" if of and of.unit else of.title if of else "Distance"
+    words = f"{measure} from {about['corpus']}" if about["corpus"] else f"{measure} of the two domains"
+    ax.set_xlabel(wrapped(words, width_of(ax) - 0.5, 9), fontsize=9, color=INK, parse_math=False)
     ax.set_ylabel(_title(about["metric"]), fontsize=9, color=INK)
-    ax.grid(color=FAINT, linewidth=0.6)
+    if metric_called(about["metric"]).derived:
+        ax.axhline(0, color="#888888", linewidth=0.8, zorder=1)
+    ax.grid(color=FAINT, linewidth=0.4)
     ax.margins(0.12)
     bare(ax)
 
@@ -271,18 +299,19 @@ def arms(row: Any, value: str, low: str, high: str) -> np.ndarray | None:
     return None if np.isnan(arms).any() else np.maximum(arms, 0)
 
 
-def _is_of(relation: Any, about: Mapping[str, str]) -> bool:
-    return all(relation["of_metric" if c == "metric" else c] == about[c] for c in PANEL)
+def _is_of(relation: Any, panel: Sequence[Any]) -> bool:
+    return all(relation["of_metric" if c == "metric" else c] == value for c, value in zip(PANEL, panel, strict=True))
 
 
-def _correlation(relation: Any, names: Mapping[str, str]) -> str:
-    """A correlation with its interval and p, in words."""
+def _correlation(relation: Any, names: Mapping[str, str] = NAMES, *, interval: bool = True) -> str:
+    """A correlation in words, with its interval and p."""
     name, value = names.get(relation["metric"], relation["metric"]), relation["value"]
+    name += ADJUSTED.get(relation.get("adjust"), "")
     if np.isnan(value):
         return f"{name} undefined"
     low, high, p = relation["ci_low"], relation["ci_high"], relation["p"]
-    within = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-    return f"{name} {value:.2f}{within}, {p_equals(p)}".replace("-", "−")
+    between = f" [{low:.2f}, {high:.2f}]" if interval and not np.isnan(low) else ""
+    return f"{name} {value:.2f}{between}, {p_equals(p)}".replace("-", "−")
 
 
 def with_columns(rows: Any, *columns: str) -> pd.DataFrame:
@@ -296,12 +325,34 @@ def with_columns(rows: Any, *columns: str) -> pd.DataFrame:
 
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     points, correlations = relation_rows(rows, transfer=options.transfer)
-    yield f"Metrics: {metrics_of(points)}. Points: {'pairs of domains' if options.transfer else 'domains'}."
+    yield f"{metrics_of(points)}. Points: {'pairs of domains' if options.transfer else 'domains'}."
+    if "x_metric" in points and points["x_metric"].any():
+        yield f"Distance: {listed(within(metric_called(name).title) for name in points['x_metric'].dropna().unique())}."
     yield from sizes_of(points)
     if points["ci_low"].notna().any():
         yield f"Bars: {look.interval}s."
+    elif points["x_low"].notna().any():
+        yield f"Bars: {look.interval}s of the distance; the rows have none of the loss."
+    if options.transfer:
+        yield "The two directions of a pair have one distance and stand side by side."
     if len(correlations):
         yield f"In brackets: {look.interval}s of the correlations; p from permutations."
+        yield from _others(correlations, look)
+
+
+def _others(correlations: pd.DataFrame, look: Look) -> Iterator[str]:
+    """The correlations that no panel prints, what an adjustment leaves out, and the limits of few points."""
+    words: dict[str, list[str]] = {}
+    for _, row in correlations[correlations["metric"] != correlations["metric"].iloc[0]].iterrows():
+        series = look.shown(GAIN if metric_called(row["of_metric"]).derived == "difference" else row["series"])
+        where = ", ".join(filter(None, (series, row["corpus"] and f"distance from {look.shown(row['corpus'])}")))
+        words.setdefault(where, []).append(_correlation(row, interval=False))
+    if words:
+        yield f"Also: {'; '.join(f'{where}: {listed(own)}' for where, own in words.items())}."
+    if "adjust" in correlations and (correlations["adjust"] == "effects").any():
+        yield "Adjusted: without what each domain adds as training and as evaluation domain."
+    if "caution" in correlations:
+        yield from correlations["caution"].dropna().unique()
 
 
 def relation_figure(

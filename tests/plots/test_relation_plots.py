@@ -10,7 +10,7 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 from probekit.errors import UsageError
-from probekit.plots import relation_panels, transfer_matrix, transfer_panels
+from probekit.plots import plot, relation_panels, transfer_matrix, transfer_panels
 from probekit.rows import make_rows
 
 NAMES = ["fiction", "travel", "telephone", "slate", "$government$"]
@@ -61,7 +61,10 @@ def test_a_panel_for_each_corpus_metric_and_regime():
     ]
     assert figure.axes[0].get_ylabel() == "Accuracy"
     two = relation_panels(make_rows([*points(), *points(model="b/gpt")]))
-    assert [ax.get_title("left") for ax in two.axes] == ["MiniLM, fine-tuning, linear", "gpt, fine-tuning, linear"]
+    below = [next(t.get_text() for t in ax.texts if not isinstance(t, Annotation)) for ax in two.axes]
+    assert below == ["MNLI, MiniLM, dev", "MNLI, gpt, dev"]
+    other = relation_panels(make_rows([*points(), *points(corpus="novels", value=0.2)]))
+    assert len({ax.get_ylim() for ax in other.axes}) == 1  # one metric, one scale
 
 
 def test_points_stand_where_the_rows_say_with_their_intervals():
@@ -118,31 +121,61 @@ def test_a_line_is_of_one_corpus_or_of_all():
     assert titles == [["a", "b", "c", "a", "b", "c"], ["a", "a", "b", "b", "c", "c"]]
 
 
-def test_correlations_stand_above_their_panel():
+def test_one_correlation_stands_above_its_panel_and_the_caption_has_the_others(tmp_path):
     relations = [
-        said("pearson", -0.5, 0.42), said("kendall", -0.4, 0.0002, ci_low=None, ci_high=None),
-        said("spearman", np.nan, np.nan), said("pearson", 0.9, 0.01, corpus="novels"),
+        said("pearson", -0.5, 0.42, caution="5 points carry little."), said("kendall", -0.4, 0.0002),
+        said("pearson", np.nan, np.nan, corpus="novels"),
     ]  # fmt: skip
-    figure = relation_panels(make_rows([*points(), *points(corpus="novels")]), make_rows(relations))
+    rows = make_rows(
+        [*points(x_metric="js-divergence"), *points(corpus="novels", x_metric="js-divergence"), *relations]
+    )
+    figure = plot("relation", rows, out=tmp_path / "of.png", dpi=40)
     texts = [next(t.get_text() for t in ax.texts if not isinstance(t, Annotation)) for ax in figure.axes]
-    assert texts[0].split("\n") == [
-        "Pearson −0.50 [−0.60, −0.40], p = 0.420", "Kendall −0.40, p < .001", "Spearman undefined"]  # fmt: skip
-    assert texts[1] == "Pearson 0.90 [0.80, 1.00], p = 0.010"
+    data = "MNLI, MiniLM, dev\n"
+    assert texts == [f"{data}Pearson's r −0.50 [−0.60, −0.40], p = 0.420", f"{data}Pearson's r undefined"]
+    assert figure.axes[0].get_xlabel().replace("\n", " ") == "Jensen-Shannon divergence (bits) from wikipedia"
+    caption = (tmp_path / "of.caption.txt").read_text()
+    assert "Also: fine-tuning, linear, distance from wikipedia: Kendall's τ −0.40, p < .001." in caption
+    assert "Distance: Jensen-Shannon divergence." in caption
+    assert "5 points carry little." in caption
 
 
-def test_pairs_have_the_colour_of_one_domain_and_the_shape_of_the_other():
-    rows = [r for r in crossed() if r["trained_on"] != r["domain"]]
-    figure = relation_panels(make_rows(rows))
+def lost(names, **own):
+    own = {"metric": "lost(accuracy)", "ci_low": None, "ci_high": None} | own
+    return [r | own for r in crossed(names) if r["trained_on"] != r["domain"]]
+
+
+def test_pairs_have_the_colour_and_number_of_one_domain_and_the_shape_of_the_other(tmp_path):
+    rows = [r | {"x_low": 0.05, "x_high": 0.3} for r in lost(NAMES[:3])]
+    both = [said("pearson", r, 0.02, corpus="", of_metric="lost(accuracy)", adjust=adjust)
+            for adjust, r in (("in-domain", 0.4), ("effects", 0.8))]  # fmt: skip
+    figure = plot("relation", make_rows([*rows, *both]), transfer=True, width="page", out=tmp_path / "of.png", dpi=40)
     (ax,), (legend,) = figure.axes, figure.legends
     looks = {
         t.get_text(): (h.get_color(), h.get_marker())
         for t, h in zip(legend.get_texts(), legend.legend_handles, strict=True)
     }
-    assert looks.pop("95 % interval")[1] == "|"
-    assert set(looks) == set(NAMES[:3])
+    assert looks.pop("95 % interval of the distance")[1] == "_"
+    assert list(looks) == [f"{k} {name}" for k, name in enumerate(NAMES[:3], 1)]
+    of = dict(zip(NAMES, looks.values(), strict=False))
     drawn = {(c.lines[0].get_ydata()[0], c.lines[0].get_color(), c.lines[0].get_marker()) for c in ax.containers}
-    assert drawn == {(r["value"], looks[r["domain"]][0], looks[r["trained_on"]][1]) for r in rows}
+    assert drawn == {(r["value"], of[r["domain"]][0], of[r["trained_on"]][1]) for r in rows}
+    places = [c.lines[0].get_xdata()[0] for c in ax.containers]
+    assert len(set(places)) > len({r["x"] for r in rows})  # the directions of a pair are side by side
+    assert sorted(t.get_text() for t in ax.texts)[:6] == ["1", "1", "2", "2", "3", "3"]
     assert ax.get_xlabel() == "Distance of the two domains"
+    above = next(t.get_text() for t in ax.texts if "\n" in t.get_text())
+    assert above.splitlines()[1:] == [
+        "Pearson's r 0.40 [0.30, 0.50], p = 0.020", "Pearson's r, adjusted 0.80 [0.70, 0.90], p = 0.020"]  # fmt: skip
+    caption = (tmp_path / "of.caption.txt").read_text()
+    assert "Adjusted: without what each domain adds as training and as evaluation domain." in caption
+    assert "Bars: 95 % intervals of the distance; the rows have none of the loss." in caption
+
+
+def test_pairs_of_many_domains_have_one_colour():
+    figure = relation_panels(make_rows(lost([f"domain {i}" for i in range(9)])))
+    assert len({c.lines[0].get_color() for c in figure.axes[0].containers}) == 1
+    assert not figure.legends
 
 
 def test_the_matrix_is_trained_on_by_evaluated_on():
