@@ -574,6 +574,8 @@ METRICS = _Metrics(
     Metric("conditional-v-entropy", "Conditional V-entropy", ABOVE_0, "lower", "bits"),
     Metric("codelength-bits", "Code length", ABOVE_0, "lower", "bits"),
     Metric("perplexity", "Perplexity", (1.0, inf), "lower", ""),
+    Metric("probe-score", "Score of a probe", better="", unit="logits"),
+    Metric("probability", "Probability of a class", SHARE, ""),
     Metric("surprisal", "Surprisal", better="", unit="bits"),
     Metric("surprisal-nats", "Surprisal", better="", unit="nats"),
     Metric("bits-per-byte", "Bits per byte", ABOVE_0, "lower", "bits"),

@@ -22,7 +22,7 @@ from probekit.errors import UsageError
 from probekit.notes import logger
 from probekit.probes.protocol.labels import Labels
 from probekit.probes.solvers.attention import Sequences
-from probekit.probes.spans import span_vectors
+from probekit.probes.spans import pair_features, span_vectors
 from probekit.recipe import Read
 from probekit.rows.card import CACHE
 from probekit.rows.model_names import name_in_rows, told_apart
@@ -242,12 +242,6 @@ def _labels(cache: ActivationCache, words: bool, groups: np.ndarray | None) -> L
     if groups is None:
         return Labels(cache.word_labels, sentence, ids=ids)
     return Labels(cache.word_labels, groups[sentence], ids=ids, sentences=sentence)
-
-
-def pair_features(x: np.ndarray) -> np.ndarray:
-    """[u; v] as [u; v; |u - v|; u * v], (n, 2d) to (n, 4d) (Conneau et al. 2017, section 3.1)."""
-    u, v = np.split(x, 2, axis=1)
-    return np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
 
 
 def cosine(x: Any) -> np.ndarray:

@@ -124,6 +124,23 @@ class Probe:
             return (logits > 0).astype(np.int64)
         return self.weights.log_proba(logits).argmax(1)
 
+    def table(self, logits: np.ndarray) -> pd.DataFrame:
+        """Logits (n, K) as columns: score, class and probability, or those of each class, label or number."""
+        import pandas as pd
+
+        if self.kind in NUMBERS:
+            names = self.classes if self.kind in LABELS else ("score",)
+            return pd.DataFrame(self.scores(logits).reshape(len(logits), -1), columns=list(names))
+        proba = self.proba(logits)
+        each = {f"p({name})": proba[:, k] for k, name in enumerate(self.classes)}
+        if self.kind in LABELS:
+            return pd.DataFrame(each)
+        named = np.array(self.classes)[self.predicted(logits)]
+        if self.two_classes:
+            last = list(each)[1]
+            return pd.DataFrame({"score": self.scores(logits), "class": named, last: each[last]})
+        return pd.DataFrame({"class": named, **each})
+
     def threshold(self, rate: float) -> float:
         """The score above which at most ``rate`` of the evaluated negatives lay.
 

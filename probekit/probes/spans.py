@@ -76,3 +76,9 @@ def _means(tokens: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarra
     if not len(rows):
         return np.zeros((0, tokens.shape[1]), dtype=np.float32)
     return np.add.reduceat(tokens[rows].astype(np.float32), start, axis=0) / length[:, None].astype(np.float32)
+
+
+def pair_features(x: np.ndarray) -> np.ndarray:
+    """[u; v] as [u; v; |u - v|; u * v], (n, 2d) to (n, 4d) (Conneau et al. 2017, section 3.1)."""
+    u, v = np.split(x, 2, axis=1)
+    return np.concatenate([u, v, np.abs(u - v), u * v], axis=1)

@@ -110,7 +110,7 @@ def turned(command, tmp_path):
         ("/bin/sh -c probekit", "made by a program"),
         ("train.py --out x", "made by a program"),
         ("../probekit probe a b --out x.parquet", "made by a program"),
-        ("probekit", "cannot be reproduced; these can: average, choices, compare, demo"),
+        ("probekit", "cannot be reproduced; these can: apply, average, choices, compare, demo"),
         ("probekit clean --yes --what caches", "probekit clean cannot be reproduced"),
         ("probekit reproduce x.json", "cannot be reproduced"),
         ("probekit convert elmo a b /etc/x", "probekit convert cannot be reproduced"),
@@ -250,6 +250,7 @@ READ = {
     "structural": {"train", "dev", "more", "task", "data_dir", "pooling", "layers", "groups", "span"},
     "pairs": {"source", "task", "data_dir", "pooling", "layers", "device", "model_name", "dtype", "revision", "scores",
               "by", "prefix"},
+    "apply": {"probe", "data", "split", "data_dir", "model", "layer", "by", "anyway", "device"},
     "surprisal": {
         "model", "task", "split", "data_dir", "model_name", "prefix", "score", "device", "dtype", "revision",
     },

@@ -49,7 +49,7 @@ def probes_of(
     train, dev = caches
     shared = {
         "kind": train.spec["kind"], "classes": list(train.spec["label_names"]) or [train.spec["task"]],
-        "encoder": {k: train.spec[k] for k in ENCODER if train.spec.get(k) is not None},
+        "encoder": _encoder(train, vectors[0]),
         "vectors": _read(*vectors), "train": _data(train), "dev": _data(dev),
         "balanced": options.balanced, "seed": options.seed,
     }  # fmt: skip
@@ -59,6 +59,14 @@ def probes_of(
 def _place(cache: ActivationCache) -> Any:
     order = {name: i for i, name in enumerate(cache.layers)}
     return lambda one: order[one.layer]
+
+
+def _encoder(cache: ActivationCache, of: LayerVectors) -> dict[str, Any]:
+    """What makes the vectors: of pooled ones their pooling, of words and pieces the level of the tokens."""
+    found = {k: cache.spec[k] for k in ENCODER if cache.spec.get(k) is not None}
+    if of.words or of.representation == cache.spec["tokens"]:
+        return {k: v for k, v in found.items() if k != "pooling"}
+    return {k: v for k, v in found.items() if k != "tokens"} | {"pooling": of.representation}
 
 
 def _read(of: LayerVectors, options: VectorOptions) -> dict[str, Any]:

@@ -1,0 +1,238 @@
+"""The scores of a kept probe: of a cache, of a task through a cache that is made for it, or of texts in parts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from probekit.activations import ActivationCache
+from probekit.activations.writing.job import cache_activations
+from probekit.analyses.apply import ApplyOptions
+from probekit.analyses.options import PairVector, SpanVector, VectorOptions
+from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, model_columns, read_of, read_of_model
+from probekit.errors import CacheMismatch, UsageError
+from probekit.files import is_path
+from probekit.monitors.folder import load_probe
+from probekit.monitors.probe import LABELS, NUMBERS, Probe
+from probekit.monitors.scoring import load_model, scored
+from probekit.notes import logger
+from probekit.probes.protocol.diagnostic import gathered
+from probekit.probes.protocol.experiment import Fits
+from probekit.probes.protocol.labels import Labels, Question
+from probekit.probes.protocol.rows import probe_rows
+from probekit.recipe import Read
+from probekit.rows import Result, make_rows
+from probekit.runtime import Progress
+from probekit.statistics.predictions import Predictions
+from probekit.tasks.files.stream import StreamedSplit, is_stream, stream_task
+from probekit.tasks.load import load_task
+from probekit.tasks.task import Example, Task
+
+log = logger(__name__)
+CACHES = (".h5", ".hdf5")
+ANY = ("device", "width", "reads_at_most", "step", "checkpoint", "revision", "model")
+"""Keys of the card's ``encoder`` in which a cache may differ; it may have further poolings."""
+
+
+def measure(
+    probe: str | Path | Probe,
+    data: tuple[Any, str | None, str | Path | None],
+    model: Any,
+    options: ApplyOptions,
+    progress: Progress,
+) -> Result:
+    """The rows and predictions of :func:`probekit.apply`; ``data`` are the texts, the split and the folder."""
+    kept = probe if isinstance(probe, Probe) else load_probe(probe, options.layer)
+    source, split, data_dir = data
+    if isinstance(source, ActivationCache):
+        return _of_cache(kept, source, options)
+    if not isinstance(source, Task) and _is_cache(str(source)):
+        if split is not None or options.by == "piece":
+            raise UsageError("a cache has one split, and its examples are scored; leave out --split and --by.")
+        with ActivationCache(source) as cache:
+            return _of_cache(kept, cache, options)
+    if not isinstance(source, Task) and is_stream(str(source)):
+        task = stream_task(source, data_dir, split=split or "train")
+        return _of_texts(kept, task, split or "train", model, options, progress)
+    task = source if isinstance(source, Task) else load_task(str(source), data_dir=data_dir)
+    name = split or ("dev" if "dev" in task.splits else next(iter(task.splits)) if len(task.splits) == 1 else None)
+    if name is None:
+        raise UsageError(f"{task.name} has the splits {', '.join(task.splits)}; name one with --split.")
+    if options.by == "piece":
+        return _of_texts(kept, task, name, model, options, progress)
+    with _cached(kept, task, name, model, options, progress) as cache:
+        return _of_cache(kept, cache, options)
+
+
+def _is_cache(name: str) -> bool:
+    return name.endswith(CACHES) or "://" in name or (is_path(name) and Path(name).is_dir())
+
+
+@contextmanager
+def _cached(
+    probe: Probe, task: Task, split: str, model: Any, options: ApplyOptions, progress: Progress
+) -> Iterator[ActivationCache]:
+    """A cache of the probe's layer, which goes when the block ends."""
+    card, vectors = probe.card["encoder"], probe.card.get("vectors", {})
+    if card.get("chat_template") or card.get("generate") or card.get("context") not in (None, "none"):
+        raise UsageError(
+            "the probe reads conversations, or texts in context; make a cache as for training, and apply it to that."
+        )
+    encoder, changed = load_model(
+        probe, model, device=options.device, batch_tokens=options.batch_tokens, anyway=options.anyway
+    )
+    _say(changed)
+    words = vectors.get("words") or vectors.get("spans") or probe.weights.by_piece
+    how: dict[str, Any] = {"tokens": True, "token_level": card["tokens"]} if words else {}
+    how |= {} if words else {"pooling": card["pooling"]}
+    how |= {} if card.get("pairs") is None else {"pairs": card["pairs"]}
+    how |= {} if card.get("positions") is None else {"positions": card["positions"]}
+    with tempfile.TemporaryDirectory(prefix="probekit-apply-") as folder:
+        out = Path(folder) / "cache.h5"
+        with cache_activations(encoder, task, split, layers=probe.layer, out=out, progress=progress, **how) as cache:
+            yield cache
+
+
+def _say(changed: Sequence[str]) -> None:
+    if changed:
+        log.warning("the probe is applied to other vectors than it was fitted on: %s.", "; ".join(changed))
+
+
+def _of_cache(probe: Probe, cache: ActivationCache, options: ApplyOptions) -> Result:
+    """Scores of the examples of a cache, and metrics where they are labelled."""
+    wanted = probe.card["encoder"]
+    own: dict[str, Any] = {name: cache.spec.get(name) for name in wanted if name not in ANY}
+    if wanted.get("pooling") in (own.get("pooling") or ()):
+        own["pooling"] = wanted["pooling"]
+    changed = [
+        f"{name} ({wanted[name]!s:.40}, now {value!s:.40})" for name, value in own.items() if value != wanted[name]
+    ]
+    if changed and not options.anyway:
+        raise CacheMismatch(
+            f"the probe was fitted on other vectors than those of {cache.path}: {'; '.join(changed)}. --anyway applies "
+            "it all the same."
+        )
+    _say(changed)
+    of = layer_vectors(cache, _vectors(probe, cache), pieces=probe.weights.by_piece)
+    logits = probe.weights.logits(of.layers[probe.layer]())
+    about = {**columns_of(cache, of.representation), **_columns(probe), **of.group_columns}
+    ids = np.arange(len(logits)).astype(str) if of.labels.ids is None else of.labels.ids
+    rows, predictions = [_scores(probe, logits, ids, about)], tuple[Predictions, ...]()
+    names = tuple(cache.spec["label_names"])
+    if (labels := _labelled(probe, of, names)) is not None and labels.known.any():
+        found = _evaluated(probe, logits, labels, tuple(cache.spec["metrics"]), about)
+        how = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
+        rows.insert(0, _beside(probe, probe_rows(found, **how)))
+        predictions = (found,)
+    return Result(make_rows(pd.concat(rows, ignore_index=True)), predictions, reads=(read_of(cache),))
+
+
+def _vectors(probe: Probe, cache: ActivationCache) -> VectorOptions:
+    card = probe.card["vectors"]
+    layers = (str(cache.layer_names((probe.layer,))[0]),)
+    if probe.weights.by_piece or card["words"]:
+        return VectorOptions(layers=layers)
+    if card["spans"]:
+        span = None if card["span"] is None else SpanVector(card["span"])
+        return VectorOptions(layers=layers, span=span, span_pair=PairVector(card["span_pair"]))
+    return VectorOptions(layers=layers, pooling=card["representation"])
+
+
+def _labelled(probe: Probe, of: LayerVectors, names: tuple[str, ...]) -> Labels | None:
+    """The labels as numbers of the probe's classes; None for several labels or numbers of a text."""
+    if probe.kind in LABELS or of.label_sets is not None:
+        log.info("metrics of several labels or numbers of a text are those of probe; here are the scores alone.")
+        return None
+    if probe.kind in NUMBERS:
+        return of.labels if of.labels.y.dtype.kind == "f" else None
+    if of.labels.y.dtype.kind == "f":
+        return None
+    if strange := [name for name in names if name not in probe.classes]:
+        raise UsageError(
+            f"the data have the classes {', '.join(strange)}, which the probe does not know; its classes are "
+            f"{', '.join(probe.classes)}. Rename the labels in the task file, or leave them out (label = false)."
+        )
+    own = np.array([*map(probe.classes.index, names), -1])
+    return replace(of.labels, y=own[of.labels.y])
+
+
+def _columns(probe: Probe) -> dict[str, Any]:
+    card = probe.card
+    return {"analysis": "apply", "estimator": card["estimator"], "layer": probe.layer, "target": "gold", "draw": None}
+
+
+def _scores(probe: Probe, logits: np.ndarray, ids: Any, about: Mapping[str, Any], **more: Any) -> pd.DataFrame:
+    """A row for each score."""
+    found = probe.table(logits)
+    if probe.kind in LABELS:
+        wide = found.assign(example=ids).melt("example", var_name="label")
+        metric = "probe-score" if probe.kind in NUMBERS else "probability"
+        names = wide["label"].str.removeprefix("p(").str.removesuffix(")")
+        return wide.assign(**about, metric=metric, n=1, label=names)
+    rows = pd.DataFrame({"example": ids, **more})
+    if probe.kind in NUMBERS or "text" in more:  # a piece has no probability: the probe was fitted on whole texts
+        return rows.assign(value=probe.scores(logits), metric="probe-score", n=1, **about)
+    proba = probe.proba(logits).max(1)
+    value, metric = (found["score"], "probe-score") if probe.two_classes else (proba, "probability")
+    return rows.assign(predicted=found["class"], probability=proba, value=value, metric=metric, n=1, **about)
+
+
+def _evaluated(
+    probe: Probe, logits: np.ndarray, labels: Labels, metrics: tuple[str, ...], about: Mapping[str, Any]
+) -> Predictions:
+    """The predictions for the labelled examples."""
+    at = np.flatnonzero(labels.known)
+    own, z = labels[at], logits[at]
+    fit = {k: about[k] for k in ("layer", "estimator", "target", "draw")}
+    question = Question(probe.kind, metrics, probe.classes, {k: v for k, v in about.items() if k not in fit})
+    said, loss, proba = probe.predicted(z), None, None
+    if question.classify:
+        log_p = probe.weights.log_proba(z)
+        loss, proba = -log_p[np.arange(len(at)), own.y][None], probe.proba(z)
+    sizes = {"n": len(at), "n_train": probe.card["n_train"], "seed": probe.card.get("seed")}
+    return gathered([Fits([fit], said[None], loss, proba)], question, sizes, own, own.y[None], None)
+
+
+def _beside(probe: Probe, rows: pd.DataFrame) -> pd.DataFrame:
+    """Metrics with those on the dev split of the card."""
+    known = {one["metric"]: one for one in probe.card.get("metrics", ())}
+    names = {"kept": "value", "kept_low": "ci_low", "kept_high": "ci_high"}
+    return rows.assign(**{
+        column: [np.nan if (v := known.get(m, {}).get(key)) is None else v for m in rows["metric"]]
+        for column, key in names.items()
+    })  # fmt: skip
+
+
+def _of_texts(probe: Probe, task: Task, split: str, model: Any, options: ApplyOptions, progress: Progress) -> Result:
+    """Scores of texts without labels, or of their pieces."""
+    examples = _examples(task, split)
+    encoder, changed = load_model(
+        probe, model, device=options.device, batch_tokens=options.batch_tokens, anyway=options.anyway
+    )
+    _say(changed)
+    found = scored(
+        probe, encoder, examples, by_piece=options.by == "piece", batch_tokens=options.batch_tokens, progress=progress
+    )
+    if cut := int(found.truncated.sum()):
+        log.warning("%s of %s texts are longer than the model reads.", f"{cut:,}", f"{len(examples):,}")
+    about = {
+        "task": task.name, "split": split, **model_columns(encoder.spec, {}), **_columns(probe),
+        "representation": probe.card["vectors"]["representation"],
+    }  # fmt: skip
+    ids = np.array([examples[i].id for i in found.example])
+    more = {"text": list(found.pieces)} if found.pieces else {}
+    rows = _scores(probe, found.logits, ids, about, **more)
+    reads = (Read(task.name, "data", ""), read_of_model(encoder.name, encoder.spec))
+    return Result(make_rows(rows), (), reads=reads)
+
+
+def _examples(task: Task, split: str) -> list[Example]:
+    found: Any = task.split(split)
+    return [*found] if isinstance(found, StreamedSplit) else list(found)
