@@ -217,7 +217,7 @@ def _halved(name: str, size: float) -> str:
     return min([name, *halves], key=lambda lines: inches(lines, size))
 
 
-def colour_bar(cells: Any, title: str, beside: Any = None, names: Sequence[str] = ()) -> None:
+def colour_bar(cells: Any, title: str, beside: Any = None, names: Sequence[str] = ()) -> Any:
     """Draw the colour scale of an image or mesh next to its Axes; under all Axes given, if the figure is narrow.
 
     names : what the colours of the whole numbers from 0 on stand for, if not for numbers of a scale
@@ -238,6 +238,7 @@ def colour_bar(cells: Any, title: str, beside: Any = None, names: Sequence[str] 
         bar.set_ticks(list(some), labels=[names[i] for i in some])
     bare(bar.ax, ())
     bar.ax.tick_params(labelsize=7)
+    return bar
 
 
 def draw_tree(ax: Axes, names: Sequence[str], distances: np.ndarray, title: str) -> None:

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from probekit.analysis import analyses
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.caption import compared_with, listed, measured
+from probekit.metrics import within
+from probekit.plots.caption import compared_with, first_upper, listed, measured
 from probekit.plots.curves import CURVE, INFORMATION, CurveStyles, curves, of_analyses, plot_rows
 from probekit.plots.layer_axes import SMALL
 from probekit.plots.layers import LAYERED, as_curves, in_metric, of_metric
+from probekit.plots.legends import inches
 from probekit.plots.look import INK, Look, control_title, metric_title, reference_title
 from probekit.plots.matrix import colour_bar, colours_of
-from probekit.plots.noise import controls_by_layer, not_above_noise
+from probekit.plots.noise import NOT_ABOVE, controls_by_layer, not_above_noise
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import dress, legend, one_axes, panels, width_of
 
@@ -100,7 +103,8 @@ def trajectory_panels(
     -----
     Draw one :func:`trajectory` per task and run, side by side in the order of the rows.
 
-    All maps of a task share one colour scale. Each estimator, pooling … of a run has its own map.
+    All maps of a metric share one colour scale, on which a dash marks the majority class of the task. Each estimator,
+    pooling … of a run has its own map.
 
     Examples
     --------
@@ -118,9 +122,9 @@ def trajectory_panels(
     found = [_runs(part) for _, part in rows.groupby("task", sort=False)]
     rows = pd.concat(found) if found else rows
     figure, drawn = panels(rows, columns, 2.4, by="panel", width=width, natural=2.9, look=look)
-    limits = {part["task"].iloc[0]: _limits(part) for part in found}
+    limits = {metric: _limits(part) for metric, part in rows.groupby("metric", sort=False)}
     for ax, part in drawn:
-        _draw(ax, part, limits[part["task"].iloc[0]], look)
+        _draw(ax, part, limits[part["metric"].iloc[0]], look)
     return figure
 
 
@@ -146,10 +150,13 @@ def trajectory_grids(rows: Any, metric: str | None = None) -> dict[str, Grid]:
 
 
 def _runs(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one task by layer that belong to runs, each with its pretrained model as step 0, and a column "panel"
-    that names the run."""
+    """The rows of one task by layer that belong to runs, each with its pretrained model as step 0.
+
+    The column "panel" names the run, "majority" is the value of the majority class, NaN if unknown.
+    """
     import pandas as pd
 
+    majority = rows.loc[(rows["layer_name"] == "") & (rows["estimator"] == "majority"), "value"].median()
     rows = rows[rows["layer_name"] != ""]
     trained = rows[rows["step"].notna() & (rows["target"] == "gold")]
     if trained.empty:
@@ -168,7 +175,8 @@ def _runs(rows: pd.DataFrame) -> pd.DataFrame:
         if key["run"] and before is not None and not (run["step"] == 0).any():
             run = pd.concat([before.assign(run=key["run"]), run])
         found.append(run.assign(panel=CurveStyles(tuple(labelled_by), {}).label(key)))
-    return pd.concat([run for run in found if (run["target"] == "gold").any()])
+    found = [run for run in found if (run["target"] == "gold").any()]
+    return pd.concat(found).assign(majority=majority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +245,10 @@ class Grid:
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:
-    """The ends of the colour scale: at least as far apart as an interval or the noise is wide."""
+    """The ends of the colour scale: at least as far apart as an interval or the noise is wide.
+
+    A majority class that is near the lowest value is on the scale.
+    """
     gold, controls, metric = rows[rows["target"] == "gold"], controls_by_layer(rows), rows["metric"].iloc[0]
     value = gold["value"].dropna()
     if value.empty or metric == INFORMATION:
@@ -248,7 +259,10 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
         return 0.0, max(value.max(), 2 / gold["layer_name"].nunique())
     widths = [(part["ci_high"] - part["ci_low"]).median() for part in (gold, controls)]
     short = np.nanmax([*widths, 0.0]) - np.ptp(value)
-    return value.min() - max(short, 0) / 2, value.max() + max(short, 0) / 2
+    low, high = value.min() - max(short, 0) / 2, value.max() + max(short, 0) / 2
+    wide, majority = high - low, rows["majority"].to_numpy(dtype=float)
+    near = majority[(majority > low - 0.5 * wide) & (majority < high)] - 0.04 * wide  # seen apart from the end
+    return min([low, *near]), high
 
 
 def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look | None = None) -> None:
@@ -266,7 +280,8 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look 
     best = "largest weight of the step" if metric == MIX else "best layer of the step"
     if metric == MIX or metric_called(metric).better:
         j, i = grid.best(-1 if worse else 1)
-        ax.plot(j, grid.at[i], "o", markersize=4, markeredgecolor="white", markeredgewidth=0.8, label=best, **POINT)
+        style = POINT | {"markersize": 4, "markeredgecolor": "white", "markeredgewidth": 0.8, "clip_on": False}
+        ax.plot(j, grid.at[i], "o", label=best, **style)
     if grid.undetermined.any():
         layers, steps = grid.undetermined.nonzero()
         ax.plot(steps, grid.at[layers], "x", markersize=3.5, markeredgewidth=0.9, label="undetermined", **POINT)
@@ -276,13 +291,20 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look 
     for text in ax.texts:  # text may extend over the colour bar without narrowing the map
         text.set_in_layout(False)
     ax.grid(visible=False)
-    ax.set_xlabel("Training step", fontsize=9, color=INK)
+    ax.set_xlabel("Training step (not to scale)", fontsize=9, color=INK)
     ax.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]])
-    ax.set_xticks(*_ticks([f"{step:,}" for step in grid.steps], int(14 * (width_of(ax) - 1.2))))
-    at, names = _ticks([name for name in grid.layers if name != FINAL], 40, wide=2)
-    norm = ["norm"] * (grid.layers[-1] == FINAL)
-    ax.set_yticks(grid.at[at + [-1] * len(norm)], names + norm)
-    colour_bar(mesh, metric_title(metric))
+    at, names, size = _ticks([f"{step:,}" for step in grid.steps], width_of(ax) - 1.2)
+    ax.set_xticks(at, names)
+    ax.tick_params(axis="x", labelsize=size)
+    every = -(-len(grid.layers) // 13)
+    numbers = [i for i, name in enumerate(grid.layers) if name != FINAL][::every]
+    norm = [len(grid.layers) - 1] * (grid.layers[-1] == FINAL)
+    ax.set_yticks(grid.at[numbers + norm], [grid.layers[i] for i in numbers] + ["norm"] * len(norm))
+    bar, majority = colour_bar(mesh, metric_title(metric)), rows["majority"].iloc[0]
+    if limits[0] <= majority <= limits[1]:
+        for colour, line in (("white", 2.4), (INK, 1.1)):
+            bar.ax.axhline(majority, color=colour, linewidth=line)
+        ax.plot([], [], marker="_", label="majority class (on the colour scale)", markersize=9, **POINT)
 
 
 def _hatch(ax: Axes, grid: Grid) -> None:
@@ -301,30 +323,59 @@ def _hatch(ax: Axes, grid: Grid) -> None:
         ax.add_patch(Rectangle((0, 0), 0, 0, facecolor="#555555", label=why, **look))  # for the legend
 
 
-def _ticks(labels: Sequence[str], room: int, wide: int = 0) -> tuple[list[int], list[str]]:
-    """As many evenly spaced labels, from the first on, as fit in ``room`` characters without touching.
-
-    wide : width of each label in characters; by default its length
-    """
-    width = np.array([wide or len(label) for label in labels])
-    for every in range(1, len(labels) + 1):
-        some = width[::every]
-        if np.all((some[1:] + some[:-1]) / 2 + 1 <= room * every / len(labels)):
-            break
-    return list(range(0, len(labels), every)), list(labels[::every])
+def _ticks(labels: Sequence[str], room: float) -> tuple[list[int], list[str], float]:
+    """The first and the last label and evenly spaced ones between them that fit in ``room`` inches, with their size."""
+    last = len(labels) - 1
+    for every in range(1, last + 2):
+        at = sorted({*range(last, -1, -every), 0})
+        for size in (8, 7):
+            wide = [inches(labels[i], size) + 0.04 for i in at]
+            need = [(a + b) / 2 / (j - i) for a, b, i, j in zip(wide, wide[1:], at, at[1:], strict=False)]
+            if not need or max(need[1:], default=0.0) <= room / len(labels):
+                if need and need[0] > room / len(labels):  # the second is too near to the first
+                    del at[1 if len(at) > 2 else 0]
+                return at, [labels[i] for i in at], size
+    return [], [], 7
 
 
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     """The caption of :func:`trajectory_panels` after its first sentence."""
     rows = in_metric(of_analyses(rows, *LAYERED, "train"), options.metric)
     yield from measured(rows[(rows["target"] == "gold") & (rows["layer_name"] != "")], look)
-    if rows["metric"].map(lambda name: bool(metric_called(name).better)).all():
-        yield "Dots: the best layer of each step that is above noise."
-    yield from compared_with(rows, look)
     grids = [grid for _, part in rows.groupby("task", sort=False) for grid in trajectory_grids(part).values()]
-    if any(cells.any() for grid in grids for cells in grid.noise.values()):
-        controls = rows.loc[rows["target"] != "gold", ["target", "analysis"]].itertuples(index=False)
-        yield f"Hatched cells: not above noise ({listed(control_title(*pair) for pair in controls)})."
+    reasons = {why for grid in grids for why, cells in grid.noise.items() if cells.any()}
+    gold = rows[(rows["target"] == "gold") & (rows["layer_name"] != "")]
+    names = gold["metric"].unique()
+    better = all(metric_called(name).better for name in names)
+    yield f"Light: {'better' if better else 'larger'}. Steps are evenly spaced, whatever their numbers."
+    if better:
+        above = " that is above noise" if reasons or gold["p_shown"].notna().any() else ""
+        yield f"Dots: the best layer of each step{above}, not tested against the others."
+    yield from compared_with(rows, look)
+    yield from _majority(rows, look)
+    wide = (gold["ci_high"] - gold["ci_low"]).groupby(gold["metric"], sort=False).median().dropna()
+    if len(wide):
+        widths = listed(f"{value:.2g} ({within(metric_called(name).title)})" for name, value in wide.items())
+        yield f"{first_upper(look.interval)}s are not drawn; their median width is {widths}."
+    if NOT_ABOVE in reasons:
+        yield f"Hatched: not above noise ({_null(gold)}p > 0.05, corrected over layers and steps)."
+    controls = rows.loc[rows["target"] != "gold", ["target", "analysis"]].itertuples(index=False)
+    if reasons - {NOT_ABOVE}:
+        yield f"Other hatching: the interval reaches {listed(control_title(*pair) for pair in controls)} (not a test)."
+
+
+def _null(gold: pd.DataFrame) -> str:
+    """What p is of: "permuted labels, "; "" if the analyses do not say."""
+    nulls = {"probe": "permuted labels", "mi": "shuffled labels"}
+    own = {name: [nulls.get(name), *known.controls.values()] for name, known in analyses().items()}
+    found = listed(filter(None, (next(filter(None, own.get(name, [])), None) for name in gold["analysis"].unique())))
+    return f"{found}, " if found else ""
+
+
+def _majority(rows: pd.DataFrame, look: Look) -> Iterator[str]:
+    values = rows[(rows["layer_name"] == "") & (rows["estimator"] == "majority")].groupby("task", sort=False)["value"]
+    if known := [f"{value:.3f} ({look.task(str(task))})" for task, value in values.median().dropna().items()]:
+        yield f"Majority class: {listed(known)}."
 
 
 FIGURE = FigureKind(head="Results by layer and training step.", draw=trajectory_panels, caption=caption)

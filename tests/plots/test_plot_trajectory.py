@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from probekit.cli import main
 from probekit.errors import UsageError
-from probekit.plots import save, trajectory, trajectory_panels
+from probekit.plots import plot, save, trajectory, trajectory_panels
 from probekit.rows import make_rows, write_rows
 
 STEPS = (0, 10, 20, 100)
@@ -166,7 +166,7 @@ def test_panels_of_runs_and_tasks(tmp_path):
     far, wide = grid(task="sst2", metric="accuracy", steps=(0, 1000, 2000, 50000), layers=range(25), seed=2)
     figure = trajectory_panels(make_rows(rows + again + far))
     maps = [ax for ax in figure.axes if ax.get_xlabel() or ax.get_title(loc="left")]
-    assert [ax.get_title(loc="left") for ax in maps] == ["CoLA", "CoLA", "SST-2"]
+    assert [ax.get_title(loc="left") for ax in maps] == ["CoLA", "", "SST-2"]  # a title is not said twice
     for ax, held in zip(maps, (values, others, wide), strict=True):
         np.testing.assert_array_equal(cells(ax), held)
     one, two, three = (next(c for c in ax.collections if isinstance(c, QuadMesh)).get_clim() for ax in maps)
@@ -229,3 +229,40 @@ def test_equal_mix_weights_lie_in_the_middle():
         for s in STEPS
     ]
     assert scale(draw(weights)) == pytest.approx((0, 2 / 7))
+
+
+def test_tasks_of_one_metric_share_a_scale_and_the_majority_class_is_on_it():
+    rows = [*grid()[0], *grid(task="sst2", seed=3)[0]]
+    whole = {"layer": None, "step": None, "checkpoint": "", "representation": "none", "estimator": "majority"}
+    majority = [record(None, None, value, task=task) | whole for task, value in (("cola", 0.1), ("sst2", -9.0))]
+    figure = trajectory_panels(make_rows(rows + majority))
+    one, other = (ax for ax in figure.axes if ax.get_title(loc="left"))
+    assert scale(one) == scale(other)
+    assert scale(one)[0] < 0.1
+    bars = [ax for ax in figure.axes if not ax.get_title(loc="left")]
+    assert [[line.get_ydata()[0] for line in bar.lines if line.get_linewidth() < 2] for bar in bars] == [[0.1], []]
+    assert "majority class (on the colour scale)" in [t.get_text() for t in figure.legends[0].get_texts()]
+
+
+def test_first_and_last_step_are_named_in_a_narrow_figure():
+    figure = trajectory_panels(make_rows(grid((0, *(8**i for i in range(1, 7))))[0]), width=2.4)
+    shown = names(figure.axes[0])[0]
+    assert (shown[0], shown[-1]) == ("0", "262,144")
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_the_caption_names_the_null_of_p_and_claims_no_test_that_the_rows_lack(tmp_path):
+    rows = grid()[0]
+    plot("trajectory", make_rows(rows), out=tmp_path / "plain.png", dpi=40)
+    caption = (tmp_path / "plain.caption.txt").read_text()
+    assert "Dots: the best layer of each step, not tested against the others." in caption
+    assert "Light: better. Steps are evenly spaced" in caption
+    assert "95 % intervals are not drawn; their median width is 0.1 (Matthews correlation)." in caption
+    shuffled = [row | {"target": "shuffled", "value": 0.0} for row in rows]
+    tested = [row | {"p_adjusted": 0.5 if row["layer"] == 0 else 0.001} for row in rows]
+    plot("trajectory", make_rows([*tested, *shuffled]), out=tmp_path / "tested.png", dpi=40)
+    caption = (tmp_path / "tested.caption.txt").read_text()
+    assert "the best layer of each step that is above noise, not tested" in caption
+    assert "Hatched: not above noise (permuted labels, p > 0.05, corrected over layers and steps)." in caption

@@ -324,7 +324,7 @@ def test_trajectories(tmp_path):
     rows = [row for step in (0, 10, 100) for row in curve([0.5, 0.6 + step / 1000], step=step, checkpoint="run")]
     html = page([*rows, *curve([0.7], task="plain")], tmp_path)
     assert html.count("<svg") == 2
-    assert "Training step</text>" in html
+    assert "Training step (not to scale)</text>" in html
     assert "probekit plot trajectory" in html
 
 
