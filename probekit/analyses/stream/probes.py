@@ -19,8 +19,9 @@ from probekit.probes.protocol.diagnostic import gathered
 from probekit.probes.protocol.experiment import Fits, columns_of
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import Estimator
-from probekit.probes.protocol.selection import Chosen, Problem, grid, probabilities, select
+from probekit.probes.protocol.selection import Chosen, Fitted, Problem, grid, select
 from probekit.probes.protocol.summed import Crossed, Sample, select_mass_mean, select_ridge
+from probekit.probes.solvers.logistic import LogisticFit
 from probekit.runtime import cores, torch_threads
 from probekit.statistics.controls import shuffled
 
@@ -160,6 +161,14 @@ class Dev:
     left_out: int
 
 
+def _shares(fitted: Fitted, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Class probabilities of gold, the first target, float32 (m, classes)."""
+    if isinstance(fitted, LogisticFit):
+        only = {name: getattr(fitted, name)[:1] for name in ("weights", "intercepts", "decrement", "iterations")}
+        fitted = replace(fitted, **only)
+    return np.exp(fitted.log_proba(x, rows)[0, 0]).astype(np.float32)
+
+
 class Table:
     """The predictions of some fits, chunk by chunk."""
 
@@ -173,7 +182,7 @@ class Table:
         for fit, parts in zip(self.fits, self.parts, strict=True):
             x, fitted = vectors[fit.layer], fit.chosen.fitted
             loss, predicted = fitted.outcome(x, rows, self.dev.y[:, at])
-            shares = None if loss is None else probabilities(fitted, x, rows)
+            shares = None if loss is None else _shares(fitted, x, rows)
             parts.append((predicted[:, 0], None if loss is None else loss[:, 0], shares))
 
     def predictions(self, question: Question) -> Predictions:
