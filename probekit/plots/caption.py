@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def measured(gold: pd.DataFrame, look: Look) -> Iterator[str]:
-    """Metrics with their tasks, splits and n; models, estimators and representations."""
+def measured(gold: pd.DataFrame, look: Look, *, sized: bool = True) -> Iterator[str]:
+    """Metrics with their tasks, splits and n (``sized``); models, estimators and representations."""
     parts = []
     for metric, of in gold.groupby("metric", sort=False):
         many = [
-            f"{look.task(str(task))}, {listed(part['split'].unique())}, n = {part['n'].max():,}"
+            look.task(str(task)) + f", {listed(part['split'].unique())}, n = {part['n'].max():,}" * sized
             for task, part in of.groupby("task", sort=False)
         ]
         parts.append(f"{first_line(str(metric))} ({'; '.join(many)})")

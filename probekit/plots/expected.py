@@ -7,6 +7,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
+from probekit.metrics import within
 from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import last_parts, of_one
 from probekit.plots.heat import heat_panels, heat_words
@@ -93,7 +94,7 @@ def expected_panels(rows: Any, *, columns: int = 4, width: float | None = None, 
     if values.groupby("task")["label"].nunique().max() > MOST:
         labels = values["label"].unique()
         return heat_panels(values, labels, _cells, columns=columns, width=width, look=look, by=None, xlabel="Trials")
-    figure, drawn = panels(values, columns, 2.4, width=width, look=look, keys=band_key("one standard deviation"))
+    figure, drawn = panels(values, columns, 2.4, width=width, look=look, keys=band_key("bands: one standard deviation"))
     styles = dict(zip(values["label"].unique(), cycle(zip(COLOURS, MARKERS, strict=False)), strict=False))
     for ax, part in drawn:
         for label, (colour, marker) in styles.items():
@@ -107,9 +108,11 @@ def expected_panels(rows: Any, *, columns: int = 4, width: float | None = None, 
             ax.fill_between(n, down, up, color=colour, alpha=0.15, linewidth=0)
             every = max(1, len(n) // 10)
             ax.plot(n, mean, color=colour, marker=marker, markersize=4, markevery=every, label=label, zorder=CURVES)
-        dress(ax, part, ylabel=f"Expected {metric_title(str(part['metric'].iloc[0]))}", look=look)
+        dress(ax, part, ylabel=f"Expected {within(metric_title(str(part['metric'].iloc[0])))}", look=look)
         ax.set_xlabel("Trials", fontsize=9, color=INK)
-        ax.xaxis.set_major_locator(MaxNLocator(nbins=max(2, int(3 * width_of(ax)) - 1), integer=True))
+        last = int(part["trials"].max())
+        at = MaxNLocator(nbins=max(2, int(3 * width_of(ax)) - 1), integer=True).tick_values(1, last)
+        ax.set_xticks([1, *(n for n in at if 1 + 0.6 * (at[1] - at[0]) <= n <= last)])  # not 0 trials
     return figure
 
 

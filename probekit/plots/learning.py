@@ -11,13 +11,16 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.plots.caption import by_task, listed, metrics_of
-from probekit.plots.curves import last_parts, plot_rows
+from probekit.plots.curves import RANDOM, last_parts, plot_rows
 from probekit.plots.heat import heat_panels, heat_words
+from probekit.plots.layer_axes import LINES
+from probekit.plots.layers import INPUTS
 from probekit.plots.legends import CURVES, band_key, bar_key, inches, wrapped
 from probekit.plots.look import COLOURS, GREYS, INK, MARKERS, MOST, Look, Over, metric_title
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import dress, panels, width_of
 from probekit.plots.relation import arms
+from probekit.rows import fit_labels
 from probekit.rows.selection import select
 from probekit.tasks.load import shown_task
 
@@ -48,7 +51,8 @@ def learning_rows(rows: Any, *, over: Over = "target") -> pd.DataFrame:
     -------
     DataFrame
         For each task, curve and number of training examples the row of the run, with its main metric, or the means over
-        seeds; ``seeds`` counts them, and ``sd`` is their standard deviation. A curve (``label``) is a model over
+        seeds; ``seeds`` counts them, ``sd`` is their standard deviation, and ``runs`` are the values of each. A curve
+        (``label``) is a model over
         "target", and the objectives of pretraining over "pretraining" (in a regime and with a head, if there are
         several). Over "pretraining", encoders without rows of pretraining have their name as label and no ``examples``,
         tasks that some encoders lack are left out, and the task "GLUE" is the mean of the others (see
@@ -76,7 +80,7 @@ def learning_rows(rows: Any, *, over: Over = "target") -> pd.DataFrame:
     return pd.DataFrame(
         part.iloc[0].to_dict()
         | {c: part[c].mean() for c in ("value", "ci_low", "ci_high")}
-        | {"seeds": len(part), "sd": part["value"].std(ddof=1)}
+        | {"seeds": len(part), "sd": part["value"].std(ddof=1), "runs": tuple(part["value"])}
         for _, part in runs.groupby(POINT, sort=False, dropna=False)
     )
 
@@ -98,7 +102,17 @@ def _runs(rows: pd.DataFrame) -> pd.DataFrame:
     for column in ("regime", "head"):
         if runs.groupby("task")[column].nunique().max() > 1:
             setting = setting + ", " + runs[column].astype(str)
-    return runs.assign(label=last_parts(runs["model"]) + setting, setting=setting)
+    label = last_parts(runs["model"]) + setting + runs["random"].map({True: f", {RANDOM}", False: ""})
+    return runs.assign(label=label, setting=setting)
+
+
+def constants(rows: Any, points: pd.DataFrame) -> pd.DataFrame:
+    """The values of constant predictions in the metric of each task's points: columns task, label and value."""
+    rows = plot_rows(rows)
+    rows = rows[(rows["analysis"] == "train") & rows["estimator"].isin(list(INPUTS))]
+    rows = rows.merge(points[["task", "metric"]].drop_duplicates(), on=["task", "metric"])
+    values = rows.assign(label=rows["estimator"].map(INPUTS)).groupby(["task", "label"], sort=False)["value"].median()
+    return values.dropna().reset_index()
 
 
 def _of_pretraining(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -187,8 +201,9 @@ def learning_panels(
     -----
     Draw learning curves: a panel for each task, a curve for each model or pretraining, over the number of examples.
 
-    Points are means over seeds. Over "target", bars are intervals over the evaluated examples, of several seeds their
-    mean; they do not cover the variation over seeds or over drawn training examples. Over "pretraining" (Bowman et al.
+    Points are means over seeds, dashes single runs; models with random weights are dashed and grey, constant
+    predictions dotted. Over "target", bars are intervals over the evaluated examples, of several seeds their mean; they
+    do not cover the variation over seeds or over drawn training examples. Over "pretraining" (Bowman et al.
     2018, Figure 2), bars are one standard deviation over seeds, and intervals over examples only if every point is a
     single run; encoders without pretraining are dashed lines, with a band instead of bars. The horizontal axis is
     logarithmic.
@@ -213,26 +228,49 @@ def learning_panels(
     banded = any(_bars(point, sd=sd) is not None for _, point in points[points["examples"].isna()].iterrows())
     barred = any(_bars(point, sd=sd) is not None for _, point in points[points["examples"].notna()].iterrows())
     keys = {**(band_key(f"band: {key}") if banded else {}), **(bar_key(f"bar: {key}") if barred else {})}
+    if (points["seeds"] > 1).any():
+        keys |= bar_key("dash: single run", "_")
+    baselines = constants(rows, points)
     figure, drawn = panels(points, columns, 2.4, width=width, look=look, keys=keys)
-    styles = dict(zip(curves, cycle(zip(COLOURS, MARKERS, strict=False)), strict=False))
+    random = set(points.loc[points["random"].fillna(value=False).astype(bool), "label"])
+    looks, greys = cycle(zip(COLOURS, MARKERS, strict=False)), cycle(GREYS)
+    styles = {label: (next(greys), MARKERS[0], "--") if label in random else (*next(looks), "-") for label in curves}
     lines = dict(zip(points.loc[points["examples"].isna(), "label"].unique(), cycle(GREYS), strict=False))
     for ax, part in drawn:
+        for _, line in baselines[baselines["task"] == part["task"].iloc[0]].iterrows():
+            ax.axhline(line["value"], color=INK, label=line["label"], zorder=1.7, **LINES["majority"])
         for label, colour in lines.items():
-            for _, point in part[part["label"] == label].iterrows():
-                ax.axhline(point["value"], color=colour, linestyle=(0, (4, 2)), linewidth=1.1, zorder=1.9, label=label)
-                if (bars := _bars(point, sd=sd)) is not None:
-                    low, high = point["value"] - bars[0, 0], point["value"] + bars[1, 0]
-                    ax.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
+            _draw_line(ax, part[part["label"] == label], colour, sd=sd)
         apart, shared = _apart(part["examples"].dropna(), len(styles))
-        for i, (label, (colour, marker)) in enumerate(styles.items()):
+        for i, (label, style) in enumerate(styles.items()):
             curve = part[part["label"] == label].sort_values("examples")
             at = curve["examples"] * np.exp(apart * (i - (len(styles) - 1) / 2) * curve["examples"].isin(shared))
-            if len(curve):
-                ax.plot(at, curve["value"], color=colour, marker=marker, markersize=4, label=label, zorder=CURVES)
-            for x, (_, point) in zip(at, curve.iterrows(), strict=True):
-                ax.errorbar(x, point["value"], yerr=_bars(point, sd=sd), color=colour, elinewidth=0.8)
+            _draw_curve(ax, curve, at, style, sd=sd)
         _dress(ax, part, over, look)
     return figure
+
+
+def _draw_line(ax: Axes, points: pd.DataFrame, colour: str, *, sd: bool) -> None:
+    """An encoder without pretraining."""
+    for _, point in points.iterrows():
+        line: dict[str, Any] = {"linestyle": (0, (4, 2)), "linewidth": 1.1, "zorder": 1.9, "label": point["label"]}
+        ax.axhline(point["value"], color=colour, **line)
+        if (bars := _bars(point, sd=sd)) is not None:
+            low, high = point["value"] - bars[0, 0], point["value"] + bars[1, 0]
+            ax.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _draw_curve(ax: Axes, curve: pd.DataFrame, at: pd.Series, style: tuple[str, str, str], *, sd: bool) -> None:
+    """at : the horizontal places of the points; style : colour, marker and line style"""
+    if curve.empty:
+        return
+    colour, marker, line = style
+    own: dict[str, Any] = {"color": colour, "zorder": CURVES, "label": curve["label"].iloc[0]}
+    ax.plot(at, curve["value"], marker=marker, markersize=4, linestyle=line, **own)
+    for x, (_, point) in zip(at, curve.iterrows(), strict=True):
+        ax.errorbar(x, point["value"], yerr=_bars(point, sd=sd), color=colour, elinewidth=0.8)
+        if point["seeds"] > 1:
+            ax.plot([x] * point["seeds"], point["runs"], "_", color=colour, markersize=5, alpha=0.7)
 
 
 def _apart(numbers: pd.Series, curves: int) -> tuple[float, set[float]]:
@@ -271,10 +309,11 @@ def _dress(ax: Axes, part: pd.DataFrame, over: Over, look: Look | None) -> None:
     ax.set_xlabel(wrapped(name, wide, 9), fontsize=9, color=INK)
     numbers = sorted({int(n) for n in part["examples"].dropna()})
     inch = np.log(numbers[-1] / numbers[0]) / (0.9 * wide) if numbers else 0.0
-    at = numbers[:1]
-    for n in numbers[1:]:
-        if np.log(n / at[-1]) >= inch * (inches(f"{n:,}{at[-1]:,}", 8) / 2 + 0.08):
+    at = numbers[-1:]
+    for n in reversed(numbers[:-1]):
+        if np.log(at[-1] / n) >= inch * (inches(f"{n:,}{at[-1]:,}", 8) / 2 + 0.08):
             at.append(n)
+    at = sorted({*at[:-1], *numbers[:1], *numbers[-1:]}) if len(at) > 1 else at  # first and last are named
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(at, [f"{n:,}" for n in at])
     if len(numbers) == 1:
@@ -285,6 +324,9 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     points = learning_rows(rows, over=options.over)
     yield f"{metrics_of(points[points['task'] != MEAN])}."
     yield from by_task(points, look)
+    fits = fit_labels(points[points["task"] != MEAN].assign(variant=""))
+    if not points["setting"].any():
+        yield f"Runs: {listed(look.shown(name) for name in fits.unique())}."
     low, high = int(points["seeds"].min()), int(points["seeds"].max())
     seeds = f"Means over {low} seeds" if low == high else f"Means over {low} to {high} seeds"
     bars = f"Bars: {look.interval}s over examples"
@@ -300,6 +342,8 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         yield f"{seeds}. {bars}, means over seeds; they do not cover the variation over seeds."
     else:
         yield f"{bars}; single runs."
+    if not crowd and len(baselines := constants(rows, points)):
+        yield f"Dotted lines: {listed(baselines['label'].unique())}."
     if not crowd and points[points["examples"].notna()].duplicated(["task", "examples"]).any():
         yield "Points of one number of examples stand side by side."
 

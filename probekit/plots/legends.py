@@ -101,20 +101,48 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look, title: str = "
         return
     right, wide = look.legend == "right", BESIDE if look.legend == "right" else figure.get_figwidth()
     size = 7 if wide < NARROW else SMALL["fontsize"]
+    style = {**SMALL, **TIGHT, "fontsize": size, "title_fontsize": size, "columnspacing": 1.0, "alignment": "left"}
+    if not right and (placed := _within(figure, [entries[x] for x in order], size, bool(title))):
+        words, corner = placed
+        style |= {"loc": "upper left", "bbox_to_anchor": corner}
+        plain_legend(figure.legend([named[x] for x in order], words, title=title or None, **style))
+        return
     if wide < NARROW and not right:  # short entries side by side
         order.sort(key=lambda label: 0 if above[label] >= CURVES else len(entries[label]))
     words, columns, lines = _arranged([entries[x] for x in order], wide, size, most=1 if right else len(order))
-    lines += bool(title)
-    height = (1.02 + TIGHT["labelspacing"]) * size * lines / 72 + 0.08
+    height = _height_of(lines + bool(title), size)
     if right:
         figure.set_size_inches(figure.get_figwidth() + BESIDE, max(figure.get_figheight(), height + 0.2))
     else:
         figure.set_figheight(figure.get_figheight() + height)
-    place = "outside right upper" if right else "outside lower center"
-    style = {**SMALL, **TIGHT, "fontsize": size, "title_fontsize": size, "columnspacing": 1.0, "alignment": "left"}
-    drawn = figure.legend([named[x] for x in order], words, loc=place, ncols=columns, title=title or None, **style)
-    plain_legend(drawn)
-    drawn.get_title().set(color=INK, fontweight="bold")
+    style |= {"loc": "outside right upper" if right else "outside lower center", "ncols": columns}
+    plain_legend(figure.legend([named[x] for x in order], words, title=title or None, **style))
+
+
+def _within(
+    figure: Any, entries: Sequence[str], size: float, titled: bool
+) -> tuple[list[str], tuple[float, float]] | None:
+    """The entries of a legend in the empty places at the end of the last line of panels, and its upper left corner.
+
+    None if there is no room, or if something else than panels is in the figure, such as a colour bar.
+    """
+    places = [ax.get_subplotspec() for ax in figure.axes]
+    if not places or any(place is None or place.num1 != i for i, place in enumerate(places)):
+        return None
+    down, across = places[0].get_gridspec().get_geometry()
+    free = down * across - len(places)
+    room = figure.get_figwidth() * free / across - 0.3
+    words, _, lines = _arranged(entries, room, size, most=1)
+    if not free or down < 2 or _width(words, 1, size) > room:
+        return None
+    if _height_of(lines + titled, size) > 0.8 * figure.get_figheight() / down - 0.3:
+        return None
+    return words, (1 - free / across + 0.25 / figure.get_figwidth(), 1 / down - 0.2 / figure.get_figheight())
+
+
+def _height_of(lines: int, size: float) -> float:
+    """The height in inches of a legend of so many lines."""
+    return (1.02 + TIGHT["labelspacing"]) * size * lines / 72 + 0.08
 
 
 def _by_step(order: list[str], curves: int) -> list[str]:
@@ -164,9 +192,10 @@ def marks(styles: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
 
 
 def plain_legend(drawn: Legend) -> None:
-    """Take the texts of a legend as they are: a name may hold "$"."""
+    """Take the texts of a legend as they are: a name may hold "$"; its title is bold."""
     for text in (*drawn.get_texts(), drawn.get_title()):
         text.set_parse_math(False)
+    drawn.get_title().set(color=INK, fontweight="bold")
 
 
 def common(curves: Sequence[str]) -> str:

@@ -93,8 +93,12 @@ def mix_panels(rows: Any, *, columns: int = 4, width: float | None = None, look:
             rows, styles.style, partial(_means, styles=styles), columns=columns, width=width, look=look, by=None
         )
     figure, drawn = panels(rows, columns, 2.2, width=width, look=look)
+    axes = []
     for ax, part in drawn:
         _draw(ax, part, styles, look)
+        axes.append(ax)
+    for ax in axes:
+        ax.set_ylim(0, max(one.get_ylim()[1] for one in axes))
     return figure
 
 
@@ -171,7 +175,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, look: Look | None =
     seeds = int(found["seeds"].max())
     if seeds > 1:
         ax.add_patch(Rectangle((0, 0), 0, 0, facecolor=(GREYS[0], 0.3), zorder=1, label=f"range of {seeds} seeds"))
-    dress(ax, rows, ylabel="Weight in the mix", look=look)
+    dress(ax, rows, ylabel="Weight in the mix", look=look, sized=False)
     scale.set(ax)
     ax.set_ylim(0, max(ax.get_ylim()[1], 2 / rows["layer_name"].nunique()))
 
@@ -181,7 +185,7 @@ def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[s
 
     rows = kept(rows)
     rows = rows[(rows["metric"] == MIX) & (rows["layer_name"] != "")]
-    yield from measured(rows, look)
+    yield from measured(rows, look, sized=False)
     seeds = int(rows.groupby(["task", "model", "method", "run_kind"])["seed"].nunique().max())
     if seeds > 1:
         yield f"Lines: means of {seeds} seeds; bands: from the smallest to the largest weight."

@@ -91,13 +91,16 @@ class Scale:
         ax.set_xlabel("Layer", fontsize=9, color=INK)
 
 
-def dress(ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "", look: Look | None = None) -> None:
-    """Dress Axes for print: title, estimator (``how``) and size, faint horizontal lines, no box."""
+def dress(
+    ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "", look: Look | None = None, sized: bool = True
+) -> None:
+    """Dress Axes for print: title, estimator (``how``), split and size (``sized``), faint horizontal lines, no box."""
     ax.set_ylabel(ylabel, fontsize=9, color=INK)
     title = (look or Look()).task(str(rows["task"].iloc[0]))
     if inches(title, 10, "bold") > width_of(ax) - 0.5:
         title = re.sub(": ?", ":\n", title, count=1)
-    subtitle = wrapped(", ".join(filter(None, (how, *rows["split"].unique(), size_of(rows)))), width_of(ax) - 0.6, 7)
+    about = (how, *rows["split"].unique(), size_of(rows)) if sized else (how,)
+    subtitle = wrapped(", ".join(filter(None, about)), width_of(ax) - 0.6, 7)
     style: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7, "color": "#666666", "va": "bottom"}
     ax.text(0, 1.025, subtitle, label=SUBTITLE, parse_math=False, **style)
     _title(ax, title, subtitle)
@@ -108,7 +111,7 @@ def dress(ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "", look: Loo
 
 def _title(ax: Axes, title: str, subtitle: str) -> None:
     """The title above the subtitle."""
-    pad = 14 + 10 * subtitle.count("\n")
+    pad = 14 + 10 * subtitle.count("\n") if subtitle else 6
     ax.set_title(title, loc="left", pad=pad, fontsize=10, fontweight="bold", color=INK, parse_math=False)
 
 
@@ -311,4 +314,4 @@ def same_titles(axes: Sequence[Axes], across: int) -> None:
                 continue
             again = i > 0 and titles[i] == titles[i - 1]
             text.set_text("" if again and words[i] == words[i - 1] else words[i] + "\n" * (most - words[i].count("\n")))
-            _title(ax, "" if again else titles[i], "\n" * most)
+            _title(ax, "" if again else titles[i], " " * any(words) + "\n" * most)

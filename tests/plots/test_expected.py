@@ -30,6 +30,7 @@ def test_a_curve_for_each_search(tmp_path):
     assert np.allclose(drawn[labels[1]], [[1, 0.5], [2, 0.6], [3, 0.65]])
     band = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert band.max() <= 0.71 + 1e-9  # not above the best trial
+    assert (ax.get_ylabel(), list(ax.get_xticks())) == ("Expected accuracy", [1, 2, 3])
     plot("expected", rows, out=tmp_path / "a.png", dpi=40)
     assert "not independent" in (tmp_path / "a.caption.txt").read_text()
     with pytest.raises(UsageError, match="two searches have the same name"):
@@ -45,3 +46,14 @@ def test_the_table_has_a_column_for_each_budget():
     assert grid.rows[0][2] == "0.500 ± 0.050 (0.510)"
     with pytest.raises(UsageError, match="no searches"):
         table("expected", make_rows(curve([0.5])).assign(analysis="train"))
+
+
+def test_a_legend_stands_in_the_empty_place_of_the_last_line():
+    rows = make_rows([r for task in ("rte", "cola", "mrpc") for r in curve([0.5, 0.6, 0.65], task=task)])
+    figure = plot("expected", rows, width="column")
+    figure.draw_without_rendering()
+    [legend], last = figure.legends, figure.axes[2].get_window_extent()
+    box = legend.get_window_extent()
+    assert box.x0 > last.x1
+    assert last.y0 < box.y0 < box.y1 < figure.axes[1].get_tightbbox().y0
+    assert plot("expected", rows, width="page").legends[0].get_window_extent().y1 < 60

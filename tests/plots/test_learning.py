@@ -6,7 +6,7 @@ import pytest
 from probekit.errors import UsageError
 from probekit.plots import learning_panels, learning_rows, plot
 from probekit.plots.figure import details
-from probekit.plots.look import Look
+from probekit.plots.look import GREYS, Look
 from probekit.plots.options import PlotOptions
 from probekit.rows import make_rows
 
@@ -61,9 +61,33 @@ def test_a_panel_for_each_task_and_a_curve_for_each_model(tmp_path):
     plot("learning", make_rows(ROWS), out=tmp_path / "a.png", dpi=40)
     caption = (tmp_path / "a.caption.txt").read_text()
     assert (
-        "Results against the number of training examples. Accuracy. n = 872. Means over 1 to 2 seeds. Bars: 95 %"
-        in caption
+        "training examples. Accuracy. n = 872. Runs: feature extraction, max-mlp. Means over 1 to 2 seeds." in caption
     )
+    [dashes] = [line for line in first.lines if line.get_marker() == "_"]
+    assert sorted(dashes.get_ydata()) == [0.6, 0.7]  # the two runs
+
+
+def test_constant_predictions_are_dotted_and_random_weights_grey():
+    whole = {"examples": None, "estimator": "majority", "regime": "", "head": "", "headline": False}
+    constant = [row | whole | {"value": 0.45} for row in run("a", 100, 0.6)[:1]]
+    rows = make_rows(
+        [*ROWS, *constant, *run("a", 100, 0.52, random_weights=0), *run("a", 1000, 0.53, random_weights=0)]
+    )
+    figure = plot("learning", rows)
+    lines = {line.get_label(): line for line in figure.axes[0].lines if line.get_label()[0] != "_"}
+    assert list(lines["majority class"].get_ydata()) == [0.45, 0.45]
+    assert lines["a, random weights"].get_color() in GREYS
+    assert lines["a, random weights"].get_linestyle() == "--"
+    assert "majority class" not in [line.get_label() for line in figure.axes[1].lines]  # of another task
+    assert "Dotted lines: majority class." in details("learning", rows, PlotOptions(), Look())
+
+
+def test_first_and_last_number_of_examples_are_named():
+    rows = make_rows([row for n in (32, 100, 316, 1000, 3162, 9000) for row in run("a", n, 0.5)])
+    ax = plot("learning", rows, width=1.5).axes[0]
+    shown = [text.get_text() for text in ax.get_xticklabels()]
+    assert (shown[0], shown[-1]) == ("32", "9,000")
+    assert len(shown) < 6
 
 
 def test_points_of_many_curves_stay_nearer_to_their_size_than_to_the_next():

@@ -10,7 +10,7 @@ from test_plot_layers import labels, line
 
 from probekit.cli import main
 from probekit.errors import UsageError
-from probekit.plots import layer_panels, mix_panels, mix_weights, save
+from probekit.plots import layer_panels, mix_panels, mix_weights, plot, save
 from probekit.rows import make_rows, write_rows
 
 
@@ -105,3 +105,11 @@ def test_the_command_and_the_same_bytes_for_the_same_rows(tmp_path, monkeypatch,
     assert wide == pytest.approx(3.3 * 72)
     assert main(["plot", "mix", str(rows), "--width", "broad"]) == 2
     assert "column, page, text or a number of inches" in re.sub(r"[│\s]+", " ", capsys.readouterr().err)
+
+
+def test_panels_share_a_scale_and_say_nothing_of_dev(tmp_path):
+    rows = make_rows([*run([0.1, 0.2, 0.7]), *run([0.3, 0.3, 0.4], task="sst2")])
+    figure = plot("mix", rows, out=tmp_path / "mix.png", dpi=40)
+    assert len({ax.get_ylim() for ax in figure.axes}) == 1
+    assert not any("n =" in text.get_text() for ax in figure.axes for text in ax.texts)
+    assert "Mix weight (CoLA; SST-2)." in (tmp_path / "mix.caption.txt").read_text()
