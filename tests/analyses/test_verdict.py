@@ -80,9 +80,24 @@ def test_a_planted_layer_is_named():
     [text] = said([0, 0, 2.5, 0])
     assert re.fullmatch(
         rf"toy: layer 2 beats permuted labels \(p adjusted {P}\); "
-        rf"layer 2 is best \(accuracy {NUMBER}, majority {NUMBER}\), clearly above all others\.",
+        rf"layer 2 is best \(accuracy {NUMBER} on 300 examples, joint interval {NUMBER} to {NUMBER}, "
+        rf"majority {NUMBER}\), clearly above all others\.",
         text,
     )
+
+
+def test_the_best_of_several_layers_has_the_interval_of_all_of_them_and_a_rare_class_its_count():
+    rows, found = probed([0, 0, 2.5, 0])
+    best = rows[(rows["metric"] == "accuracy") & (rows["layer"] == 2) & (rows["target"] == "gold")].iloc[0]
+    assert best["joint_low"] < best["ci_low"]
+    [text] = but_layer_0(sentences(rows, [found]))
+    assert f", joint interval {number(best['joint_low'])} to {number(best['joint_high'])}, majority" in text
+    gold = np.where(np.arange(300) < 9, 1, 0)
+    rare = replace(found, gold=gold if found.gold.ndim == 1 else np.tile(gold, (len(found), 1)))
+    [text] = but_layer_0(sentences(rows.assign(n_groups=12), [rare]))
+    assert " on 300 examples in 12 groups, 9 of them 'yes', joint interval " in text
+    [text] = but_layer_0(sentences(rows.drop(columns=["joint_low", "joint_high"]), [found]))
+    assert "interval" not in text
 
 
 def test_classes_without_an_example_are_named():
@@ -98,7 +113,8 @@ def test_classes_without_an_example_are_named():
 def test_noise_names_no_layer():
     [text] = said([0, 0, 0, 0], seed=3)
     assert re.fullmatch(
-        rf"toy: no layer beats permuted labels \(best accuracy {NUMBER} at layer \d, majority {NUMBER}, "
+        rf"toy: no layer beats permuted labels \(best accuracy {NUMBER} at layer \d on 300 examples, "
+        rf"joint interval {NUMBER} to {NUMBER}, majority {NUMBER}, "
         rf"p adjusted over 4 layers ≥ {NUMBER}\)\.",
         text,
     )
@@ -467,4 +483,4 @@ def test_the_verdict_of_words_names_their_baselines():
     rows += [head | none | {"representation": "none", "estimator": "majority", "value": 0.2}]
     rows += [head | none | {"representation": "word-type", "estimator": "type-majority", "value": 0.85}]
     (text,) = sentences(make_rows(rows))
-    assert "(accuracy .900, majority .200, majority by word type .850, selectivity .300)" in text
+    assert "(accuracy .900 on 500 examples, majority .200, majority by word type .850, selectivity .300)" in text

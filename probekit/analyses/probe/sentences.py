@@ -14,6 +14,7 @@ from probekit.analyses.verdict.words import layers, listed, number
 from probekit.metrics import METRICS, derive
 from probekit.metrics import metric as metric_called
 from probekit.rows.families import level
+from probekit.rows.tidy import JOINT
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.curves import not_worse
 from probekit.statistics.options import SummaryOptions
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Key = tuple[str, ...]
 NOISE = "permuted labels"
 """What a layer is tested against: the labels of the evaluated examples in another order, with the same predictions."""
+RARE = 30
+"""A class with fewer evaluated examples is named, if it also has fewer than half of its share."""
 LEAK = 0.1
 """The share of evaluated examples that are in train too, from which the verdict says so."""
 
@@ -69,6 +72,7 @@ def _noise_text(
         return f"{metric} is undetermined at every layer{_why(curve.rows)}"
     at = curve.best(sign)
     beside += selective.get((*_key(curve), curve.layers[at]), "")
+    beside = f"{_counts(curve, tables)}{_among_layers(curve, at)}{beside}"
     where = f"{metric} {number(curve.value[at])} at layer {curve.layers[at]}{beside}"
     lost = f"; undetermined at {layers(curve.unknown)}" if curve.unknown else ""
     if np.isnan(curve.p).all():
@@ -81,6 +85,37 @@ def _noise_text(
         return f"no layer beats {NOISE} (best {where}, {smallest(curve)}){lost}"
     finding = f"{curve.subject(beating, 'beats', 'beat')} {NOISE} ({largest(curve)})"
     return f"{finding}; {_best(curve, at, where, metric, tables)}{lost}"
+
+
+def _counts(curve: Curve, tables: Sequence[Predictions]) -> str:
+    """On how many examples, or words, in how many groups, and how many are of a class that is rare among them."""
+    n, groups = (curve.head.get(name) for name in ("n", "n_groups"))
+    if not (isinstance(n, int | float) and n == n and n):
+        return ""
+    words = str(curve.head.get("unread_words")) not in ("None", "nan", "<NA>")
+    within = f" in {groups:,.0f} groups" if isinstance(groups, int | float) and 2 * groups <= n else ""
+    return f" on {n:,.0f} {'words' if words else 'examples'}{within}{'' if words else _rarest(curve, tables)}"
+
+
+def _rarest(curve: Curve, tables: Sequence[Predictions]) -> str:
+    """The rarest class, if it has few of the examples."""
+    table, _ = predictions_of(curve, tables)
+    if table is None or table.gold.dtype.kind == "f" or table.of_label is not None or not table.label_names:
+        return ""
+    gold = np.atleast_2d(table.gold)[0]
+    count = np.bincount(gold[gold >= 0], minlength=len(table.label_names))
+    least = min((int(c) for c in count if c), default=0)
+    if not 0 < least < min(RARE, len(gold) / len(count) / 2):
+        return ""
+    return f", {least} of them {table.label_names[int(np.flatnonzero(count == least)[0])]!r}"
+
+
+def _among_layers(curve: Curve, at: int) -> str:
+    """The interval of the best of several layers: that which holds for all layers of the curve at once."""
+    low, high = (float(curve.rows[name].iloc[at]) if name in curve.rows else np.nan for name in JOINT)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return ""
+    return f", {'joint ' * (len(curve.layers) > 1)}interval {number(low)} to {number(high)}"
 
 
 def _best(curve: Curve, at: int, where: str, metric: str, tables: Sequence[Predictions]) -> str:
