@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,12 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import REGIMES, plot_rows
-from probekit.plots.heat import LINE, cells_of, draw_heat, name_room
+from probekit.plots.heat import cells_of, draw_heat
 from probekit.plots.legends import add_legend, band_key, bar_key, legend_of, narrower
-from probekit.plots.look import COLOURS, FAINT, GREYS, INK, MARKERS, MOST, Look, first_line
-from probekit.plots.matrix import colour_bar, fit_names
+from probekit.plots.look import COLOURS, FAINT, GREYS, INK, MARKERS, MOST, PAGE_HEIGHT, Look, first_line
+from probekit.plots.matrix import colour_bar, fit_names, line_height, set_line_height, side_of
 from probekit.plots.options import FigureKind, PlotOptions
-from probekit.plots.panels import PAGE, PANEL, Scale, bare, dress, even, figure_width, fitting, grid, same_labels
+from probekit.plots.panels import PAGE, PANEL, Scale, bare, dress, even, fitting, grid, same_labels
 from probekit.plots.relation import arms
 
 if TYPE_CHECKING:
@@ -212,7 +213,8 @@ def _check(rows: pd.DataFrame, key: list[str]) -> None:
         )
 
 
-HEIGHT = 1.75
+HEIGHT, COUNTS = 1.75, 0.4
+"""Height of a panel, and width of the numbers of trained weights beside it, in inches."""
 LEAST = 0.02
 """The smallest range of the vertical axis of a panel by layer."""
 LINES = ("-", (0, (5, 1.2)), (0, (1.2, 1)), (0, (5, 1, 1.2, 1)))
@@ -263,44 +265,55 @@ def adaptation_panels(rows: Any, *, columns: int = 4, width: float | None = None
     tasks, kinds = list(values["task"].unique()), [kind for kind in PANELS if (values["panel"] == kind).any()]
     styles = _styles(values)
     ways = list(styles) if len(styles) > MOST else []
-    side = name_room(width or PAGE) if ways else 0.0
-    many = {kind: _lines_of(values[values["panel"] == kind], ways) for kind in kinds}
+    whole = width or PAGE
+    side = side_of(ways, whole - COUNTS) if ways else 0.0
+    line = line_height(ways, side)
     natural = 0.41 * values["layer_name"].nunique() if ways else PANEL  # so that cells hold numbers
-    across = even(len(tasks), fitting(columns, (width or PAGE) - side, natural))
-    blocks = [tasks[i : i + across] for i in range(0, len(tasks), across)]
-    high = LINE * len(ways) + 0.75 if ways else HEIGHT
-    page, high = look.of_page(len(blocks), high * len(kinds))
-    blocks, high = [blocks[i] for i in page], high / len(kinds)
-    figure, axes = grid(len(blocks) * len(kinds) * across, across, high, width, PANEL)
-    room = (figure.get_figwidth() - side - 0.3) / across
-    for i, block in enumerate(blocks):
-        drawn = axes[i * len(kinds) : (i + 1) * len(kinds)]
-        for column in range(across):
-            part = values[values["task"] == block[column]] if column < len(block) else values[:0]
-            there = [kind for kind in kinds if (part["panel"] == kind).any()]
-            for kind, ax in zip(kinds, drawn[:, column], strict=True):
-                if kind not in there:
-                    ax.remove()
-                    continue
-                if ways:
-                    of_kind, first = values[values["panel"] == kind], column == 0
-                    _draw_many(ax, part[part["panel"] == kind], many[kind], look, room, named=first, alike=of_kind)
-                else:
-                    _draw(ax, part[part["panel"] == kind], styles)
-                _dress(ax, part[part["panel"] == kind], look, first=kind == there[0], many=bool(ways))
-                if kind not in ("result", there[-1]):
-                    ax.set_xlabel("")
+    across = even(len(tasks), fitting(columns, whole - side - COUNTS * bool(ways), natural))
+    lines = [(tasks[i : i + across], kind) for i in range(0, len(tasks), across) for kind in kinds]
+    natural = line * len(ways) + 0.6 if ways else HEIGHT
+    each = (
+        len(kinds) if 0.83 * natural * len(kinds) <= PAGE_HEIGHT else 1
+    )  # a page breaks within a task only if it must
+    page, high = look.of_page(len(lines) // each, natural * each)
+    lines, high = lines[page.start * each : page.stop * each], high / each
+    line *= (high - 0.6) / (natural - 0.6)
+    figure, axes = grid(len(lines) * across, across, high, width, PANEL)
+    room = (figure.get_figwidth() - side - 0.3) / across - COUNTS
+    for i, (block, kind) in enumerate(lines):
+        of_kind = values[values["panel"] == kind]
+        for column, ax in enumerate(axes[i]):
+            part = of_kind[of_kind["task"] == block[column]] if column < len(block) else of_kind[:0]
+            if part.empty:
+                ax.remove()
+                continue
+            if ways:
+                there = [way for way in ways if (of_kind["label"] == way).any()]
+                draw = {"result": _points_of_many, "forgetting": _changes_of_many}.get(kind, _cells_of_many)
+                draw(ax, part, there, room, side, line, of_kind)
+            else:
+                _draw(ax, part, styles)
+            above = [lines[j][0] for j in range(i) if (values["panel"] == lines[j][1]).any()]
+            _dress(ax, part, look, first=block not in above, side=side if ways else 0.6, many=bool(ways))
+            if ways and column:
+                ax.tick_params(axis="y", labelleft=False)
+            if kind != "result" and i + 1 < len(lines) and lines[i + 1][0] == block:
+                ax.set_xlabel("")
     same_labels(list(axes.ravel()), across)
     left = [ax for ax in axes.ravel() if ax.figure is not None]
     named = {label: x for label, x in legend_of(left).items() if label in (*styles, CONSTANT)}
     keys = {label: named[label] for label in (*styles, CONSTANT) if label in named}
     if "result" in kinds:
-        keys |= bar_key(f"bar: {look.interval}")
+        keys |= bar_key(f"bar: {look.interval}", "_" if ways else "|")
     if not ways and (values.loc[~values["panel"].isin(["result"]), "label"] == PRETRAINED).any():
         keys |= band_key(f"grey band: {look.interval}")
     if not ways and (values.loc[values["panel"] != "result", "seeds"] > 1).any():
-        keys |= band_key("other bands: range of seeds")
+        keys |= band_key("other bands: range of seeds", COLOURS[0])
     add_legend(figure, keys, look)
+    if ways:
+        for text in (text for ax in left for text in ax.texts if len(figure.axes) > axes.size):
+            text.set_in_layout(False)  # the numbers of weights stand where the colour bars of other panels are
+        set_line_height(figure, left[0], line * len(ways))
     return figure
 
 
@@ -325,52 +338,50 @@ def _draw(ax: Axes, part: pd.DataFrame, styles: dict[str, dict[str, Any]]) -> No
         _lines(ax, part, styles)
 
 
-def _lines_of(values: pd.DataFrame, ways: Sequence[str]) -> dict[str, str]:
-    """The ways of one kind of panel, the same lines for all tasks, with the number of trained weights if it is one."""
-    lines: dict[str, str] = {}
-    values = values.reindex(columns=["label", "panel", "trained_parameters"])
-    for way in (way for way in ways if (values["label"] == way).any()):
-        counts = values.loc[(values["label"] == way) & (values["panel"] == "result"), "trained_parameters"].dropna()
-        known = {_count(n) for n in counts}
-        lines[way] = f"{way}, {known.pop()}" if len(known) == 1 else way
-    return lines
-
-
-def _draw_many(
-    ax: Axes, part: pd.DataFrame, ways: dict[str, str], look: Look, room: float, *, named: bool, alike: pd.DataFrame
+def _points_of_many(
+    ax: Axes, part: pd.DataFrame, ways: list[str], _room: float, side: float, line: float, _alike: pd.DataFrame
 ) -> None:
-    """One panel of more ways: a line for each, points by the metric, or cells by layer.
+    """A line for each way: its result, and at the right its number of trained weights."""
+    there = part[part["label"] != CONSTANT].set_index("label").reindex(ways)
+    for i, (_, point) in enumerate(there.iterrows()):
+        bars = arms(point, "value", "ci_low", "ci_high")
+        ax.errorbar(point["value"], i, xerr=bars, color=COLOURS[0], marker="o", markersize=4, elinewidth=0.8)
+        if point["trained_parameters"] == point["trained_parameters"]:
+            words: dict[str, Any] = {"fontsize": 7, "color": INK, "va": "center", "ha": "right"}
+            ax.annotate(_count(point["trained_parameters"]), (1, i), (29, 0), ax.get_yaxis_transform(),
+                        "offset points", **words)  # fmt: skip
+    ax.annotate("weights", (1, 1), (29, 3), "axes fraction", "offset points", fontsize=7, color="#666666", ha="right")
+    for value in part.loc[part["label"] == CONSTANT, "value"]:
+        ax.axvline(value, color=GREYS[2], linestyle=":", linewidth=1, zorder=1.6, label=CONSTANT)
+    names, size = fit_names(ways, side, line)
+    ax.set_yticks(range(len(there)), names, fontsize=size, parse_math=False, linespacing=1.0)
+    ax.set_ylim(len(there) - 0.5, -0.5)
+
+
+def _cells_of_many(
+    ax: Axes, part: pd.DataFrame, ways: list[str], room: float, side: float, line: float, alike: pd.DataFrame,
+    centre: float | None = None,
+) -> None:  # fmt: skip
+    """A line for each way: cells by layer, whose colours have one scale for each metric.
 
     Parameters
     ----------
     room : float
         Width of the panel in inches.
     alike : DataFrame
-        The values of all panels of the kind, whose colours have one scale for each metric.
+        The values of all panels of the kind.
     """
-    own = part[part["label"] != CONSTANT]
-    if part["panel"].iloc[0] == "result":
-        there = own.set_index("label").reindex(list(ways))
-        for i, (_, point) in enumerate(there.iterrows()):
-            bars = arms(point, "value", "ci_low", "ci_high")
-            ax.errorbar(point["value"], i, xerr=bars, color=COLOURS[0], marker="o", markersize=4, elinewidth=0.8)
-        for value in part.loc[part["label"] == CONSTANT, "value"]:
-            ax.axvline(value, color=GREYS[2], linestyle=":", linewidth=1, zorder=1.6, label=CONSTANT)
-        lines, size = fit_names(list(ways.values()), name_room(figure_width(ax)), LINE)
-        ax.set_yticks(range(len(there)), lines if named else [""] * len(lines), fontsize=size, parse_math=False)
-        ax.set_ylim(len(there) - 0.5, -0.5)
-    else:
-        cells = cells_of(own, ways)[0].reindex(list(ways))
-        metric = str(part["metric"].iloc[0])
-        scale: dict[str, Any] = {"limits": tuple(alike.loc[alike["metric"] == metric, "value"].agg(["min", "max"]))}
-        if part["panel"].iloc[0] == "forgetting":  # white where nothing changed
-            most = alike["value"].abs().max() or 1.0
-            scale = {"limits": (-most, most), "colours": "RdBu_r"}
-        plain = cells, np.zeros(cells.shape, dtype=bool)
-        image = draw_heat(ax, plain, metric.split(", ")[0], look, cell=room / cells.shape[1] - 0.05, **scale)
-        if not ax.texts:
-            colour_bar(image, "")
-        ax.set_xlabel("Layer", fontsize=9, color=INK)
+    cells, metric = cells_of(part, ways)[0].reindex(ways), str(part["metric"].iloc[0])
+    limits = tuple((alike if centre == 0 else alike[alike["metric"] == metric])["value"].agg(["min", "max"]))
+    plain = cells, np.zeros(cells.shape, dtype=bool)
+    size: dict[str, float] = {"side": side, "line": line, "cell": room / cells.shape[1]}
+    image = draw_heat(ax, plain, metric.split(", ")[0], Look(), limits=limits, centre=centre, **size)
+    if not ax.texts:
+        colour_bar(image, "", room=line * len(ways))
+    ax.set_xlabel("Layer", fontsize=9, color=INK)
+
+
+_changes_of_many = partial(_cells_of_many, centre=0.0)
 
 
 def _count(weights: float) -> str:
@@ -381,7 +392,7 @@ def _count(weights: float) -> str:
     return f"{weights:.0f}"
 
 
-def _dress(ax: Axes, part: pd.DataFrame, look: Look, *, first: bool, many: bool) -> None:
+def _dress(ax: Axes, part: pd.DataFrame, look: Look, *, first: bool, side: float, many: bool) -> None:
     """The axes of a panel, with the task's name above the first."""
     kind, name = part["panel"].iloc[0], first_line(str(part["metric"].iloc[0]).split(", ")[0])
     ylabel = {
@@ -391,7 +402,7 @@ def _dress(ax: Axes, part: pd.DataFrame, look: Look, *, first: bool, many: bool)
     size = ax.get_yticklabels()[0].get_fontsize() if many else 8.0
     if first:
         how = ylabel.replace("\n", " ") if many and kind != "result" else ""
-        dress(ax, part[part["label"] != CONSTANT], ylabel=ylabel, how=how, look=look)
+        dress(ax, part[part["label"] != CONSTANT], ylabel=ylabel, how=how, look=look, side=side)
     bare(ax)
     if many:
         ax.set_ylabel("")
@@ -458,7 +469,7 @@ def caption(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[s
         yield f"More than {MOST} ways are lines, by layer of a heat map; light is better, or larger."
     if "result" in panels:
         runs = panels["result"][panels["result"]["label"] != CONSTANT]
-        by = "; beside a name, the number of trained weights" if many else " by the number of trained weights"
+        by = "; at the right, the number of trained weights" if many else " by the number of trained weights"
         yield f"{metrics_of(runs)} of the kept weights{by}."
         yield from by_task(runs, look)
         means = ", means over seeds; they do not cover the variation over seeds" * bool((runs["seeds"] > 1).any())

@@ -80,6 +80,16 @@ def sizes_of(rows: pd.DataFrame) -> Iterator[str]:
         yield f"n = {low:,}." if low == high else f"n from {low:,} to {high:,}."
 
 
+def widest(rows: pd.DataFrame, look: Look) -> Iterator[str]:
+    """How far the intervals of cells reach, which heat maps cannot draw."""
+    if not {"ci_low", "ci_high"} <= set(rows) or rows["ci_low"].isna().all():
+        return
+    far = (rows["ci_high"] - rows["value"]).combine(rows["value"] - rows["ci_low"], max).groupby(rows["metric"]).max()
+    several = len(far.dropna()) > 1
+    reach = (f"{most:.2g}{f' ({first_line(str(name))})' * several}" for name, most in far.dropna().items())
+    yield f"{first_upper(look.interval)}s are in the rows; none reaches farther from its value than {listed(reach)}."
+
+
 def by_task(rows: pd.DataFrame, look: Look) -> Iterator[str]:
     """The n of each task, or the common one."""
     if rows["n"].nunique() < 2:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
 BY = (*CURVE, "against")
 HOLLOW = "not shown to differ (corrected p > {:g})"
-BESIDE = 0.045
+BESIDE = 0.05
 """Least width of a point with its bars in inches."""
-HIGH = 2.4
-"""Height of a panel in inches."""
+HIGH, LOW = 2.4, 1.35
+"""Height of a panel in inches, of all curves and of one."""
+STACKED = 6
+"""Most panels of one curve."""
+BARS = ["ci_low", "ci_high", "joint_low", "joint_high"]
 
 
 def layer_differences(rows: Any, *, level: float = 0.05, ax: Axes | None = None) -> Axes:
@@ -71,8 +74,9 @@ def difference_panels(
 ) -> Figure:
     """Plot paired differences by layer, one panel per task.
 
-    The thick interval is for one layer, the thin interval for all layers at once (simultaneous). More than eight curves
-    in a panel, or more points than the width has room for, are a heat map without intervals.
+    The thick interval is for one layer, the thin interval for all layers at once (simultaneous). Where the width has no
+    room for the points of all curves, each curve has a panel; more than six such panels, and more than eight curves of
+    a task, are lines of a heat map without intervals.
 
     Parameters
     ----------
@@ -102,28 +106,38 @@ def difference_panels(
 
     rows = _of_comparisons(rows)
     styles = CurveStyles.of(rows, BY)
-    points_of = partial(difference_rows, level=level, styles=styles)
-    if _crowded(rows, styles, width):
-        key: dict[str, Any] = {"by": None, "hollow": HOLLOW.format(level)}
+    points_of, form = partial(difference_rows, level=level, styles=styles), _form(rows, styles, width)
+    if form == "map":
+        other = " and ".join(control_title(str(name)) for name in rows["against"].unique())
+        key: dict[str, Any] = {"by": None, "hollow": HOLLOW.format(level), "how": f"minus {other}"}
         return heat_panels(rows, styles.style, points_of, columns=columns, width=width, look=look, **key)
-    points = {task: points_of(part) for task, part in rows.groupby("task", sort=False)}
-    every = pd.concat(points.values())
-    natural = max(PANEL, _room(rows) / 0.64)  # as narrow as the points allow
-    figure, drawn = panels(rows, columns, HIGH, width=width, natural=natural, look=look)
+    points = pd.concat([points_of(part) for _, part in rows.groupby("task", sort=False)])
+    styles, natural = styles.unfilled(points, points["hollow"]), max(PANEL, _room(rows) / 0.64)  # as narrow as fits
+    if form == "stack":
+        figure, drawn = panels(points, 1, LOW, by="label", width=width, look=look, side=0.9)
+    else:
+        figure, drawn = panels(points, columns, HIGH, width=width, natural=natural, look=look)
     for ax, part in drawn:
-        _draw(ax, points[part["task"].iloc[0]], styles.unfilled(every, every["hollow"]), level, look)
+        _draw(ax, part, styles, level, look, _of_what(points, look or Look()) if form == "stack" else "")
+        if form == "stack":  # all panels of a task have one scale
+            ends = points.loc[points["task"] == part["task"].iloc[0], BARS]
+            ax.update_datalim([(0, ends.min(axis=None)), (0, ends.max(axis=None))])
+            ax.autoscale_view(scalex=False)
     return figure
 
 
-def _room(rows: pd.DataFrame) -> float:
+def _room(rows: pd.DataFrame, curves_of: int = 0) -> float:
     """The least width of a panel in inches: that of the points of all curves of a layer, beside each other."""
-    curves_of = max(len(list(curves(part, BY))) for _, part in rows.groupby("task", sort=False))
-    return 1.0 + BESIDE * (curves_of + 1) * rows["layer_name"].nunique()
+    curves_of = curves_of or max(len(list(curves(part, BY))) for _, part in rows.groupby("task", sort=False))
+    return 0.85 + (BESIDE * curves_of + 0.02) * rows["layer_name"].nunique()
 
 
-def _crowded(rows: pd.DataFrame, styles: CurveStyles, width: float | None) -> bool:
-    """Whether the differences are a heat map."""
-    return styles.crowd or _room(rows) > (width or PAGE)
+def _form(rows: pd.DataFrame, styles: CurveStyles, width: float | None) -> Literal["panels", "stack", "map"]:
+    """Whether tasks are panels, or for want of room each curve is one, or each task is a heat map."""
+    if not styles.crowd and _room(rows) <= (width or PAGE):
+        return "panels"
+    lines = sum(len(list(curves(part, BY))) for _, part in rows.groupby("task", sort=False))
+    return "stack" if lines <= STACKED and _room(rows, 1) <= (width or PAGE) else "map"
 
 
 def difference_rows(rows: Any, *, level: float = 0.05, styles: CurveStyles | None = None) -> pd.DataFrame:
@@ -158,6 +172,11 @@ def difference_rows(rows: Any, *, level: float = 0.05, styles: CurveStyles | Non
 
 
 def _of_comparisons(rows: Any) -> pd.DataFrame:
+    """Comparisons, whose reference is named without the model where it is the same one (``itself``)."""
+    import pandas as pd
+
+    if isinstance(rows, pd.DataFrame) and "itself" in rows:  # already done for a larger table
+        return rows
     rows = of_analyses(plot_rows(rows), "compare")
     required = {"against", "p_adjusted", "joint_low", "joint_high"}
     if lacking := sorted(required - set(rows.columns)):
@@ -168,38 +187,50 @@ def _of_comparisons(rows: Any) -> pd.DataFrame:
             f"these rows were written by probekit {found}; plot differences needs rows of probekit compare. Run "
             "probekit compare first, or draw these rows with probekit plot layers."
         )
-    return rows[rows["analysis"] == "compare"]
+    rows = rows[rows["analysis"] == "compare"]
+    pairs = list(zip(rows["model"], map(str, rows["against"]), strict=True))
+    itself = [against.startswith(f"{model}, ") for model, against in pairs]
+    return rows.assign(against=[against.removeprefix(f"{model}, ") for model, against in pairs], itself=itself)
 
 
-def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, level: float, look: Look | None) -> None:
+def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, level: float, look: Look | None, alone: str = "") -> None:
+    """alone : for a panel of one curve, whose name is then above it, what is subtracted from what"""
     look = look or Look()
-    scale, against = Scale.of(rows, ax), [str(name) for name in rows["against"].unique()]
+    scale = Scale.of(rows, ax)
     ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
     found = [part for _, part in rows.groupby("label", sort=False)]
     for i, part in enumerate(found):
+        label = str(part["label"].iloc[0])
         shift = min(0.24, 0.7 / len(found)) * (i - (len(found) - 1) / 2)
-        _draw_series(ax, part, scale.at(part) + shift, scale.sized(styles.style[part["label"].iloc[0]]), level, look)
+        style = scale.sized(styles.style[label])
+        _draw_series(ax, part, scale.at(part) + shift, style, level, look, "_" * bool(alone) + label)
     title, _, better = metric_title(metric_called(rows["metric"].iloc[0]).of).partition("\n")
-    what = _of_what([str(label) for label in rows["label"].unique()], against, look)
-    dress(ax, rows, ylabel="\n".join(filter(None, (f"{title}:", wrapped(what, 2.0, 9), better))), look=look)
+    if alone:
+        dress(ax, rows, ylabel=wrapped(alone, LOW - 0.3, 9), how=title, look=look, side=0.9)
+        ax.set_title(look.shown(str(rows["label"].iloc[0])), loc="right", fontsize=8, color=INK, parse_math=False)
+    else:
+        what = wrapped(_of_what(rows, look), 2.0, 9)
+        dress(ax, rows, ylabel="\n".join(filter(None, (f"{title}:", what, better))), look=look)
     scale.set(ax)
 
 
-def _of_what(labels: list[str], against: Sequence[str], look: Look) -> str:
+def _of_what(rows: pd.DataFrame, look: Look) -> str:
     """What is subtracted from what: "fine-tuned − pretrained"."""
+    against, labels = list(rows["against"].unique()), list(rows["label"].unique())
     if len(against) > 1:
         return "difference"
-    second = look.shown(control_title(against[0])).split(", ")
-    parts = [look.shown(label.partition(", minus ")[0]).split(", ") for label in labels]
+    second = look.shown(control_title(str(against[0]))).split(", ")
+    parts = [look.shown(str(label).partition(", minus ")[0]).split(", ") for label in labels]
     shared = [word for word in parts[0] if all(word in part for part in parts)]
-    own = [word for word in shared if word not in second] or ["model"]
+    model = {look.shown(str(name).rsplit("/", 1)[-1]) for name in rows["model"]} if rows["itself"].all() else set()
+    own = [word for word in shared if word not in (*second, *model)] or [*model & set(shared)] or ["model"]
     own = ["each layer"] if second[0].startswith("layer ") else own
     reference = [word for word in second if word not in shared] or second
     return f"{', '.join(own)} − {', '.join(reference)}"
 
 
 def _draw_series(
-    ax: Axes, part: pd.DataFrame, x: np.ndarray, style: Mapping[str, Any], level: float, look: Look
+    ax: Axes, part: pd.DataFrame, x: np.ndarray, style: Mapping[str, Any], level: float, look: Look, label: str
 ) -> None:
     colour = style["color"]
     points = {**style, "linestyle": "none", "markeredgecolor": colour, "zorder": 4}
@@ -212,7 +243,7 @@ def _draw_series(
             ax.vlines(x, part[low], part[high], color=colour, **bar)
             ax.plot([], [], color="#7F7F7F", label=words, **{**bar, "zorder": 3.5})
     descriptions = in_words(part.assign(hollow=""))
-    hover(ax.plot(x, part["value"], label=part["label"].iloc[0], **points), descriptions)
+    hover(ax.plot(x, part["value"], label=label, **points), descriptions)
     open_ = part["hollow"].to_numpy(dtype=bool)
     if open_.any():
         white = ax.plot(x[open_], part["value"][open_], **{**points, "markerfacecolor": "white", "zorder": 5})
@@ -225,14 +256,16 @@ def _draw_series(
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     import pandas as pd
 
-    rows = rows[rows["analysis"] == "compare"]
+    raw, rows = rows[rows["analysis"] == "compare"], _of_comparisons(rows)
     yield from measured(rows.assign(metric=rows["metric"].map(lambda name: metric_called(name).of)), look)
-    references = listed(look.shown(control_title(name)) for name in rows["against"].unique())
-    yield f"Paired differences from {references}."
+    own = rows["model"].nunique() > 1 and rows["itself"].all()
+    references = (rows if own else raw)["against"].unique()
+    named = listed(look.shown(control_title(str(name))) for name in references)
+    yield f"Paired differences from {named}{' of the same model' * bool(own)}."
     styles = CurveStyles.of(rows, BY)
-    if crowd := _crowded(rows, styles, inches(options.width)):
+    if crowd := _form(rows, styles, inches(options.width)) == "map":
         parts = [difference_rows(part, styles=styles) for _, part in rows.groupby("task", sort=False)]
-        yield from heat_words(pd.concat(parts))
+        yield from heat_words(pd.concat(parts), differences=True, look=look)
     else:
         yield f"Thick bars: {look.interval}s for a single layer; thin bars: for all layers at once."
     if (rows["p_adjusted"] > options.level).any():

@@ -139,7 +139,7 @@ def gain_panels(
         ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
         ax.set_xlabel(_distance(part, look, width_of(ax) - 0.8), fontsize=9, color=INK, parse_math=False)
         ax.set_ylabel(_difference(part, look), fontsize=9, color=INK, parse_math=False)
-    colour_bar(image, "Layer", list(axes.ravel())[: len(drawn)], layers)
+    colour_bar(image, "Layer", list(axes.ravel())[: len(drawn)], names=layers)
     add_legend(figure, _keys(points, shapes if several else {}, look), look)
     name_apart(figure, all_names=False)
     return figure

@@ -398,7 +398,7 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     if gone:
         yield f"Left out, because undetermined at every layer: {undetermined_words(gone, look)}."
     if crowd:
-        yield from heat_words(curve, ("task", "panel"))
+        yield from heat_words(curve, ("task", "panel"), look=look)
         if (curve["hollow"] != "").any():
             yield "Hatched cells: not above noise (of several seeds, at least one)."
         return

@@ -176,11 +176,11 @@ def bar_key(words: str, marker: str = "|") -> dict[str, Any]:
     return {words: Line2D([], [], color=GREYS[0], marker=marker, markersize=8, linestyle="none", zorder=1)}
 
 
-def band_key(words: str) -> dict[str, Any]:
+def band_key(words: str, colour: str = GREYS[0]) -> dict[str, Any]:
     """The legend entry of bands in the colours of their curves."""
     from matplotlib.patches import Patch
 
-    return {words: Patch(facecolor=(GREYS[0], 0.3), linewidth=0, zorder=1)}
+    return {words: Patch(facecolor=(colour, 0.3), linewidth=0, zorder=1)}
 
 
 def marks(styles: Mapping[str, tuple[str, str]]) -> dict[str, Any]:

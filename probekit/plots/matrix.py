@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,8 +18,11 @@ from probekit.plots.panels import PAGE, bare, width_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
+CENTRED = "RdBu_r"
+"""White in the middle, blue below and red above."""
 HATCHED: dict[str, Any] = {"edgecolor": ("white", 0.55), "hatch": "////", "linewidth": 0}
 MISSING = "no value"
 
@@ -54,13 +59,17 @@ class Cells:
         width : float, optional
             Width of the figure; by default that of cells as wide as ``natural``, at most a page.
         """
-        longest = max((inches(name, 8) for name in names), default=0.0) / 1.1 + 0.15
         whole = width or PAGE
-        side, bar = min(longest, 0.34 * whole), 0.15 if whole < NARROW else 0.75
+        side, bar = side_of(names, whole), 0.15 if whole < NARROW else 0.75
         fit = next((k for k in range(min(most, matrices), 1, -1) if (whole - side - bar) / k >= 0.2 * columns + 0.2), 1)
         across = -(-matrices // -(-matrices // fit))
         whole = width or min(PAGE, side + bar + across * (natural * columns + 0.25))
         return cls(across, min(1.5 * natural, ((whole - side - bar) / across - 0.2) / columns), side, whole)
+
+
+def side_of(names: Sequence[str], whole: float) -> float:
+    """The room for the names of lines in inches, at most a third of the whole width: longer ones wrap."""
+    return min(max((inches(name, 8) for name in names), default=0.0) / 1.1 + 0.15, 0.34 * whole)
 
 
 def axes_or_new(ax: Axes | None, width: float, height: float) -> Axes:
@@ -87,9 +96,9 @@ def draw_cells(
     *,
     limits: tuple[float | None, float | None] = (None, None),
     from_below: bool = False,
-    colours: str | None = None,
+    centre: float | None = None,
 ) -> AxesImage:
-    """Draw a matrix as coloured cells; missing values are white, and grey where white is a colour of the map.
+    """Draw a matrix as coloured cells; missing values are white, and grey where white is the centre of the map.
 
     Parameters
     ----------
@@ -103,13 +112,19 @@ def draw_cells(
         Ends of the colour scale; by default those of the values.
     from_below : bool
         Draw the first row at the bottom.
-    colours : str, optional
-        The name of another colour map, such as one with white in the middle.
+    centre : float, optional
+        The value that is white, between blue (lower) and red (higher), with both ends equally far; of differences 0.
     """
     import matplotlib as mpl
 
-    chosen = mpl.colormaps[colours or colours_of(metric)].with_extremes(bad=GREYS[1] if colours else "white")
-    style: dict[str, Any] = {"cmap": chosen, "aspect": "auto", "origin": "lower" if from_below else "upper"}
+    if centre is None and metric_called(metric).derived == "difference":
+        centre = 0.0
+    colours = mpl.colormaps[colours_of(metric)].with_extremes(bad="white")
+    if centre is not None:
+        ends = [end for end in limits if end is not None] or [np.nanmin(values), np.nanmax(values)]
+        most = max(abs(end - centre) for end in ends) or 1.0
+        limits, colours = (centre - most, centre + most), mpl.colormaps[CENTRED].with_extremes(bad=GREYS[1])
+    style: dict[str, Any] = {"cmap": colours, "aspect": "auto", "origin": "lower" if from_below else "upper"}
     return ax.imshow(np.ma.masked_invalid(values), vmin=limits[0], vmax=limits[1], **style)
 
 
@@ -121,14 +136,15 @@ def write_cells(
     Parameters
     ----------
     *texts : callable
-        How a number may be written; the first that fits is taken.
+        How a number may be written; the first that fits is taken. By default :func:`short`, with as many digits as
+        tell the values apart.
     cell : float
         Width of a cell in inches.
     numbers : ndarray, optional
         Other numbers than those that the colours show.
     """
     known = np.argwhere(~np.isnan(values))
-    for text in texts:
+    for text in texts or (partial(short, digits=digits_of(values)),):
         words = [text((values if numbers is None else numbers)[i, j]) for i, j in known]
         longest = max(words, key=len, default="")
         if size := next((size for size in (7.0, 6.5, 6.0) if 0.91 * inches(longest, size) + 0.03 <= cell), None):
@@ -141,47 +157,62 @@ def write_cells(
         image.axes.text(j, i, word, **style).set_in_layout(False)
 
 
+def digits_of(values: np.ndarray) -> int:
+    """Digits after the point, 2 to 4, with which the values are five numbers or more."""
+    known = values[np.isfinite(values)]
+    span = float(np.ptp(known)) if known.size else 0.0
+    return min(4, max(2, math.ceil(-math.log10(span / 5)))) if span > 0 else 2
+
+
 def short(value: float, digits: int = 2) -> str:
-    """A share with two digits, or others: ".25", "−.25", "1.0"."""
-    words = f"{value:z.{digits}f}" if abs(value) < 1 - 0.5 * 0.1**digits else f"{value:.1f}"
-    return (words.replace("0.", ".", 1) if abs(float(words)) < 1 else words).replace("-", "−")
+    """A share with two digits or more: ".25", "−.25", "1.0"."""
+    word = f"{value:z.{digits}f}"
+    if abs(float(word)) >= 1:
+        word = f"{value:z.{max(1, digits - 1)}f}"
+    return word.replace("0.", ".", 1 if abs(float(word)) < 1 else 0).replace("-", "−").replace("inf", "∞")
 
 
-def hatch_cells(ax: Axes, cells: Collection[tuple[int, int]], label: str = "") -> None:
-    """Hatch cells, given as row and column, but not their numbers; ``label`` is their entry in the legend."""
+def hatch_cells(ax: Axes, cells: Collection[tuple[int, int]], label: str = "", cell: float = math.inf) -> None:
+    """Hatch cells, given as row and column, but not their numbers; ``label`` is their entry in the legend.
+
+    Parameters
+    ----------
+    cell : float
+        Width of a cell in inches; where numbers nearly fill it, hatching replaces them.
+    """
     from matplotlib.patches import Rectangle
 
-    hatched = [Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="none", **HATCHED) for i, j in cells]
     numbers, image = {text.get_position(): text for text in ax.texts}, next(iter(ax.images), None)
-    for cell, (i, j) in zip(hatched, cells, strict=True):
-        ax.add_patch(cell)
-        if image is not None and (shown := image.get_array()) is not None and (number := numbers.get((j, i))):
+    centred = image is not None and image.get_cmap().name == CENTRED
+    style = {**HATCHED, **({"edgecolor": (GREYS[2], 0.6)} if centred else {})}
+    widest = max((inches(x.get_text(), x.get_fontsize()) for x in numbers.values()), default=0.0)
+    for i, j in cells:
+        ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="none", **style))
+        if image is None or (shown := image.get_array()) is None or not (number := numbers.get((j, i))):
+            continue
+        if widest > 0.83 * cell:
+            number.remove()
+        else:
             number.set_bbox({"facecolor": image.to_rgba(shown[i, j]), "linewidth": 0, "pad": 1.0})
-    if hatched and label:
-        ax.add_patch(Rectangle((0, 0), 0, 0, label=label, **HATCHED | {"facecolor": "#555555", "edgecolor": "white"}))
-
-
-def missing_key(values: np.ndarray, colour: str = GREYS[1]) -> dict[str, Any]:
-    """The legend entry of cells without a value, if there are any."""
-    from matplotlib.patches import Patch
-
-    return {MISSING: Patch(facecolor=colour, zorder=1)} if np.isnan(values).any() else {}
+    if len(cells) and label:
+        key = {"facecolor": "white"} if centred else {"facecolor": "#555555", "edgecolor": "white"}
+        ax.add_patch(Rectangle((0, 0), 0, 0, label=label, **style | key))
 
 
 def frame_cell(ax: Axes, row: int, column: int, label: str = "", **style: Any) -> None:
-    """Draw a frame into a cell, dark with a white edge, so that it is visible on any colour; ``label`` is its entry."""
+    """Draw a frame along the edge of a cell, dark with a white edge, visible on any colour; ``label`` is its entry."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import Normal, withStroke
 
-    own: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "linewidth": 1.2, "zorder": 3, **style}
-    own["path_effects"] = [withStroke(linewidth=own["linewidth"] + 1.4, foreground="white"), Normal()]
-    ax.add_patch(Rectangle((column - 0.43, row - 0.4), 0.86, 0.8, label=label, **own))
+    own: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "linewidth": 0.9, "zorder": 3, **style}
+    own["path_effects"] = [withStroke(linewidth=own["linewidth"] + 1.0, foreground="white"), Normal()]
+    ax.add_patch(Rectangle((column - 0.45, row - 0.44), 0.9, 0.88, label=label, **own))
 
 
 def name_cells(
-    ax: Axes, rows: Sequence[str], columns: Sequence[str], room: float = 2.0, line: float = 0.0, cell: float = 0.0
+    ax: Axes, rows: Sequence[str], columns: Sequence[str], room: float = 2.0, line: float = math.inf, cell: float = 0.3
 ) -> None:
-    """Write the names of rows and columns beside the cells.
+    """Write the names of rows and columns beside the cells; of numbers of layers as many as fit.
 
     Parameters
     ----------
@@ -192,46 +223,93 @@ def name_cells(
     """
     lines, size = fit_names(rows, room, line)
     bare(ax, ())
-    across = 8 if max((inches(name, 8) for name in columns), default=0.0) <= (cell or room) else 7
-    upright = max((inches(name, across) for name in columns), default=0.0) <= (cell or 0.3)
-    style: dict[str, Any] = {} if upright else {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-    ax.set_xticks(range(len(columns)), columns, parse_math=False, fontsize=across, **style)
-    ax.set_yticks(range(len(rows)), lines, parse_math=False, fontsize=size, linespacing=0.85)
+    widest = max((inches(name, 8) for name in columns), default=0.0)
+    kept, across, style = list(range(len(columns))), 8, dict[str, Any]()
+    if all(name.replace(",", "").isdigit() for name in columns[:-1]):
+        kept = thinned(columns, cell)
+    elif widest > cell:
+        across, style = 7 if cell > 0.17 else 6, {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+    ax.set_xticks(kept, [columns[i] for i in kept], parse_math=False, fontsize=across, **style)
+    ax.set_yticks(range(len(rows)), lines, parse_math=False, fontsize=size, linespacing=1.0)
     ax.tick_params(axis="y", length=0)
 
 
-def fit_names(names: Sequence[str], room: float, line: float = 0.0) -> tuple[list[str], float]:
-    """Names with as large letters as fit, of 6 points or more, and on two lines where a line's height allows it."""
-    for size in (8, 7, 6.5, 6):
-        two = line * 72 >= 1.9 * size
-        lines = [name if inches(name, size) <= 1.1 * room or not two else _halved(name, size) for name in names]
-        if max((inches(name, size) for name in lines), default=0.0) <= 1.1 * room:
+def thinned(names: Sequence[str], cell: float, *, upright: bool = True) -> list[int]:
+    """Positions of evenly spaced names of layers or steps that do not touch, from the first on; a last word stays.
+
+    Parameters
+    ----------
+    cell : float
+        Distance of names in inches.
+    upright : bool
+        Whether names stand side by side, and not one above the other.
+    """
+    wide = [inches(name, 8) + 0.03 if upright else 0.135 for name in names]
+    last = [len(names) - 1] * (len(names) > 1 and not names[-1][-1:].isdigit())
+    for step in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, len(names)):
+        kept = [i for i in range(0, len(names), step) if not last or i <= last[0] - step] + last
+        if all((wide[a] + wide[b]) / 2 <= (b - a) * cell for a, b in pairwise(kept)):
+            break
+    return kept
+
+
+def fit_names(names: Sequence[str], room: float, line: float = math.inf) -> tuple[list[str], float]:
+    """Names with as large letters as fit into a room in inches, of 6 points or more, and on as few lines as needed.
+
+    Parameters
+    ----------
+    line : float
+        Height in inches that a name has at most; what does not fit in any way is higher.
+    """
+    for size, most in ((8, 1), (7, 1), (7.5, 2), (7, 2), (6, 2), (6.5, 3), (6, 3), (6, 9)):
+        lines = [name if inches(name, size) <= 1.1 * room else wrapped(name, 1.1 * room, size) for name in names]
+        if max((name.count("\n") for name in lines), default=0) < most and most * size / 72 + 0.025 <= max(line, 0.137):
             break
     return lines, size
 
 
-def _halved(name: str, size: float) -> str:
-    """A name on two lines, broken where both are short: after a space, a dash, an underscore or a stop."""
-    cuts = [found.end() for found in re.finditer(r"[ _:,/-]+", name) if found.end() < len(name)]
-    halves = [f"{name[:cut].rstrip()}\n{name[cut:]}" for cut in cuts]
-    return min([name, *halves], key=lambda lines: inches(lines, size))
+def line_height(names: Sequence[str], room: float, least: float = 0.165) -> float:
+    """The height of a line of a matrix in inches, on which the longest of the names fits."""
+    lines, size = fit_names(names, room)
+    return max(least, (1 + max((name.count("\n") for name in lines), default=0)) * size / 72 + 0.06)
 
 
-def colour_bar(cells: Any, title: str, beside: Any = None, names: Sequence[str] = ()) -> Any:
+def set_line_height(figure: Figure, ax: Axes, height: float) -> None:
+    """Make a figure as high as its Axes need that are like ``ax``, one of a grid: ``height`` inches each."""
+    engine, place = figure.get_layout_engine(), ax.get_subplotspec()
+    if engine is None or place is None:
+        return
+    engine.execute(figure)
+    found = ax.get_position().height * figure.get_figheight()
+    figure.set_figheight(figure.get_figheight() + place.get_gridspec().nrows * (height - found))
+
+
+def colour_bar(
+    cells: Any, title: str, beside: Any = None, *, room: float | None = None, below: bool | None = None,
+    names: Sequence[str] = (),
+) -> Any:  # fmt: skip
     """Draw the colour scale of an image or mesh next to its Axes; under all Axes given, if the figure is narrow.
 
-    names : what the colours of the whole numbers from 0 on stand for, if not for numbers of a scale
+    Parameters
+    ----------
+    room : float, optional
+        Length of the bar in inches, for its numbers and its title.
+    below : bool, optional
+        Whether it is under the Axes.
+    names : sequence of str
+        What the colours of the whole numbers from 0 on stand for, if not for numbers of a scale.
     """
     from matplotlib.ticker import MaxNLocator
 
-    below = beside is not None and cells.figure.get_figwidth() < NARROW
+    below = beside is not None and cells.figure.get_figwidth() < NARROW if below is None else below
+    room = room or (0.65 * cells.figure.get_figwidth() if below else 1.6)
     place: dict[str, Any] = {"location": "bottom", "aspect": 30} if below else {"aspect": 18 if beside is None else 30}
     if (shown := cells.get_array()) is not None and shown.size and np.ma.min(shown) < cells.norm.vmin:
         place["extend"] = "min"
     bar = cells.figure.colorbar(cells, ax=cells.axes if beside is None else beside, pad=0.03, **place)
     bar.outline.set_visible(False)
-    bar.set_label(title.replace("\n", " ") if below else wrapped(title, 1.6, 8), fontsize=8, color=INK)
-    bar.locator = MaxNLocator(nbins=5)
+    bar.set_label(wrapped(title.replace("\n", " ") if below else title, room, 8), fontsize=8, color=INK)
+    bar.locator = MaxNLocator(nbins=int(np.clip(room / (0.45 if below else 0.25), 2, 5)), steps=[1, 2, 2.5, 5, 10])
     bar.update_ticks()
     if names:
         some = range(0, len(names), -(-len(names) // 9))

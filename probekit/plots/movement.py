@@ -149,7 +149,7 @@ def _by_metric(rows: pd.DataFrame, look: Look) -> Iterator[str]:
     styles = CurveStyles.of(gold_of(rows), panel=("task", "metric"), alike=True)
     if styles.crowd:
         parts = [curve_rows(part, styles=styles) for _, part in rows.groupby(["task", "metric"], sort=False)]
-        yield from heat_words(pd.concat(parts).query("role == 'curve'"), ("task", "metric"))
+        yield from heat_words(pd.concat(parts).query("role == 'curve'"), ("task", "metric"), look=look)
     elif rows["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
 

@@ -92,15 +92,19 @@ class Scale:
 
 
 def dress(
-    ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "", look: Look | None = None, sized: bool = True
-) -> None:
-    """Dress Axes for print: title, estimator (``how``), split and size (``sized``), faint horizontal lines, no box."""
+    ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "", look: Look | None = None, sized: bool = True,
+    side: float = 0.6,
+) -> None:  # fmt: skip
+    """Dress Axes for print: title, estimator (``how``), split and size (``sized``), faint horizontal lines, no box.
+
+    side : room for the labels at the left in inches
+    """
     ax.set_ylabel(ylabel, fontsize=9, color=INK)
     title = (look or Look()).task(str(rows["task"].iloc[0]))
     if inches(title, 10, "bold") > width_of(ax) - 0.5:
         title = re.sub(": ?", ":\n", title, count=1)
     about = (how, *rows["split"].unique(), size_of(rows)) if sized else (how,)
-    subtitle = wrapped(", ".join(filter(None, about)), width_of(ax) - 0.6, 7)
+    subtitle = wrapped(", ".join(filter(None, about)), width_of(ax) - side, 7)
     style: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7, "color": "#666666", "va": "bottom"}
     ax.text(0, 1.025, subtitle, label=SUBTITLE, parse_math=False, **style)
     _title(ax, title, subtitle)
@@ -234,6 +238,7 @@ def panels(
     natural: float = PANEL,
     look: Look | None = None,
     keys: Mapping[str, Any] | None = None,
+    side: float = 0.6,
 ) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame]]]:
     """A figure, and an iterator over the Axes and rows of each task; the legend is drawn after the last.
 
@@ -247,6 +252,8 @@ def panels(
         Display names, and the position of the legend.
     keys : mapping, optional
         Further entries of the legend, by their labels.
+    side : float
+        Room for the labels at the left of a panel in inches.
     """
     look = look or Look()
     width = narrower(width, look)
@@ -281,7 +288,7 @@ def panels(
             handles, labels = ax.get_legend_handles_labels()
             named |= dict(zip(labels, handles, strict=True))
         same_labels(axes, across)
-        same_titles(axes, across)
+        same_titles(axes, across, side)
         add_legend(figure, {**named, **(keys or {})}, look)
 
     return figure, drawn()
@@ -301,17 +308,29 @@ def same_labels(axes: Sequence[Axes], across: int) -> None:
                 ax.tick_params(axis="y", labelleft=False)
 
 
-def same_titles(axes: Sequence[Axes], across: int) -> None:
-    """Put the titles of panels side by side at one height, and show one that the panel on the left has only there."""
+def same_titles(axes: Sequence[Axes], across: int, side: float) -> None:
+    """Put the titles of panels side by side at one height, and show one that the panel on the left or above has only
+    there; a subtitle may extend over the panels that share it. ``side``: room for labels at the left in inches.
+    """
+    under = [next((t for t in ax.texts if ax.figure is not None and t.get_label() == SUBTITLE), None) for ax in axes]
+    heads = [
+        (ax.get_title("left"), text.get_text().replace("\n", " ")) if text else None
+        for ax, text in zip(axes, under, strict=True)
+    ]
     for start in range(0, len(axes), across):
-        line = [ax for ax in axes[start : start + across] if ax.figure is not None]
-        under = [next((text for text in ax.texts if text.get_label() == SUBTITLE), None) for ax in line]
-        titles = [ax.get_title("left") for ax in line]
-        most = max((text.get_text().count("\n") for text in under if text), default=0)
-        words = [text.get_text() if text else "" for text in under]
-        for i, (ax, text) in enumerate(zip(line, under, strict=True)):
-            if text is None:
+        line = range(start, min(start + across, len(axes)))
+        shown: dict[int, tuple[str, str]] = {}
+        for i in line:
+            if (head := heads[i]) is None:
                 continue
-            again = i > 0 and titles[i] == titles[i - 1]
-            text.set_text("" if again and words[i] == words[i - 1] else words[i] + "\n" * (most - words[i].count("\n")))
-            _title(ax, "" if again else titles[i], " " * any(words) + "\n" * most)
+            near = [heads[j] for j in (i - 1, i - across) if j >= 0 and (j in line or j == i - across)]
+            run = next((j for j in line if j > i and heads[j] != head), line.stop) - i
+            again = any(other is not None and other[0] == head[0] for other in near)
+            words = "" if again and head in near else wrapped(head[1], run * width_of(axes[i]) - side, 7)
+            shown[i] = "" if again else head[0], words
+        most = max((words.count("\n") for _, words in shown.values()), default=0)
+        for i, (title, words) in shown.items():
+            under[i].set_text(words + "\n" * (most - words.count("\n")) if words else "")  # type: ignore[union-attr]
+            _title(axes[i], title, " " * any(words for _, words in shown.values()) + "\n" * most)
+            if not title + words:
+                axes[i].set_title("", loc="left", pad=4)

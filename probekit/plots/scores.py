@@ -101,7 +101,7 @@ def score_panels(rows: Any, *, level: float = 0.05, width: float | None = None, 
     fit = Cells.of(1, 1, len(tasks), labels, whole - side, 0.42)
     figure = new_figure((whole, 1.0 + LINE * len(labels)), "constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(whole - side, side))
-    image = draw_cells(left, values, "spearman", limits=(-1, 1), colours="RdBu_r")
+    image = draw_cells(left, values, "spearman", limits=(-1, 1), centre=0)
     write_cells(image, values, short, lambda value: short(value, digits=1), cell=fit.cell)
     if np.isnan(values).any():
         i, j = np.isnan(values).nonzero()

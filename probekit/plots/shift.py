@@ -12,7 +12,7 @@ from probekit.plots.caption import listed, metrics_of
 from probekit.plots.curves import check_metric, of_one
 from probekit.plots.legends import add_legend, inches, legend_of
 from probekit.plots.look import INK, Look, first_line
-from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, name_cells, short, write_cells
+from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, name_cells, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import grid
 
@@ -189,9 +189,9 @@ def _draw(ax: Axes, values: pd.DataFrame, sets: list[str], level: float, cell: f
     metric = metric_called(str(values["metric"].iloc[0]))
     table = values.pivot_table("value", "trained_on", "task", dropna=False).reindex(index=sets, columns=sets)
     cells = table.to_numpy(dtype=float)
-    colours = "RdBu_r" if metric.name == "auroc" else None  # white at chance, blue where the probe is reversed
-    image = draw_cells(ax, cells, metric.name, limits=(0, 1), colours=colours)
-    write_cells(image, cells, short, cell=cell)
+    centre = 0.5 if metric.name == "auroc" else None  # white at chance, blue where the probe is reversed
+    image = draw_cells(ax, cells, metric.name, limits=(0, 1), centre=centre)
+    write_cells(image, cells, cell=cell)
     for row in values[values["p_difference"] <= level].to_dict("records"):
         frame_cell(ax, sets.index(row["trained_on"]), sets.index(row["task"]), DIFFERS.format(level))
     return image

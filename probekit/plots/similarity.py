@@ -9,12 +9,21 @@ import numpy as np
 from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.caption import listed, metrics_of, sizes_of
+from probekit.plots.caption import listed, metrics_of, sizes_of, widest
 from probekit.plots.curves import check_metric, of_analyses, of_one, plot_rows
 from probekit.plots.heat import add_bars
-from probekit.plots.legends import inches, wrapped
+from probekit.plots.legends import wrapped
 from probekit.plots.look import INK, Look, metric_title
-from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, short, write_cells
+from probekit.plots.matrix import (
+    axes_or_new,
+    colour_bar,
+    draw_cells,
+    draw_tree,
+    hatch_cells,
+    set_line_height,
+    thinned,
+    write_cells,
+)
 from probekit.plots.options import FigureKind
 from probekit.plots.panels import dress, new_figure, panels, width_of
 from probekit.rows import called, layer_labels
@@ -30,9 +39,9 @@ if TYPE_CHECKING:
     from probekit.plots.options import PlotOptions
 
 WRITTEN = 13  # layers, up to which the cells show numbers
-HIGH = 2.5  # inches of a panel
+HIGH = 2.2  # inches of a map
 FEW = 4  # panels that are large
-NOT_SHOWN = "not more alike than chance"
+NOT_SHOWN = "not shown to be more alike than chance"
 PAIR = ("model", "checkpoint", "step", "representation", "model_b", "checkpoint_b", "step_b", "representation_b")
 
 
@@ -118,14 +127,21 @@ def similarity_panels(
     if 1 < (measures := found["metric"].nunique()) <= columns and found["pair"].nunique() > 1:  # a column for each
         order = {name: i for i, name in enumerate(found["pair"].unique())}
         found, columns = found.sort_values("pair", key=lambda pair: pair.map(order), kind="stable"), measures
-    many = found["panel"].nunique() > FEW  # smaller panels, whose numbers may not fit, on fewer pages
-    natural, high = (2.2, 0.8 * HIGH) if many else (2.7, HIGH)
-    figure, drawn = panels(found, columns, high, by="panel", width=width, natural=natural, look=look)
-    images = []
-    for ax, part in drawn:
-        images.append((str(part["metric"].iloc[0]), _draw_matrix(ax, part, level, look or Look())))
-    add_bars(figure, images)
+    look, many = look or Look(), found["panel"].nunique() > FEW  # smaller panels, on fewer pages
+    high = found["layer_name"].nunique() * _line(found, many=many)
+    natural = 2.2 if many else 2.7
+    figure, drawn = panels(found, columns, high + 0.7, by="panel", width=width, natural=natural, look=look)
+    images = [(str(part["metric"].iloc[0]), _draw_matrix(ax, part, level, look, high)) for ax, part in drawn]
+    across = len({image.axes.get_subplotspec().colspan.start for _, image in images})  # type: ignore[union-attr]
+    room = figure.get_figwidth() / across - 0.45
+    add_bars(figure, images, room, high)
+    set_line_height(figure, images[0][1].axes, high)
     return figure
+
+
+def _line(rows: pd.DataFrame, *, many: bool) -> float:
+    """The height of a layer in inches."""
+    return min(0.165 if many else 0.25, HIGH / rows["layer_name"].nunique())
 
 
 def similarity_caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
@@ -134,13 +150,14 @@ def similarity_caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> 
     rows = rows[rows["metric"] == options.metric] if options.metric else rows
     models = [tuple(map(look.shown, pair)) for pair in _axis_models(rows)]
     if len(models) > 1:
-        yield "Vertical axes: layers of the first model of each title; horizontal axes: layers of the second."
+        yield "Axes: the layers of the two models that their labels name."
     elif models[0][0] == models[0][1]:
         yield f"Both axes: layers of {models[0][0]}."
     else:
         yield f"Vertical axis: layers of {models[0][0]}; horizontal axis: layers of {models[0][1]}."
     yield f"Measure: {metrics_of(rows)}."
     yield from sizes_of(rows)
+    yield from widest(rows, look)
     if "p_adjusted" in rows and (rows["p_adjusted"] > options.level).any():
         threshold = f"p > {options.level:g}, corrected over all pairs"
         yield f"Hatched cells: not shown to be more alike than chance ({threshold})."
@@ -246,32 +263,34 @@ def _matrix(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     return cells
 
 
-def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look) -> AxesImage:
+def _draw_matrix(ax: Axes, rows: pd.DataFrame, level: float, look: Look, high: float = HIGH) -> AxesImage:
+    """high : height of the map in inches"""
     cells, metric = _matrix(rows, "value"), metric_called(str(rows["metric"].iloc[0]))
-    values = cells.to_numpy(dtype=float)
+    values, wide = cells.to_numpy(dtype=float), width_of(ax) - 0.75
     limits = (0.0, 1.0 if metric.alike else float(metric.range[1]))
     image = draw_cells(ax, values, metric.name, limits=limits, from_below=True)
-    if max(values.shape) <= WRITTEN:
-        write_cells(image, values, short, cell=(width_of(ax) - 0.75) / values.shape[1])
-    hatch_cells(ax, np.argwhere(_matrix(rows, "p_adjusted").to_numpy(dtype=float) > level), NOT_SHOWN)
+    cell, line = wide / values.shape[1], high / values.shape[0]
+    if max(values.shape) <= WRITTEN and line > 0.12:
+        write_cells(image, values, cell=cell)
+    hatch_cells(ax, np.argwhere(_matrix(rows, "p_adjusted").to_numpy(dtype=float) > level), NOT_SHOWN, cell)
     dress(ax, rows, ylabel="Layer", how=look.shown(str(rows["name_shared"].iloc[0])), look=look)
     for text in ax.texts:
         text.set_in_layout(False)
     ax.grid(visible=False)
     ax.margins(0)
     a, b = (look.shown(str(rows[c].iloc[0])) for c in ("name_a", "name_b"))
-    ax.set_xlabel(_layer_of(b, width_of(ax) - 0.7) if b else "Layer", fontsize=9, color=INK, parse_math=False)
-    ax.set_ylabel(_layer_of(a, 0.8 * HIGH - 0.7) if b else "Layer", fontsize=9, color=INK, parse_math=False)
-    for names, ticks in ((list(cells.columns), ax.set_xticks), (list(cells.index), ax.set_yticks)):
-        step = -(-len(names) // 14)
-        ticks(range(0, len(names), step), ["norm" if n == "final_norm" else n for n in names[::step]])
+    ax.set_xlabel(_layer_of(b, wide + 0.25) if b else "Layer", fontsize=9, color=INK, parse_math=False)
+    ax.set_ylabel(_layer_of(a, high) if b else "Layer", fontsize=9, color=INK, parse_math=False)
+    for names, ticks, room in ((list(cells.columns), ax.set_xticks, cell), (list(cells.index), ax.set_yticks, line)):
+        shown = ["norm" if name == "final_norm" else name for name in names]
+        kept = thinned(shown, room, upright=room is cell)
+        ticks(kept, [shown[i] for i in kept])
     return image
 
 
 def _layer_of(model: str, room: float) -> str:
-    """The label of an axis: "Layer (pretrained)"; without "Layer" and on several lines where there is no room."""
-    label = f"Layer ({model})"
-    return label if inches(label, 9) <= room else wrapped(model, room, 9)
+    """The label of an axis: "Layer (pretrained)", "Layer of BERT-base (uncased)", on as many lines as it needs."""
+    return wrapped(f"Layer of {model}" if "(" in model else f"Layer ({model})", room, 9)
 
 
 def similarity_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:

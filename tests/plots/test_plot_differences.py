@@ -12,14 +12,14 @@ from probekit.plots.options import PlotOptions
 from probekit.rows import make_rows
 
 VALUES = {0: -0.3, 1: -0.1, 2: 0.0, "final_norm": 0.2}
+BASE = {
+    "split": "dev", "model": "org/tiny", "representation": "mean", "estimator": "logistic", "target": "gold",
+    "metric": "difference(matthews)", "analysis": "compare", "seed": 0, "n": 1043,
+}  # fmt: skip
 
 
 def records(task="cola", against="layer 3 (best)", **own):
-    base = {
-        "task": task, "split": "dev", "model": "org/tiny", "representation": "mean", "estimator": "logistic",
-        "target": "gold", "metric": "difference(matthews)", "analysis": "compare", "seed": 0, "n": 1043,
-        "against": against,
-    } | own  # fmt: skip
+    base = BASE | {"task": task, "against": against} | own
     return [
         base | {"layer": layer, "value": v, "ci_low": v - 0.1, "ci_high": v + 0.1, "joint_low": v - 0.2,
                 "joint_high": v + 0.2, "p_adjusted": 0.3 - abs(v)}
@@ -107,3 +107,24 @@ def test_the_caption_says_of_which_task_the_groups_are():
     rows = make_rows([*records(n_train=900), *(r | {"n_groups": 40} for r in records("sst2", n_train=900))])
     text = details("differences", rows, PlotOptions(), Look())
     assert "Fitted on 900 examples. SST-2: 40 groups, resampled as wholes." in text
+
+
+def test_a_model_minus_itself_is_named_once_and_its_panel_is_its_own_where_there_is_no_room():
+    rows = make_rows([r for m in ("a/x", "b/y") for r in records(model=m, against=f"{m}, random weights")])
+    together, alone = difference_panels(rows, width=3.3), difference_panels(rows, width=1.25)
+    assert set(series(together.axes[0])) >= {"x", "y"}
+    assert together.axes[0].get_ylabel() == "Matthews correlation:\nmodel − random weights"
+    assert [ax.get_title("right") for ax in alone.axes] == ["x", "y"]
+    assert alone.axes[0].get_ylim() == alone.axes[1].get_ylim()
+    assert "Paired differences from random weights of the same model. " in details(
+        "differences", rows, PlotOptions(), Look()
+    )
+
+
+def test_many_curves_are_a_map_that_is_white_at_0():
+    rows = make_rows([r for i in range(9) for r in records(model=f"m{i}", against=f"m{i}, random weights")])
+    figure = difference_panels(rows, width=7.1)
+    image = figure.axes[0].images[0]
+    assert (image.get_cmap().name, image.get_clim()) == ("RdBu_r", (-0.3, 0.3))
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == [f"m{i}" for i in range(9)]
+    assert "white is 0, blue lower, red higher" in details("differences", rows, PlotOptions(), Look())

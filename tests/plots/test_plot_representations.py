@@ -73,7 +73,7 @@ def test_pairs_that_may_be_chance_are_hatched():
     rows.loc[(rows["layer"] == 0) & (rows["layer_b"] == 2), "p_adjusted"] = 0.2
     ax = similarity_matrix(rows)
     assert [(p.get_x(), p.get_y()) for p in ax.patches if p.get_width()] == [(1.5, -0.5)]
-    assert ax.get_legend_handles_labels()[1] == ["not more alike than chance"]
+    assert ax.get_legend_handles_labels()[1] == ["not shown to be more alike than chance"]
     assert not [p for p in similarity_matrix(rows, level=0.3).patches if p.get_width()]
 
 
@@ -217,7 +217,7 @@ def test_axes_say_fine_tuned_where_one_run_is():
     two = together(tuned, similar(b=("other", 5), seed=1).assign(regime="", regime_b="fine-tune"))
     labels = [ax.get_xlabel() for ax in similarity_panels(two).axes if ax.images]
     assert labels == ["Layer (run, step 5)", "Layer (other, step 5)"]
-    assert "layers of the first model of each title" in details("similarity", two, PlotOptions(), Look())
+    assert "layers of the two models that their labels name" in details("similarity", two, PlotOptions(), Look())
     alone = similar(b=("", None)).assign(step_b=None)
     assert "Both axes: layers of m, mean." in details("similarity", alone, PlotOptions(), Look())
 
@@ -229,6 +229,7 @@ def test_captions_say_what_is_drawn(tmp_path):
     assert text.startswith(
         "Similarity of layers. Vertical axis: layers of m (pretrained); horizontal axis: layers of m (run, step 5). "
     )
-    assert "Measure: CKA. n = 100. Hatched cells: not shown to be more alike than chance (p > 0.05" in text
+    reach = "95 % intervals are in the rows; none reaches farther from its value than 0.05. "
+    assert f"Measure: CKA. n = 100. {reach}Hatched cells: not shown to be more alike than chance (p > 0.05" in text
     plot("movement", moved(), out=tmp_path / "m.png", dpi=40)
     assert "Reference: m." in (tmp_path / "m.caption.txt").read_text()

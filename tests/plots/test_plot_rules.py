@@ -18,6 +18,7 @@ from test_expected import curve
 from test_learning import ROWS as LEARNING
 from test_plot_adaptation import probe, result
 from test_plot_adaptation import run as tuned
+from test_plot_differences import BASE as DIFFERENCE
 from test_plot_layers import records
 from test_plot_mixes import run
 from test_plot_representations import PLACE, similar, together
@@ -30,6 +31,11 @@ from probekit.plots.look import MOST, Look
 from probekit.plots.options import KINDS, WIDTHS, figure_of
 from probekit.rows import as_rows, make_rows
 
+HUB = (
+    *("meta-llama/Llama-3.2-3B-Instruct", "mistralai/Mistral-7B-Instruct-v0.3"),
+    "sentence-transformers/all-mpnet-base-v2-finetuned",
+)
+"""Long names of models."""
 SHIPPED = Path(__file__).parents[2] / "figures"
 OURS = [kind for kind in KINDS if figure_of(kind).draw.__module__.startswith("probekit.")]
 
@@ -67,8 +73,35 @@ def forgotten() -> pd.DataFrame:
     rows = [row for task in tasks for row in probe(task, [0.6] * 7)]
     for way, on, of in ((way, on, of) for way in range(10) for on in tasks for of in tasks):
         change = 0.02 if of == on else (0.01, -0.05)[of == "mrpc"] * way / 10
-        rows += probe(of, [0.6 + change * i for i in range(7)], **tuned(f"way {way}", 0, on))
+        name = f"bottleneck adapters, {way} blocks"
+        rows += probe(of, [0.6 + change * i for i in range(7)], **tuned(name, 0, on))
+        rows += result(name, 0, way / 10, on, trained_parameters=10 ** (2 + way)) if on == of else []
     return make_rows(rows)
+
+
+def many_curves() -> pd.DataFrame:
+    """Nine models of 33 layers on two tasks."""
+    models = (*HUB, *(f"model {i}" for i in range(6)))
+    return make_rows(r for task in ("cola", "sst2") for model in models for r in records(task, model, depth=32))
+
+
+def to_random() -> pd.DataFrame:
+    """Three models of 33 layers on two tasks, each minus its random weights."""
+    return make_rows(
+        DIFFERENCE
+        | {"task": task, "model": model, "against": f"{model}, random weights", "layer": i, "value": i / 99}
+        | {"ci_low": i / 99 - 0.1, "ci_high": i / 99 + 0.1, "joint_low": i / 99 - 0.2, "joint_high": i / 99 + 0.2}
+        | {"p_adjusted": 1 / (1 + i)}
+        for task in ("cola", "sst2")
+        for model in HUB
+        for i in range(33)
+    )
+
+
+def pairs_and_measures() -> pd.DataFrame:
+    """Two measures of four pairs of models."""
+    tuned = [(f"fine-tuned on {task}", 5) for task in ("natural language inference", "sentiment", "tagging", "parsing")]
+    return together(*(similar(b=b, layers=7, metric=m, p=0.2) for m in ("cka", "mutual-knn") for b in tuned))
 
 
 def board() -> pd.DataFrame:
@@ -78,24 +111,21 @@ def board() -> pd.DataFrame:
 
 CASES: dict[str, tuple[str, Callable[[], pd.DataFrame], dict[str, Any]]] = {
     "layers": ("layers", lambda: shipped("figure1-small/probe-cola*"), {}),
-    "many curves": ("layers", lambda: make_rows([r for i in range(11) for r in records(model=f"model {i}")]), {}),
+    "many curves": ("layers", many_curves, {}),
     "information": ("layers", lambda: shipped("estimators-small/mi-cola*"), {}),
-    "differences": ("differences", lambda: last_steps("moved-small/compare*"), {}),
+    "differences": ("differences", lambda: shipped("moved-small/compare*"), {}),
+    "differences of models": ("differences", to_random, {}),
     "trajectory": ("trajectory", lambda: shipped("moved-small/similarity-cola*"), {}),
     "gains": ("gains", lambda: last_steps("moved-small/compare-mrpc*", "moved-small/similarity-mrpc*"), {}),
     "movement": ("movement", lambda: shipped("moved-small/movement-cola*"), {}),
-    "similarity": ("similarity", lambda: last_steps("moved-small/similarity-mrpc*"), {}),
+    "similarity": ("similarity", pairs_and_measures, {}),
+    "similarity of 33 layers": ("similarity", lambda: similar(layers=33), {}),
     "scoreboard": ("scoreboard", board, {}),
     "score-correlations": ("score-correlations", lambda: shipped("friends-small/table-scores"), {}),
     "relation": ("relation", lambda: (t := shipped("table6-small/table-table6"))[t["corpus"] != "novels"], {}),
     "relation of pairs": ("relation", lambda: shipped("table6-small/table-table6"), {"transfer": True}),
     "transfer": ("transfer", lambda: shipped("table6-small/table-table6"), {}),
-    "adaptation": (
-        "adaptation",
-        lambda: make_rows([r for t in ("cola", "mrpc") for i in range(12) for r in result(f"way {i}", 0, i / 12, t)]),
-        {},
-    ),
-    "forgetting": ("adaptation", forgotten, {}),
+    "adaptation": ("adaptation", forgotten, {}),
     "mix": ("mix", lambda: make_rows([r for h in ("bcn", "esim") for r in run([0.2, 0.3, 0.5], head=h)]), {}),
     "learning": ("learning", lambda: make_rows(LEARNING), {}),
     "expected": (
@@ -122,9 +152,14 @@ def words(ax: Any) -> Iterator[Text]:
     """Titles, labels and names of one Axes; slanted names have no box of their own."""
     ticks = [tick.label1 for axis in (ax.xaxis, ax.yaxis) for tick in axis._update_ticks()]
     free = [text for text in ax.texts if isinstance(text, Annotation) or text.get_in_layout()]
-    for text in (*ticks, ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label, *free):
+    for text in (*ticks, ax.title, ax._left_title, ax._right_title, ax.xaxis.label, ax.yaxis.label, *free):
         if text.get_text().strip() and text.get_visible() and text.get_rotation() in (0, 90):
             yield text
+
+
+def slanted(ax: Any) -> list[Text]:
+    ticks = [tick.label1 for tick in ax.xaxis._update_ticks()]
+    return [text for text in ticks if text.get_text() and text.get_rotation() not in (0, 90)]
 
 
 def contrasts(ax: Any) -> Iterator[float]:
@@ -160,7 +195,14 @@ def test_a_figure_could_be_printed(case: str, width: str) -> None:
     boxes += [(t.get_text(), t.get_window_extent()) for legend in figure.legends for t in legend.get_texts()]
     boxes = [(text, box.padded(-0.7)) for text, box in boxes]
     page = figure.bbox.padded(1.0)
-    outside = [text for text, b in boxes if b.x0 < page.x0 or b.x1 > page.x1 or b.y0 < page.y0 or b.y1 > page.y1]
+    names = [slanted(ax) for ax in figure.axes]
+    ends = [(text, text.get_window_extent()) for texts in names for text in texts]
+    for line in names:  # as far apart as their letters are high
+        apart = np.sin(np.pi / 4) * np.diff([text.get_window_extent().x1 for text in line])
+        assert apart.size == 0 or apart.min() >= max(text.get_fontsize() for text in line) * figure.dpi / 72
+    outside = [
+        text for text, b in (*boxes, *ends) if b.x0 < page.x0 or b.x1 > page.x1 or b.y0 < page.y0 or b.y1 > page.y1
+    ]
     assert not outside, "cut off"
     assert not [(a, b) for (a, one), (b, other) in combinations(boxes, 2) if one.overlaps(other)], "overlap"
     for ax in figure.axes:
