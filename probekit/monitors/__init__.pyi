@@ -1,3 +1,5 @@
+from .alarm import Alarm as Alarm
 from .folder import load_probe as load_probe
 from .folder import load_probes as load_probes
 from .probe import Probe as Probe
+from .watch import Watch as Watch

@@ -16,6 +16,9 @@ from probekit.probes.kept import Weights
 if TYPE_CHECKING:
     import pandas as pd
 
+    from probekit.monitors.alarm import Alarm
+    from probekit.monitors.watch import Watch
+
 NUMBERS, LABELS = ("regression", "multi-output"), ("multi-label", "multi-output")
 """Kinds of tasks whose outputs are numbers, and those with several labels or numbers of a text."""
 
@@ -162,6 +165,27 @@ class Probe:
         from probekit.monitors.scoring import score_texts
 
         return score_texts(self, texts, **options)
+
+    def alarm(self, texts: Sequence[Any], **options: Any) -> Alarm:
+        """The rule that stops a given share of harmless texts.
+
+        Parameters
+        ----------
+        texts : sequence
+            Harmless texts, of the kind that the model will write; 1 / rate at least.
+        **options
+            ``rule`` ("rolling:10"; of a monitor its own), ``rate`` (0.01), ``groups`` of texts that are not
+            independent, ``on`` (their name), ``model``, ``device``, ``anyway``.
+        """
+        from probekit.monitors.alarm import alarm_of
+
+        return alarm_of(self, texts, **options)
+
+    def attach(self, model: Any, *others: Probe, **options: Any) -> Watch:
+        """Watch a model of transformers while it writes, with further probes if given; see :class:`Watch`."""
+        from probekit.monitors.watch import Watch
+
+        return Watch((self, *others), model, **options)
 
     def save(self, folder: str | Path) -> Path:
         """Write a folder that :func:`probekit.load_probe`, or numpy and five lines, can read.

@@ -80,7 +80,7 @@ def test_a_rolling_maximum_finds_what_a_mean_dilutes():
 
 @pytest.mark.parametrize("text", ["median", "ema:1", "ema:0", "rolling:0", "rolling:x", "max:3", ""])
 def test_what_is_no_score(text):
-    with pytest.raises(UsageError, match=r"expected mean, last, max, ema:DECAY .* or rolling:PIECES"):
+    with pytest.raises(UsageError, match=r"expected mean, last, max, ema:DECAY .*, rolling:PIECES .* or cusum:DRIFT"):
         Score.parse(text)
 
 

@@ -8,8 +8,11 @@ import numpy as np
 
 from probekit.errors import UsageError
 
-NAMES = ("mean", "last", "max", "ema", "rolling")
-EXPECTED = "expected mean, last, max, ema:DECAY (such as ema:0.5) or rolling:PIECES (such as rolling:10)"
+NAMES = ("mean", "last", "max", "ema", "rolling", "cusum")
+EXPECTED = (
+    "expected mean, last, max, ema:DECAY (such as ema:0.5), rolling:PIECES (such as rolling:10) or cusum:DRIFT (such "
+    "as cusum:1)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +24,14 @@ class Score:
     name : str
         "mean", "last", "max"; "ema": the largest value of the exponential moving average, which begins with the first
         piece; "rolling": the largest mean of neighbouring pieces (Kramár et al. 2026, *Building Production-Ready Probes
-        For Gemini*). A text with fewer pieces has one such mean, of all of them.
+        For Gemini*). A text with fewer pieces has one such mean, of all of them; "cusum": the largest of the sums S of
+        pieces' scores above a drift, S = max(0, S + score - drift) after each piece (Page 1954).
     decay : float
         For "ema": what each piece leaves of the average before it.
     pieces : int
         For "rolling": how many pieces.
+    drift : float
+        For "cusum": what is taken from each piece's score.
 
     Examples
     --------
@@ -36,25 +42,27 @@ class Score:
     name: str
     decay: float = 0.5
     pieces: int = 10
+    drift: float = 0.0
 
     @classmethod
     def parse(cls, text: str) -> Score:
         """The score as it is written; raises UsageError if it is none."""
         name, colon, rest = text.strip().partition(":")
         try:
-            if name not in NAMES or (colon and name not in ("ema", "rolling")):
+            if name not in NAMES or (colon and name not in ("ema", "rolling", "cusum")):
                 raise ValueError
             if not colon:
                 return cls(name)
-            found = cls(name, decay=float(rest)) if name == "ema" else cls(name, pieces=int(rest))
-            if not 0 < found.decay < 1 or found.pieces < 1:
+            of = {"ema": ("decay", float), "rolling": ("pieces", int), "cusum": ("drift", float)}[name]
+            found = cls(name, **{of[0]: of[1](rest)})
+            if not 0 < found.decay < 1 or found.pieces < 1 or not np.isfinite(found.drift):
                 raise ValueError
         except ValueError:
             raise UsageError(f"scores is {text!r}; {EXPECTED}.") from None
         return found
 
     def __str__(self) -> str:
-        rest = {"ema": f":{self.decay:g}", "rolling": f":{self.pieces}"}
+        rest = {"ema": f":{self.decay:g}", "rolling": f":{self.pieces}", "cusum": f":{self.drift:g}"}
         return self.name + rest.get(self.name, "")
 
     def of(self, scores: np.ndarray, length: np.ndarray) -> np.ndarray:
@@ -76,7 +84,17 @@ class Score:
             return np.maximum.reduceat(scores, first, axis=0)
         if self.name == "mean":
             return np.add.reduceat(scores, first, axis=0) / length[:, None]
-        return self._ema(scores, first, length) if self.name == "ema" else self._rolling(scores, first, length)
+        by_piece = {"ema": self._ema, "rolling": self._rolling, "cusum": self._cusum}
+        return by_piece[self.name](scores, first, length)
+
+    def _cusum(self, scores: np.ndarray, first: np.ndarray, length: np.ndarray) -> np.ndarray:
+        total = np.zeros((len(length), scores.shape[1]))
+        largest = total.copy()
+        for k in range(int(length.max(initial=0))):
+            going = np.flatnonzero(length > k)
+            total[going] = np.maximum(total[going] + scores[first[going] + k] - self.drift, 0)
+            largest[going] = np.maximum(largest[going], total[going])
+        return largest
 
     def _ema(self, scores: np.ndarray, first: np.ndarray, length: np.ndarray) -> np.ndarray:
         average = scores[first]

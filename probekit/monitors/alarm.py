@@ -1,0 +1,170 @@
+"""An alarm: a rule that ends a text once a probe's scores of its pieces are too high, and how often it errs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.monitors.scoring import examples_of, load_model, scored
+from probekit.probes.solvers.scores import Score
+from probekit.runtime import Progress, no_progress
+from probekit.statistics.detection import rate_interval, threshold
+
+if TYPE_CHECKING:
+    from probekit.monitors.probe import Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A rule with its threshold.
+
+    Attributes
+    ----------
+    rule : str
+        How the scores of the pieces read so far become one: "max", "mean", "ema:DECAY", "rolling:PIECES",
+        "cusum:DRIFT"; see :class:`probekit.probes.solvers.scores.Score`.
+    threshold : float
+        A text is stopped once this score is above it.
+    rate : float
+        The share of harmless texts that it may stop.
+    low, high : float
+        The interval of that share among further texts like those that it was calibrated on.
+    texts : int
+        How many these were.
+    on : str
+        What they were.
+    """
+
+    rule: str
+    threshold: float
+    rate: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    texts: int = 0
+    on: str = ""
+
+    def __post_init__(self) -> None:
+        if Score.parse(self.rule).name == "last":
+            raise UsageError("the rule last looks at the end of a text alone and stops none; take max or rolling:10.")
+
+    @classmethod
+    def calibrated(
+        cls, scores: np.ndarray, length: np.ndarray, *, rule: str = "rolling:10", rate: float = 0.01, on: str = "",
+        groups: np.ndarray | None = None, level: float = 0.95,
+    ) -> Alarm:  # fmt: skip
+        """The alarm that stops a share ``rate`` of harmless texts, from the scores of their pieces.
+
+        A text is stopped if the rule's score of some beginning is above the threshold.
+
+        Parameters
+        ----------
+        scores : np.ndarray
+            Float (t,), the probe's scores of the pieces of harmless texts, one text after another.
+        length : np.ndarray
+            Int (n,), how many pieces each has, 1 or more.
+        rule, rate, on
+            As the attributes.
+        groups : np.ndarray, optional
+            (n,), texts that are not independent.
+        level : float
+            Coverage of the interval.
+
+        Raises
+        ------
+        UsageError
+            If there are fewer than 1 / rate texts.
+
+        Examples
+        --------
+        >>> alarm = Alarm.calibrated(np.arange(200.0), np.ones(200, int), rule="max", rate=0.05)
+        >>> alarm.threshold, round(alarm.low, 3), round(alarm.high, 3)
+        (189.0, 0.028, 0.091)
+        """
+        of_texts = highest(Score.parse(rule), np.asarray(scores), np.asarray(length))
+        at = float(threshold(of_texts[None], rate)[0])
+        if np.isnan(at):
+            raise UsageError(
+                f"{len(length)} harmless texts cannot resolve a rate of {rate:g}; {round(1 / rate)} can. Give more "
+                "texts, or a higher rate."
+            )
+        if np.isinf(at):
+            raise UsageError(
+                f"most texts are shorter than the {Score.parse(rule).pieces} pieces of {rule}; take fewer."
+            )
+        low, high = rate_interval(of_texts, int(rate * len(length) + 1e-9), groups, level)
+        return cls(rule, at, rate, low, high, len(length), on)
+
+    def __str__(self) -> str:
+        said = f"alarm {self.rule} above {self.threshold:.3g}"
+        if self.texts:
+            said += f": {self.rate:.3g} [{self.low:.3g}, {self.high:.3g}] of harmless texts ({self.texts:,} {self.on})"
+        return said
+
+
+class Running:
+    """The rule's score of each of n texts, piece by piece.
+
+    A moving mean has a score from the piece that fills it on. The score of a whole text is the highest of these.
+
+    Parameters
+    ----------
+    rule : Score
+        The rule.
+    texts : int
+        n.
+    """
+
+    def __init__(self, rule: Score, texts: int) -> None:
+        self.rule, self.count, self.value = rule, np.zeros(texts, dtype=np.int64), np.zeros(texts)
+        self.window = np.zeros((texts, rule.pieces if rule.name == "rolling" else 0))
+
+    def step(self, at: np.ndarray, new: np.ndarray) -> np.ndarray:
+        """The scores of the texts ``at``, int (k,), after a further piece of each, whose scores are ``new`` (k,)."""
+        new, rule = new.astype(np.float64), self.rule
+        first = self.count[at] == 0
+        self.count[at] += 1
+        if rule.name == "rolling":
+            self.window[at, (self.count[at] - 1) % rule.pieces] = new
+            return np.where(self.count[at] >= rule.pieces, self.window[at].mean(1), -np.inf)
+        before = self.value[at]
+        if rule.name == "max":
+            now = np.where(first, new, np.maximum(before, new))
+        elif rule.name == "ema":
+            now = np.where(first, new, rule.decay * before + (1 - rule.decay) * new)
+        elif rule.name == "cusum":
+            now = np.maximum(before + new - rule.drift, 0)
+        else:
+            now = before + new
+        self.value[at] = now
+        return now / self.count[at] if rule.name == "mean" else now
+
+
+def highest(rule: Score, pieces: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """The highest score of any beginning of each text, float64 (n,); -inf of those that a moving mean never fills."""
+    running, first = Running(rule, len(length)), np.cumsum(length) - length
+    found = np.full(len(length), -np.inf)
+    for k in range(int(length.max(initial=0))):
+        at = np.flatnonzero(length > k)
+        found[at] = np.maximum(found[at], running.step(at, pieces[first[at] + k]))
+    return found
+
+
+def alarm_of(
+    probe: Probe, texts: Sequence[Any], *, rule: str | None = None, rate: float = 0.01, model: Any = None,
+    on: str = "texts", groups: Sequence[Any] | None = None, device: str = "auto", anyway: bool = False,
+    progress: Progress = no_progress,
+) -> Alarm:  # fmt: skip
+    """The alarm of a probe, calibrated on harmless texts; see :meth:`Probe.alarm`."""
+    examples = examples_of(texts)
+    encoder, _ = load_model(probe, model, device=device, anyway=anyway)
+    found = scored(probe, encoder, examples, by_piece=True, progress=progress)
+    length = np.bincount(found.example, minlength=len(examples))
+    if (length == 0).any():
+        raise UsageError(f"text {int((length == 0).argmax())} has no pieces; leave it out.")
+    rule = rule or probe.weights.scores or "rolling:10"
+    codes = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    return Alarm.calibrated(probe.scores(found.logits), length, rule=rule, rate=rate, on=on, groups=codes)

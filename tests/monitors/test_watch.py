@@ -1,0 +1,160 @@
+"""Probes beside a model that writes: the scores of reading its text again, and alarms that stop it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from transformers import AutoModelForCausalLM
+
+import probekit
+from probekit.errors import UsageError
+from probekit.monitors import Alarm, Probe, Watch
+from probekit.monitors.alarm import Running, highest
+from probekit.probes.kept import Weights
+from probekit.probes.solvers.scores import Score
+
+RULES = ("max", "mean", "ema:0.7", "rolling:3", "cusum:0.2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny.tiny_language_model("llama", tmp_path_factory.mktemp("model") / "tiny", causal=True, seed=2)
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return AutoModelForCausalLM.from_pretrained(folder)
+
+
+def probe_of(layer, width, seed=0, **encoder):
+    rng = np.random.default_rng(seed)
+    arrays = {"mean": rng.standard_normal(width) * 3, "weight": rng.standard_normal((1, width)), "bias": np.ones(1)}
+    card = {"layer": str(layer), "estimator": "logistic", "kind": "classification", "classes": ["no", "yes"]}
+    card |= {"encoder": {"model": "tiny", **encoder}, "train": {"task": "toy"}}
+    return Probe(Weights("linear", {k: v.astype(np.float32) for k, v in arrays.items()}), card)
+
+
+PROMPTS = torch.tensor([[0, 0, 5, 6, 7], [4, 5, 6, 7, 8]])
+MASK = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("how", ["greedy", "sampled", "without cache", "several"])
+def test_scores_are_those_of_reading_the_text_again(how, model, folder):
+    depth = model.config.num_hidden_layers
+    probes = [
+        probe_of(place, model.config.hidden_size, seed=k) for k, place in enumerate((0, 1, depth, 1, "final_norm"))
+    ]
+    options = {
+        "greedy": {"do_sample": False}, "sampled": {"do_sample": True}, "without cache": {"use_cache": False},
+        "several": {"do_sample": True, "num_return_sequences": 2},
+    }[how]  # fmt: skip
+    steps = []
+    torch.manual_seed(0)
+    with probes[0].attach(model, *probes[1:], callback=lambda n, scores: steps.append((n, scores.shape))) as watch:
+        out = model.generate(input_ids=PROMPTS, attention_mask=MASK, max_new_tokens=6, pad_token_id=0, **options)
+    assert watch.prompts == 5
+    assert steps[0] == (5, (5, len(out)))
+    assert steps[-1][0] == out.shape[1] - 1  # the last piece is never read
+    encoder = probekit.load_encoder(folder, device="cpu")
+    for row, ids in enumerate(out):
+        begin = int((MASK[row % 2 if how != "several" else row // 2] == 0).sum())
+        own = ids[begin:-1]
+        batch = probekit.models.encoder.Batch(own.numpy(), np.zeros(len(own), np.uint8), np.array([len(own)]))
+        states = {}
+        encoder.encode(batch, lambda i, x, states=states: states.__setitem__(str(encoder.sites[i]), x.clone().numpy()))
+        for probe, scores in zip(probes, watch.scores, strict=True):
+            right = probe.weights.of_pieces(states[probe.layer])[:, 0]
+            assert np.isnan(scores[row, :begin]).all()
+            ended = np.flatnonzero(ids[5:].numpy() == model.generation_config.eos_token_id)
+            stop = begin + len(right) if not len(ended) else 5 + int(ended[0])
+            np.testing.assert_allclose(
+                scores[row, begin:stop], right[: stop - begin], atol=1e-4, rtol=1e-5
+            )  # of scores of about 10
+
+
+def test_it_leaves_the_model_as_it_was(model):
+    probe = probe_of(1, model.config.hidden_size)
+    before = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    with pytest.raises(ValueError, match="stop"), probe.attach(model):
+        raise ValueError("stop")
+    assert before == sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    with probe.attach(model) as watch:
+        for size in (4, 3, 6):  # each begins anew
+            model(input_ids=torch.arange(size)[None])
+            assert watch.scores[0].shape == (1, size)
+
+
+def test_an_alarm_ends_a_text(model):
+    probe = probe_of(1, model.config.hidden_size)
+    how = {"input_ids": PROMPTS[1:], "max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_token_id": -1}
+    with probe.attach(model) as watch:
+        whole = model.generate(**how)
+    written = watch.scores[0][0, 5:]
+    at = int(np.argmax(written[:8]))
+    alarm = Alarm("max", float(np.sort(written[: at + 1])[-1]) - 1e-3)
+    assert "alarm max above" in str(alarm)
+    with probe.attach(model, alarm=alarm) as watch:
+        out = model.generate(**how, stopping_criteria=[watch])
+    first = int(np.flatnonzero(written > alarm.threshold)[0])
+    assert watch.stopped.tolist() == [True]
+    assert out.shape[1] == 5 + first + 2  # it ends with the piece that was chosen after the piece was read
+    assert out[0].tolist() == whole[0, : out.shape[1]].tolist()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_piece_by_piece(rule):
+    """The highest score of all beginnings, by the definition of each."""
+    rng = np.random.default_rng(0)
+    score, length = Score.parse(rule), np.array([1, 7, 3, 12])
+    pieces = rng.standard_normal(length.sum())
+    found = highest(score, pieces, length)
+    for value, text in zip(found, np.split(pieces, np.cumsum(length)[:-1]), strict=True):
+        beginnings = [text[: k + 1] for k in range(len(text))]
+        if score.name == "rolling":
+            beginnings = [text[: k + 1] for k in range(score.pieces - 1, len(text))]
+        each = [score.of(part[:, None], np.array([len(part)]))[0, 0] for part in beginnings]
+        assert value == pytest.approx(max(each, default=-np.inf))
+    assert Running(score, 2).step(np.array([1]), np.array([0.0])).shape == (1,)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_alarms_stop_the_stated_share_of_harmless_texts(rule):
+    rng = np.random.default_rng(1)
+    length = rng.integers(5, 30, size=400)
+    alarm = Alarm.calibrated(rng.standard_normal(length.sum()), length, rule=rule, rate=0.05, on="noise")
+    new = rng.integers(5, 30, size=20_000)
+    share = (highest(Score.parse(rule), rng.standard_normal(new.sum()), new) > alarm.threshold).mean()
+    assert alarm.low < share < alarm.high
+    assert alarm.rule == str(Score.parse(rule))
+
+
+def test_refusals(model, folder):
+    width = model.config.hidden_size
+    for probe, why in (
+        (probe_of(99, width), "reads layer 99 of width"), (probe_of(1, width + 1), "the model has"),
+        (probe_of("z.0", width), "the probe reads z.0"),
+        (probe_of(1, width, weights_digest="0"), "the model's weights"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=why):
+            probe.attach(model)
+    assert probe_of(1, width, weights_digest="0").attach(model, anyway=True)
+    with pytest.raises(UsageError, match="no probe to attach"):
+        Watch((), model)
+    with pytest.raises(UsageError, match="looks at the end"):
+        Alarm("last", 0.0)
+    with pytest.raises(UsageError, match="4 harmless texts cannot resolve"):
+        Alarm.calibrated(np.zeros(8), np.full(4, 2))
+    with pytest.raises(UsageError, match="shorter than the 10 pieces"):
+        Alarm.calibrated(np.zeros(80), np.full(40, 2), rate=0.1)
+
+
+def test_an_alarm_from_texts(folder, tmp_path):
+    encoder = probekit.load_encoder(folder, device="cpu")
+    probe = probe_of(1, encoder.width)
+    texts = [f"the {' '.join(['cat'] * k)} sees a dog" for k in range(1, 21)]
+    alarm = probe.alarm(texts, rule="max", rate=0.1, model=encoder, on="toys")
+    scores = probe.score(texts, model=encoder, by="piece").groupby("id", sort=False)["score"].max()
+    assert (scores > alarm.threshold).sum() == 2
+    assert (alarm.texts, alarm.on) == (20, "toys")
