@@ -234,6 +234,19 @@ def name_cells(
     ax.tick_params(axis="y", length=0)
 
 
+def numbered(lines: Sequence[str], columns: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of lines and columns of a square matrix: where slanted ones are long, the number of the line under it."""
+    if list(lines) != list(columns) or slant(columns, 0.0) <= 0.75:
+        return list(lines), list(columns)
+    return [f"{name}  {i}" for i, name in enumerate(lines, 1)], [str(i) for i in range(1, len(lines) + 1)]
+
+
+def slant(columns: Sequence[str], cell: float) -> float:
+    """The height of the names of columns in inches, which are slanted if they are wider than a cell."""
+    widest = max((inches(name, 8) for name in columns), default=0.0)
+    return 0.15 if widest <= cell else 0.05 + 0.71 * max((inches(name, 7) for name in columns), default=0.0)
+
+
 def thinned(names: Sequence[str], cell: float, *, upright: bool = True) -> list[int]:
     """Positions of evenly spaced names of layers or steps that do not touch, from the first on; a last word stays.
 
@@ -279,6 +292,7 @@ def set_line_height(figure: Figure, ax: Axes, height: float) -> None:
     engine, place = figure.get_layout_engine(), ax.get_subplotspec()
     if engine is None or place is None:
         return
+    figure.set_figheight(figure.get_figheight() + 1)  # room for what stands around the Axes
     engine.execute(figure)
     found = ax.get_position().height * figure.get_figheight()
     figure.set_figheight(figure.get_figheight() + place.get_gridspec().nrows * (height - found))

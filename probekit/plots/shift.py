@@ -8,24 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.caption import listed, metrics_of
-from probekit.plots.curves import check_metric, of_one
-from probekit.plots.legends import add_legend, inches, legend_of
-from probekit.plots.look import INK, Look, first_line
-from probekit.plots.matrix import Cells, colour_bar, draw_cells, frame_cell, name_cells, write_cells
+from probekit.plots.caption import listed, metrics_of, widest
+from probekit.plots.crossed import Crossed, crossed_maps
+from probekit.plots.curves import check_metric, last_parts, of_one
+from probekit.plots.look import Look, first_line
 from probekit.plots.options import FigureKind, PlotOptions
-from probekit.plots.panels import grid
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
-CELL, LINE = 0.4, 0.21
-"""Natural width and height of a cell in inches."""
-MOST = 0.9
-"""Largest height of the names of columns in inches."""
 DIFFERS = "differs from the diagonal of its column (corrected p ≤ {:g})"
 CELLS = ("name", "estimator", "trained_on", "task")
 
@@ -58,7 +50,9 @@ def shift_values(rows: Any, metric: str | None = None, layer: str | None = None)
     rows = of_one(rows, "shift", "the rows have no probes of one data set on others; give those of probekit shift.")
     rows = rows[rows["target"] == "gold"]
     distinct = [c for c in ("model", "run", "step", "representation") if c == "model" or rows[c].nunique() > 1]
-    rows = rows.assign(name=[_joined(row) for row in rows[distinct].to_dict("records")])
+    rows = rows.assign(
+        name=[_joined(row) for row in rows.assign(model=last_parts(rows["model"]))[distinct].to_dict("records")]
+    )
     plain = [name for name in rows["metric"].unique() if not metric_called(name).derived]
     main = "auroc" if "auroc" in plain else "accuracy"
     metric = metric or main
@@ -141,38 +135,21 @@ def shift_panels(
     """
     values, look = shift_values(rows, metric, layer), look or Look()
     sets = list(dict.fromkeys([*values["task"], *values["trained_on"]]))
-    shown, same = _apart([look.task(name) for name in sets])
-    parts = [part for _, part in values.groupby(["name", "estimator"], sort=False)]
-    numbered = [f"{name}  {i}" for i, name in enumerate(shown, 1)]
-    fit = Cells.of(len(parts), columns, len(sets), numbered, width, CELL)
-    across, names = fit.across, 0.7 * fit.side + 0.2
-    if names > MOST:  # names below the columns take too much room: these have the numbers of the lines
-        lines, names, under = numbered, 0.2, [str(i) for i in range(1, len(sets) + 1)]
-    else:
-        lines = under = shown
-    page, high = look.of_page(-(-len(parts) // across), LINE * len(sets) + 0.6)
-    parts = parts[page.start * across : page.stop * across]
-    figure, axes = grid(len(parts), across, high, fit.width, 1.0)
-    figure.set_figheight(figure.get_figheight() + names)
-    drawn = list(axes.ravel())[: len(parts)]
-    titles = [
-        (look.shown(str(first["name"])), f"{look.shown(str(first['estimator']))}, layer {first['layer_name']}")
-        for first in (part.iloc[0] for part in parts)
-    ]
-    on_one = max(inches(", ".join(words), 9) for words in titles) < fit.cell * len(sets)
-    images = [_draw(ax, part, sets, level, fit.cell) for ax, part in zip(drawn, parts, strict=True)]
-    for i, ax in enumerate(drawn):
-        name_cells(ax, lines, under, fit.side, LINE, fit.cell)
-        title = (", " if on_one else "\n").join(titles[i])
-        ax.set_title(title, fontsize=9, color=INK, loc="left", parse_math=False)
-        of = f" ({same})" if same else ""
-        ax.set_xlabel(f"Evaluated on{of}" if i + across >= len(parts) else "", fontsize=9, color=INK)
-        ax.set_ylabel("" if i % across else f"Trained on{of}", fontsize=9, color=INK)
-        ax.tick_params(axis="y", labelleft=not i % across)
-        ax.tick_params(axis="x", labelbottom=i + across >= len(parts))
-    colour_bar(images[0], first_line(str(values["metric"].iloc[0])), drawn)
-    add_legend(figure, legend_of(drawn), look)
-    return figure
+    names, same = _apart([look.task(name) for name in sets])
+    maps = []
+    for _, part in values.groupby(["name", "estimator"], sort=False):
+        head, differs = part.iloc[0], part[part["p_difference"] <= level]
+        table = part.pivot_table("value", "trained_on", "task", dropna=False).reindex(index=sets, columns=sets)
+        framed = [(sets.index(a), sets.index(b)) for a, b in zip(differs["trained_on"], differs["task"], strict=True)]
+        title = (
+            f"{look.shown(str(head['name']))}\n{look.shown(str(head['estimator']))} probe, layer {head['layer_name']}"
+        )
+        maps.append(Crossed(title, table.set_axis(names).set_axis(names, axis=1), framed))
+    metric = str(values["metric"].iloc[0])
+    scale: dict[str, Any] = {"limits": (0, 1), "columns": columns, "width": width, "look": look, "shared": same}
+    if metric == "auroc":  # white at chance, blue where the probe is reversed
+        scale["centre"] = 0.5
+    return crossed_maps(maps, metric, first_line(metric), DIFFERS.format(level), **scale)
 
 
 def _apart(names: list[str]) -> tuple[list[str], str]:
@@ -184,32 +161,19 @@ def _apart(names: list[str]) -> tuple[list[str], str]:
     return [match[2] for match in found if match], found[0][1]
 
 
-def _draw(ax: Axes, values: pd.DataFrame, sets: list[str], level: float, cell: float) -> AxesImage:
-    """One panel, with cells of this width in inches."""
-    metric = metric_called(str(values["metric"].iloc[0]))
-    table = values.pivot_table("value", "trained_on", "task", dropna=False).reindex(index=sets, columns=sets)
-    cells = table.to_numpy(dtype=float)
-    centre = 0.5 if metric.name == "auroc" else None  # white at chance, blue where the probe is reversed
-    image = draw_cells(ax, cells, metric.name, limits=(0, 1), centre=centre)
-    write_cells(image, cells, cell=cell)
-    for row in values[values["p_difference"] <= level].to_dict("records"):
-        frame_cell(ax, sets.index(row["trained_on"]), sets.index(row["task"]), DIFFERS.format(level))
-    return image
-
-
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     values = shift_values(rows, options.metric, options.layer)
-    sizes = [f"{look.task(str(task))}, {listed(of['split'].unique())}, n = {of['n'].max():,}" for task, of in
-             values.groupby("task", sort=False)]  # fmt: skip
-    yield f"{metrics_of(values)} ({'; '.join(sizes)}). Lines: data sets of training; columns: of evaluation."
-    counts = values.drop_duplicates("trained_on")
-    fitted = [f"{look.task(str(row['trained_on']))} {row['n_train']:,}" for row in counts.to_dict("records")]
-    yield f"Examples of training: {', '.join(fitted)}."
-    layers = {str(row["model"]): str(row["layer_name"]) for row in values.to_dict("records")}
+    sizes = {look.task(str(task)): f"{listed(of['split'].unique())}, n = {of['n'].max():,}" for task, of in
+             values.groupby("task", sort=False)}  # fmt: skip
+    yield f"{metrics_of(values)} ({_each(sizes)}). Lines: data sets of training; columns: of evaluation."
+    counts = {look.task(str(row["trained_on"])): f"{row['n_train']:,}" for row in values.to_dict("records")}
+    yield f"Examples of training: {_each(counts)}."
+    layers = dict(zip(last_parts(values["model"]), values["layer_name"], strict=True))
     if values["chosen"].any():
         best = "; ".join(f"{look.shown(model)}: layer {layer}" for model, layer in layers.items())
         main = first_line("auroc" if (rows["metric"] == "auroc").any() else "accuracy")
         yield f"The layer with the highest mean {main} of the diagonal, on the evaluated examples ({best})."
+    yield from widest(values, look)
     if "rate" in values and values["rate"].notna().any():
         yield f"At {100 * values['rate'].max():g} % false positives in train; on other data they may be more or fewer."
     if values["p_difference"].notna().any():
@@ -221,6 +185,14 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
         yield "0.5 is chance; below it the probe is reversed."
     if values["value"].isna().any():
         yield "Empty cells: no value; the column why of the rows says the reason."
+
+
+def _each(facts: Mapping[str, str]) -> str:
+    """A fact for each data set, once if it is the same for all: "dev, n = 400 in each data set"."""
+    same = set(facts.values())
+    if len(same) == 1 and len(facts) > 1:
+        return f"{same.pop()} in each data set"
+    return "; ".join(f"{name}, {fact}" for name, fact in facts.items())
 
 
 def by_training_set(rows: pd.DataFrame) -> pd.DataFrame:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.display import shown_model
 from probekit.errors import UsageError
-from probekit.plots.caption import metrics_of, sizes_of
+from probekit.metrics import metric as metric_called
+from probekit.plots.caption import listed, metrics_of, sizes_of, widest
+from probekit.plots.crossed import Crossed, crossed_maps
 from probekit.plots.curves import with_names
-from probekit.plots.domains import WRITTEN
-from probekit.plots.legends import add_legend, legend_of
 from probekit.plots.look import INK, Look, metric_title
-from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, frame_cell, name_cells, short, write_cells
+from probekit.plots.matrix import axes_or_new, colour_bar, name_cells
 from probekit.plots.options import FigureKind, PlotOptions
-from probekit.plots.panels import even, fitting, grid, same_labels, width_of
+from probekit.plots.panels import width_of
 from probekit.plots.relation import is_derived, of_study, with_columns
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL, OWN = 0.55, "trained on this domain"
-NAMED_SIDE, BAR = 1.2, 0.8
-"""Natural size of a cell, width of the names at the side, and width of the colour bar, in inches."""
+OWN = "trained on this domain"
 
 
 def transfer_rows(rows: Any) -> pd.DataFrame:
@@ -63,24 +61,23 @@ def transfer_matrix(
         For several regimes, a metric that the rows lack, and two values for one pair.
     """
     rows, metric = _of_metric(rows, metric)
-    cells = transfer_values(rows)
-    down, columns, values = list(cells.index), list(cells.columns), cells.to_numpy()
-    ax = axes_or_new(ax, CELL * len(columns) + 2.2, 0.5 * len(down) + 1.4)
-    image = draw_cells(ax, values, metric, limits=limits or (None, None))
-    if max(values.shape) <= WRITTEN:
-        room = (width_of(ax) - NAMED_SIDE - BAR / 2) / len(columns)
-        write_cells(image, values, "{:.3f}".format, "{:.2f}".format, short, cell=room)
-    for i, name in enumerate(down):
-        if name in columns:
-            frame_cell(ax, i, columns.index(name), OWN)
+    one = _map(rows, str(rows["series"].iloc[0]))
+    down, columns = list(one.values.index), list(one.values.columns)
+    ax = axes_or_new(ax, 0.55 * len(columns) + 2.2, 0.5 * len(down) + 1.4)
+    image = one.draw(ax, metric, OWN, limits or (None, None), None, (width_of(ax) - 1.6) / len(columns))
     name_cells(ax, down, columns)
     ax.set_xlabel("Evaluated on", fontsize=9, color=INK)
     ax.set_ylabel("Trained on", fontsize=9, color=INK)
-    title = rows["series"].iloc[0]
-    ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
     if limits is None:
         colour_bar(image, metric_title(metric))
     return ax
+
+
+def _map(rows: pd.DataFrame, title: str) -> Crossed:
+    """The map of one regime, with a frame where both domains are the same."""
+    values = transfer_values(rows)
+    columns = list(values.columns)
+    return Crossed(title, values, [(i, columns.index(name)) for i, name in enumerate(values.index) if name in columns])
 
 
 def transfer_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
@@ -139,29 +136,17 @@ def transfer_panels(
     """
     rows, metric = _of_metric(rows, metric)
     look = look or Look()
-    parts = list(rows.groupby(["task", "model", "series"], sort=False))
-    titled = [c for c in ("task", "model") if rows[c].nunique() > 1]
-    limits = (float(rows["value"].min()), float(rows["value"].max()))
-    across, down = (rows[c].nunique() for c in ("domain", "trained_on"))
-    natural = CELL * across + NAMED_SIDE
-    beside = even(len(parts), fitting(columns, None if width is None else width - BAR, natural))
-    width = width or natural * beside + BAR
-    cell = min(0.9 * CELL, ((width - BAR) / beside - NAMED_SIDE) / across)
-    page, height = look.of_page(-(-len(parts) // beside), cell * down + 1.3)
-    parts = parts[page.start * beside : page.stop * beside]
-    figure, grid_ = grid(len(parts), beside, height, width, natural)
-    axes = list(grid_.ravel())[: len(parts)]
-    for i, (ax, (_, part)) in enumerate(zip(axes, parts, strict=True)):
-        transfer_matrix(part, metric=metric, limits=limits, ax=ax)
-        over = ", ".join(shown_model(str(part[c].iloc[0])) for c in titled)
-        title = "\n".join(filter(None, (over, look.shown(str(part["series"].iloc[0])))))
-        ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
-        if i + beside < len(parts):
-            ax.set_xlabel("")
-    same_labels(axes, beside)
-    colour_bar(axes[0].images[0], metric_title(metric), axes)
-    add_legend(figure, legend_of(axes), look)
-    return figure
+    apart = [c for c in ("task", "model") if rows[c].nunique() > 1]
+    maps = []
+    for _, part in rows.groupby(["task", "model", "series"], sort=False):
+        over = [shown_model(str(part[c].iloc[0])) for c in apart]
+        maps.append(_map(part, ", ".join([*over, look.shown(str(part["series"].iloc[0]))])))
+    ends = (float(rows["value"].min()), float(rows["value"].max()))
+    named = [name for one in maps for name in one.values.index], [name for one in maps for name in one.values.columns]
+    down, across = (list(dict.fromkeys(names)) for names in named)
+    maps = [one.over(down, across) for one in maps]
+    scale: dict[str, Any] = {"limits": ends, "columns": columns, "width": width, "look": look}
+    return crossed_maps(maps, metric, metric_title(metric), OWN, **scale)
 
 
 def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:
@@ -174,8 +159,14 @@ def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:
 
 
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
-    yield from sizes_of(transfer_rows(rows))
-    yield f"Metric: {metrics_of(transfer_rows(rows))}."
+    rows, metric = _of_metric(transfer_rows(rows), options.metric)
+    sizes = "".join(sizes_of(rows)).rstrip(".")
+    tasks, splits = listed(map(look.task, rows["task"].unique())), listed(rows["split"].unique())
+    yield f"{metrics_of(rows)} on {tasks} ({splits}, {sizes} in a domain)."
+    models = [look.shown(shown_model(str(name))) for name in rows["model"].unique()]
+    yield f"{'Models' if len(models) > 1 else 'Model'}: {listed(models)}."
+    yield f"{'Dark' if metric_called(metric).better == 'lower' else 'Light'} is better."
+    yield from widest(rows, look)
 
 
 def transfer_figure(rows: Any, *, columns: int = 3, width: float | None = None, look: Look | None = None) -> Figure:

@@ -23,6 +23,7 @@ from test_plot_layers import records
 from test_plot_mixes import run
 from test_plot_representations import PLACE, similar, together
 from test_plot_shift import records as shifted
+from test_relation_plots import crossed
 
 from probekit.plots.confusion import counts_of
 from probekit.plots.curves import printable
@@ -98,6 +99,13 @@ def to_random() -> pd.DataFrame:
     )
 
 
+def crossed_domains() -> pd.DataFrame:
+    """Two ways to train on each of ten domains."""
+    names = [f"{name} {i}" for i in (1, 2) for name in ("telephone", "government", "travel", "fiction", "slate")]
+    ways = ({"regime": "fine-tune", "head": "linear"}, {"regime": "feature-extraction", "head": "esim"})
+    return make_rows(row | {"of_metric": ""} for way in ways for row in crossed(names, **way))
+
+
 def pairs_and_measures() -> pd.DataFrame:
     """Two measures of four pairs of models."""
     tuned = [(f"fine-tuned on {task}", 5) for task in ("natural language inference", "sentiment", "tagging", "parsing")]
@@ -124,7 +132,7 @@ CASES: dict[str, tuple[str, Callable[[], pd.DataFrame], dict[str, Any]]] = {
     "score-correlations": ("score-correlations", lambda: shipped("friends-small/table-scores"), {}),
     "relation": ("relation", lambda: (t := shipped("table6-small/table-table6"))[t["corpus"] != "novels"], {}),
     "relation of pairs": ("relation", lambda: shipped("table6-small/table-table6"), {"transfer": True}),
-    "transfer": ("transfer", lambda: shipped("table6-small/table-table6"), {}),
+    "transfer": ("transfer", crossed_domains, {}),
     "adaptation": ("adaptation", forgotten, {}),
     "mix": ("mix", lambda: make_rows([r for h in ("bcn", "esim") for r in run([0.2, 0.3, 0.5], head=h)]), {}),
     "learning": ("learning", lambda: make_rows(LEARNING), {}),
@@ -133,7 +141,7 @@ CASES: dict[str, tuple[str, Callable[[], pd.DataFrame], dict[str, Any]]] = {
         lambda: make_rows([r for h in ("bcn", "esim") for r in curve([0.5 + i / 60 for i in range(30)], head=h)]),
         {},
     ),
-    "shift": ("shift", lambda: make_rows(shifted()), {}),
+    "shift": ("shift", lambda: make_rows(row | {"model": HUB[2]} for row in shifted()), {}),
     "geometry": ("geometry", geometry, {}),
     "confusion": ("confusion", lambda: counts_of(confused()), {}),
     "dendrogram": ("dendrogram", four_models, {}),
@@ -159,7 +167,7 @@ def words(ax: Any) -> Iterator[Text]:
 
 def slanted(ax: Any) -> list[Text]:
     ticks = [tick.label1 for tick in ax.xaxis._update_ticks()]
-    return [text for text in ticks if text.get_text() and text.get_rotation() not in (0, 90)]
+    return [text for text in ticks if text.get_text() and text.get_visible() and text.get_rotation() not in (0, 90)]
 
 
 def contrasts(ax: Any) -> Iterator[float]:

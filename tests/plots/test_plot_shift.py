@@ -55,8 +55,8 @@ def test_cells_are_of_the_layer_with_the_highest_diagonal_of_trained_weights() -
 def test_numbers_colours_and_frames_are_those_of_the_cells() -> None:
     figure = shift_panels(make_rows(records()))
     left, right, bar = figure.axes
-    assert [ax.get_title(loc="left") for ax in (left, right)] == ["m\nmass-mean, layer 1", 
-        "m, random weights 3\nmass-mean, layer 1"]  # fmt: skip
+    titles = ["m\nmass-mean probe, layer 1", "m, random weights 3\nmass-mean probe, layer 1"]
+    assert [ax.get_title(loc="left").replace(",\n", ", ") for ax in (left, right)] == titles
     assert {t.get_position(): t.get_text() for t in left.texts} == {
         (0, 0): ".80", (1, 0): ".20", (0, 1): ".40", (1, 1): ".70"
     }  # fmt: skip
@@ -64,7 +64,7 @@ def test_numbers_colours_and_frames_are_those_of_the_cells() -> None:
     assert left.images[0].get_clim() == (0, 1)
     (frame,) = left.patches
     assert isinstance(frame, Rectangle)
-    assert (round(frame.get_x() + 0.43), round(frame.get_y() + 0.4)) == (1, 0)
+    assert (round(frame.get_x() + 0.45), round(frame.get_y() + 0.44)) == (1, 0)
     assert not right.patches
     assert [label.get_text() for label in left.get_yticklabels()] == ["a", "b"]
     assert bar.get_xlabel() == "AUROC"  # below, as the figure is narrow
@@ -77,6 +77,8 @@ def test_the_caption_says_which_layer_and_why() -> None:
     words = details("shift", rows, PlotOptions(), Look())
     assert "The layer with the highest mean AUROC of the diagonal, on the evaluated examples (m: layer 1)." in words
     assert "p of at most 0.05; paired" in words
+    assert words.startswith("AUROC (dev, n = 9 in each data set). ")
+    assert "none reaches farther from its value than 0.1." in words
     asked = details("shift", rows, PlotOptions(layer="0", metric="false-positive-rate"), Look())
     assert "At 1 % false positives in train" in asked
     assert "highest mean" not in asked

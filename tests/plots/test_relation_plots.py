@@ -183,7 +183,7 @@ def test_the_matrix_is_trained_on_by_evaluated_on():
     values = np.ma.filled(ax.images[0].get_array(), np.nan)
     np.testing.assert_allclose(values, [[0.5, 0.51, 0.52], [0.6, 0.61, 0.62], [0.7, 0.71, 0.72]])
     assert [t.get_text() for t in ax.get_yticklabels()] == [t.get_text() for t in ax.get_xticklabels()] == NAMES[:3]
-    assert [t.get_text() for t in ax.texts][:2] == ["0.500", "0.510"]
+    assert [t.get_text() for t in ax.texts][:2] == [".50", ".51"]
     assert sum(isinstance(p, Rectangle) for p in ax.patches) == 3
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("Evaluated on", "Trained on")
 
