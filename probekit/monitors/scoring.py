@@ -228,9 +228,11 @@ def _of_pieces(
     joint: bool,
 ) -> Scored:  # fmt: skip
     """Scores of the pieces of texts, or of texts from all their pieces, without those that the tokenizer adds."""
-    tokens = encoder.tokenize([(e.text, e.pair) if joint else e.text for e in examples])
+    tokens = encoder.tokenize([(e.text, e.pair or "") if joint else e.text for e in examples])
     kept, of = ~tokens.special.astype(bool), np.repeat(np.arange(len(examples)), tokens.length)
     if by_piece:
+        if not hasattr(encoder, "tokenizer"):
+            raise UsageError(f"{encoder.name} does not name its pieces; leave out by.")
         name = encoder.tokenizer.backend.id_to_token
         pieces = tuple(name(int(i)) or "" for i in tokens.token_ids[kept])
         return Scored(probe.weights.of_pieces(x[kept]), of[kept], chunk.read, chunk.truncated, pieces)

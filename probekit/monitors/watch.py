@@ -141,8 +141,8 @@ class Watch:
 
     def _begin(self, _: nn.Module, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
         """How many pieces are new in this pass, and which are padding."""
-        ids = args[0] if args else given.get("input_ids")
-        ids = given.get("inputs_embeds") if ids is None else ids
+        ids: Any = args[0] if args else given.get("input_ids")
+        ids = given["inputs_embeds"] if ids is None else ids
         past = given.get("past_key_values")
         before = 0 if past is None else int(past.get_seq_length())
         total, mask = before + ids.shape[1], given.get("attention_mask")

@@ -135,8 +135,8 @@ def as_grid(table: pd.DataFrame, rows: int, of: int) -> tuple[Grid, list[str]]:
     rows, of : int
         How many that table has, and how many rows the result has.
     """
-    numbers = {c: table[c].dtype.kind == "f" for c in table}
-    columns = [Column(str(c), "right" if numbers[c] else "left", key=c == "layer") for c in table]
+    numbers = {str(c): table[c].dtype.kind == "f" for c in table}
+    columns = [Column(c, "right" if number else "left", key=c == "layer") for c, number in numbers.items()]
 
     def cell(value: Any, name: str) -> str:
         text = p_value(value) if name in TESTS else f"{value:.3f}" if numbers[name] else str(value)

@@ -65,7 +65,8 @@ def label_rows(found: Evaluation) -> Iterator[dict[str, Any]]:
         table = by_label_rows(
             found.table({"step": 0, "seed": 0}), resamples=RESAMPLES, level=0.95, seed=0, tested=False
         )
-        yield from (row | {"headline": False} for row in table[OF_LABEL].to_dict("records"))
+        rows: Any = table[OF_LABEL].to_dict("records")
+        yield from (row | {"headline": False} for row in rows)
 
 
 def training_rows(

@@ -128,8 +128,8 @@ def _of_cache(probe: Probe, cache: ActivationCache, options: ApplyOptions) -> Re
     names = tuple(cache.spec["label_names"])
     if (labels := _labelled(probe, of, names)) is not None and labels.known.any():
         found = _evaluated(probe, logits, labels, tuple(cache.spec["metrics"]), about)
-        how = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
-        rows.insert(0, _beside(probe, probe_rows(found, **how)))
+        resamples, level, seed = options.resamples or 0, options.level, options.seed
+        rows.insert(0, _beside(probe, probe_rows(found, resamples=resamples, level=level, seed=seed)))
         predictions = (found,)
     return Result(make_rows(pd.concat(rows, ignore_index=True)), predictions, reads=(read_of(cache),))
 

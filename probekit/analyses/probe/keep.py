@@ -134,7 +134,7 @@ def _threshold(
         gold, scores[None], rate, groups, resamples=options.resamples or 0, level=options.level, seed=options.seed
     )
     if why := too_few_above(gold, scores, rate, groups):
-        recall_low, recall_high = [np.nan], [np.nan]
+        recall_low = recall_high = np.array([np.nan])
     return found | {
         "rate_low": low, "rate_high": high, "recall": _number(value[0]), "recall_low": _number(recall_low[0]),
         "recall_high": _number(recall_high[0]), "level": options.level, "why": why,

@@ -80,7 +80,7 @@ def evaluate_label_sets(
     progress("probe", 0, len(train_layers))
     with threadpool_limits(1), torch_threads(1):
         for done, name in enumerate(train_layers, 1):
-            found.append(task.fitted_on(name, *(_vectors(v[name]) for v in (train_layers, dev_layers)), keep))
+            found.append(task.fitted_on(name, _vectors(train_layers[name]), _vectors(dev_layers[name]), keep))
             progress("probe", done, len(train_layers))
     return _predictions(task, found)
 

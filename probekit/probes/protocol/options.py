@@ -45,7 +45,8 @@ class ProbeOptions(Checked):
     scores: str | None = option(
         None,
         "How a monitor's scores of pieces become that of a text: mean, last, max, ema:DECAY (the largest moving "
-        "average) or rolling:PIECES (the largest mean of neighbouring pieces; the default, with 10).",
+        "average), rolling:PIECES (the largest mean of neighbouring pieces; the default, with 10) or cusum:DRIFT (the "
+        "largest sum of what exceeds the drift).",
     )
     penalties: Annotated[tuple[Positive, ...], MinLen(1)] | None = option(
         None,

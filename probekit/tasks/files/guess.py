@@ -289,7 +289,7 @@ def _of_places(found: Found) -> None:
     text = found.roles.get("text") or _first_named(found.free, NAMES["texts"])
     chosen: dict[str, str] = {}
     for number_of, (role, of) in enumerate(roles, 1):
-        texts = found.sample.get(found.roles.get(of, text), ())
+        texts = found.sample.get(str(found.roles.get(of, text)), ())
         free = [name for name in found.free if name not in chosen.values()]
         fits = [name for name in free if _are_of(name, found.sample[name], texts)]
         fits.sort(key=lambda name: re.findall(r"\d", name)[-1:] != [str(number_of)])
@@ -307,7 +307,8 @@ def _are_of(name: str, values: Sequence[Any], texts: Sequence[Any]) -> bool:
     rows = [(v, t) for v, t in zip(with_places(values), texts, strict=False) if not missing(v) and isinstance(t, str)]
     places = [(place_among((v[0], v[1])) if isinstance(v, list) and len(v) == 2 else None, t) for v, t in rows]
     named = _OF_PLACES.search(name) is not None
-    return sum(bool(place) and (named or not wrong_place(t, *place)) for place, t in places) > 0.8 * len(rows)
+    right = (place is not None and (named or not wrong_place(t, *place)) for place, t in places)
+    return sum(right) > 0.8 * len(rows)
 
 
 def _are_places(values: Sequence[Any]) -> bool:
