@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from itertools import cycle
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.caption import sizes_of
+from probekit.plots.caption import metrics_of, sizes_of, widest
 from probekit.plots.curves import of_analyses, with_names
-from probekit.plots.legends import SMALL, add_legend, legend_of, plain_legend
-from probekit.plots.look import COLOURS, INK, MARKERS, Look, metric_title
-from probekit.plots.matrix import axes_or_new, colour_bar, draw_cells, draw_tree, hatch_cells, name_cells, write_cells
-from probekit.plots.options import WIDTHS, FigureKind, PlotOptions
-from probekit.plots.panels import bare, new_figure, width_of
+from probekit.plots.domain_sizes import HIGH, SIZES, by_domain, divergence_by_size, draw_sizes, pairs_of
+from probekit.plots.legends import NARROW, wrapped
+from probekit.plots.look import COLOURS, INK, MOST, Look, metric_title
+from probekit.plots.matrix import (
+    Square,
+    axes_or_new,
+    colour_bar,
+    colours_of,
+    digits_of,
+    draw_cells,
+    draw_tree,
+    hatch_cells,
+    line_height,
+    name_cells,
+    short,
+    write_cells,
+)
+from probekit.plots.options import FigureKind, PlotOptions
+from probekit.plots.panels import PAGE, bare, figure_width, width_of
+from probekit.plots.parts import Part, parts_figure
 from probekit.rows import as_rows, make_rows
 
 if TYPE_CHECKING:
@@ -27,8 +41,9 @@ if TYPE_CHECKING:
 
 NOISE = "no larger than sampling noise"
 WRITTEN = 12  # domains, up to which the cells show numbers
-SIZES, TERMS = "js-divergence-by-size", "js-contribution"
+TERMS = "js-contribution"
 REST = "(all other terms)"
+CORRECTED = ("corrected", "null-corrected")
 
 
 def domain_matrix(rows: Any, *, metric: str | None = None, level: float = 0.05, ax: Axes | None = None) -> Axes:
@@ -63,19 +78,19 @@ def domain_matrix(rows: Any, *, metric: str | None = None, level: float = 0.05, 
     rows, metric = _of_metric(rows, metric)
     values = domain_values(rows, metric)
     names, cells = list(values.index), values.to_numpy(copy=True)
-    if rows["estimator"].isin(("corrected", "null-corrected")).any():
+    if rows["estimator"].isin(CORRECTED).any():
         np.fill_diagonal(cells, np.nan)
     ax = axes_or_new(ax, 0.55 * len(names) + 2, 0.5 * len(names) + 1.4)
     low = min(0.0, np.ma.masked_invalid(cells).min())
     image = draw_cells(ax, cells, metric, limits=(low, None))
-    digits = ".2f" if np.max(np.abs(cells), initial=0, where=np.isfinite(cells)) >= 0.1 else ".2g"
+    place = Square.of(names, width_of(ax), figure_width(ax))
     if len(names) <= WRITTEN:
-        cell = (width_of(ax) - 1.5) / len(names)
-        write_cells(image, cells, lambda value: f"{value:{digits}}".replace("inf", "∞"), cell=cell)
+        write_cells(image, cells, partial(short, digits=digits_of(cells)), short, cell=place.cell)
     noise = set(_places(names, rows[(rows["p"] > level) & (rows["target"] == "gold")]))
-    hatch_cells(ax, noise | {(j, i) for i, j in noise} if _symmetric(rows) else noise, NOISE)
-    name_cells(ax, names, names)
-    colour_bar(image, metric_title(metric))
+    both = noise | {(j, i) for i, j in noise} if _symmetric(rows) else noise
+    hatch_cells(ax, both, NOISE, place.cell)
+    name_cells(ax, place.lines, place.under, place.side, place.line, place.cell)
+    colour_bar(image, metric_title(metric), [ax], room=place.bar)
     return ax
 
 
@@ -156,58 +171,14 @@ def domain_terms(rows: Any, *, top: int = 20, ax: Axes | None = None) -> Axes:
     ax.invert_yaxis()
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.xaxis.set_major_formatter(lambda x, _: f"{abs(x):g}")
-    part = f", {shown['value'].sum() / whole:.0%} of {whole:.3f}" if whole else ""
-    ax.set_xlabel(f"Bits of divergence{part}", fontsize=9, color=INK)
+    part = f"\n(these terms: {100 * shown['value'].sum() / whole:.0f} % of {whole:.3f} bits)" if whole else ""
+    ax.set_xlabel(f"Contribution to the divergence (bits){part}", fontsize=8, color=INK)
     sides: tuple[tuple[Literal["left", "right"], str, str], ...] = (("left", a, COLOURS[0]), ("right", b, COLOURS[1]))
     for side, name, colour in sides:
-        title = ax.set_title(f"More in {name}", loc=side, fontsize=8, fontweight="bold", color=colour)
+        words = wrapped(f"More in {name}", 0.5 * width_of(ax) - 0.2, 8, "bold")
+        title = ax.set_title(words, loc=side, fontsize=8, fontweight="bold", color=colour)
         title.set_parse_math(False)
     bare(ax, ("bottom",))
-    return ax
-
-
-def divergence_by_size(rows: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw the divergence of pairs of domains by the number of documents used.
-
-    Solid lines are corrected, dashed lines raw; bands show the range of raw values for random subsets.
-
-    Parameters
-    ----------
-    rows : DataFrame, Result or path
-        Rows of :func:`probekit.domains` with ``sizes``.
-    ax : Axes, optional
-        Axes to draw into; by default those of a new figure. Nothing is shown or saved.
-
-    Returns
-    -------
-    Axes
-        The Axes with the plot.
-
-    Raises
-    ------
-    UsageError
-        If there are no such rows.
-    """
-    rows = make_rows(as_rows(rows))
-    rows = rows[rows["metric"] == SIZES].sort_values("n", kind="stable")
-    if rows.empty:
-        raise UsageError("these rows contain no divergence by size; expected rows of probekit domains --sizes.")
-    ax, styles = axes_or_new(ax, 4.2, 2.8), cycle(zip(COLOURS, MARKERS, strict=True))
-    for (a, b), pair in rows.groupby(["domain_a", "domain_b"], sort=False):
-        colour, marker = next(styles)
-        style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
-        ax.fill_between(
-            pair["n"].astype(float), pair["raw_low"], pair["raw_high"], color=colour, alpha=0.15, linewidth=0
-        )
-        ax.plot(pair["n"], pair["raw"], linestyle="--", linewidth=1, **{**style, "markersize": 2})
-        ax.plot(pair["n"], pair["value"], linewidth=1.6, label=f"{a} | {b}", **style)
-    ax.plot([], [], color="#7F7F7F", linestyle="--", linewidth=1, label="raw")
-    ax.set_xscale("log")
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("Documents", fontsize=9, color=INK)
-    ax.set_ylabel(metric_title("js-divergence"), fontsize=9, color=INK)
-    plain_legend(ax.legend(**SMALL))
-    bare(ax)
     return ax
 
 
@@ -253,61 +224,44 @@ def domain_panels(
     """
     look = look or Look()
     rows = with_names(of_analyses(make_rows(as_rows(rows)), "domains"), look)
-    return _figure(_parts(rows, metric, top, width), width, look)
+    return parts_figure(_parts(rows, metric, top, width), width, look)
 
 
-def _parts(rows: pd.DataFrame, metric: str | None, top: int, width: float | None) -> list[_Part]:
-    """A panel for each kind of row."""
-    parts: list[_Part] = []
-    if metric is not None or not rows["metric"].isin((SIZES, TERMS)).all():
+def _parts(rows: pd.DataFrame, metric: str | None, top: int, width: float | None) -> list[Part]:
+    """A panel for each kind of row; of divergences by size one for each domain, if one cannot show all pairs."""
+    parts: list[Part] = []
+    kinds = _kinds(rows, metric)
+    if "pairs" in kinds:
         chosen, _ = _of_metric(rows, metric)
-        names = max(len(domain_values(chosen)), 4)
-        cell = 0.5 if width is None else min(0.5, (width - 2) / names)
-        parts.append(_Part(0.42 * names + 1.9, cell * names + 1, partial(domain_matrix, chosen)))
-        if _is_tree(chosen):
-            parts.append(_Part(2.8, 0.27 * names + 0.8, partial(domain_tree, chosen)))
-    if (rows["metric"] == TERMS).any():
+        names = list(domain_values(chosen).index)
+        whole = width or PAGE
+        wide = whole if whole < NARROW else min(0.36 * len(names) + 1.9, whole)
+        place = Square.of(names, wide, whole)
+        parts.append(Part("pairs", "Pairs of domains", wide, place.height, partial(domain_matrix, chosen)))
+        if "tree" in kinds:
+            leaf = line_height(names, 0.4 * min(whole, 2.8), 0.22)
+            parts.append(Part("tree", "Average linkage", 2.8, leaf * len(names) + 0.9, partial(domain_tree, chosen)))
+    if "terms" in kinds:
         for _, pair in rows[rows["metric"] == TERMS].groupby(["domain_a", "domain_b"], sort=False):
             shown = min(top, len(pair))
-            parts.append(_Part(3.4, 0.17 * shown + 1, partial(domain_terms, pair, top=top)))
-    if (rows["metric"] == SIZES).any():
-        parts.append(_Part(3.8, 2.8, partial(divergence_by_size, rows)))
+            parts.append(Part("terms", "", 3.4, 0.17 * shown + 1.1, partial(domain_terms, pair, top=top)))
+    if "sizes" in kinds:
+        found = rows[rows["metric"] == SIZES]
+        if pairs_of(found) <= MOST:
+            parts.append(Part("sizes", "By number of documents", 3.4, 2.4, partial(divergence_by_size, found)))
+        else:
+            many = by_domain(found)
+            parts += [Part("sizes", name, 2.0, HIGH, partial(draw_sizes, **own), facet=True) for name, own in many]
     return parts
 
 
-def _figure(parts: list[_Part], width: float | None, look: Look) -> Figure:
-    """The panels, in as many lines as the width requires, and on as many pages as the lines."""
-    if not parts:
-        raise UsageError("there are no rows to draw.")
-    width = width or min(WIDTHS["page"], sum(part.width for part in parts))
-    lines: list[list[_Part]] = []
-    for part in parts:
-        if not lines or sum(p.width for p in (*lines[-1], part)) > 1.25 * width:
-            lines.append([])
-        lines[-1].append(part)
-    heights = [max(part.height for part in line) for line in lines]
-    page = look.of_heights(heights)
-    lines, heights = [lines[i] for i in page], [heights[i] for i in page]
-    figure = new_figure((width, sum(heights)), "constrained")
-    strips = figure.subfigures(len(lines), 1, squeeze=False, height_ratios=heights)[:, 0]
-    drawn = []
-    for strip, line in zip(strips, lines, strict=True):
-        axes = strip.subplots(1, len(line), squeeze=False, width_ratios=[part.width for part in line])[0]
-        for ax, part in zip(axes, line, strict=True):
-            part.draw(ax=ax)
-            drawn.append(ax)
-    hatched = {label: x for label, x in legend_of(drawn).items() if label == NOISE}
-    if hatched:
-        add_legend(figure, hatched, look)
-    return figure
-
-
-class _Part(NamedTuple):
-    """A panel: its natural width and height in inches, and the function that draws it into ``ax``."""
-
-    width: float
-    height: float
-    draw: Callable[..., object]
+def _kinds(rows: pd.DataFrame, metric: str | None) -> list[str]:
+    """The kinds of panels, in the order of their letters."""
+    kinds = []
+    if metric is not None or not rows["metric"].isin((SIZES, TERMS)).all():
+        chosen, _ = _of_metric(rows, metric)
+        kinds = ["pairs", "tree"] if _is_tree(chosen) else ["pairs"]
+    return kinds + [kind for kind, of in (("terms", TERMS), ("sizes", SIZES)) if (rows["metric"] == of).any()]
 
 
 def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:
@@ -391,15 +345,39 @@ def _places(names: list[str], rows: pd.DataFrame) -> list[tuple[int, int]]:
 
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     rows = of_analyses(rows, "domains")
-    named = [m for m in rows["metric"].unique() if m not in (SIZES, TERMS)]
-    pairs = rows[rows["metric"].isin([options.metric or (named or [""])[0]]) & (rows["target"] == "gold")]
-    yield from sizes_of(pairs)
-    if "p" in pairs and (pairs["p"] > 0.05).any():
-        yield "Hatched cells: no larger than sampling noise (p > 0.05)."
-    if (rows["metric"] == TERMS).any():
-        yield f"Terms: the {options.top} that contribute most to the divergence of a pair."
-    if (rows["metric"] == SIZES).any():
-        yield "By size: solid lines are corrected for sampling noise, dashed lines are raw; bands show random subsets."
+    kinds = _kinds(rows, options.metric)
+    of = {kind: f"({letter}) " for kind, letter in zip(kinds, "abcd", strict=False)} if len(kinds) > 1 else {}
+    if "pairs" in kinds:
+        chosen, name = _of_metric(rows, options.metric)
+        corrected = chosen["estimator"].isin(CORRECTED).any()
+        pairs = chosen[chosen["target"] == "gold"]
+        larger = "less alike" if colours_of(name) == "viridis" and not metric_called(name).alike else "more alike"
+        yield (
+            f"{of.get('pairs', '')}{metrics_of(pairs)} of pairs{', corrected for sampling noise' * bool(corrected)}; "
+            f"light is {larger}; {'the white diagonal is not measured' if corrected else _DIAGONAL}."
+        )
+        sizes = "".join(sizes_of(pairs)).removesuffix(".")
+        if sizes:
+            yield f"Documents of a pair: {sizes}."
+        yield from widest(pairs, look)
+        if "p" in pairs and (pairs["p"] > 0.05).any():
+            yield "Hatched cells: no larger than sampling noise (p > 0.05)."
+    if "tree" in kinds:
+        yield f"{of['tree']}Tree of these distances, joined by average linkage."
+    if "terms" in kinds:
+        yield f"{of.get('terms', '')}Terms: the {options.top} that contribute most to the divergence of a pair."
+    if "sizes" in kinds:
+        found = rows[rows["metric"] == SIZES]
+        domains = len(set(found["domain_a"]) | set(found["domain_b"]))
+        near = f" with the {MOST} nearest others" * (domains > MOST + 1)
+        each = f"a panel for each domain{near}; " * (pairs_of(found) > MOST)
+        yield (
+            f"{of.get('sizes', '')}By size: {each}solid lines are corrected for sampling noise, dashed lines are raw; "
+            "bands show random subsets."
+        )
+
+
+_DIAGONAL = "the diagonal compares two random halves of a domain"
 
 
 FIGURE = FigureKind(

@@ -14,7 +14,7 @@ import numpy as np
 from probekit.metrics import metric as metric_called
 from probekit.plots.legends import NARROW, inches, wrapped
 from probekit.plots.look import COLOURS, GREYS, INK, ink_on
-from probekit.plots.panels import PAGE, bare, width_of
+from probekit.plots.panels import PAGE, bare, figure_width, width_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,6 +65,46 @@ class Cells:
         across = -(-matrices // -(-matrices // fit))
         whole = width or min(PAGE, side + bar + across * (natural * columns + 0.25))
         return cls(across, min(1.5 * natural, ((whole - side - bar) / across - 0.2) / columns), side, whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """How a matrix with the same names of lines and columns fills a panel, in inches.
+
+    Attributes
+    ----------
+    lines, under : list of str
+        Names of lines, and below the columns.
+    side, line, cell : float
+        Width of the names, height of a line, width of a cell.
+    narrow : bool
+        Whether the colour bar is below.
+    """
+
+    lines: list[str]
+    under: list[str]
+    side: float
+    line: float
+    cell: float
+    narrow: bool
+
+    @classmethod
+    def of(cls, names: list[str], wide: float, whole: float) -> Self:
+        """``wide``: the width of the panel; ``whole``: that of the figure, of which narrow ones have the bar below."""
+        lines, under = numbered(names, names)
+        side, narrow = side_of(lines, wide), whole < NARROW
+        cell = (wide - side - (0.2 if narrow else 0.85)) / len(names)
+        return cls(lines, under, side, max(line_height(lines, side), min(0.42, 0.8 * cell)), cell, narrow)
+
+    @property
+    def bar(self) -> float:
+        """The length of the colour bar."""
+        return len(self.lines) * (self.cell if self.narrow else self.line)
+
+    @property
+    def height(self) -> float:
+        """The height of the whole panel."""
+        return len(self.lines) * self.line + slant(self.under, self.cell) + 0.35 + 0.5 * self.narrow
 
 
 def side_of(names: Sequence[str], whole: float) -> float:
@@ -227,7 +267,7 @@ def name_cells(
     kept, across, style = list(range(len(columns))), 8, dict[str, Any]()
     if all(name.replace(",", "").isdigit() for name in columns[:-1]):
         kept = thinned(columns, cell)
-    elif widest > cell:
+    elif 0.91 * widest > cell - 0.04:
         across, style = 7 if cell > 0.17 else 6, {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
     ax.set_xticks(kept, [columns[i] for i in kept], parse_math=False, fontsize=across, **style)
     ax.set_yticks(range(len(rows)), lines, parse_math=False, fontsize=size, linespacing=1.0)
@@ -244,7 +284,9 @@ def numbered(lines: Sequence[str], columns: Sequence[str]) -> tuple[list[str], l
 def slant(columns: Sequence[str], cell: float) -> float:
     """The height of the names of columns in inches, which are slanted if they are wider than a cell."""
     widest = max((inches(name, 8) for name in columns), default=0.0)
-    return 0.15 if widest <= cell else 0.05 + 0.71 * max((inches(name, 7) for name in columns), default=0.0)
+    return (
+        0.15 if 0.91 * widest <= cell - 0.04 else 0.05 + 0.71 * max((inches(name, 7) for name in columns), default=0.0)
+    )
 
 
 def thinned(names: Sequence[str], cell: float, *, upright: bool = True) -> list[int]:
@@ -315,8 +357,9 @@ def colour_bar(
     """
     from matplotlib.ticker import MaxNLocator
 
-    below = beside is not None and cells.figure.get_figwidth() < NARROW if below is None else below
-    room = room or (0.65 * cells.figure.get_figwidth() if below else 1.6)
+    whole = figure_width(cells.axes)
+    below = beside is not None and whole < NARROW if below is None else below
+    room = room or (0.65 * whole if below else 1.6)
     place: dict[str, Any] = {"location": "bottom", "aspect": 30} if below else {"aspect": 18 if beside is None else 30}
     if (shown := cells.get_array()) is not None and shown.size and np.ma.min(shown) < cells.norm.vmin:
         place["extend"] = "min"
@@ -344,6 +387,6 @@ def draw_tree(ax: Axes, names: Sequence[str], distances: np.ndarray, title: str)
     dendrogram(joined, labels=lines, orientation="right", ax=ax, **style)
     for label in ax.get_yticklabels():
         label.set_parse_math(False)
-    ax.set_xlabel(wrapped(title, 0.5 * width_of(ax), 9), fontsize=9, color=INK)
+    ax.set_xlabel(wrapped(title, 0.6 * width_of(ax), 8), fontsize=8, color=INK)
     bare(ax, ("bottom",))
     ax.tick_params(axis="y", labelsize=size, length=0)

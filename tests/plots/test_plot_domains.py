@@ -8,6 +8,9 @@ from matplotlib.patches import Rectangle
 from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.plots import divergence_by_size, domain_matrix, domain_panels, domain_terms, domain_tree
+from probekit.plots.figure import details
+from probekit.plots.look import Look
+from probekit.plots.options import PlotOptions
 from probekit.rows import make_rows, write_rows
 
 NAMES = ["fiction", "travel", "telephone"]
@@ -49,7 +52,7 @@ def test_the_map_is_of_all_pairs():
     np.testing.assert_array_equal(cells(ax), [[nan, 0.2, 0.3], [0.2, 0.05, 0.1], [0.3, 0.1, nan]])
     assert [t.get_text() for t in ax.get_xticklabels()] == NAMES
     assert [t.get_text() for t in ax.get_yticklabels()] == NAMES
-    assert sorted(t.get_text() for t in ax.texts) == ["0.05", "0.10", "0.10", "0.20", "0.20", "0.30", "0.30"]
+    assert sorted(t.get_text() for t in ax.texts) == [".05", ".10", ".10", ".20", ".20", ".30", ".30"]
     assert hatched(ax) == set()
     corrected = make_rows([*pairs(estimator="null-corrected"), rows[-1]])
     assert np.isnan(cells(domain_matrix(corrected, ax=axes()))[1, 1])  # halves are raw
@@ -92,7 +95,7 @@ def test_terms_point_to_the_domain_that_has_more_of_them():
     assert [t.get_text() for t in ax.get_yticklabels()] == ["she", "beach"]
     assert sorted(p.get_width() for p in ax.patches) == [-0.05, 0.03]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
-    assert "40% of 0.200" in ax.get_xlabel()
+    assert "40 % of 0.200 bits" in ax.get_xlabel()
     assert [ax.get_title(side) for side in ("left", "right")] == ["More in fiction", "More in travel"]
 
 
@@ -126,8 +129,36 @@ def test_panels_of_all_that_there_is():
     rows = make_rows([*pairs(), term("she", 0.05, "fiction"), *sizes()])
     figure = domain_panels(rows)
     assert len(figure.axes) == 5  # map, tree, terms, sizes, colour bar
+    titles = [ax.get_title("left") for ax in figure.axes if ax.get_title("left")]
+    assert titles == ["a  Pairs of domains", "b  Average linkage", "c  More in fiction", "d  By number of documents"]
     assert len(domain_panels(make_rows(sizes())).axes) == 1
     assert len(domain_panels(make_rows(pairs(metric="vocabulary-overlap"))).axes) == 2  # no tree of likeness
+
+
+def six(count=6):
+    """Pairs of domains, with divergences by size."""
+    names = [f"domain {i}" for i in range(count)]
+    both = [(i, j) for i in range(count) for j in range(i)]
+    rows = [record(names[i], names[j], 0.1 * (i + j), ci_low=0, ci_high=0.1 * (i + j) + 0.02) for i, j in both]
+    return rows + [
+        row | {"domain_a": names[i], "domain_b": names[j], "value": 0.01 * (i + j)} for i, j in both for row in sizes()
+    ]
+
+
+def test_more_pairs_than_a_panel_shows_have_one_for_each_domain_and_its_nearest():
+    figure = domain_panels(make_rows(six()), width=7.1)
+    of = {ax.get_title("left").split("  ")[-1]: ax for ax in figure.axes if ax.get_xscale() == "log"}
+    assert list(of) == [f"domain {i}" for i in (1, 0, 2, 3, 4, 5)]
+    labels = of["domain 2"].get_legend_handles_labels()[1]
+    assert labels == [*(f"domain {i}" for i in (0, 1, 3, 4, 5)), "raw"]
+    assert len({ax.get_ylim() for ax in of.values()}) == 1
+    assert len(of["domain 2"].get_lines()) == 11
+    many = domain_panels(make_rows(six(11)), width=7.1)
+    ten = next(ax for ax in many.axes if ax.get_title("left") == "domain 10")
+    assert ten.get_legend_handles_labels()[1] == [*(f"domain {i}" for i in range(8)), "raw"]
+    words = details("domains", make_rows(six(11)), PlotOptions(), Look())
+    assert "(c) By size: a panel for each domain with the 8 nearest others; solid" in words
+    assert "95 % intervals are in the rows; none reaches farther from its value than 1.9. (b) Tree" in words
 
 
 def test_what_cannot_be_drawn():

@@ -19,6 +19,7 @@ from test_learning import ROWS as LEARNING
 from test_plot_adaptation import probe, result
 from test_plot_adaptation import run as tuned
 from test_plot_differences import BASE as DIFFERENCE
+from test_plot_domains import six, term
 from test_plot_layers import records
 from test_plot_mixes import run
 from test_plot_representations import PLACE, similar, together
@@ -141,6 +142,7 @@ CASES: dict[str, tuple[str, Callable[[], pd.DataFrame], dict[str, Any]]] = {
         lambda: make_rows([r for h in ("bcn", "esim") for r in curve([0.5 + i / 60 for i in range(30)], head=h)]),
         {},
     ),
+    "domains": ("domains", lambda: make_rows([*six(), term("she", 0.05, "fiction")]), {}),
     "shift": ("shift", lambda: make_rows(row | {"model": HUB[2]} for row in shifted()), {}),
     "geometry": ("geometry", geometry, {}),
     "confusion": ("confusion", lambda: counts_of(confused()), {}),
@@ -225,4 +227,4 @@ def test_a_figure_could_be_printed(case: str, width: str) -> None:
 
 
 def test_every_kind_of_figure_is_looked_at() -> None:
-    assert {kind for kind, _, _ in CASES.values()} | {"domains"} >= set(OURS)  # domains: test_plot_widths
+    assert {kind for kind, _, _ in CASES.values()} >= set(OURS)

@@ -83,21 +83,13 @@ KINDS = (
     *(of_layers, of_estimators, of_trajectories, of_mixes, of_differences),
     *(of_domains, of_relations, of_losses, of_transfers),
 )
-QUICK = {(of_domains, "column")}
-"""The kind that test_plot_rules does not draw, at the width that is harder."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draw", "width"),
-    [
-        pytest.param(
-            draw, width, id=f"{draw.__name__}-{name}",
-            marks=[] if (draw, name) in QUICK else [pytest.mark.slow],
-        )
-        for draw in KINDS
-        for name, width in WIDTHS.items()
-    ],
-)  # fmt: skip
+    [pytest.param(draw, width, id=f"{draw.__name__}-{name}") for draw in KINDS for name, width in WIDTHS.items()],
+)
 def test_a_figure_has_the_width_of_the_paper(draw, width):
     figure = draw(width)
     FigureCanvasAgg(figure)
