@@ -121,7 +121,8 @@ def test_files_give_the_rows_back(rows, tmp_path, suffix):
 
 
 def test_the_card_says_how_to_make_the_rows_again(rows, tmp_path):
-    recipe = Recipe("probe", {"train": "a b.h5", "dev": "c.h5"}, {"folds": 5, "span_pair": "sides", "no_cosine": False})
+    defaults = {"folds": 5, "span_pair": "sides", "cosine": True, "tfidf": True}
+    recipe = Recipe("probe", {"train": "a b.h5", "dev": "c.h5"}, defaults)
     reads = [Read("a b.h5", "cache", "abc123", {"spec": {"n": 3}})]
     path = write_rows(rows, tmp_path / "rows.parquet", make_card(recipe, reads, {"fit": 1.23456}))
     stored = read_card(path)
@@ -133,6 +134,13 @@ def test_the_card_says_how_to_make_the_rows_again(rows, tmp_path):
     assert stored["rows"]["count"] == 5
     assert stored["versions"]["numpy"] == np.__version__
     assert stored["machine"]["blas"]
+
+
+def test_a_probe_of_before_has_no_baseline_of_today():
+    old = {"function": "probe", "arguments": {"train": "a.h5", "dev": "b.h5"}, "defaults": {"folds": 5}}
+    recipe = Recipe.from_json(old)
+    assert {name: recipe.defaults[name] for name in ("cosine", "tfidf")} == {"cosine": False, "tfidf": False}
+    assert recipe.identity() == Recipe("probe", old["arguments"], {"folds": 5}).identity()
 
 
 def test_the_card_knows_the_revision_of_the_code(tmp_path, monkeypatch):

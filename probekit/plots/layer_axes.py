@@ -106,6 +106,7 @@ LINES: dict[str, dict[str, Any]] = {
     "chance": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
     "mean": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
     "bag-of-pieces": {"linestyle": (0, (7, 2, 1.5, 2)), "linewidth": 1.0},
+    "tf-idf-of-pieces": {"linestyle": (0, (3, 1.5, 1, 1.5)), "linewidth": 1.2, "color": GREYS[2]},
     "length": {"linestyle": (0, (8, 8)), "linewidth": 0.8, "color": GREYS[0]},
     "cosine": {"linestyle": (0, (5, 1.5)), "linewidth": 1.6},
 }

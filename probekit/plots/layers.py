@@ -43,6 +43,7 @@ INPUTS = {
     "majority": "majority class",
     "mean": "mean of train",
     "bag-of-pieces": "bag of word pieces",
+    "tf-idf-of-pieces": "tf-idf of word pieces",
     "word-type": "majority by word type",
     "cosine": "cosine of the two",
 }

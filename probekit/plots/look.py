@@ -140,6 +140,7 @@ CONTROLS = {
     "control-task": "control task",
     "random": "random weights",
     "bag-of-pieces": "bag of word pieces",
+    "tf-idf-of-pieces": "tf-idf of word pieces",
     "uniform": "uniform code",
     "prior": "prior code (class frequencies)",
 }

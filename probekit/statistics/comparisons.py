@@ -163,8 +163,8 @@ def compare_predictions(
         "permuted", the labels of the same examples in another order; "control-task", the mean over the draws of control
         tasks on the same layer (with "token-accuracy" if the main metric counts spans, unless you name a metric);
         "random", the same layer of the model with random weights; "bag-of-pieces", the probe on the word pieces that
-        occur; "majority", the most frequent class (by accuracy); "type-majority", that of each word.
-        Default without ``other``: "layer-0".
+        occur; "tf-idf-of-pieces", that on their tf-idf and that of neighbours; "majority", the most frequent class (by
+        accuracy); "type-majority", that of each word. Default without ``other``: "layer-0".
 
     Returns
     -------

@@ -14,7 +14,7 @@ from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels, layer_order
 from probekit.rows.selection import layer_stream
 from probekit.statistics.bootstrap import METRICS, estimates
-from probekit.statistics.options import BAG, BASELINES, Over
+from probekit.statistics.options import BAG, BASELINES, TFIDF, Over
 from probekit.statistics.predictions import Predictions
 from probekit.statistics.scored import RATES, SORTED
 
@@ -265,6 +265,7 @@ def nothing_to_compare(against: str, e: Predictions) -> str:
         "permuted": " Probe again with --controls 1 or more.",
         "type-majority": " It is for labelled words.",
         BAG: " Bags of word pieces are fitted where texts are labelled; probe those with --controls 1 or more.",
+        TFIDF: " Tf-idf of word pieces is fitted where texts are labelled; probe those with --controls 1 or more.",
         "other": " Give rows from the same task, split and layers twice.",
     }.get(against, "")
     there = f"{', '.join(counted[:2])} and {counted[2]}"

@@ -11,7 +11,8 @@ from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 
 BAG = "bag-of-pieces"
-BASELINES = {BAG: BAG, "majority": "none", "type-majority": "word-type"}
+TFIDF = "tf-idf-of-pieces"
+BASELINES = {BAG: BAG, TFIDF: TFIDF, "majority": "none", "type-majority": "word-type"}
 """The representation of each baseline without a model that layers are compared with."""
 AGAINST = ("best", "permuted", "control-task", "random", *BASELINES)
 """What layers are compared with, beside one of them (layer-NAME)."""
@@ -61,8 +62,9 @@ class CompareOptions(Checked):
 
     against: str | None = option(
         None,
-        "layer-0 (or another layer-NAME), best, permuted (labels), control-task, random, bag-of-pieces, majority "
-        "(class) or type-majority (of each word). Default: the same layer of the second file; of one file, layer-0.",
+        "layer-0 (or another layer-NAME), best, permuted (labels), control-task, random, bag-of-pieces, "
+        "tf-idf-of-pieces, majority (class) or type-majority (of each word). Default: the same layer of the second "
+        "file; of one file, layer-0.",
     )
     metric: str | None = option(None, "A metric of the table, or log-loss; default: the table's first metric.")
     correction: Correction = option(Correction.MIN_P, "Correction over layers: min-p, max-t or holm.")

@@ -25,7 +25,8 @@ QUICK = {"controls": 0, "held-out": 0.2}
 ABOUT = "Diagnostic classifiers and mutual information of each layer, also of the same model with random weights."
 ABOUT_QUICK = (
     "Quick look: the penalty is chosen on one held-out fifth of train, no probe is trained on shuffled labels, and "
-    "the bag of word pieces, random weights and mutual information are left out. Without --quick they are included."
+    "bag and tf-idf of word pieces, random weights and mutual information are left out. Without --quick they are "
+    "included."
 )
 
 

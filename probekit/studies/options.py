@@ -61,8 +61,8 @@ class RunOptions(Checked):
     device: str = option("auto", "Where the model runs: auto, cpu, cuda, cuda:N or mps.")
     quick: bool = option(
         False,
-        "Quick look: choose the penalty on one held-out part; no shuffled labels, bag of word pieces, random weights "
-        "or mutual information.",
+        "Quick look: choose the penalty on one held-out part; no shuffled labels, bag and tf-idf of word pieces, "
+        "random weights or mutual information.",
     )
 
     def together(self) -> None:

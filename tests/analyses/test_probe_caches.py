@@ -83,7 +83,15 @@ def test_inputs_and_controls_stand_beside_the_layers():
     options = ProbeOptions(resamples=100, controls=2)
     rows, found = probe_pair(Memory("train"), Memory("dev", seed=1), ("accuracy",), options=options)
     gold = layers_of(rows)
-    assert gold["representation"].tolist() == ["none", "bag-of-pieces", "length", "mean", "mean", "mean"]
+    assert gold["representation"].tolist() == [
+        "none",
+        "bag-of-pieces",
+        "tf-idf-of-pieces",
+        "length",
+        "mean",
+        "mean",
+        "mean",
+    ]
     assert set(rows["target"]) == {"gold", "shuffled"}
     assert rows["draw"].isin([0, 1]).sum() == (rows["target"] == "shuffled").sum() * 2 / 3
     assert gold.set_index("representation").loc["length", "value"] < 0.65  # all of one length

@@ -46,11 +46,11 @@ def test_from_caches_to_rows_and_figures(caches, tmp_path, call):
     out = tmp_path / "rows.parquet"
     result = call("probe", *caches["bert"], "--out", out, "--resamples", 100, "--seed", 2, "--controls", 1)
     assert result.status == 0
-    for word in ("majority", "bag-of-pieces", "length", "accuracy", "shuffled"):
+    for word in ("majority", "bag-of-pieces", "tf-idf-of-pieces", "length", "accuracy", "shuffled"):
         assert word in result.out
     assert "unlabelled, left out: 1 in train, 1 in dev" in result.out
     rows = read_rows(out)
-    assert gold(rows, "f1")["layer_name"].tolist() == ["", "", "", "0", "1", "2", "3"]
+    assert gold(rows, "f1")["layer_name"].tolist() == ["", "", "", "", "0", "1", "2", "3"]
     assert set(rows["n"]) == {79}
     assert set(rows["analysis"]) == {"probe"}
     assert set(rows["target"]) == {"gold", "shuffled"}
@@ -60,12 +60,15 @@ def test_from_caches_to_rows_and_figures(caches, tmp_path, call):
     by_input = best[best["layer_name"] == ""].set_index("representation")["value"]
     assert by_layer["0"] > by_input["none"] + 0.2  # the mean of the embeddings holds the word
     assert by_input["bag-of-pieces"] > by_input["none"] + 0.2
+    assert by_input["tf-idf-of-pieces"] > by_input["none"] + 0.2
     noise = rows[(rows["metric"] == "accuracy") & (rows["target"] == "shuffled") & rows["draw"].isna()]["value"]
     assert noise.between(0.3, 0.7).all()
     card = read_card(out)
     with ActivationCache(caches["bert"][0]) as cache:
         assert card["reads"][0]["digest"] == cache.spec_id
     assert card["recipe"]["arguments"]["seed"] == 2
+    done = call("probe", *caches["bert"], "--controls", 1, "--no-tfidf", "--no-cosine", "--resamples", 0)
+    assert ("tf-idf" in done.out, "bag-of-pieces" in done.out) == (False, True)
     again = probe(*caches["bert"], resamples=100, seed=2, controls=1).rows
     assert again["value"].tolist() == rows["value"].tolist()
     assert again["digest"].tolist() == rows["digest"].tolist()

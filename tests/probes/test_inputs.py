@@ -5,12 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from probekit.analyses.vectors import pair_features
 from probekit.errors import UsageError
 from probekit.probes.protocol.baselines import type_majority
-from probekit.probes.protocol.pieces import bag_of_pieces, keys, length, word_types
+from probekit.probes.protocol.pieces import bag_of_pieces, keys, length, tfidf_of_pieces, word_types
 from probekit.probes.solvers.sparse import sparse_path, sparse_ridge
 from probekit.statistics.folds import duplicates
 
@@ -59,6 +60,23 @@ def test_bag_of_pieces(binary):
     assert train.toarray().tolist() == [[many, 1, 0], [0, 0, 0], [0, 0, 1], [many, 1, 0]]
     assert dev.toarray().tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, many]]
     assert train.dtype == np.float32
+
+
+def test_tfidf_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(9, size=rng.integers(1, 12)).tolist() for _ in range(60)]
+    train, dev = tfidf_of_pieces([pieces(*texts[:40])], [pieces(*texts[40:])])
+    theirs = TfidfVectorizer(ngram_range=(1, 2), min_df=2, token_pattern=r"\S+")
+    words = [" ".join(map(str, text)) for text in texts]
+    theirs.fit(words[:40])
+    order = sorted(theirs.vocabulary_, key=lambda gram: [len(gram.split()), *map(int, gram.split())])
+    columns = [theirs.vocabulary_[gram] for gram in order]
+    np.testing.assert_allclose(train.toarray(), theirs.transform(words[:40]).toarray()[:, columns], atol=1e-6)
+    np.testing.assert_allclose(dev.toarray(), theirs.transform(words[40:]).toarray()[:, columns], atol=1e-6)
+    assert tfidf_of_pieces([pieces([1], [2])], [pieces([1])]) is None  # nothing occurs twice
+    pairs, _ = tfidf_of_pieces([A, B], [A, B])
+    u, v, apart, product = np.split(pairs.toarray(), 4, axis=1)
+    np.testing.assert_allclose((apart, product), (abs(u - v), u * v), atol=1e-6)
 
 
 def test_bag_of_pairs_is_that_of_vectors():

@@ -45,8 +45,8 @@ def compare(
     options : CompareOptions
         ``against``, ``metric``, ``correction``, ``family``, ``tails``, ``resamples``, ``level``, ``seed``; each may be
         given as a keyword. Each layer is compared with ``against``: "layer-0" (any "layer-NAME"), "best", "permuted",
-        "control-task", "random", "bag-of-pieces", "majority" or "type-majority"; by default with the same layer of
-        ``second``, or else with layer 0.
+        "control-task", "random", "bag-of-pieces", "tf-idf-of-pieces", "majority" or "type-majority"; by default with
+        the same layer of ``second``, or else with layer 0.
 
     Returns
     -------

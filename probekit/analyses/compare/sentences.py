@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 REFERENCES = {
     "permuted": "permuted labels", "shuffled": "permuted labels", "control-task": "the control task",
-    "bag-of-pieces": "a bag of word pieces", "majority": "the most frequent class",
+    "bag-of-pieces": "a bag of word pieces", "tf-idf-of-pieces": "tf-idf of word pieces",
+    "majority": "the most frequent class",
     "type-majority": "the most frequent class of each word",
 }  # fmt: skip
 """The references that are neither layers nor models, by their names in ``against``, as in a sentence."""

@@ -43,10 +43,10 @@ def probe(
 
     Features are standardised on train, the penalty is chosen by cross-validation within train, the classifier (ridge
     regression for numeric labels) is refitted on all of train and evaluated once on dev, with a bootstrap interval.
-    Controls: shuffled labels, and for word-level tasks random labels by word type. Baselines: a bag of word pieces and
-    the length of the text. All go through the same procedure. Further pairs of caches (for example, of the same model
-    with random weights) add to the same rows. On the command line, two quoted patterns stand for all pairs that they
-    match, in the order of their steps.
+    Controls: shuffled labels, and for word-level tasks random labels by word type. Baselines: bag and tf-idf of word
+    pieces, and the length of the text. All go through the same procedure. Further pairs of caches (for example, of the
+    same model with random weights) add to the same rows. On the command line, two quoted patterns stand for all pairs
+    that they match, in the order of their steps.
 
     Parameters
     ----------

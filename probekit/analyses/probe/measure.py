@@ -24,7 +24,7 @@ from probekit.probes.protocol.diagnostic import evaluate_layers
 from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.multilabel import evaluate_label_sets
 from probekit.probes.protocol.options import Estimator, ProbeOptions
-from probekit.probes.protocol.pieces import bag_of_pieces, length
+from probekit.probes.protocol.pieces import bag_of_pieces, length, tfidf_of_pieces
 from probekit.probes.protocol.rows import probe_rows
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
@@ -85,12 +85,13 @@ def probe_pair(
                 "%s %s: %s of %s examples exceed the model's maximum length and were truncated.",
                 cache.spec["task"], cache.spec["split"], f"{cut:,}", f"{len(cache.truncated):,}",
             )  # fmt: skip
-    cosines = {} if options.no_cosine else of_train.cosines
+    cosines = of_train.cosines if options.cosine else {}
     cosine = [(name, of, of_dev.cosines[name]) for name, of in cosines.items()]
     baselines = Baselines(cosine=cosine)
     if not of_train.words and options.controls != 0:
-        bag = bag_of_pieces(train.pieces, dev.pieces)
-        baselines = Baselines(bag, (length(train.pieces), length(dev.pieces)), cosine)
+        pieces = train.pieces, dev.pieces
+        tfidf = tfidf_of_pieces(*pieces) if options.tfidf else None
+        baselines = Baselines(bag_of_pieces(*pieces), (length(pieces[0]), length(pieces[1])), cosine, tfidf)
     question = Question(
         train.spec["kind"],
         tuple(train.spec["metrics"]) if metrics is None else metrics,

@@ -17,7 +17,7 @@ from probekit.rows.families import level
 from probekit.rows.tidy import JOINT
 from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.curves import not_worse
-from probekit.statistics.options import SummaryOptions
+from probekit.statistics.options import TFIDF, SummaryOptions
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _one_class(tables: Sequence[Predictions]) -> str:
 
 
 def _beside(rows: pd.DataFrame, metric: str) -> str:
-    """The baselines as text: the majority class, also by word type, the bag of word pieces, the cosine of a pair."""
+    """The baselines as text: the majority class, also by word type, bag and tf-idf of pieces, the cosine of a pair."""
     plain = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] == "")]
     constant = plain[plain["estimator"].isin(("majority", "mean"))]
     bag = plain[plain["representation"] == "bag-of-pieces"]
@@ -162,6 +162,7 @@ def _beside(rows: pd.DataFrame, metric: str) -> str:
     text = ""
     cosine = plain[plain["representation"] == "cosine"]
     known = {"majority": majority, "majority by word type": by_type, "bag of word pieces": bag}
+    known["tf-idf of word pieces"] = plain[plain["representation"] == TFIDF]
     known["cosine of the two"] = cosine
     for name, baseline in known.items():
         value = float(baseline["value"].iloc[0]) if len(baseline) else np.nan

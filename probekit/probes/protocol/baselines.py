@@ -1,4 +1,4 @@
-"""Baselines: bags of pieces, lengths, word types and class frequencies, which need no model, and cosines of pairs.
+"""Baselines: bags and tf-idf of pieces, lengths, word types and class frequencies, without a model; cosines of pairs.
 
 A layer is informative only if its probe beats these. They use gold labels only.
 """
@@ -17,6 +17,7 @@ from probekit.probes.protocol.experiment import Experiment, Fits
 from probekit.probes.protocol.options import LOG_LOSS
 from probekit.probes.solvers.ridge import ALPHAS
 from probekit.probes.solvers.sparse import SPARSE_CS, sparse_path, sparse_ridge
+from probekit.statistics.options import BAG, TFIDF
 
 GOLD = {"layer": None, "target": "gold", "draw": None}
 
@@ -33,17 +34,21 @@ class Baselines:
         float32 (n, k).
     cosine : sequence of tuple of str and two functions
         Of pairs: the name of each layer, and what returns the cosine of the two vectors, float32 (n, 1).
+    tfidf : tuple[sparse.csr_matrix, sparse.csr_matrix], optional
+        float32 csr (n, v), tf-idf of the pieces and of pairs of neighbouring ones.
     """
 
     bag: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
     length: tuple[np.ndarray, np.ndarray] | None = None
     cosine: Sequence[tuple[str, Callable[[], np.ndarray], Callable[[], np.ndarray]]] = ()
+    tfidf: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
 
 
 def baseline_fits(experiment: Experiment, given: Baselines) -> Iterator[Callable[[], Fits]]:
     """Functions that fit the available baselines."""
-    if given.bag is not None:
-        yield partial(_bag_fit, experiment, *given.bag)
+    for name, both in ((BAG, given.bag), (TFIDF, given.tfidf)):
+        if both is not None:
+            yield partial(_sparse_fit, experiment, name, *both)
     if given.length is not None:
         about = {"layer": None, "representation": "length"}
         yield partial(experiment.fit, *given.length, experiment.plain, 1, about)
@@ -67,12 +72,12 @@ def constant_fit(train: np.ndarray | float, gold: np.ndarray) -> Fits:
     return Fits([{**about, "estimator": "majority"}], guess, loss[None], shares)
 
 
-def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_matrix) -> Fits:
-    """The bag of word pieces with scikit-learn's sparse solver; the folds choose the penalty, as for layers."""
+def _sparse_fit(experiment: Experiment, name: str, x: sparse.csr_matrix, x_dev: sparse.csr_matrix) -> Fits:
+    """Bag or tf-idf of word pieces with scikit-learn's sparse solver; the folds choose the penalty, as for layers."""
     sets, options = experiment.sets, experiment.options
     x, x_dev = x[sets.rows], x_dev[sets.rows_dev]
     y, y_dev = sets.y[0], sets.y_dev[0]
-    about = {**GOLD, "representation": "bag-of-pieces"}
+    about = {**GOLD, "representation": name}
     if not sets.classes:
         alphas = ALPHAS[::-1]
         errors = np.concatenate(

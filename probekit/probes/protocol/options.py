@@ -71,11 +71,14 @@ class ProbeOptions(Checked):
     controls: Draws | None = option(
         None,
         "Number of probes on shuffled labels, and of control tasks for words (default: 10, for words 3). 0 also leaves "
-        "out the bag of word pieces and the length.",
+        "out the bag and tf-idf of word pieces and the length.",
     )
-    no_cosine: bool = option(
-        False,
-        "Of pairs of spans, and of texts that are read separately: leave out the cosine of the two as a baseline.",
+    cosine: bool = option(
+        default=True,
+        help="Of pairs of spans, and of texts that are read separately: the cosine of the two, as a baseline.",
+    )
+    tfidf: bool = option(
+        default=True, help="Of texts: tf-idf of word pieces, and of pairs of neighbouring ones, as a baseline."
     )
     any_split: bool = option(
         False, "Accept splits with other names: fit on one called dev or test, or evaluate on one called train."

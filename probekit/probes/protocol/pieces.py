@@ -86,6 +86,47 @@ def bag_of_pieces(
     return _joined(train, vocabulary, binary), _joined(dev, vocabulary, binary)
 
 
+COLUMNS = 20_000
+"""The most frequent unigrams and bigrams of a text that tf-idf has, at most."""
+
+
+def tfidf_of_pieces(
+    train: Sequence[Pieces], dev: Sequence[Pieces]
+) -> tuple[sparse.csr_matrix, sparse.csr_matrix] | None:
+    """Tf-idf of the unigrams and bigrams of pieces that at least two texts of train have; None without any.
+
+    As scikit-learn's ``TfidfVectorizer(ngram_range=(1, 2), min_df=2, max_features=20_000)`` on the pieces: columns and
+    weights are those of train. Float32 csr (n_train, v) and (n_dev, v).
+
+    Parameters
+    ----------
+    train, dev : Sequence[Pieces]
+        One Pieces for each text of an example; pairs become [u; v; |u - v|; u * v], as in :func:`bag_of_pieces`.
+    """
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    of_train, of_dev = ([(*_ngrams(p), len(p.start)) for p in parts] for parts in (train, dev))
+    vocabulary = np.unique(np.concatenate([codes for codes, *_ in of_train]))
+    counts = sparse.vstack([_counts(*one, vocabulary) for one in of_train], format="csr")
+    often = np.flatnonzero(counts.getnnz(0) >= 2)
+    total = np.asarray(counts.sum(0)).ravel()[often]
+    often = np.sort(often[np.argsort(-total, kind="stable")[:COLUMNS]])
+    if not len(often):
+        return None
+    weights, kept = TfidfTransformer().fit(counts[:, often]), vocabulary[often]
+    found = [[weights.transform(_counts(*one, kept)) for one in parts] for parts in (of_train, of_dev)]
+    return _side_by_side(found[0]), _side_by_side(found[1])
+
+
+def _ngrams(pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each unigram and bigram of some texts, and the text that it stands in."""
+    values = pieces.values[_rows(pieces)].astype(np.int64)
+    row = np.repeat(np.arange(len(pieces.start)), pieces.length)
+    within = row[1:] == row[:-1]
+    bigrams = (((values[:-1] + 1) << 32) + values[1:])[within]
+    return np.concatenate([values, bigrams]), np.concatenate([row, row[1:][within]])
+
+
 def _rows(pieces: Pieces) -> np.ndarray:
     """The indices in ``values`` of the pieces of all items, in the order of the items."""
     count = pieces.length
@@ -93,21 +134,26 @@ def _rows(pieces: Pieces) -> np.ndarray:
 
 
 def _joined(parts: Sequence[Pieces], vocabulary: np.ndarray, binary: bool) -> sparse.csr_matrix:
-    bags = [_bag(p, vocabulary, binary) for p in parts]
-    if len(bags) == 2:
-        u, v = bags
-        bags += [abs(u - v), u.multiply(v)]
-    return sparse.hstack(bags, format="csr", dtype=np.float32)
+    bags = [_counts(p.values[_rows(p)], np.repeat(np.arange(len(p.start)), p.length), len(p.start), vocabulary)
+            for p in parts]  # fmt: skip
+    for bag in bags if binary else ():
+        bag.data[:] = 1
+    return _side_by_side(bags)
 
 
-def _bag(pieces: Pieces, vocabulary: np.ndarray, binary: bool) -> sparse.csr_matrix:
-    n, v = len(pieces.start), len(vocabulary)
-    values, row = pieces.values[_rows(pieces)], np.repeat(np.arange(n), pieces.length)
+def _side_by_side(parts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
+    """What is read of the texts of examples: of two, u and v, [u; v; |u - v|; u * v]."""
+    u, *rest = parts
+    compared = [abs(u - rest[0]), u.multiply(rest[0])] if len(rest) == 1 else []
+    return sparse.hstack([*parts, *compared], format="csr", dtype=np.float32)
+
+
+def _counts(values: np.ndarray, row: np.ndarray, n: int, vocabulary: np.ndarray) -> sparse.csr_matrix:
+    """How often each number of a sorted vocabulary stands in each of n rows; others are left out."""
+    v = len(vocabulary)
     column = np.minimum(np.searchsorted(vocabulary, values), max(v - 1, 0))
     known = vocabulary[column] == values if v else np.zeros(len(values), dtype=bool)
     ones = np.ones(int(known.sum()), dtype=np.float32)
-    bag = sparse.csr_matrix((ones, (row[known], column[known])), shape=(n, v))
-    bag.sum_duplicates()
-    if binary:
-        bag.data[:] = 1
-    return bag
+    counts = sparse.csr_matrix((ones, (row[known], column[known])), shape=(n, v))
+    counts.sum_duplicates()
+    return counts
