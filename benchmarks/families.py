@@ -53,7 +53,7 @@ LENGTHS = (1, 2, 3, 5, 9, 17, 39, 100)
 CLOSE = 1e-5
 EXACT = 1e-10
 SECONDS, MEMORY = 120, 8 << 30
-SHOWN = ("status", "why", "path", "error", "where", "batch", "scores", "writes", "trains")
+SHOWN = ("status", "why", "path", "error", "where", "batch", "lower", "scores", "writes", "trains")
 TEXT = "the cat sees a small bird"
 
 
@@ -222,6 +222,18 @@ class Case:
         status = "unknown" if off != off else "right" if max(off, apart) <= CLOSE else "WRONG"
         return found | {"status": status, "left": encoder.spec.get("left_out"), "layers": [*map(str, encoder.sites)]}
 
+    def lower(self) -> str:
+        """Whether layers have the same bits where the weights of the blocks after them are not read."""
+        last = self.encoder.depth - 2
+        part: Any = load_encoder(self.folder, last=max(0, last))
+        if part.last is None:
+            return "whole"
+        kept, texts = range(part.last + 1), batches(self.encoder)
+        given = [joined(texts)] if part.mixed_lengths else texts
+        pairs = [[all_layers(one, batch, wanted=kept) for one in (part, self.encoder)] for batch in given]
+        same = part.mixed_lengths == self.encoder.mixed_lengths and all(torch.equal(*pair) for pair in pairs)
+        return "right" if same else f"WRONG: off by {max(error(*pair) for pair in pairs)}"
+
     def sites(self) -> list[str]:
         """The sites that are proven in every block that has them."""
         proofs = prove(self.encoder).proofs
@@ -307,7 +319,7 @@ def examine(kind: str, folder: Path, *, train: bool = True) -> dict[str, Any]:
     found = guarded(case.layers)
     if isinstance(found, str):
         return row | {"status": found.partition(":")[0], "why": found.partition(": ")[2]}
-    row |= found | {"sites": guarded(case.sites)}
+    row |= found | {"lower": guarded(case.lower), "sites": guarded(case.sites)}
     if head:
         row["scores"] = guarded(case.scores)
     if head == "causal":

@@ -97,16 +97,18 @@ def _one_text_certified(request: pytest.FixtureRequest) -> Iterator[None]:
 
     But where certificates are tested, in ``test_certify`` and ``models``.
     """
-    made: dict[int, tuple[Any, dict[str, Any]]] = {}
+    made: dict[tuple[int, str], tuple[Any, dict[str, Any]]] = {}
     with pytest.MonkeyPatch.context() as patch:
         if not {"models", "test_certify.py"} & set(request.path.relative_to(Path(__file__).parent).parts):
             for module in ("prepare", "shards"):
                 writing = import_module(f"probekit.activations.writing.{module}")
 
-                def certify(encoder: Any, texts: Any = None, real: Any = writing.quick_certificate) -> dict[str, Any]:
-                    if id(encoder) not in made:
-                        made[id(encoder)] = encoder, real(encoder, texts, most=1)
-                    return dict(made[id(encoder)][1])
+                def certify(
+                    encoder: Any, texts: Any = None, sites: Any = None, real: Any = writing.quick_certificate
+                ) -> dict[str, Any]:
+                    if (key := (id(encoder), repr(sites))) not in made:
+                        made[key] = encoder, real(encoder, texts, sites, most=1)
+                    return dict(made[key][1])
 
                 patch.setattr(writing, "quick_certificate", certify)
         yield
@@ -145,7 +147,7 @@ def no_certificates() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in ("prepare", "shards"):
             where = f"probekit.activations.writing.{module}.quick_certificate"
-            patch.setattr(where, lambda encoder, texts=None: {"verdict": "not measured"})
+            patch.setattr(where, lambda *_: {"verdict": "not measured"})
         yield
 
 

@@ -6,7 +6,7 @@ models' own forward passes are not. A certificate gives the deviation of each, m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, log10
 from pathlib import Path
@@ -206,9 +206,9 @@ def _certificate(encoder: Encoder, texts: Sequence[Text]) -> Certificate:
     tolerance = TOLERANCE[Dtype(encoder.spec["dtype"])]
     alone_states = [all_layers(encoder, batch) for batch in alone]
     lines = [
-        _batch_line(encoder, alone, alone_states, tolerance),
+        _batch_line(encoder, alone, alone_states, tolerance, every := range(len(encoder.sites))),
         *_nonfinite_line(_names(encoder), alone_states),
-        *_layers_line(encoder, alone, alone_states),
+        *_layers_line(encoder, alone, alone_states, every),
     ]
     if isinstance(encoder, HuggingFaceEncoder):
         kept_sites = _own_layers(encoder)
@@ -230,10 +230,13 @@ def _lines(path: str | Path) -> list[Text]:
 
 
 @torch_threads(1)  # like the threads that fill a cache
-def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, most: int = 8) -> dict[str, Any]:
+def quick_certificate(
+    encoder: Encoder, texts: Sequence[Text] | None = None, sites: Collection[Site] | None = None, *, most: int = 8
+) -> dict[str, Any]:
     """The certificate in a cache's spec: a few short texts run alone and together, as JSON values.
 
-    Uses the first ``most`` of ``texts`` with at most 64 pieces, or the built-in texts if there are none.
+    It is about the ``sites`` that the cache keeps, by default all. Uses the first ``most`` of ``texts`` with at most 64
+    pieces, or the built-in texts if there are none.
     """
     from probekit.models.transformers.encoder import TOLERANCE, all_layers
 
@@ -242,10 +245,14 @@ def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, 
     given = encoder.tokenize(list(texts[: 4 * most])) if texts else encoder.tokenize([])
     alone = [batch for batch in _alone(given) if batch.length[0] <= 64][:most]
     alone = alone or _alone(encoder.tokenize([text for text in TEXTS if isinstance(text, str)]))[:most]
-    right = [all_layers(encoder, batch) for batch in alone]
+    kept = [i for i, site in enumerate(encoder.sites) if sites is None or site in sites]
+    right = [all_layers(encoder, batch, wanted=kept) for batch in alone]
     tolerance = TOLERANCE[Dtype(encoder.spec.get("dtype", "float32"))]
-    lines = [_batch_line(encoder, alone, right, tolerance), *_nonfinite_line(_names(encoder), right)]
-    lines += _layers_line(encoder, alone, right) + _sites_line(encoder)
+    lines = [
+        _batch_line(encoder, alone, right, tolerance, kept),
+        *_nonfinite_line([str(encoder.sites[i]) for i in kept], right),
+    ]
+    lines += _layers_line(encoder, alone, right, kept) + _sites_line(encoder)
     certificate = Certificate(encoder.name, {}, {}, len(alone), sum(int(b.length[0]) for b in alone), tuple(lines))
     lines_by_check: dict[str, Any] = {
         line.check: {"relative": line.relative, "verdict": line.verdict} for line in lines
@@ -266,13 +273,16 @@ def _imported_certificate(certified: dict[str, Any] | None) -> dict[str, Any]:
     return {"texts": certified["texts"], "passed": True, "verdict": verdict}
 
 
-def _layers_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor]) -> list[Line]:
-    """Compare with the ``hidden_states`` that the same model returns, if it does."""
+def _layers_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor], kept: Sequence[int]) -> list[Line]:
+    """Compare the ``kept`` sites with the ``hidden_states`` that the same model returns, if it does."""
     if not hasattr(encoder, "own_hidden_states") or "sites" in encoder.spec:  # those are proven in other ways
         return []
-    kept = _own_layers(encoder)
-    names, ours = [str(encoder.sites[i]) for i in kept], [hidden[kept] for hidden in right]
-    hidden_states_list = [encoder.own_hidden_states(batch) for batch in alone]
+    own = {site: k for k, site in enumerate(_own_layers(encoder))}
+    both = [(i, own[site]) for i, site in enumerate(kept) if site in own]
+    if not both:
+        return []
+    names, ours = [str(encoder.sites[kept[i]]) for i, _ in both], [hidden[[i for i, _ in both]] for hidden in right]
+    hidden_states_list = [encoder.own_hidden_states(batch)[[k for _, k in both]] for batch in alone]
     what = "probekit and hidden_states of the same run"
     return [_line("layers", what, names, ours, hidden_states_list, 0.0, "how layers are counted")]
 
@@ -338,15 +348,21 @@ def _nonfinite_line(layers: Sequence[str], hidden: list[torch.Tensor]) -> list[L
     ]
 
 
-def _batch_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float) -> Line:
+def _batch_line(
+    encoder: Encoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float, kept: Sequence[int]
+) -> Line:
     """Compare texts alone with all in one batch, or (for one length at a time) with its own reverse."""
     from probekit.models.transformers.encoder import all_layers
 
+    def read(*batches: Batch) -> torch.Tensor:
+        return all_layers(encoder, _join(batches), wanted=kept)
+
     if encoder.mixed_lengths:
-        found = list(all_layers(encoder, _join(alone)).split([int(batch.length[0]) for batch in alone], dim=1))
+        found = list(read(*alone).split([int(batch.length[0]) for batch in alone], dim=1))
     else:
-        found = [all_layers(encoder, _join([_reverse(batch), batch]))[:, int(batch.length[0]) :] for batch in alone]
-    return _line("batch", "each text alone and in a batch", _names(encoder), found, right, tolerance, "the batch")
+        found = [read(_reverse(batch), batch)[:, int(batch.length[0]) :] for batch in alone]
+    names = [str(encoder.sites[i]) for i in kept]
+    return _line("batch", "each text alone and in a batch", names, found, right, tolerance, "the batch")
 
 
 def _stock_lines(

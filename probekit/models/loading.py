@@ -15,7 +15,7 @@ from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
 from probekit.models.kinds import kinds
 from probekit.models.options import LoadOptions, Packing
-from probekit.models.transformers.encoder import load_transformer
+from probekit.models.transformers.encoder import load_layers
 from probekit.models.transformers.encoder import text_reader as piece_reader
 from probekit.plugins import load
 
@@ -99,7 +99,7 @@ def load_encoder(model: str | Path, *, options: LoadOptions) -> Encoder:
     if options.stateful and not (own and own.stateful):
         raise UsageError(f"stateful is for ELMo, whose LSTMs can carry over their state; {model} is of type {kind!r}.")
     if own is None:
-        encoder = load_transformer(model, options)
+        encoder = load_layers(model, options)
         if options.sites is not None:
             from probekit.models.sites.selection import choose_sites
 

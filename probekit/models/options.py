@@ -56,6 +56,11 @@ class LoadOptions(Checked):
         None, "Read these proven sites instead of the residual stream: ``resid_post,attn_out,z``."
     )
     blocks: Sequence[int | str] | str | None = option(None, "The blocks of the sites, from 0: ``0,4-6``; None for all.")
+    last: Natural | None = option(
+        None,
+        "The last layer that is wanted of a transformer: the weights of later blocks are not read, where that is "
+        "possible, and ``encode`` hands out no later layer.",
+    )
     device_map: str | Mapping[str, Any] | None = option(
         None,
         "Spread a transformers model that is larger than one GPU over several, as transformers does it: auto, or a "
@@ -72,6 +77,8 @@ class LoadOptions(Checked):
             raise UsageError(f"tp_plan is {self.tp_plan!r}; expected auto, the plan of transformers.")
         if self.tp_plan is not None and (self.device_map is not None or self.compile):
             raise UsageError("tp_plan does not go with device_map or compile; leave one out.")
+        if self.last is not None and self.sites is not None:
+            raise UsageError("last is the number of a layer; of sites, the whole model is read. Leave one out.")
         if self.blocks is not None and self.sites is None:
             raise UsageError("blocks are those of sites; give sites, such as attn_out.")
 

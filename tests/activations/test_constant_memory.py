@@ -83,7 +83,7 @@ def test_the_bytes_do_not_depend_on_how_much_is_read_at_a_time(tiny_bert, tmp_pa
 def test_what_a_piece_costs(tiny_bert, tmp_path, monkeypatch):
     """The peak of numpy's and Python's memory before the model runs, above the texts, of 3 and of 9 chunks."""
     encoder, peaks = load_encoder(tiny_bert, device="cpu"), []
-    monkeypatch.setattr(prepare_module, "quick_certificate", lambda encoder, texts: {})
+    monkeypatch.setattr(prepare_module, "quick_certificate", lambda *_: {})
     monkeypatch.setattr(job_module, "open_partial", lambda path: 1 / 0)
     monkeypatch.setattr(input_module, "TEXTS", 250)
     monkeypatch.setattr("probekit.activations.writing.pieces.AT_A_TIME", 1 << 14)

@@ -373,8 +373,8 @@ def test_one_certificate_for_all_shards(encoder, tmp_path, monkeypatch):
     """It is that of texts which each worker has, and is made once; the shards of all workers have the same bytes."""
     made = []
 
-    def certificate(encoder):
-        made.append(quick_certificate(encoder))
+    def certificate(*given):
+        made.append(quick_certificate(*given))
         return made[-1]
 
     monkeypatch.setattr(shards_module, "quick_certificate", certificate)

@@ -30,6 +30,9 @@ def test_the_same_numbers(tiny_model, family):
         assert torch.equal(all_layers(spread, batch(spread)), right)
         assert spread.spec["device_map"] == (how if how == "auto" else "given")
         assert spread.spec["path"] == plain.spec["path"]
+    low = load_encoder(tiny_model(family), device="cpu", device_map="auto", onednn=False, last=1)
+    assert low.last == 1
+    assert torch.equal(all_layers(low, batch(low)), right[:2])
 
 
 @pytest.mark.parametrize("family", ["llama", "bert"])

@@ -114,8 +114,9 @@ def _create(
         "truncated": int(cut.sum()),
         "empty": int(none[text_of_slot].sum()),
     }
+    kept = [site for site, _ in kept_sites(want, encoder)]
     spec = _spec(request, encoder, counts) | {
-        "certificate": request.certificate or quick_certificate(encoder, read.texts),
+        "certificate": request.certificate or quick_certificate(encoder, read.texts, kept),
         "links": links,
         "allow_nonfinite": request.options.allow_nonfinite,
     }

@@ -300,7 +300,7 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
         dtype=Dtype(options.dtype), device=where, random_weights=seed, revision=options.revision, max_length=cut,
         compile=options.compile, stateful=options.carried, decoder=options.decoder, sites=options.sites,
         onednn=options.onednn, blocks=None if options.sites is None else options.layers, device_map=options.device_map,
-        tp_plan=options.tp_plan,
+        tp_plan=options.tp_plan, last=_last(options),
     )  # fmt: skip
     want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
     want |= {"dtype": options.dtype, "device": where.partition(":")[0], "cut_at": cut}
@@ -310,6 +310,17 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
     want |= {} if options.tp_plan is None else {"tp_plan": options.tp_plan, "tp_size": processes()[1]}
     want |= {"part": "decoder"} if options.decoder else {}
     return Loading(str(model), how), want | ({"stateful": options.carried} if options.stateful else {})
+
+
+def _last(options: CacheOptions) -> int | None:
+    """The last layer that is read; None if the whole model is needed, or what it has is not known before it is loaded.
+
+    What is written needs its head; of sites the whole model is proven; -1 and final_norm depend on its depth.
+    """
+    names = [str(layer) for layer in options.layers or ()]
+    if options.sites is not None or options.generate is not None or not all(map(str.isdecimal, names)):
+        return None
+    return max(map(int, names), default=None)
 
 
 def _of_encoder(encoder: Encoder, options: CacheOptions) -> dict[str, Any]:

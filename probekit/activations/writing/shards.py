@@ -21,7 +21,7 @@ from probekit.activations.manifest import MANIFEST, MANIFEST_FILE, is_shard_fold
 from probekit.activations.writing.journal import locked, sync_folder, writing
 from probekit.activations.writing.leases import Leases, linked, of_workers, private_name, tidy, unfinished
 from probekit.activations.writing.loading import Loading, load
-from probekit.activations.writing.prepare import difference, environment
+from probekit.activations.writing.prepare import difference, environment, kept_sites
 from probekit.activations.writing.request import Request, count_of, data_digest, digest
 from probekit.activations.writing.shard_manifest import make_manifest, repeated_ids, spec_of
 from probekit.activations.writing.workers import LOOK, run_shard_workers
@@ -205,7 +205,8 @@ class _Worker:
             self.count = k
             return
         if self.certificate is None:  # on texts that are the same for each worker, once
-            self.certificate = quick_certificate(self.encoder)
+            kept = [site for site, _ in kept_sites(self.request.want, self.encoder)]
+            self.certificate = quick_certificate(self.encoder, None, kept)
         request = replace(request, certificate=self.certificate)
         try:
             with locked(private, wait=None) as fd:

@@ -11,6 +11,12 @@ from torch import nn
 from probekit.errors import ModelError
 
 
+def depth_of(model: Any) -> int:
+    """The number of blocks that a model runs: those of its configuration, or the first ones if no others were read."""
+    first = getattr(model, "first_blocks", None)
+    return int(model.config.num_hidden_layers) if first is None else len(first)
+
+
 def find_blocks(model: Any) -> list[nn.Module]:
     """The blocks of a model, in order (for ALBERT the groups, which run repeatedly).
 
@@ -22,6 +28,8 @@ def find_blocks(model: Any) -> list[nn.Module]:
     ModelError
         If no list of modules has as many items as the config has layers.
     """
+    if (first := getattr(model, "first_blocks", None)) is not None:
+        return list(first)
     told = (getattr(model.config, name, None) for name in ("num_hidden_layers", "num_hidden_groups"))
     depths = {depth for depth in told if isinstance(depth, int)}  # LXMERT has one for each sense
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module) in depths]

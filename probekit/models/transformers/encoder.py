@@ -17,11 +17,14 @@ import transformers
 from torch import nn
 
 from probekit.errors import ModelError, ProbekitError, UsageError, first_line
+from probekit.models.adapted.record import adapted
 from probekit.models.adapted.virtual import prompt_tokens, virtual_tokens
 from probekit.models.encoder import Batch, Edit, Encoder, Shown, Sink, Text, Tokens, begin_states, edited
+from probekit.models.find import resolve_model
+from probekit.models.folder import configuration, quantisation
 from probekit.models.options import LoadOptions, Packing
 from probekit.models.sites.taps import Tap, install
-from probekit.models.transformers.blocks import find_blocks, find_final_norm, same
+from probekit.models.transformers.blocks import depth_of, find_blocks, find_final_norm, same
 from probekit.models.transformers.fused import fuse
 from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.models.transformers.packed import (
@@ -65,7 +68,7 @@ class HuggingFaceEncoder(Shown):
     folder : Path
         The model's folder.
     depth : int
-        L, the number of blocks.
+        The number of blocks that it runs: L, or fewer if the weights of later ones were not read.
     final_norm : bool
         Whether a norm follows the last block.
     proofs : Proofs, optional
@@ -85,7 +88,8 @@ class HuggingFaceEncoder(Shown):
         self.max_length = tokenizer.max_length
         self.mixed_lengths, self.stops = False, True
         self.device = next(model.parameters()).device
-        self.depth: int = model.config.num_hidden_layers
+        self.depth = depth_of(model)
+        self.last: int | None = None  # the last layer that it has, if later blocks were not read
         self.ranks, self.slices = ranks, dict[Site, tuple[int, ...]]()
         self._ends = True  # the last block returns layer L
         self.own_begins = 0  # the first of the model's own hidden states; RWKV and Mamba 2 leave out layer 0
@@ -129,6 +133,7 @@ class HuggingFaceEncoder(Shown):
         self, inputs: Mapping[str, Any], sink: Sink, edit: Edit | None = None, wanted: Collection[int] | None = None
     ) -> Any:
         """:meth:`encode` for arguments of the model; returns what the model returns, or None if it was stopped."""
+        wanted = self._had(wanted)
         left = None if wanted is None else set(wanted)
         place = {site: i for i, site in enumerate(self.sites)}
         layers = iter(residual_stream(self.depth, final_norm=self.final_norm))
@@ -168,6 +173,20 @@ class HuggingFaceEncoder(Shown):
         if self.ranks is not None:
             later.raise_error()
         return output
+
+    def end_at(self, last: int, depth: int) -> None:
+        """Be an encoder of ``depth`` blocks of which layers 0 … ``last`` alone can be had."""
+        self.last, self.sites = last, residual_stream(depth, final_norm=self.final_norm)
+        self.widths = (self.width,) * len(self.sites)
+        self.spec["layers"] = [*map(str, self.sites)]
+
+    def _had(self, wanted: Collection[int] | None) -> Collection[int] | None:
+        """The wanted sites, by default all; raises UsageError for those of blocks that were not read."""
+        if self.last is None:
+            return wanted
+        if wanted is not None and max(wanted, default=0) > self.last:
+            raise UsageError(f"{self.name} was loaded up to layer {self.last}; load it without last.")
+        return range(self.last + 1) if wanted is None else wanted
 
     def follow(self) -> dict[str, Any]:
         """Run each pass that process 0 asks for, until it sends another message, which is returned.
@@ -460,11 +479,36 @@ class _Later:
             raise self.error
 
 
+def load_layers(model: str | Path, options: LoadOptions) -> HuggingFaceEncoder:
+    """:func:`load_transformer`, of whose blocks only those are read that compute the layers up to ``last``.
+
+    One block more is read, because a layer is what enters the next block. All are read of drawn and of quantised
+    weights, of runs and adapters, of a decoder, for several processes, and where it does not work.
+    """
+    folder, last = resolve_model(model, options.revision), options.last
+    whole = options.random_weights is not None or options.tp_plan is not None or options.decoder
+    if last is None or whole or adapted(folder) is not None or quantisation(folder):
+        return load_transformer(model, options)
+    depth = getattr(configuration(folder), "num_hidden_layers", None)
+    if isinstance(depth, int) and last + 1 < depth:
+        try:
+            encoder = load_transformer(model, options, blocks=last + 1)
+            encoder.end_at(last, depth)
+        except ModelError as error:
+            log.info("%s is read with all of its blocks: %s", model, error)
+        else:
+            return encoder
+    return load_transformer(model, options)
+
+
 @torch_threads(1)
-def load_transformer(model: str | Path, options: LoadOptions) -> HuggingFaceEncoder:
-    """A model from transformers with its tokenizer, from a local folder or the hub; errors as in ``load_encoder``."""
+def load_transformer(model: str | Path, options: LoadOptions, *, blocks: int | None = None) -> HuggingFaceEncoder:
+    """A model from transformers with its tokenizer, from a local folder or the hub; errors as in ``load_encoder``.
+
+    With ``blocks``, only its first blocks are read, and it is an encoder of so many.
+    """
     ranks = None if options.tp_plan is None else join_ranks(options.device)
-    net, folder, spec = load_described(model, options, processes=1 if ranks is None else ranks.size)
+    net, folder, spec = load_described(model, options, processes=1 if ranks is None else ranks.size, blocks=blocks)
     dtype, packing = Dtype(options.dtype), options.packing
     tokenizer, on_cpu = text_reader(folder, net.config, options.max_length), spec["device"] == "cpu"
     encoder = HuggingFaceEncoder(
@@ -494,7 +538,7 @@ def load_transformer(model: str | Path, options: LoadOptions) -> HuggingFaceEnco
             all_layers(encoder, checks[-1])
         except (AttributeError, NotImplementedError, RuntimeError) as cause:
             log.info("%s reads weights that oneDNN packs; it is loaded without oneDNN (%s)", model, first_line(cause))
-            encoder = load_transformer(model, replace(options, onednn=False))
+            encoder = load_transformer(model, replace(options, onednn=False), blocks=blocks)
             del encoder.spec["onednn"]  # it was not asked for
             return encoder
         if net.dtype is torch.float32 and fuse(net, lambda: all_layers(encoder, checks[0])):
@@ -530,13 +574,24 @@ def _first_passes(encoder: HuggingFaceEncoder, checks: Sequence[Batch]) -> list[
         raise_in_words(encoder.name, error)
 
 
-def all_layers(encoder: Encoder, batch: Batch, edit: Edit | None = None) -> torch.Tensor:
-    """Every site of a batch on the CPU: (sites, t, width), narrower sites padded with 0; begins with an empty state."""
+def all_layers(
+    encoder: Encoder, batch: Batch, edit: Edit | None = None, wanted: Collection[int] | None = None
+) -> torch.Tensor:
+    """Every site of a batch on the CPU: (sites, t, width), narrower sites padded with 0; begins with an empty state.
+
+    With ``wanted``, the sites with these numbers.
+    """
     begin_states(encoder)
     layers: list[torch.Tensor] = []
-    encoder.encode(batch, lambda _, hidden: layers.append(hidden.to("cpu", copy=True)), edit)
+
+    def keep(i: int, hidden: torch.Tensor) -> None:
+        if wanted is None or i in wanted:
+            layers.append(hidden.to("cpu", copy=True))
+
+    more: Any = {"wanted": wanted} if wanted is not None and getattr(encoder, "stops", False) else {}
+    encoder.encode(batch, keep, edit, **more)
     begin_states(encoder)
-    width = max(encoder.widths)
+    width = max(encoder.widths if wanted is None else (encoder.widths[i] for i in wanted))
     return torch.stack([nn.functional.pad(hidden, (0, width - hidden.shape[-1])) for hidden in layers])
 
 

@@ -26,6 +26,7 @@ from probekit.models.folder import check_config, model_type, quantisation, text_
 from probekit.models.identity import identify
 from probekit.models.kinds import kinds
 from probekit.models.options import LoadOptions
+from probekit.models.transformers.first_blocks import class_of_first
 from probekit.models.transformers.quantised import (
     EXPANDED,
     bits_of,
@@ -113,13 +114,18 @@ class TextDecoder(nn.Module):
 logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)  # it warns of a kernel that is not used here
 
 
-def load_described(model: str | Path, options: LoadOptions, *, processes: int = 1) -> tuple[Any, Path, dict[str, Any]]:
-    """The model, of which each of several processes reads slices, its folder, and its entries in an encoder's spec."""
+def load_described(
+    model: str | Path, options: LoadOptions, *, processes: int = 1, blocks: int | None = None
+) -> tuple[Any, Path, dict[str, Any]]:
+    """The model, of which each of several processes reads slices, its folder, and its entries in an encoder's spec.
+
+    With ``blocks``, only its first blocks are read.
+    """
     where, folder = torch.device(resolve_device(options.device)), resolve_model(model, options.revision)
     dtype, weights, on = Dtype(options.dtype), options.random_weights, options.device_map
     net = load_model(
         folder, dtype=dtype, device=where, random_weights=weights, device_map=on, processes=processes,
-        decoder=options.decoder,
+        decoder=options.decoder, blocks=blocks,
     )  # fmt: skip
     spec = {
         **({"part": "decoder"} if options.decoder else {}),
@@ -159,6 +165,7 @@ class StockOptions:
     )
     processes: int = option(1, "Processes that share the model, each of which reads its slices (tensor parallelism).")
     decoder: bool = option(False, "Of an encoder-decoder, the decoder.")
+    blocks: int | None = option(None, "Read only so many blocks, the first ones, of a model in its folder.")
 
     def check(self, folder: Path, *, changed: bool) -> None:
         """Refuse to spread or share out what cannot be: ``changed`` says that the folder holds changed weights only."""
@@ -288,7 +295,8 @@ def _made(folder: Path, files: Sequence[Path], options: StockOptions) -> tuple[A
     if options.quantise is not None:
         given |= reading_options(config, options.quantise)
     given = checkpoint_options(config, quantisation(folder), options.device) | given
-    return _read(folder, config, options.dtype, given)
+    made = class_for(config) if options.blocks is None else class_of_first(config, options.blocks)
+    return _read(folder, made, config, options.dtype, given)
 
 
 def check_plan(folder: Path, config: Any, processes: int) -> None:
@@ -383,8 +391,8 @@ def _parameters(kind: Any, described: str) -> int:
 SMALL = 1 << 26
 
 
-def _read(folder: Path, config: Any, dtype: Dtype, options: dict[str, Any]) -> tuple[Any, set[str]]:
-    model, report = class_for(config).from_pretrained(
+def _read(folder: Path, made: Any, config: Any, dtype: Dtype, options: dict[str, Any]) -> tuple[Any, set[str]]:
+    model, report = made.from_pretrained(
         folder,
         config=config,
         dtype=getattr(torch, dtype),
