@@ -63,6 +63,7 @@ from .models import new_encoder as new_encoder
 from .models import prove_sites as prove_sites
 from .monitors import Probe as Probe
 from .monitors import load_probe as load_probe
+from .monitors import monitor as monitor
 from .plots import plot as plot
 from .probes import LogisticPath as LogisticPath
 from .probes import RidgePath as RidgePath

@@ -118,6 +118,7 @@ CALLS: dict[str, Call] = {
     "probe": Call(PAIR, {**FEW, **QUICK, "folds": 2, "penalties": (1.0,)}),
     "apply": Call(("kept", "train.h5"), QUICK),
     "load_probe": Call(("kept",)),
+    "monitor": Call(("kept", "a.txt"), CPU),
     "mi": Call(("train.h5",), {**FEW, "draws": 1}),
     "mdl": Call(("train.h5",), {**FEW, "orders": 1, "penalties": (1.0,)}),
     "structural": Call(("words.train.h5", "words.dev.h5"), {**FEW, "epochs": 1, **QUICK}),
@@ -178,8 +179,8 @@ CALLS: dict[str, Call] = {
 }
 """By its name how each is called."""
 WITHOUT = {
-    *("apply", "load_probe", "choices", "convert", "glue_score", "import_activations", "pairs", "places", "shift"),
-    *("structural", "surprisal"),
+    *("apply", "load_probe", "monitor", "choices", "convert", "glue_score", "import_activations", "pairs", "places"),
+    *("shift", "structural", "surprisal"),
 }
 """Of these, calls without odd values end in a sentence: the folder of files has nothing for them."""
 ARRAYS = (np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)

@@ -93,6 +93,7 @@ COMMANDS: dict[str, Command] = {
     "results": Command("probekit.cli.results:results", "List results and the files that can be deleted.", KEEP),
     "clean": Command("probekit.cli.results:clean", "Delete files that can be recomputed, after asking.", KEEP),
 }
+COMMANDS["monitor"] = Command("probekit.cli.monitor:monitor", "Score texts with a kept probe as they come.", ANALYSE)
 COMMANDS |= {
     one.name: Command(f"probekit.cli.made:{one.name}", one.help, ADAPT if one.reads is Reads.RUNS else ANALYSE)
     for one in analyses().values()

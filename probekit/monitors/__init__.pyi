@@ -1,5 +1,6 @@
 from .alarm import Alarm as Alarm
 from .folder import load_probe as load_probe
 from .folder import load_probes as load_probes
+from .lines import monitor as monitor
 from .probe import Probe as Probe
 from .watch import Watch as Watch

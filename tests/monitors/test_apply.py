@@ -198,3 +198,29 @@ def test_words_and_numbers(encoder, tmp_path):
     np.testing.assert_array_equal(scores(found)["value"], gold(result, 1)[0].predicted[gold(result, 1)[1]])
     with pytest.raises(UsageError, match="no probabilities"):
         probe.predict_proba(made["dev"].layer(1))
+
+
+def test_a_line_in_a_line_out(kept, encoder, tmp_path, monkeypatch, capsys):
+    """Plain texts, JSON, and lines that cannot be read, each answered at once."""
+    probe = probekit.load_probe(kept[0], 2)
+    lines = ["the cat sees a dog", '{"id": "b", "text": "a dog"}', '{"id": 3}', "{", "", '{"text": "x", "pair": "y"}']
+    read = []
+
+    def come():
+        for line in lines:
+            read.append(line)
+            yield line + "\n"
+
+    answers = probekit.monitor(probe, come(), model=encoder)
+    first = next(answers)
+    assert len(read) == 1
+    table = probe.score(["the cat sees a dog", "a dog"], model=encoder)
+    assert first == {"id": "0", **{k: v for k, v in table.iloc[0].to_dict().items() if k != "id"}}
+    rest = list(answers)
+    assert rest[0]["score"] == table["score"][1]
+    assert [answer["id"] for answer in rest] == ["b", 2, 3, "5"]
+    assert all("error" in answer for answer in rest[1:])
+    (tmp_path / "harmless.txt").write_text("\n".join(f"the {'cat ' * k}sees" for k in range(1, 21)))
+    how = {"model": encoder, "harmless": tmp_path / "harmless.txt", "rule": "max", "rate": 0.1}
+    told = list(probekit.monitor(probe, ["the cat sees", "dog dog dog dog"], **how))
+    assert all(isinstance(one["alarm"], bool) and np.isfinite(one["highest"]) for one in told)
