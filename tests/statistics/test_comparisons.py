@@ -204,11 +204,13 @@ def test_against_a_baseline_is_the_difference_of_two_fits(name):
     assert set(rows["null"]) == {str(Null.EXCHANGEABLE)}
     same = paired(both, [(0, [2]), (1, [2])], "accuracy")
     assert rows["p_adjusted"].tolist() == same.p_adjusted.tolist()
-    if name != "bag-of-pieces":
+    if not name.endswith("-of-pieces"):
         with pytest.raises(UsageError, match=f"{name} is compared by accuracy, .* not by macro-f1; compare with"):
             compare(both, against=name, metric="macro-f1")
     with pytest.raises(UsageError, match="Bags of word pieces are fitted where texts are labelled; probe those with"):
         compare(a, against="bag-of-pieces")
+    with pytest.raises(UsageError, match="Tf-idf of word pieces is fitted where texts are labelled; probe those with"):
+        compare(a, against="tf-idf-of-pieces")
 
 
 def test_nothing_to_hold_against_is_said():
