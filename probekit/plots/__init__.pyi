@@ -43,8 +43,6 @@ from .shift import shift_panels as shift_panels
 from .shift import shift_values as shift_values
 from .similarity import similarity_matrix as similarity_matrix
 from .similarity import similarity_panels as similarity_panels
-from .similarity import similarity_tree as similarity_tree
-from .similarity import similarity_trees as similarity_trees
 from .similarity import similarity_values as similarity_values
 from .steps import trajectory as trajectory
 from .steps import trajectory_grids as trajectory_grids
@@ -53,3 +51,5 @@ from .transfer import transfer_matrix as transfer_matrix
 from .transfer import transfer_panels as transfer_panels
 from .transfer import transfer_rows as transfer_rows
 from .transfer import transfer_values as transfer_values
+from .trees import similarity_tree as similarity_tree
+from .trees import similarity_trees as similarity_trees

@@ -29,13 +29,13 @@ def inches(words: str, size: float, weight: str = "normal") -> float:
     return 1.1 * max(widths, default=0.0) / 72
 
 
-def wrapped(words: str, room: float, size: float, weight: str = "normal") -> str:
-    """Wrap text to ``room`` inches, at commas, or else at spaces, and long words at dashes.
+def wrapped(words: str, room: float, size: float, weight: str = "normal", *, commas: bool = True) -> str:
+    """Wrap text to ``room`` inches, first at commas (unless not ``commas``), then at spaces, and long words at dashes.
 
     What belongs together stays on a line: "p > 0.05", "95 %".
     """
     words = re.sub(r" ([<>=≤≥%]) ?", lambda found: found[0].replace(" ", "\u00a0"), words)
-    parts, lines = words.split(", "), [""]
+    parts, lines = words.split(", ") if commas else [words], [""]
     for i, part in enumerate(parts):
         piece = part + ("," if i + 1 < len(parts) else "")
         if lines[-1] and inches(f"{lines[-1]} {piece}", size, weight) > room:

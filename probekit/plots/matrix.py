@@ -317,7 +317,8 @@ def fit_names(names: Sequence[str], room: float, line: float = math.inf) -> tupl
         Height in inches that a name has at most; what does not fit in any way is higher.
     """
     for size, most in ((8, 1), (7, 1), (7.5, 2), (7, 2), (6, 2), (6.5, 3), (6, 3), (6, 9)):
-        lines = [name if inches(name, size) <= 1.1 * room else wrapped(name, 1.1 * room, size) for name in names]
+        both = ([wrapped(name, 1.1 * room, size, commas=commas) for commas in (True, False)] for name in names)
+        lines = [min(ways, key=lambda way: way.count("\n")) for ways in both]
         if max((name.count("\n") for name in lines), default=0) < most and most * size / 72 + 0.025 <= max(line, 0.137):
             break
     return lines, size
@@ -376,12 +377,23 @@ def colour_bar(
     return bar
 
 
-def draw_tree(ax: Axes, names: Sequence[str], distances: np.ndarray, title: str) -> None:
-    """Draw a dendrogram of a matrix of distances, with average linkage; ``title`` labels the axis of distances."""
+def draw_tree(ax: Axes, names: Sequence[str], distances: np.ndarray, title: str, *, numbers: bool = False) -> list[int]:
+    """Draw a dendrogram of a matrix of distances, with average linkage; returns the leaves from below.
+
+    Parameters
+    ----------
+    title : str
+        The label of the axis of distances.
+    numbers : bool
+        Whether the names have numbers, from above.
+    """
     from scipy.cluster.hierarchy import dendrogram, linkage
     from scipy.spatial.distance import squareform
 
     joined = linkage(squareform(distances, checks=False), method="average")
+    order = dendrogram(joined, no_plot=True)["leaves"]
+    if numbers:
+        names = [f"{name}  {len(names) - order.index(i)}" for i, name in enumerate(names)]
     lines, size = fit_names(names, 0.4 * width_of(ax), 0.3)
     style: dict[str, Any] = {"link_color_func": lambda _: COLOURS[0], "leaf_font_size": size}
     dendrogram(joined, labels=lines, orientation="right", ax=ax, **style)
@@ -390,3 +402,4 @@ def draw_tree(ax: Axes, names: Sequence[str], distances: np.ndarray, title: str)
     ax.set_xlabel(wrapped(title, 0.6 * width_of(ax), 8), fontsize=8, color=INK)
     bare(ax, ("bottom",))
     ax.tick_params(axis="y", labelsize=size, length=0)
+    return [int(leaf) for leaf in order]

@@ -105,8 +105,8 @@ def dress(
         title = re.sub(": ?", ":\n", title, count=1)
     about = (how, *rows["split"].unique(), size_of(rows)) if sized else (how,)
     subtitle = wrapped(", ".join(filter(None, about)), width_of(ax) - side, 7)
-    style: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7, "color": "#666666", "va": "bottom"}
-    ax.text(0, 1.025, subtitle, label=SUBTITLE, parse_math=False, **style)
+    style: dict[str, Any] = {"fontsize": 7, "color": "#666666", "va": "bottom", "parse_math": False}
+    ax.annotate(subtitle, (0, 1), (0, 2.5), "axes fraction", "offset points", label=SUBTITLE, **style)
     _title(ax, title, subtitle)
     ax.grid(axis="y", color=FAINT, linewidth=0.6)
     bare(ax)

@@ -1,4 +1,4 @@
-"""Similarity of layers as heat maps, and of models as trees."""
+"""Similarity of layers as heat maps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.caption import listed, metrics_of, sizes_of, widest
+from probekit.plots.caption import metrics_of, sizes_of, widest
 from probekit.plots.curves import check_metric, of_analyses, of_one, plot_rows
 from probekit.plots.heat import add_bars
 from probekit.plots.legends import wrapped
@@ -18,14 +18,13 @@ from probekit.plots.matrix import (
     axes_or_new,
     colour_bar,
     draw_cells,
-    draw_tree,
     hatch_cells,
     set_line_height,
     thinned,
     write_cells,
 )
 from probekit.plots.options import FigureKind
-from probekit.plots.panels import dress, new_figure, panels, width_of
+from probekit.plots.panels import dress, panels, width_of
 from probekit.rows import called, layer_labels
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def similarity_matrix(rows: Any, *, metric: str | None = None, level: float = 0.
     UsageError
         If the rows have several pairs of models, or lack the measure.
     """
-    rows = _of_similarity(plot_rows(rows), metric)
+    rows = of_similarity(plot_rows(rows), metric)
     if (many := rows["panel"].unique()).size > 1:
         raise UsageError(
             f"similarity_matrix draws one pair of models, but the rows have {many.size}; use similarity_panels, or "
@@ -123,7 +122,7 @@ def similarity_panels(
         probekit plot layers similarity.parquet --metric cka
         probekit plot trajectory steps.parquet --metric cka
     """
-    found = _of_similarity(of_analyses(plot_rows(rows), "similarity"), metric, every=metric is None)
+    found = of_similarity(of_analyses(plot_rows(rows), "similarity"), metric, every=metric is None)
     if 1 < (measures := found["metric"].nunique()) <= columns and found["pair"].nunique() > 1:  # a column for each
         order = {name: i for i, name in enumerate(found["pair"].unique())}
         found, columns = found.sort_values("pair", key=lambda pair: pair.map(order), kind="stable"), measures
@@ -178,11 +177,11 @@ def similarity_values(rows: Any, metric: str | None = None) -> dict[str, pd.Data
     dict of DataFrame
         Layers of the first model in rows, those of the second in columns.
     """
-    found = _of_similarity(plot_rows(rows), metric)
+    found = of_similarity(plot_rows(rows), metric)
     return {str(name): _matrix(part, "value") for name, part in found.groupby("panel", sort=False)}
 
 
-def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = False) -> pd.DataFrame:
+def of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = False) -> pd.DataFrame:
     """Rows of similarity of one measure (or of all), with a column "panel" that names the pair of models."""
     rows = of_one(rows, "similarity", "there are no rows of probekit similarity to draw.")
     metric = metric or str(rows["metric"].iloc[0])
@@ -207,7 +206,7 @@ def _of_similarity(rows: pd.DataFrame, metric: str | None, *, every: bool = Fals
 
 def _axis_models(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """The full names of the models on the vertical and the horizontal axis, for each pair of models."""
-    found = _of_similarity(rows, None, every=True)[["name_shared", "name_a", "name_b"]].drop_duplicates()
+    found = of_similarity(rows, None, every=True)[["name_shared", "name_a", "name_b"]].drop_duplicates()
     return [
         (f"{shared} ({a})", f"{shared} ({b})") if shared else (a, b or a)
         for shared, a, b in found.itertuples(index=False)
@@ -235,11 +234,11 @@ def _both_names(pair: dict[str, Any], tuned: str = "") -> tuple[str, str, str]:
             own.append("checkpoint")
     if tuned:
         a, b = (one | {"checkpoint": _tuned(one)} if one["checkpoint"] == tuned else one for one in (a, b))
-    first, second = (_named({**one, **dict.fromkeys(own, "")}) for one in (a, b))
+    first, second = (state_name({**one, **dict.fromkeys(own, "")}) for one in (a, b))
     return shown_label(str(a["model"])) if "model" in own else "", first, second
 
 
-def _named(model: dict[str, Any]) -> str:
+def state_name(model: dict[str, Any]) -> str:
     """The name of a model: "step 40", "random weights", "pretrained" if nothing distinguishes it."""
     return shown_label(called(model)) or "pretrained"
 
@@ -293,126 +292,6 @@ def _layer_of(model: str, room: float) -> str:
     return wrapped(f"Layer of {model}" if "(" in model else f"Layer ({model})", room, 9)
 
 
-def similarity_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw models as a dendrogram: average linkage of 1 minus the mean similarity of their same layers.
-
-    Parameters
-    ----------
-    rows : DataFrame, Result or path
-        Rows of :func:`probekit.similarity` with ``against="all"``, of three or more models with the same layers.
-    metric : str, optional
-        By default the first in the rows.
-    ax : Axes, optional
-        Axes to draw into; by default those of a new figure. Nothing is shown or saved.
-
-    Returns
-    -------
-    Axes
-        The Axes with the plot.
-
-    Raises
-    ------
-    UsageError
-        If a pair of models is missing, or has no layer in common.
-
-    References
-    ----------
-    Average linkage (Sokal & Michener 1958), as implemented in SciPy.
-    """
-    rows = _of_similarity(plot_rows(rows), metric)
-    measure = metric_called(str(rows["metric"].iloc[0]))
-    names, distances = _distances(rows, alike=bool(measure.alike))
-    if len(names) < 3:
-        raise UsageError(f"a tree needs three or more models, not {len(names)}.")
-    ax = axes_or_new(ax, 4.2, 0.3 * len(names) + 1)
-    title = f"1 − mean {measure.title} of the same layers" if measure.alike else measure.title
-    draw_tree(ax, names, distances, title)
-    return ax
-
-
-def _distances(rows: pd.DataFrame, *, alike: bool) -> tuple[list[str], np.ndarray]:
-    """The names of models, and the mean distances of their same layers."""
-    same = rows[rows["layer_name"] == rows["layer_b_name"]]
-    names: dict[str, int] = {}
-    shared = [c for c in ("model", "representation") if len({*rows[c], *rows[f"{c}_b"]}) == 1]
-    known = same[list(PAIR)].astype("string").fillna("")
-    one = {tuple(row) for row in (*known[list(PAIR[:4])].to_numpy(), *known[list(PAIR[4:])].to_numpy())}
-    if len({model for model, *_ in one}) == len(one):  # the names of models say all
-        shared = list(PAIR[1:4])
-    values: dict[tuple[int, int], list[float]] = {}
-    for row in same.to_dict("records"):
-        a, b = (_named({c: None if c in shared else row[c + end] for c in PAIR[:4]}) for end in ("", "_b"))
-        if a != b:
-            first, second = sorted((names.setdefault(a, len(names)), names.setdefault(b, len(names))))
-            values.setdefault((first, second), []).append(row["value"])
-    distances = np.zeros((len(names), len(names)))
-    for i, j in zip(*np.triu_indices(len(names), 1), strict=True):
-        mean = np.mean(values.get((int(i), int(j)), [np.nan]))
-        if not np.isfinite(mean):
-            raise UsageError(
-                "a tree needs a value for every pair of models; compare all pairs: probekit similarity A.h5 B.h5 C.h5 "
-                "… --against all."
-            )
-        distances[i, j] = distances[j, i] = max(0.0, float(1 - mean if alike else mean))
-    return list(names), distances
-
-
-def similarity_trees(
-    rows: Any, *, metric: str | None = None, width: float | None = None, look: Look | None = None
-) -> Figure:
-    """Plot models as a tree by the similarity of their layers.
-
-    The distance of two models is 1 minus the mean similarity of their same layers; clusters are joined by average
-    linkage.
-
-    Parameters
-    ----------
-    rows : DataFrame, Result or path
-        Rows that probekit similarity --against all wrote (.parquet, .csv).
-    metric, width, look
-        As in :func:`similarity_panels`.
-
-    Returns
-    -------
-    Figure
-        Not shown and not saved.
-
-    Notes
-    -----
-    Draw one :func:`similarity_tree` per task, one below the other.
-
-    Examples
-    --------
-    On the command line::
-
-        probekit similarity a.h5 b.h5 c.h5 d.h5 --against all --out models.parquet
-        probekit plot dendrogram models.parquet --out models.pdf
-    """
-    look, rows = look or Look(), of_analyses(plot_rows(rows), "similarity")
-    tasks = [part for _, part in rows.groupby("task", sort=False)]
-    if not tasks:
-        raise UsageError("there are no rows of probekit similarity to draw.")
-    pairs = [len(part[list(PAIR)].drop_duplicates()) for part in tasks]
-    heights = [0.3 * (1 + np.sqrt(1 + 8 * count)) / 2 + 1.2 for count in pairs]  # all pairs of so many models
-    page = look.of_heights(heights)
-    tasks, heights = [tasks[i] for i in page], [heights[i] for i in page]
-    figure = new_figure((width or 4.2, sum(heights)), "constrained")
-    for ax, part in zip(figure.subplots(len(tasks), 1, squeeze=False)[:, 0], tasks, strict=True):
-        similarity_tree(part, metric=metric, ax=ax)
-        title = look.task(str(part["task"].iloc[0]))
-        ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
-    return figure
-
-
-def tree_caption(rows: pd.DataFrame, options: PlotOptions, _look: Look) -> Iterator[str]:
-    rows = rows[rows["analysis"] == "similarity"]
-    rows = rows[rows["metric"] == (options.metric or rows["metric"].iloc[0])]
-    same = (rows["layer"].fillna(-1) == rows["layer_b"].fillna(-1)) & (rows["site"] == rows["site_b"])
-    names = listed(layer_labels(rows[same.astype(bool)]))
-    yield f"Distance: 1 minus the mean {metrics_of(rows)} of the same layers ({names})."
-    yield from sizes_of(rows)
-
-
 SECOND = (
     *("model", "checkpoint", "step", "representation", "trained_on", "regime", "head", "variant"),
     *("random_weights", "run_seed"),
@@ -452,14 +331,6 @@ def same_layers(rows: pd.DataFrame) -> pd.DataFrame:
     noise = noise[known].assign(ci_low=bottom.where(noise["null_high"].notna()))
     low, high = noise[["ci_low", "ci_high"]].min(axis=1), noise[["ci_low", "ci_high"]].max(axis=1)
     return plot_rows(pd.concat([found, noise.assign(ci_low=low, ci_high=high)], ignore_index=True))
-
-
-TREES = FigureKind(
-    head="Models by the similarity of their layers (average linkage).",
-    draw=similarity_trees,
-    caption=tree_caption,
-    metric="Measure of similarity, such as cka; by default the rows' first.",
-)
 
 
 SIMILARITY = FigureKind(

@@ -9,7 +9,8 @@ from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING
 
 from probekit.metrics import metric as metric_called
-from probekit.plots.domains import SIZES, TERMS
+from probekit.plots.domain_sizes import SIZES
+from probekit.plots.domains import TERMS
 from probekit.plots.noise import REACHES_CONTROL
 from probekit.report.curves import MOST_CURVES
 from probekit.report.sections import TITLES, TRAINING, is_by_layer

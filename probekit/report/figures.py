@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from probekit.analysis import Reads, analyses
 from probekit.errors import DataError, ProbekitError, UsageError
-from probekit.plots.domains import SIZES, TERMS
+from probekit.plots.domain_sizes import SIZES
+from probekit.plots.domains import TERMS
 from probekit.plots.figure import details, plot
 from probekit.plots.files import as_bytes
 from probekit.plots.look import Look, first_line

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from probekit.analysis import analyses
 from probekit.metrics import metric as metric_called
-from probekit.plots.domains import SIZES, TERMS
+from probekit.plots.domain_sizes import SIZES
+from probekit.plots.domains import TERMS
 from probekit.report.curves import best_layers, model_once
 from probekit.report.sections import TITLES, TRAINING
 from probekit.report.tables import Table, table

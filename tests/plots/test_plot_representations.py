@@ -163,6 +163,13 @@ def test_a_tree_of_models():
     with pytest.raises(UsageError, match="three or more models, not 2"):
         similarity_tree(parts[0])
     assert len(plot("dendrogram", together(*parts)).axes) == 1
+    tree, map_, _ = plot("dendrogram", together(*parts), width="page").axes
+    assert [text.get_text() for text in tree.get_yticklabels()] == ["run, step 9  3", "pretrained  2", "run, step 1  1"]
+    np.testing.assert_allclose(np.ma.filled(map_.images[0].get_array(), 0)[0], [0.8, 0.9, 0])  # below: step 9
+    assert tree.get_ylim()[0] / 10 - 0.5 == map_.get_ylim()[0]  # the lines of the map are the leaves of the tree
+    words = details("dendrogram", together(*parts), PlotOptions(width="page"), Look())
+    assert words.startswith("Model: m. Distance: 1 minus the mean CKA of the same layers (0, 1 and 2)")
+    assert "Right: the distances" in words
 
 
 def moved(metric="relative-distance", **more):
