@@ -32,7 +32,8 @@ def measured(gold: pd.DataFrame, look: Look, *, sized: bool = True) -> Iterator[
         look.shown(str(name).rsplit("/", 1)[-1]) + f", {RANDOM}" * (not some) for name, some in trained.items() if name
     ]
     estimated = gold[gold["estimator"] != ""]
-    noun = "estimator" if (estimated["metric"] == INFORMATION).any() else "probes"
+    information, several = (estimated["metric"] == INFORMATION).any(), estimated["estimator"].nunique() > 1
+    noun = "estimators" if information and several else "estimator" if information else "probes"
     noun = "scores" if (estimated["representation"] == "logit-lens").all() else noun
     methods = [f"{listed(map(look.shown, estimated['estimator'].unique()))} {noun}"] if len(estimated) else []
     pooled = [name for name in gold["representation"].unique() if name not in ("", "none")]

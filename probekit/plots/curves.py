@@ -160,7 +160,7 @@ class CurveStyles:
     random : frozenset of str
         Runs, and kinds of runs, that are models with random weights.
     most : int
-        The largest number of curves in a panel.
+        The largest number of curves in a panel, without up to three models with random weights.
     """
 
     labelled_by: tuple[str, ...]
@@ -212,8 +212,8 @@ class CurveStyles:
         known = rows["run"]
         trained = rows.loc[(known != "") & ~rows["random"], "model"]
         both = frozenset(map(str, trained)) & set(rows.loc[known == "", "model"].map(str))
-        random = frozenset(str(run) for c in ("run", "run_kind") for run in rows.loc[rows["random"], c].unique())
-        self = cls(tuple(labelled_by), {}, both, random=random)
+        weights = frozenset(str(run) for c in ("run", "run_kind") for run in rows.loc[rows["random"], c].unique())
+        self = cls(tuple(labelled_by), {}, both, random=weights)
         if both:  # the pretrained model has the first style, whatever the order of the files
             rows = rows.iloc[np.argsort(known != "", kind="stable")]
         if "step" in labelled_by:
@@ -225,7 +225,9 @@ class CurveStyles:
         for key, part in curves(rows, by):
             label = seeds.get(self.label(key), self.label(key))
             panels.setdefault(label, set()).update(map(tuple, part[list(panel)].drop_duplicates().to_numpy().tolist()))
-        most = max(Counter(one for own in panels.values() for one in own).values(), default=0)
+        random = {label for label, key in labels.items() if self.is_random(key)}
+        counted = [own for label, own in panels.items() if label not in random or len(random) > len(GREYS)]
+        most = max(Counter(one for own in counted for one in own).values(), default=0)
         styles = self._styles(labels, by, seeds, panels)
         return cls(self.labelled_by, styles, both, seeds, self.random, most)
 

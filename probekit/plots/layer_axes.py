@@ -151,7 +151,11 @@ def draw_layers(
     for curve in series:
         label = str(curve["label"].iloc[0])
         shift = crowded * min(0.12, 0.5 / len(named)) * (named.index(label) - (len(named) - 1) / 2)
-        _draw_curve(ax, curve, scale.at(curve) + shift, scale.sized(styles.style[label]), banded=not crowded)
+        at, of = scale.at(curve) + shift, styles.style[label]
+        marked = scale.shrinks and crowded
+        _draw_curve(ax, curve, at, scale.sized(of), banded=not crowded, label=f"_{label}" if marked else label)
+        if marked:
+            _draw_landmarks(ax, curve, at, of, named.index(label) / len(named))
     _name_intervals(ax, look)
     controls = points[points["role"] == "control"]
     beside = bool((controls["target"] == "permuted").any())
@@ -171,8 +175,22 @@ def draw_layers(
     subtitle = look.shown(str(how[0])) if information and len(how) == 1 else reference_title(gold, look)
     dress(ax, points, ylabel=title, how=subtitle, look=look)
     scale.set(ax)
+    if (end := far_noise(points)) is not None:
+        low, high = ax.get_ylim()
+        ax.set_ylim((low, min(high, end)) if metric.sign < 0 else (max(low, end), high))
     if summary is not None:
         draw_summary(ax, summary, gold, styles)
+
+
+def far_noise(points: pd.DataFrame) -> float | None:
+    """Where the axis ends before permuted labels that are so much worse that they would squash the curves, or None."""
+    sign = metric_called(str(points["metric"].dropna().iloc[0])).sign
+    noise = (points["role"] == "control") & (points["target"] == "permuted")
+    shown, far = (points.loc[some, [*INTERVAL]].to_numpy(dtype=float) * sign for some in (~noise, noise))
+    if not sign or not np.isfinite(shown).any() or not np.isfinite(far).any():
+        return None
+    end = np.nanmin(shown) - 0.5 * (np.nanmax(shown) - np.nanmin(shown))
+    return float(sign * end) if np.nanmin(far) < end else None
 
 
 def hides_random(gold: pd.DataFrame) -> bool:
@@ -180,7 +198,9 @@ def hides_random(gold: pd.DataFrame) -> bool:
     return bool(gold["random"].any()) and gold["label"].nunique() > 4
 
 
-def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[str, Any], *, banded: bool) -> None:
+def _draw_curve(
+    ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[str, Any], *, banded: bool, label: str
+) -> None:
     """at : positions of the layers; banded : whether intervals are a band, or bars"""
     dashed, colour = style["linestyle"] != "-", style["color"]
     points, zorder = {**style, "linestyle": "none", "markeredgecolor": colour}, 4 if dashed else 5
@@ -192,7 +212,6 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
         curve = curve.assign(ci_high=curve["shown_high"].astype("float64").fillna(curve["ci_high"]))
     x, y, low, high = (np.asarray(v, dtype=float) for v in (at[order], *(curve[c] for c in INTERVAL)))
     through = curve["layer"].notna().to_numpy(dtype=bool)  # final_norm is not a block: it is drawn apart
-    label = str(curve["label"].iloc[0])
     words = np.array(in_words(curve), dtype=object)
     line = ax.plot(x[through], y[through], label=label, zorder=zorder, **{**style, "markeredgecolor": colour})
     hover(line, words[through])
@@ -205,7 +224,8 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
         ax.fill_between(x, low, high, where=inside, zorder=zorder - 2.3, label=BANDS_OF, **edged)
     bars = known & alone & np.isfinite(low)
     if bars.any():
-        ax.vlines(x[bars], low[bars], high[bars], color=colour, linewidth=0.8, zorder=zorder - 1, label=BARS_OF)
+        thin = min(0.8, 0.2 * style["markersize"])
+        ax.vlines(x[bars], low[bars], high[bars], color=colour, linewidth=thin, zorder=zorder - 1, label=BARS_OF)
     for why in (NOT_ABOVE, HOLLOW, REACHES_CONTROL):
         if (some := (curve["hollow"] == why).to_numpy(dtype=bool)).any():
             white: dict[str, Any] = {"markerfacecolor": "white"}
@@ -213,7 +233,24 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
                 white = {"fillstyle": "bottom", "markerfacecoloralt": "white"}
             if why == REACHES_CONTROL or "markerfacecolor" not in style:  # not all are hollow
                 hover(ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, **white}), words[some])
-            ax.plot([], [], "o", color="#7F7F7F", markersize=4.5, zorder=1.65, label=why, **white)
+            label = why.replace("corrected ", "")
+            ax.plot([], [], "o", color="#7F7F7F", markersize=4.5, zorder=1.65, label=label, **white)
+
+
+def _draw_landmarks(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[str, Any], start: float) -> None:
+    """Markers of full size at a few layers of a curve, which tell curves apart where the others are small.
+
+    start : where they begin, as a share of the distance from one to the next, so that those of curves alternate
+    """
+    curve, every = curve.assign(at=at).sort_values("at"), max(2, len(curve) // 4)
+    hollow = curve["hollow"].isin([NOT_ABOVE, HOLLOW]).to_numpy(dtype=bool)
+    ax.plot([], [], label=str(curve["label"].iloc[0]), zorder=5, **style)  # for the legend
+    own = {**style, "linestyle": "none", "markeredgecolor": "white", "markeredgewidth": 0.5, "zorder": 5.8}
+    ring = {"markerfacecolor": "white", "markeredgecolor": style["color"]}
+    for some, face in ((~hollow, {}), (hollow, ring)):
+        places = [i for i in range(int(start * every), len(curve), every) if some[i]]
+        if places:
+            ax.plot(curve["at"].iloc[places], curve["value"].iloc[places], **{**own, **face})
 
 
 def _name_intervals(ax: Axes, look: Look) -> None:
@@ -283,7 +320,6 @@ def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look, *, bes
         ends = "mean to p = 0.05" if (band["analysis"] == "probe").all() else "mean to 97.5 %"
         outer = ends if one else look.middle
         words = f"{words}: {'range of draws' if band['of_draws'].iloc[0] else outer}"
-        words += ", edge in the colour of its curve" * bool(owner)
     if (code := CODES.get(str(band["target"].iloc[0]))) or not known:
         marks += ax.plot(x, through["value"], zorder=1.6, **(code or {"color": "#8C8C8C", "linewidth": 0.8}))
     ax.add_container(Container(marks, label=words))

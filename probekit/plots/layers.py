@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from probekit.analysis import analyses, load
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
-from probekit.plots.caption import compared_with, curve_names, first_upper, listed, measured
 from probekit.plots.curves import CURVE, INFORMATION, CurveStyles, curves, of_analyses, plot_rows
-from probekit.plots.heat import heat_panels, heat_words
-from probekit.plots.layer_axes import draw_layers, hides_random
+from probekit.plots.heat import heat_panels
+from probekit.plots.layer_axes import draw_layers
+from probekit.plots.layer_captions import layer_words
 from probekit.plots.look import Look, band_title
-from probekit.plots.noise import HOLLOW, NOT_ABOVE, REACHES_CONTROL, controls_by_layer, not_above_noise, one_sided
+from probekit.plots.noise import HOLLOW, NOT_ABOVE, controls_by_layer, not_above_noise
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.pairs import pairs_by
 from probekit.plots.panels import PANEL, legend, one_axes, panels
@@ -28,17 +30,12 @@ if TYPE_CHECKING:
 
 LAYERED = tuple(one.name for one in analyses().values() if one.layered)
 """The analyses with curves by layer."""
+SAME = 1e-9
+"""A larger difference of two values in bits is not of rounding."""
+NEARLY_ALL = 0.9
+"""An estimator that has its lowest value at more than this share of the layers says nothing."""
 SETTINGS = ("n", "n_train", "groups", "n_groups")
 """Columns that differ between rows of other data or options, but do not distinguish curves."""
-PERMUTED = (
-    "Permuted labels: the band shows what the same predictions reach with permuted labels, from the mean to the value "
-    "with p = 0.05, corrected over the layers of a curve."
-)
-WHY = {
-    NOT_ABOVE: "Hollow markers: not above noise (p > 0.05, corrected over layers and curves).",
-    HOLLOW: "Hollow markers: the interval reaches the noise (a visual criterion, not a test).",
-    REACHES_CONTROL: "Half-filled markers: the interval reaches the control tasks.",
-}
 INPUTS = {
     "majority": "majority class",
     "mean": "mean of train",
@@ -185,13 +182,13 @@ def layer_panels(
 
     rows = plot_rows(rows if by is None else pairs_by(as_rows(rows), by))
     rows, below = in_metric(kept(of_analyses(rows, *LAYERED)), metric), _summary(summary)
-    rows, _ = determined(rows)
+    rows, _ = informative(rows)
     styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
     if styles.crowd and below is None:
         return heat_panels(
             rows, styles.style, partial(curve_rows, styles=styles), columns=columns, width=width, look=look
         )
-    natural = PANEL if styles.most < 5 else 1.4 * PANEL
+    natural = PANEL if len(styles.style) < 5 else 1.4 * PANEL
     height = 2.35 if below is None else 3.05
     figure, drawn = panels(rows, columns, height, by="panel", width=width, natural=natural, look=look)
     scales: dict[str, list[Axes]] = {}
@@ -208,20 +205,32 @@ def layer_panels(
     return figure
 
 
-def determined(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, list[str]]]:
-    """The rows with a column "panel", without panels whose values are undetermined at every layer, if others have some.
+def informative(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[str, list[str]]]]:
+    """The rows with a column "panel", without the estimators that say nothing of a task, if others do.
 
-    Also returns the panels left out, as the names of the estimators of each task.
+    Also returns why estimators are left out: by reason and task their names.
     """
     rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
-    known = rows["value"].notna() & (rows["target"] == "gold") & (rows["layer_name"] != "")
-    some = known.groupby([rows["task"], rows["panel"]]).transform("any")
-    if not some.any() or some.all():
+    parts = dict(list(rows[rows["panel"] != ""].groupby(["task", "panel"], sort=False)))
+    silent = {key: why for key, part in parts.items() if (why := _silence(part))}
+    if len(silent) == len(parts) and not (rows["panel"] == "").any():
         return rows, {}
-    gone: dict[str, list[str]] = {}
-    for task, panel in rows.loc[~some & (rows["panel"] != ""), ["task", "panel"]].drop_duplicates().to_numpy():
-        gone.setdefault(str(task), []).append(str(panel))
-    return rows[some | (rows["panel"] == "")], gone
+    gone: dict[str, dict[str, list[str]]] = {}
+    for (task, panel), why in silent.items():
+        gone.setdefault(why, {}).setdefault(str(task), []).append(str(panel))
+    return rows[[key not in silent for key in zip(rows["task"], rows["panel"], strict=True)]], gone
+
+
+def _silence(rows: pd.DataFrame) -> str:
+    """Why the rows of an estimator say nothing of a task; "" if they do."""
+    gold = rows["target"] == "gold"
+    values, shuffled = (rows["value"][some & (rows["layer_name"] != "")] for some in (gold, ~gold))
+    if values.isna().all():
+        return "undetermined at every layer"
+    floor, draws = shuffled.min(), shuffled.dropna()
+    on_floor = len(draws) > 0 and np.ptp(draws) < SAME and ((values - floor).abs() < SAME).mean() > NEARLY_ALL
+    without_interval = rows.loc[gold, "ci_high"].isna().all()
+    return "at the estimator's floor, as with shuffled labels" if on_floor and without_interval else ""
 
 
 def _summary(rows: Any) -> pd.DataFrame | None:
@@ -385,73 +394,11 @@ def of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
 
 def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     """The caption of :func:`layer_panels` after its first sentence."""
-    import pandas as pd
-
-    rows = in_metric(pairs_by(kept(of_analyses(rows, *LAYERED)), options.by), options.metric)
-    rows, gone = determined(rows)
+    rows, gone = informative(in_metric(pairs_by(kept(of_analyses(rows, *LAYERED)), options.by), options.metric))
     styles = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True)
-    crowd, panels_ = not options.summary and styles.crowd, rows.groupby(["task", "panel"], sort=False)
-    points = pd.concat(curve_rows(part, styles=styles, shuffled=options.shuffled) for _, part in panels_)
-    curve, control, line = (points[points["role"] == role] for role in ("curve", "control", "line"))
-    yield from measured(curve, look)
-    yield curve_names(curve["label"].unique(), look)
-    banded = curve[~curve["one_of_seeds"].astype(bool)]
-    if gone:
-        yield f"Left out, because undetermined at every layer: {undetermined_words(gone, look)}."
-    if crowd:
-        yield from heat_words(curve, ("task", "panel"), look=look)
-        if (curve["hollow"] != "").any():
-            yield "Hatched cells: not above noise (of several seeds, at least one)."
-        return
-    if banded["ci_low"].notna().any():
-        yield f"Bands and bars: {look.interval}s, each for a single layer."
-    if any(hides_random(part) for _, part in curve.groupby(["task", "panel"], sort=False)):
-        yield "Intervals of random weights are left out."
-    if curve["one_of_seeds"].any():
-        yield "Thin lines: single seeds, without intervals."
-    yield from compared_with(curve, look)
-    for label, band in control.groupby("label", sort=False):
-        extent = "range" if band["of_draws"].iloc[0] else look.middle
-        if one_sided(band):
-            extent = "part from the mean to the 97.5 % quantile"
-            if (band["analysis"] == "probe").all():
-                labels = " and the labels" * bool(curve["metric"].str.startswith("by-label(").any())
-                yield PERMUTED.replace("layers of a curve", f"layers of a curve{labels}")
-                continue
-        yield f"{first_upper(_plural(str(label)))}: the band shows the {extent} of their values{_draws(rows, band)}."
-    if len(control) and curve["label"].nunique() > 1:
-        yield "The dashed edge of a band has the colour of its curve."
-        if curve["random"].any() and not control["random"].all():
-            yield "Random weights are tested against a band of their own, which is not drawn."
-    for why in (w for w in WHY if (curve["hollow"] == w).any()):
-        yield WHY[why]
-    if "shown_high" in curve and (curve["value"].isna() & curve["ci_low"].notna()).any():
-        yield "Crosses: undetermined; dotted lines: possible values."
-    if len(line):
-        yield f"Horizontal lines: {listed(line['label'].unique())}."
-
-
-def undetermined_words(gone: dict[str, list[str]], look: Look) -> str:
-    """The panels left out, by task: "binning and kernel-upper (CoLA and MRPC)"."""
-    tasks: dict[str, list[str]] = {}
-    for task, panels_ in gone.items():
-        tasks.setdefault(listed(look.shown(panel) for panel in panels_), []).append(look.task(task))
-    return "; ".join(f"{names} ({listed(own)})" for names, own in tasks.items())
-
-
-def _plural(label: str) -> str:
-    return label.replace("control task", "control tasks")
-
-
-def _draws(rows: pd.DataFrame, band: pd.DataFrame) -> str:
-    """The number of draws of a control, or the fewest and the most of several curves, if the rows contain it."""
-    control = rows[rows["target"] == band["target"].iloc[0]]
-    found = set[int]()
-    for _, part in curves(control, [*CURVE, "task"]):
-        counts = [int(part[c].max()) for c in ("controls", "shuffles") if c in part and part[c].notna().any()]
-        found.add(max([part["draw"].dropna().nunique(), *counts]))
-    fewest, most = min(found - {0}, default=0), max(found, default=0)
-    return f" ({fewest:,} to {most:,} draws)" if fewest < most else f" ({most:,} draws)" if most else ""
+    by_panel = rows.groupby(["task", "panel"], sort=False)
+    parts = [curve_rows(part, styles=styles, shuffled=options.shuffled) for _, part in by_panel]
+    yield from layer_words(rows, parts, gone, look, crowd=styles.crowd and not options.summary)
 
 
 FIGURE = FigureKind(head="Results by layer.", draw=layer_panels, caption=caption)

@@ -59,7 +59,7 @@ CURVES = 4
 """The lowest zorder of curves."""
 ALIKE = {
     ("majority class", "mean of train"): "majority class or mean of train",
-    ("not above noise (corrected p > 0.05)", "not above noise (interval)"): "not above noise",
+    ("not above noise (p > 0.05)", "not above noise (interval)"): "not above noise",
 }
 """Labels that look the same as a line or a point, and share one legend entry."""
 
@@ -107,8 +107,9 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look, title: str = "
         style |= {"loc": "upper left", "bbox_to_anchor": corner}
         plain_legend(figure.legend([named[x] for x in order], words, title=title or None, **style))
         return
-    if wide < NARROW and not right:  # short entries side by side
-        order.sort(key=lambda label: 0 if above[label] >= CURVES else len(entries[label]))
+    if wide < NARROW and not right:  # curves, lines, and the others, short entries side by side
+        kinds = {label: 0 if above[label] >= CURVES else 1 + (not _is_line(named[label])) for label in order}
+        order.sort(key=lambda label: (kinds[label], len(entries[label]) * (kinds[label] > 0)))
     words, columns, lines = _arranged([entries[x] for x in order], wide, size, most=1 if right else len(order))
     height = _height_of(lines + bool(title), size)
     if right:
@@ -143,6 +144,13 @@ def _within(
 def _height_of(lines: int, size: float) -> float:
     """The height in inches of a legend of so many lines."""
     return (1.02 + TIGHT["labelspacing"]) * size * lines / 72 + 0.08
+
+
+def _is_line(drawn: Any) -> bool:
+    """Whether a legend entry shows a line without markers, such as a baseline."""
+    from matplotlib.lines import Line2D
+
+    return isinstance(drawn, Line2D) and drawn.get_linestyle() != "None" and drawn.get_marker() in ("None", "", None)
 
 
 def _by_step(order: list[str], curves: int) -> list[str]:
@@ -216,7 +224,10 @@ def _arranged(entries: Sequence[str], wide: float, size: float, most: int) -> tu
         words = [wrapped(entry, wide - 0.5, size) for entry in entries]
         rows = -(-len(words) // columns)
         if _width(words, columns, size) > wide:
-            words = [wrapped(entry, room, size) for entry in entries]
+            for fits in np.linspace(wide - 0.5, room, 6):  # a column may be wider than the others
+                words = [wrapped(entry, fits, size) for entry in entries]
+                if _width(words, columns, size) <= wide:
+                    break
             if max(word.count("\n") for word in words) > 2 or _width(words, columns, size) > wide:
                 continue
         lines = sum(max(1 + x.count("\n") for x in words[i::rows]) for i in range(rows))

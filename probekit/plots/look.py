@@ -164,6 +164,9 @@ def _of_fit(name: str) -> str:
     return ", ".join(filter(None, (FITS[regime], METHODS.get(head, head))))
 
 
+LOWER = "\n(lower is better)"
+
+
 def metric_title(name: str) -> str:
     """The label of a metric's axis, with its unit: "Mutual information (bits)"; differences have two lines."""
     metric = metric_called(name)
@@ -172,12 +175,12 @@ def metric_title(name: str) -> str:
         first, newline, second = title.partition("\n")
         unit = metric.unit
         title = f"{title} ({unit})" if metric.derived == "difference" else f"{first} ({unit}){newline}{second}"
-    return f"{title}\n(lower is better)" if metric.better == "lower" else title
+    return f"{title}{LOWER}" if metric.better == "lower" else title
 
 
 def first_line(name: str) -> str:
-    """The title of a metric on one line, without the direction and the reference of a difference."""
-    return metric_title(name).splitlines()[0]
+    """The title of a metric on one line, without the direction."""
+    return metric_title(name).removesuffix(LOWER).replace("\n", " ")
 
 
 def control_title(name: str, analysis: str = "") -> str:

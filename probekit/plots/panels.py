@@ -76,6 +76,11 @@ class Scale:
         places[named] = [self.place(name) for name in rows["layer_name"][named]]
         return places
 
+    @property
+    def shrinks(self) -> bool:
+        """Whether there are so many layers that markers are half their size or smaller."""
+        return 1.3 * self.ticks / max(1, self.deepest + 1) < 0.5
+
     def sized(self, style: Mapping[str, Any]) -> dict[str, Any]:
         """A style with markers that do not hide each other."""
         shrink = min(1, (1.3 * self.ticks / max(1, self.deepest + 1)) ** 0.5)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from probekit.analyses.verdict import sentences
 from probekit.metrics import metric as metric_called
 from probekit.plots import curve_rows, layer_curve
-from probekit.plots.layers import PERMUTED
+from probekit.plots.layer_captions import PERMUTED
 from probekit.plots.noise import NOT_ABOVE
 from probekit.probes.protocol.rows import probe_rows
 from probekit.report.curves import by_layer

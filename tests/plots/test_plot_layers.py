@@ -231,7 +231,7 @@ def test_each_model_is_held_against_its_own_controls(ax):
     rows = [*controlled(), *controlled(random_weights=0, band=(0.8, 0.9)), *controlled(step=3, band=(0.0, 0.0))]
     layer_curve(make_rows(rows), ax=ax)
     assert hollow(ax) == [0, 1, 2, 0, 1, 2, 3]
-    bands = [x[0] for x in ax.containers if x.get_label() == f"{SHUFFLED}, edge in the colour of its curve"]
+    bands = [x[0] for x in ax.containers if x.get_label() == SHUFFLED]
     assert [band(x, 0) for x in bands] == [(0.3, 0.5), (0.0, 0.0)]  # of trained weights
     edges = [(x.get_color(), x.get_ydata()[0]) for x in ax.lines if x.get_linestyle() == "--" and x.get_zorder() < 3]
     assert len({colour for colour, _ in edges}) == 2
@@ -353,13 +353,13 @@ def test_a_marker_is_hollow_where_p_is_large(ax):
     noise, far = (0.2, 0.4, None, 0.01), {"p_adjusted": 0.001, "shuffles": 1000}
     rows = [row | far for row in informed(values=noise)]
     layer_curve(make_rows(rows), ax=ax)
-    assert "not above noise (corrected p > 0.05)" not in labels(ax)
+    assert "not above noise (p > 0.05)" not in labels(ax)
     assert hollow(ax) == []  # though layer 3 lies within noise
     rows[0] |= {"p_adjusted": 0.051}
     rows[4] |= {"p_adjusted": 1.0}  # undetermined
     layer_curve(make_rows(rows), ax=(tested := Figure().subplots()))
     assert hollow(tested) == [0]
-    assert "not above noise (corrected p > 0.05)" in labels(tested)
+    assert "not above noise (p > 0.05)" in labels(tested)
     assert REACHES not in labels(tested)
     few = [row | {"p_adjusted": 4 / 20, "shuffles": 19} for row in informed(values=(0.2, 0.4, 0.3, 0.01))]
     layer_curve(make_rows(few), ax=(blind := Figure().subplots()))

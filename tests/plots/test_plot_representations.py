@@ -208,7 +208,9 @@ def test_geometry_panels():
     assert len(geometry_panels(rows).axes) == 2
     assert geometry_panels(rows, metric="rank").axes[0].get_ylabel() == "Rank"
     caption = details("geometry", rows, PlotOptions(), Look())
-    assert caption.startswith("Participation ratio (toy, dev, n = 100); Mean cosine (toy, dev, n = 100). Model: m; ")
+    assert caption.startswith(
+        "Participation ratio (toy, dev, n = 100); Mean cosine of two examples (toy, dev, n = 100)."
+    )
     assert "Curves: m. Bands" in caption
     assert details("geometry", rows, PlotOptions(metric="rank"), Look()).startswith("Rank (toy")
     with pytest.raises(UsageError, match="the rows have no 'x'"):
