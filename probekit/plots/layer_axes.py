@@ -150,7 +150,7 @@ def draw_layers(
     series = [curve for _, curve in gold.groupby("series", sort=False)]
     for curve in series:
         label = str(curve["label"].iloc[0])
-        shift = crowded * min(0.12, 0.5 / len(named)) * (named.index(label) - (len(named) - 1) / 2)
+        shift = crowded * min(0.12, 0.3 / len(named)) * (named.index(label) - (len(named) - 1) / 2)
         at, of = scale.at(curve) + shift, styles.style[label]
         marked = scale.shrinks and crowded
         _draw_curve(ax, curve, at, scale.sized(of), banded=not crowded, label=f"_{label}" if marked else label)

@@ -132,13 +132,13 @@ def _within(
         return None
     down, across = places[0].get_gridspec().get_geometry()
     free = down * across - len(places)
-    room = figure.get_figwidth() * free / across - 0.3
+    room = figure.get_figwidth() * free / across - 0.2
     words, _, lines = _arranged(entries, room, size, most=1)
     if not free or down < 2 or _width(words, 1, size) > room:
         return None
     if _height_of(lines + titled, size) > 0.8 * figure.get_figheight() / down - 0.3:
         return None
-    return words, (1 - free / across + 0.25 / figure.get_figwidth(), 1 / down - 0.2 / figure.get_figheight())
+    return words, (1 - free / across + 0.17 / figure.get_figwidth(), 1 / down - 0.2 / figure.get_figheight())
 
 
 def _height_of(lines: int, size: float) -> float:

@@ -9,7 +9,7 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.caption import curve_names, listed, measured
 from probekit.plots.curves import CurveStyles, check_metric, of_one, plot_rows
 from probekit.plots.heat import heat_panels, heat_words
-from probekit.plots.layer_axes import draw_layers
+from probekit.plots.layer_axes import draw_layers, hides_random
 from probekit.plots.layers import as_curves, curve_rows, gold_of
 from probekit.plots.look import Look
 from probekit.plots.options import FigureKind
@@ -103,6 +103,8 @@ def _metric_panels(
     figure, drawn = panels(rows, columns, 2.35, by="panel", width=width, look=look)
     for ax, part in drawn:
         draw_layers(ax, curve_rows(part, styles=styles), styles, look=look)
+        for text in ax.texts:  # the vertical axis says that it is a distance
+            text.set_text(text.get_text().removeprefix("distance "))
         if len(others := _others(part)):
             at = others.index.to_numpy(dtype=float)
             ax.plot(at, others, color="#4D4D4D", linestyle=":", label="other examples", zorder=1.6)
@@ -147,11 +149,14 @@ def _by_metric(rows: pd.DataFrame, look: Look) -> Iterator[str]:
     yield from measured(rows, look)
     yield curve_names(CurveStyles.of(rows, panel=("task", "metric"), alike=True).style, look)
     styles = CurveStyles.of(gold_of(rows), panel=("task", "metric"), alike=True)
+    parts = [curve_rows(part, styles=styles) for _, part in rows.groupby(["task", "metric"], sort=False)]
+    points = [part[part["role"] == "curve"] for part in parts]
     if styles.crowd:
-        parts = [curve_rows(part, styles=styles) for _, part in rows.groupby(["task", "metric"], sort=False)]
-        yield from heat_words(pd.concat(parts).query("role == 'curve'"), ("task", "metric"), look=look)
+        yield from heat_words(pd.concat(points), ("task", "metric"), look=look)
     elif rows["ci_low"].notna().any():
         yield f"Bands and bars: {look.interval}s, each for a single layer."
+        if any(map(hides_random, points)):
+            yield "Intervals of random weights are left out."
 
 
 def mean_distances(rows: pd.DataFrame) -> pd.DataFrame:

@@ -336,6 +336,7 @@ def same_titles(axes: Sequence[Axes], across: int, side: float) -> None:
         most = max((words.count("\n") for _, words in shown.values()), default=0)
         for i, (title, words) in shown.items():
             under[i].set_text(words + "\n" * (most - words.count("\n")) if words else "")  # type: ignore[union-attr]
+            under[i].set_in_layout(not title)  # type: ignore[union-attr]  # the title above keeps its height
             _title(axes[i], title, " " * any(words for _, words in shown.values()) + "\n" * most)
             if not title + words:
                 axes[i].set_title("", loc="left", pad=4)

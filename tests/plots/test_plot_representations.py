@@ -213,6 +213,12 @@ def test_geometry_panels():
     )
     assert "Curves: m. Bands" in caption
     assert details("geometry", rows, PlotOptions(metric="rank"), Look()).startswith("Rank (toy")
+    assert "left out" not in caption
+    weights = [
+        {"model": m, "random_weights": w, "checkpoint": c} for m in "abc" for w, c in ((None, ""), (0, "random-0"))
+    ]
+    six = together(*(moved("rank", **own).assign(analysis="geometry") for own in weights))
+    assert "Intervals of random weights are left out." in details("geometry", six, PlotOptions(metric="rank"), Look())
     with pytest.raises(UsageError, match="the rows have no 'x'"):
         geometry_panels(rows, metric="x")
 
