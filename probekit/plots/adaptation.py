@@ -15,7 +15,7 @@ from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import REGIMES, plot_rows
 from probekit.plots.heat import cells_of, draw_heat
 from probekit.plots.legends import add_legend, band_key, bar_key, legend_of, narrower
-from probekit.plots.look import COLOURS, FAINT, GREYS, INK, MARKERS, MOST, PAGE_HEIGHT, Look, first_line
+from probekit.plots.look import COLOURS, FAINT, GREYS, INK, MARKERS, MOST, PAGE_HEIGHT, Look, one_line
 from probekit.plots.matrix import colour_bar, fit_names, line_height, set_line_height, side_of
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import PAGE, PANEL, Scale, bare, dress, even, fitting, grid, same_labels
@@ -394,7 +394,7 @@ def _count(weights: float) -> str:
 
 def _dress(ax: Axes, part: pd.DataFrame, look: Look, *, first: bool, side: float, many: bool) -> None:
     """The axes of a panel, with the task's name above the first."""
-    kind, name = part["panel"].iloc[0], first_line(str(part["metric"].iloc[0]).split(", ")[0])
+    kind, name = part["panel"].iloc[0], one_line(str(part["metric"].iloc[0]).split(", ")[0])
     ylabel = {
         "result": name, "probe": f"{name}\n(probe)", "similarity": f"{name}\nto pretrained" , "forgetting":
         "Other tasks' probes\n(change)",

@@ -10,7 +10,7 @@ from probekit.metrics import metric as metric_called
 from probekit.metrics import within
 from probekit.plots.curves import INFORMATION, RANDOM
 from probekit.plots.legends import common
-from probekit.plots.look import Look, first_line
+from probekit.plots.look import Look, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ def measured(gold: pd.DataFrame, look: Look, *, sized: bool = True) -> Iterator[
             look.task(str(task)) + f", {listed(part['split'].unique())}, n = {part['n'].max():,}" * sized
             for task, part in of.groupby("task", sort=False)
         ]
-        parts.append(f"{first_line(str(metric))} ({'; '.join(many)})")
+        parts.append(f"{one_line(str(metric))} ({'; '.join(many)})")
     yield f"{'; '.join(parts)}."
     yield from _sampled(gold, look)
     trained = gold.groupby("model", sort=False)["random"].agg(lambda random: not random.all())
@@ -87,7 +87,7 @@ def widest(rows: pd.DataFrame, look: Look) -> Iterator[str]:
         return
     far = (rows["ci_high"] - rows["value"]).combine(rows["value"] - rows["ci_low"], max).groupby(rows["metric"]).max()
     several = len(far.dropna()) > 1
-    reach = (f"{most:.2g}{f' ({first_line(str(name))})' * several}" for name, most in far.dropna().items())
+    reach = (f"{most:.2g}{f' ({one_line(str(name))})' * several}" for name, most in far.dropna().items())
     yield f"{first_upper(look.interval)}s are in the rows; none reaches farther from its value than {listed(reach)}."
 
 

@@ -13,7 +13,7 @@ from probekit.plots.caption import listed, measured
 from probekit.plots.curves import plot_rows
 from probekit.plots.figure import LEFT_OUT
 from probekit.plots.legends import inches, wrapped
-from probekit.plots.look import INK, Look, first_line
+from probekit.plots.look import INK, Look, one_line
 from probekit.plots.matrix import Cells, colour_bar, draw_cells, name_cells, write_cells
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.options import inches as inches_of
@@ -180,7 +180,7 @@ def _name(ax: Axes, head: pd.Series, apart: Sequence[str], look: Look, room: flo
     """The title of a panel: what tells its curve apart, and below it the layer with its metric; names of the axes."""
     layer = f"Layer {head['layer_name']}: " if head["layer_name"] else ""
     lines = [(look.task if name == "task" else look.shown)(str(head[name])) for name in apart]
-    lines += [f"{layer}{first_line(str(head['metric']))} {head['value']:.3f}"]
+    lines += [f"{layer}{one_line(str(head['metric']))} {head['value']:.3f}"]
     title = "\n".join(wrapped(line, max(room, 1.0), 8) for line in lines)
     ax.set_title(title, fontsize=8, color=INK, loc="left", parse_math=False)
     ax.set_xlabel("Predicted", fontsize=8, color=INK)

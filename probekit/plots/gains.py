@@ -17,7 +17,7 @@ from probekit.plots.caption import by_task, listed, metrics_of
 from probekit.plots.curves import check_metric, plot_rows
 from probekit.plots.layers import as_curves
 from probekit.plots.legends import NARROW, add_legend, bar_key, inches, marks, wrapped
-from probekit.plots.look import FAINT, GREYS, INK, MARKERS, Look, first_line
+from probekit.plots.look import FAINT, GREYS, INK, MARKERS, Look, one_line
 from probekit.plots.matrix import colour_bar
 from probekit.plots.options import FigureKind, PlotOptions
 from probekit.plots.panels import bare, even, fitting, grid, width_of
@@ -177,7 +177,7 @@ def _difference(part: pd.DataFrame, look: Look) -> str:
     model = f"{part['model'].iloc[0]}, "
     first = look.shown(runs[0]) if len(runs) == 1 and runs[0] else "model"
     second = look.shown(references[0].removeprefix(model)) if len(references) == 1 else "reference"
-    title = first_line(metric_called(str(part["metric"].iloc[0])).of)
+    title = one_line(metric_called(str(part["metric"].iloc[0])).of)
     return f"{title}:\n{wrapped(f'{first} − {second}', HIGH - 0.9, 9)}"
 
 

@@ -178,7 +178,7 @@ def metric_title(name: str) -> str:
     return f"{title}{LOWER}" if metric.better == "lower" else title
 
 
-def first_line(name: str) -> str:
+def one_line(name: str) -> str:
     """The title of a metric on one line, without the direction."""
     return metric_title(name).removesuffix(LOWER).replace("\n", " ")
 

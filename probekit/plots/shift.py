@@ -11,7 +11,7 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.caption import listed, metrics_of, widest
 from probekit.plots.crossed import Crossed, crossed_maps
 from probekit.plots.curves import check_metric, last_parts, of_one
-from probekit.plots.look import Look, first_line
+from probekit.plots.look import Look, one_line
 from probekit.plots.options import FigureKind, PlotOptions
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def shift_panels(
     scale: dict[str, Any] = {"limits": (0, 1), "columns": columns, "width": width, "look": look, "shared": same}
     if metric == "auroc":  # white at chance, blue where the probe is reversed
         scale["centre"] = 0.5
-    return crossed_maps(maps, metric, first_line(metric), DIFFERS.format(level), **scale)
+    return crossed_maps(maps, metric, one_line(metric), DIFFERS.format(level), **scale)
 
 
 def _apart(names: list[str]) -> tuple[list[str], str]:
@@ -171,7 +171,7 @@ def caption(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     layers = dict(zip(last_parts(values["model"]), values["layer_name"], strict=True))
     if values["chosen"].any():
         best = "; ".join(f"{look.shown(model)}: layer {layer}" for model, layer in layers.items())
-        main = first_line("auroc" if (rows["metric"] == "auroc").any() else "accuracy")
+        main = one_line("auroc" if (rows["metric"] == "auroc").any() else "accuracy")
         yield f"The layer with the highest mean {main} of the diagonal, on the evaluated examples ({best})."
     yield from widest(values, look)
     if "rate" in values and values["rate"].notna().any():

@@ -17,7 +17,7 @@ from probekit.plots.domain_sizes import SIZES
 from probekit.plots.domains import TERMS
 from probekit.plots.figure import details, plot
 from probekit.plots.files import as_bytes
-from probekit.plots.look import Look, first_line
+from probekit.plots.look import Look, one_line
 from probekit.plots.options import KINDS, PlotOptions, figure_of
 from probekit.plots.relation import relation_rows
 from probekit.plots.transfer import transfer_rows
@@ -96,7 +96,7 @@ def _caption(sections: Mapping[str, pd.DataFrame], made: Made) -> tuple[str, str
         parts = ((section, rows[rows["file"].isin(shown.rows)]) for section, rows in sections.items())
         for plan in (plan for section, part in parts if len(part) for plan in _planned(section, part, ())):
             if (plan.kind, plan.transfer) == (shown.kind, shown.transfer):
-                metric = f"{first_line(shown.metric)}: " if shown.metric else ""
+                metric = f"{one_line(shown.metric)}: " if shown.metric else ""
                 return metric + _whole(plan), plan.long
     return made.path.stem.replace("-", " ").replace("_", " "), ""
 
@@ -233,12 +233,12 @@ def _of_analysis(kind: str, rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterat
     moving = rows.groupby("task")[steps].nunique() if steps in rows else rows.groupby("task")["n"].count() * 0
     some = _left(rows[rows["task"].isin(moving.index[moving > 1])], shown, "trajectory")
     if len(some) and analyses()[kind].reads in (Reads.REFERENCE, Reads.MODELS):
-        caption = f"{first_line(str(some['metric'].iloc[0]))} by layer and training step."
+        caption = f"{one_line(str(some['metric'].iloc[0]))} by layer and training step."
         yield _Planned("trajectory", some, caption, "", {"columns": COLUMNS - 1})
 
 
 def _metrics(rows: pd.DataFrame) -> str:
-    return _and(first_line(str(metric)) for metric in rows["metric"].unique())
+    return _and(one_line(str(metric)) for metric in rows["metric"].unique())
 
 
 def _best(rows: pd.DataFrame) -> str:
@@ -258,7 +258,7 @@ def _of_domains(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]
         more = "corrected for sampling noise" if corrected else "with two halves of each domain on the diagonal"
         caption = "The terms that contribute most, and divergence by the number of documents."
         if metric:
-            caption = f"{first_line(metric)} of all pairs of domains, {more}; hatched if no larger than sampling noise."
+            caption = f"{one_line(metric)} of all pairs of domains, {more}; hatched if no larger than sampling noise."
         gold = left[(left["target"] == "gold") & (left["metric"] == metric)].sort_values("value")
         ends = zip(gold["domain_a"], gold["domain_b"], gold["value"], strict=True)
         long = "; ".join(f"{a} and {b} {number(value)}" for a, b, value in islice(ends, MOST_CURVES))
