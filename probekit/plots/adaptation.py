@@ -289,7 +289,8 @@ def adaptation_panels(rows: Any, *, columns: int = 4, width: float | None = None
                 continue
             if ways:
                 there = [way for way in ways if (of_kind["label"] == way).any()]
-                draw = {"result": _points_of_many, "forgetting": _changes_of_many}.get(kind, _cells_of_many)
+                drawn: dict[str, Any] = {"result": _points_of_many, "forgetting": _changes_of_many}
+                draw = drawn.get(kind, _cells_of_many)
                 draw(ax, part, there, room, side, line, of_kind)
             else:
                 _draw(ax, part, styles)
@@ -374,7 +375,7 @@ def _cells_of_many(
     cells, metric = cells_of(part, ways)[0].reindex(ways), str(part["metric"].iloc[0])
     limits = tuple((alike if centre == 0 else alike[alike["metric"] == metric])["value"].agg(["min", "max"]))
     plain = cells, np.zeros(cells.shape, dtype=bool)
-    size: dict[str, float] = {"side": side, "line": line, "cell": room / cells.shape[1]}
+    size: dict[str, Any] = {"side": side, "line": line, "cell": room / cells.shape[1]}
     image = draw_heat(ax, plain, metric.split(", ")[0], Look(), limits=limits, centre=centre, **size)
     if not ax.texts:
         colour_bar(image, "", room=line * len(ways))

@@ -36,7 +36,7 @@ EACH = ("task", "split", "name")
 """The columns in which the curves of a figure differ."""
 
 
-def confusion_values(rows: Any, *, layers: Sequence[str] | None = None) -> pd.DataFrame:
+def confusion_values(rows: Any, *, layers: Sequence[int | str] | None = None) -> pd.DataFrame:
     """Return the counts that :func:`confusion_panels` draws.
 
     Parameters
@@ -89,7 +89,7 @@ def counts_of(given: Any) -> pd.DataFrame:
     return make_rows(pd.concat([confusion_counts(one) for one in result.predictions], ignore_index=True))
 
 
-def _chosen(counts: pd.DataFrame, layers: Sequence[str] | None) -> pd.DataFrame:
+def _chosen(counts: pd.DataFrame, layers: Sequence[int | str] | None) -> pd.DataFrame:
     """The counts of some layers of a curve, in their order; by default the first, the best and the last."""
     import pandas as pd
 
@@ -97,7 +97,11 @@ def _chosen(counts: pd.DataFrame, layers: Sequence[str] | None) -> pd.DataFrame:
     each = each.loc[layer_order(each).sort_values(kind="stable").index]
     names = list(each["layer_name"])
     if layers is None:
-        best = metric_called(str(each["metric"].iloc[0])).best(each["value"]) if each["value"].notna().any() else 0
+        best = (
+            metric_called(str(each["metric"].iloc[0])).best(each["value"].to_numpy(dtype=float))
+            if each["value"].notna().any()
+            else 0
+        )
         names = [names[at] for at in sorted({0, best, len(names) - 1})]
     else:
         sites = [
@@ -193,7 +197,7 @@ def _table(part: pd.DataFrame, look: Look, width: float | None) -> pd.DataFrame:
     classes = list(dict.fromkeys(part["gold"]))
     table = part.pivot_table("count", "gold", "predicted", aggfunc="sum").reindex(index=classes, columns=classes)
     table = table.rename(index=look.shown, columns=look.shown)
-    if (most := fitting_classes(table.columns, width)) < len(table):
+    if (most := fitting_classes(list(map(str, table.columns)), width)) < len(table):
         kept = np.sort(np.argsort(-table.to_numpy().sum(1), kind="stable")[: most - 1])
         others = table.drop(columns=table.columns[kept]).sum(axis=1)
         table = table.iloc[:, kept].assign(**{OTHERS: others}).iloc[kept]

@@ -46,7 +46,7 @@ class Crossed:
         """The same map with other lines and columns, such as those of all maps."""
         names = [(self.values.index[i], self.values.columns[j]) for i, j in self.framed]
         places = [(list(lines).index(a), list(columns).index(b)) for a, b in names]
-        return Crossed(self.title, self.values.reindex(index=lines, columns=columns), places)
+        return Crossed(self.title, self.values.reindex(index=list(lines), columns=list(columns)), places)
 
     def draw(
         self, ax: Axes, metric: str, frame: str, limits: tuple[float | None, float | None], centre: float | None,

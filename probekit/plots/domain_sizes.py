@@ -72,7 +72,7 @@ def draw_sizes(ax: Axes, rows: pd.DataFrame, order: Sequence[str] = (), top: flo
     order = order or list(dict.fromkeys(rows["label"]))
     looks = dict(zip(order, zip(cycle(COLOURS), cycle(MARKERS), strict=False), strict=False))
     for label, pair in rows.sort_values("n", kind="stable").groupby("label", sort=False):
-        style: dict[str, Any] = dict(zip(("color", "marker"), looks[label], strict=True))
+        style: dict[str, Any] = dict(zip(("color", "marker"), looks[str(label)], strict=True))
         low, high, n = (pair[c].to_numpy(dtype=float) for c in ("raw_low", "raw_high", "n"))
         ax.fill_between(n, low, high, color=style["color"], alpha=0.15, linewidth=0)
         ax.plot(n, pair["raw"], linestyle="--", linewidth=1, markersize=2, zorder=2, **style)

@@ -188,7 +188,7 @@ def _draw(ax: Axes, part: pd.DataFrame, shapes: pd.Series, layers: Sequence[str]
     from matplotlib.patheffects import withStroke
 
     colours = mpl.colormaps["viridis"](np.linspace(0, 0.8, len(layers)))
-    ends = {"vmin": -0.5, "vmax": len(layers) - 0.5}
+    ends: dict[str, Any] = {"vmin": -0.5, "vmax": len(layers) - 0.5}
     ax.axhline(0, color="#888888", linewidth=0.8, zorder=1)
     labels, steps = layer_labels(part), sorted(part["step"].dropna().unique())
     size = dict(zip(steps, np.linspace(2.2, 3.8, len(steps)), strict=True))

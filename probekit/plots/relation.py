@@ -150,9 +150,9 @@ def relation_panels(
         _title_panel(ax, part, about, own, lines, look)
         alike.setdefault((about["task"], about["metric"]), []).append(ax)
     for together in alike.values():
-        low, high = zip(*(ax.get_ylim() for ax in together), strict=True)
+        ends = np.array([ax.get_ylim() for ax in together])
         for ax in together:
-            ax.set_ylim(min(low), max(high))
+            ax.set_ylim(ends.min(), ends.max())
     same_labels(list(axes.ravel()), across)
     title = "Colours and numbers: evaluated on; shapes: trained on" if styles else ""
     add_legend(figure, _keys(points, styles, look), look, title)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from probekit.metrics import metric as metric_called
 from probekit.plots.caption import listed, metrics_of, sizes_of
 from probekit.plots.curves import of_one, plot_rows
@@ -113,7 +115,7 @@ def board_panels(
         ax.set_xlabel("Layer", fontsize=9, color=INK)
         if i % fit.across == fit.across - 1 or i == len(models) - 1:
             _name_groups(ax, values, lines)
-    lowest = min(images, key=lambda image: float(image.get_array().min()))
+    lowest = min(images, key=lambda image: float(np.ma.min(image.get_array())))
     colour_bar(lowest, "Between control (0) and ceiling (100)", drawn)
     add_legend(figure, legend_of(drawn), look)
     return figure
