@@ -105,7 +105,7 @@ def board_panels(
     figure, axes = grid(len(models), fit.across, high, width or min(PAGE, fit.width + groups), 1.0)
     drawn = list(axes.ravel())[: len(models)]
     values = values[values["line"].isin(lines)]
-    images = []
+    images: list[Any] = []
     for i, (ax, model) in enumerate(zip(drawn, models, strict=True)):
         images.append(_draw(ax, values[values["name"] == model], lines, layers, fit.cell))
         shown = [look.task(line) if i % fit.across == 0 else "" for line in lines]
