@@ -539,7 +539,7 @@ def test_regimes_stand_side_by_side(tmp_path):
     assert [(r["task"], r["variant"], r["seed"], r["feature extraction"], r["fine tuning"]) for r in found] == [
         ("MRPC", "joint", "0", "0.700", "0.800"), ("MRPC", "joint", "1", "0.710", "0.810"),
         ("MRPC", "apart", "0", "0.800", "0.900"), ("MRPC", "apart", "1", "0.810", "0.910"),
-        ("UD: en_ewt", "joint", "0", "0.700", "0.800"), ("UD: en_ewt", "joint", "1", "0.710", "0.810"),
+        ("UD: EWT", "joint", "0", "0.700", "0.800"), ("UD: EWT", "joint", "1", "0.710", "0.810"),
     ]  # fmt: skip
 
 
